@@ -1,0 +1,190 @@
+"""The Arrow carrier: deltas as Arrow tables with a `_count` column.
+
+The kernel that runs in Spark tasks and in the driver. A join is Arrow's hash join on the keys and
+the row numbers alone; the payload is gathered by row number afterwards, so that a column's type
+never matters to the join. Keys are first brought into a form in which Arrow's equality is Spark's:
+floats as their canonical bits, null-safe columns as a flag and a filled value.
+
+Counts of one table are not consolidated between steps: the laws do not need it, and a sum per row
+costs more than it saves until the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from viewkeeper.delta.algebra import COUNT, TS, Side, When
+from viewkeeper.delta.evaluate import evaluate
+from viewkeeper.view.definition import Output
+from viewkeeper.view.expression import Expression
+from viewkeeper.view.tree import Key
+
+pc: Any = pyarrow.compute
+"""Untyped: the stubs do not know that every function takes arrays and scalars alike."""
+
+SMALL = 50_000
+"""Below this many rows Arrow's thread pool costs more than it gives."""
+
+
+class Kernel:
+    """The algebra on Arrow tables."""
+
+    def lift(self, table: pa.Table) -> pa.Table:
+        if COUNT in table.column_names:
+            return table
+        return table.append_column(COUNT, pa.array(np.ones(table.num_rows, np.int64)))
+
+    def lower(self, delta: pa.Table) -> pa.Table:
+        return delta
+
+    def is_empty(self, delta: pa.Table) -> bool:
+        return delta.num_rows == 0
+
+    def add(self, deltas: Sequence[pa.Table]) -> pa.Table:
+        return pa.concat_tables(deltas)
+
+    def negate(self, delta: pa.Table) -> pa.Table:
+        return _replace(delta, COUNT, pc.negate(delta[COUNT]))
+
+    def label(self, delta: pa.Table, place: int, columns: Sequence[str]) -> pa.Table:
+        extra = [name for name in (TS, COUNT) if name in delta.column_names]
+        labels = [f"{place}.{name}" for name in columns]
+        return delta.select([*columns, *extra]).rename_columns([*labels, *extra])
+
+    def select(self, delta: pa.Table, columns: Sequence[str]) -> pa.Table:
+        return delta.select([*columns, COUNT])
+
+    def keys(self, partials: Sequence[pa.Table], on: Sequence[Key]) -> pa.Table:
+        have = [partial.select([key.have.label for key in on]) for partial in partials]
+        keys = pa.concat_tables(have).rename_columns([key.want.name for key in on])
+        for key in on:
+            if not key.null_safe:
+                keys = keys.filter(pc.is_valid(keys[key.want.name]))
+        return distinct(keys)
+
+    def join(
+        self, partial: pa.Table, rows: pa.Table, on: Sequence[Key], when: When | None
+    ) -> pa.Table:
+        ours, theirs = matches(
+            [(partial[key.have.label], key.null_safe) for key in on],
+            [(rows[key.want.label], key.null_safe) for key in on],
+            (partial.num_rows, rows.num_rows),
+        )
+        if when is not None:
+            kept = _holds(when, pc.take(partial[TS], ours), pc.take(rows[TS], theirs))
+            ours, theirs = ours.filter(kept), theirs.filter(kept)
+        left = partial.take(ours)
+        right = rows.drop_columns([TS] if TS in rows.column_names else []).take(theirs)
+        count = pc.multiply_checked(left[COUNT], right[COUNT])
+        for name in right.column_names:
+            if name != COUNT:
+                left = left.append_column(name, right[name])
+        return _replace(left, COUNT, count)
+
+    def where(self, delta: pa.Table, conditions: Sequence[Expression]) -> pa.Table:
+        for condition in conditions:
+            delta = delta.filter(evaluate(condition, delta))
+        return delta
+
+    def project(self, delta: pa.Table, outputs: Sequence[Output]) -> pa.Table:
+        columns = [canonical(evaluate(output.expression, delta)) for output in outputs]
+        names = [output.name for output in outputs]
+        return pa.table([*columns, delta[TS], delta[COUNT]], names=[*names, TS, COUNT])
+
+    def consolidate(self, delta: pa.Table) -> pa.Table:
+        names = [name for name in delta.column_names if name != COUNT]
+        grouped = _group(delta, names, [(COUNT, "sum")])
+        summed = grouped.rename_columns([*names, COUNT])
+        return summed.filter(pc.not_equal(summed[COUNT], 0)).select(delta.column_names)
+
+
+def _group(table: pa.Table, keys: list[str], sums: list[Any]) -> pa.Table:
+    grouped = table.group_by(keys, use_threads=table.num_rows > SMALL).aggregate(sums)
+    return grouped.select([*keys, *(f"{name}_{how}" for name, how in sums)])
+
+
+def distinct(table: pa.Table) -> pa.Table:
+    """Each row once; a table without columns is left as it is.
+
+    >>> distinct(pa.table({"a": [1, 1, None, None]})).to_pydict()
+    {'a': [1, None]}
+    """
+    return _group(table, table.column_names, []) if table.num_columns else table
+
+
+def canonical(values: Any) -> Any:
+    """One bit pattern for zero and one for NaN, so that equal floats are the same value."""
+    if not pa.types.is_floating(values.type):
+        return values
+    zeroed = pc.add(values, pa.scalar(0.0, values.type))
+    return pc.if_else(pc.is_nan(zeroed), pa.scalar(float("nan"), values.type), zeroed)
+
+
+def matches(
+    left: Sequence[tuple[Any, bool]], right: Sequence[tuple[Any, bool]], sizes: tuple[int, int]
+) -> tuple[Any, Any]:
+    """The pairs of row numbers whose keys are equal; every pair where there is no key.
+
+    Each key column comes with whether it is null-safe.
+    """
+    if not left:
+        ours = np.repeat(np.arange(sizes[0]), sizes[1])
+        return pa.array(ours), pa.array(np.tile(np.arange(sizes[1]), sizes[0]))
+    probe, names = _keyed(left, "ours", sizes[0])
+    build, _ = _keyed(right, "theirs", sizes[1])
+    found = probe.join(build, keys=names, join_type="inner", use_threads=max(sizes) > SMALL)
+    found = found.combine_chunks()
+    return _row_numbers(found, "ours"), _row_numbers(found, "theirs")
+
+
+def _row_numbers(found: pa.Table, name: str) -> Any:
+    column = found[name]
+    return column.chunk(0) if column.num_chunks else pa.array([], pa.int64())
+
+
+def _keyed(
+    columns: Sequence[tuple[Any, bool]], number: str, size: int
+) -> tuple[pa.Table, list[str]]:
+    arrays = [array for values, null_safe in columns for array in _comparable(values, null_safe)]
+    names = [f"k{i}" for i in range(len(arrays))]
+    return pa.table([*arrays, pa.array(np.arange(size))], names=[*names, number]), names
+
+
+def _comparable(values: Any, null_safe: bool) -> list[Any]:
+    """Arrays whose Arrow equality is Spark's equality of `values`."""
+    if pa.types.is_floating(values.type):
+        bits = pa.int64() if values.type == pa.float64() else pa.int32()
+        values = pa.chunked_array([c.view(bits) for c in _chunks(canonical(values))], bits)
+    if not null_safe:
+        return [values]
+    return [pc.is_null(values), pc.fill_null(values, _filler(values.type))]
+
+
+def _chunks(values: Any) -> list[Any]:
+    return values.chunks if isinstance(values, pa.ChunkedArray) else [values]
+
+
+def _filler(kind: pa.DataType) -> pa.Scalar[Any]:
+    if pa.types.is_string(kind):
+        return pa.scalar("", kind)
+    if pa.types.is_binary(kind):
+        return pa.scalar(b"", kind)
+    if pa.types.is_boolean(kind):
+        return pa.scalar(False)
+    return pa.scalar(0, pa.int32() if pa.types.is_date32(kind) else pa.int64()).cast(kind)
+
+
+def _holds(when: When, ours: Any, theirs: Any) -> Any:
+    later = when.side is Side.LATER
+    if when.tie:
+        return pc.greater_equal(theirs, ours) if later else pc.less_equal(theirs, ours)
+    return pc.greater(theirs, ours) if later else pc.less(theirs, ours)
+
+
+def _replace(table: pa.Table, name: str, values: Any) -> pa.Table:
+    return table.set_column(table.schema.get_field_index(name), name, values)

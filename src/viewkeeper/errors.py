@@ -1,0 +1,133 @@
+"""Every error that Viewkeeper raises on purpose.
+
+The world's failures are typed errors; our own mistakes are assertions. An error has a primary line
+that names the object with its kind (`source "shop": ...`), an optional detail, and a hint with the
+exact way out. Facts that a program may want are attributes.
+
+    ViewkeeperError
+    ├── ProjectError            viewkeeper.yml or the project folder is wrong
+    ├── DefinitionError         a view's SQL is wrong; knows the place in the text
+    │   └── UnsupportedError    ... or asks for what cannot be maintained yet
+    ├── SourceError             something about one source
+    │   ├── SourceAwayError     it cannot be reached now; waiting may help
+    │   ├── SchemaError         a table or column is missing or cannot be kept exactly
+    │   ├── ConversionError     a stored value does not fit its column's type
+    │   └── GapError            the source no longer has changes that are still needed
+    ├── ExpressionError         a row made an expression of a view fail
+    ├── WarehouseError          something about the warehouse folder
+    │   ├── LockedError         another process maintains it
+    │   ├── CorruptError        a file in it cannot be believed
+    │   └── HorizonError        a state was asked for that is no longer, or not yet, kept
+    └── SparkUnavailableError   Spark or Java cannot be started
+"""
+
+from __future__ import annotations
+
+
+class ViewkeeperError(Exception):
+    """The root: a primary line, then detail, then a hint."""
+
+    def __init__(self, message: str, *, detail: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.detail = detail
+        self.hint = hint
+
+    def __str__(self) -> str:
+        lines = [self.message]
+        if self.detail:
+            lines.append(f"  detail: {self.detail}")
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Errors travel from Spark tasks to the driver, so they must survive pickling."""
+        return (_rebuild, (type(self), dict(self.__dict__), self.args))
+
+
+def _rebuild(
+    kind: type[ViewkeeperError], facts: dict[str, object], args: tuple[object, ...]
+) -> ViewkeeperError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(facts)
+    return error
+
+
+class ProjectError(ViewkeeperError):
+    """The project file or folder is wrong."""
+
+
+class DefinitionError(ViewkeeperError):
+    """A view's SQL is wrong, at a place that the user can look at."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        line: int | None = None,
+        column: int | None = None,
+        detail: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        where = ":".join(str(part) for part in (path, line, column) if part is not None)
+        super().__init__(f"{where}: {message}" if where else message, detail=detail, hint=hint)
+        self.path = path
+        self.line = line
+        self.column = column
+
+
+class UnsupportedError(DefinitionError):
+    """Valid SQL that cannot be maintained; refused at definition, never maintained wrongly."""
+
+
+class SourceError(ViewkeeperError):
+    """Something about one source."""
+
+    def __init__(
+        self, source: str, message: str, *, detail: str | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(f'source "{source}": {message}', detail=detail, hint=hint)
+        self.source = source
+
+
+class SourceAwayError(SourceError):
+    """The source cannot be reached now; the views that need it wait, the others go on."""
+
+
+class SchemaError(SourceError):
+    """A table or column does not exist, or cannot be captured or kept exactly."""
+
+
+class ConversionError(SourceError):
+    """A stored value does not fit the type that its column declares."""
+
+
+class GapError(SourceError):
+    """Changes that are still needed are gone from the source's log."""
+
+
+class ExpressionError(ViewkeeperError):
+    """An expression of a view failed on a row; that view stops, the others go on."""
+
+
+class WarehouseError(ViewkeeperError):
+    """Something about the warehouse folder."""
+
+
+class LockedError(WarehouseError):
+    """Another process holds the warehouse."""
+
+
+class CorruptError(WarehouseError):
+    """A file of the warehouse cannot be believed."""
+
+
+class HorizonError(WarehouseError):
+    """A state outside the kept window was asked for."""
+
+
+class SparkUnavailableError(ViewkeeperError):
+    """Spark or Java cannot be started."""

@@ -1,0 +1,75 @@
+"""Compensation: from what an answer contains to what a change needs. Written once.
+
+A changed row of the relation at place p, in the transaction with ts t, meets relation R at place q.
+It needs R with exactly the changes u for which (ts(u), q) < (t, p), compared lexicographically. The
+answer A contains those that its cut includes. So what it needs is
+
+    A  -  every u on R that A's cut includes and (ts(u), q) > (t, p)
+       +  every u on R that A's cut does not include and (ts(u), q) < (t, p)
+
+and since the join is bilinear, a partial row joins these three terms one by one. Changes after the
+batch, the answer's tail, count as later than everything in it. That one rule covers concurrent
+updates in both directions, transactions over several relations of one source, and self-joins.
+
+Symbols: SWEEP's *error term* (Agrawal et al. 1997, section 4) is the first correction with one
+interfering update; PVM's related set (Zhang et al. 2003) is the set of changes that can occur in
+it.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from viewkeeper.delta.algebra import LAST_TS, TS, Algebra, D, Side, When
+from viewkeeper.updates.protocol import POSITION, Answer, Lookup
+from viewkeeper.view.plan import Step
+
+
+class Pending(Protocol):
+    """The changes of a batch, as far as compensation asks for them."""
+
+    def matching(self, lookup: Lookup) -> pa.Table:
+        """The changes of the lookup's relation whose key is among its keys, or more of them:
+        its columns, `_ts`, `_position` and `_count`."""
+        ...
+
+
+def corrected(
+    algebra: Algebra[D],
+    step: Step,
+    lookup: Lookup,
+    answer: Answer,
+    pending: Pending,
+    partials: dict[int, D],
+) -> dict[int, D]:
+    """Partial rows, by the place they come from, joined with what they need of one relation."""
+    place, columns = step.target, lookup.columns
+    rows = algebra.label(algebra.lift(answer.rows), place, columns)
+    included, excluded = _split(pending.matching(lookup), answer)
+    early = algebra.negate(algebra.label(algebra.lift(included), place, columns))
+    late = algebra.label(algebra.lift(excluded), place, columns)
+
+    def extend(origin: int, partial: D) -> D:
+        terms = [algebra.join(partial, rows, step.on, None)]
+        if not algebra.is_empty(early):
+            seen_too_early = When(Side.LATER, tie=place > origin)
+            terms.append(algebra.join(partial, early, step.on, seen_too_early))
+        if not algebra.is_empty(late):
+            not_yet_seen = When(Side.EARLIER, tie=place < origin)
+            terms.append(algebra.join(partial, late, step.on, not_yet_seen))
+        return algebra.add(terms)
+
+    return {origin: extend(origin, partial) for origin, partial in partials.items()}
+
+
+def _split(changes: pa.Table, answer: Answer) -> tuple[pa.Table, pa.Table]:
+    """The changes that the answer contains, its tail among them, and those that it lacks."""
+    inside = answer.cut.mask(changes[POSITION])
+    after = pa.array(np.full(answer.tail.num_rows, LAST_TS))
+    tail = answer.tail.append_column(TS, after).select(changes.column_names)
+    included = pa.concat_tables([changes.filter(inside), tail])
+    return included, changes.filter(pc.invert(inside))

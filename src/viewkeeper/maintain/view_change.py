@@ -1,0 +1,99 @@
+"""View change: the delta of a view for one transaction, or for a set of them. Written once.
+
+SWEEP (Agrawal, El Abbadi, Singh, Yurek 1997, figure 4) calls it `ViewChange` and runs it on one
+update at a time; PVM runs it on p updates at a time; the batch sweep on all of them. Here it is one
+function over the sweep plan, because every partial row carries the ts of the change that it comes
+from, and partial rows are kept apart by the place of that change: (ts, place) is all that
+compensation needs to know.
+
+It is a generator: it yields a lookup and is sent the answer. It does no I/O, reads no clock and
+starts no thread, so that the same code runs in a Spark task, in the driver and in simulation.
+
+What must hold:
+1. At most 2(m - 1) lookups for m relations, whatever the number of changes.
+2. A step that no partial row needs asks nobody: a source that is not asked may be down.
+3. The result, summed up to any ts of the batch, is the view at that ts minus the view before it.
+
+Symbols: the paper's TempView is `partials`; its left and right sweep are the up and the down pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+
+import pyarrow as pa
+
+from viewkeeper.delta.algebra import TS, Algebra, D
+from viewkeeper.maintain.compensation import Pending, corrected
+from viewkeeper.updates.protocol import Answer, Lookup
+from viewkeeper.view.plan import Step, SweepPlan
+
+Sweep = Generator[Lookup, Answer, D]
+
+
+def view_change(
+    algebra: Algebra[D], plan: SweepPlan, origins: Mapping[int, pa.Table], pending: Pending
+) -> Sweep[D | None]:
+    """The rows that the changes of `origins` add to and take from the join, not yet projected.
+
+    `origins` maps a place to changes of its relation: the place's columns, `_ts` and `_count`. None
+    means that there are no such rows.
+    """
+    partials = _start(algebra, plan, origins)
+    covered = {place: frozenset({place}) for place in partials}
+    for step in plan.steps:
+        waiting = {p: partials[p] for p in sorted(partials) if p in step.origins}
+        if not waiting:
+            continue
+        lookup = _lookup(algebra, plan, step, waiting)
+        if lookup.keys is not None and lookup.keys.num_rows == 0:
+            partials = {p: d for p, d in partials.items() if p not in waiting}
+            continue
+        answer = yield lookup
+        for p, extended in corrected(algebra, step, lookup, answer, pending, waiting).items():
+            before, covered[p] = covered[p], covered[p] | {step.target}
+            partials[p] = algebra.where(extended, plan.decidable(covered[p], before))
+            if algebra.is_empty(partials[p]):
+                del partials[p]
+    return algebra.add([_shape(algebra, plan, d) for d in partials.values()]) if partials else None
+
+
+def relevant(algebra: Algebra[D], plan: SweepPlan, place: int, changes: pa.Table) -> D:
+    """The changes of a place's relation that can affect the view through it.
+
+    A change in no used column cancels itself, and what a local condition hides never appears; both
+    cost no lookup.
+    """
+    labelled = algebra.label(algebra.lift(changes), place, plan.view.places[place].columns)
+    return algebra.where(
+        algebra.consolidate(labelled), plan.decidable(frozenset({place}), before=None)
+    )
+
+
+def shown(algebra: Algebra[D], plan: SweepPlan, rows: D) -> D:
+    """The view's own columns, the ts, and counts summed per (row, ts)."""
+    return algebra.consolidate(algebra.project(rows, plan.view.outputs))
+
+
+def _start(algebra: Algebra[D], plan: SweepPlan, origins: Mapping[int, pa.Table]) -> dict[int, D]:
+    started = {place: relevant(algebra, plan, place, rows) for place, rows in origins.items()}
+    return {place: delta for place, delta in started.items() if not algebra.is_empty(delta)}
+
+
+def _lookup(algebra: Algebra[D], plan: SweepPlan, step: Step, waiting: Mapping[int, D]) -> Lookup:
+    target = plan.view.places[step.target]
+    return Lookup(
+        place=step.target,
+        relation=target.relation,
+        columns=target.columns,
+        on=tuple(key.want.name for key in step.on),
+        null_safe=tuple(key.null_safe for key in step.on),
+        keys=algebra.keys(list(waiting.values()), step.on) if step.on else None,
+    )
+
+
+def _shape(algebra: Algebra[D], plan: SweepPlan, delta: D) -> D:
+    """Partial rows of different origins have their columns in different orders; make them one."""
+    return algebra.select(
+        delta, [f"{p.index}.{name}" for p in plan.view.places for name in p.columns] + [TS]
+    )

@@ -1,0 +1,115 @@
+"""The join tree: relations are nodes, equi-joins are edges.
+
+A view's equalities form a graph over its places; a spanning tree of it is what a sweep walks. All
+equalities between two neighbours are one edge with a key of several columns. Equalities that close
+a cycle are not needed to find candidates: they are residual, checked as predicates once both places
+are there. Places that no equality connects are hung under the root by an edge without a key, which
+is answered by a scan.
+
+The root is the place with the most neighbours: in a star that is the fact table, and every change
+of a dimension then reaches the other dimensions in the passes that the others use anyway.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from viewkeeper.view.definition import Equality, ViewDefinition
+from viewkeeper.view.expression import Column
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One column of an edge's key, seen from the end that has rows to the end that is looked up."""
+
+    have: Column
+    want: Column
+    null_safe: bool
+
+    def reverse(self) -> Key:
+        return Key(self.want, self.have, self.null_safe)
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Parent and child, and the key that joins them, oriented from parent to child."""
+
+    parent: int
+    child: int
+    on: tuple[Key, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinTree:
+    """A rooted spanning tree; edges in breadth-first order, parents before children."""
+
+    root: int
+    edges: tuple[Edge, ...]
+    residual: tuple[Equality, ...]
+
+    def subtree(self, place: int) -> frozenset[int]:
+        """The place and everything below it."""
+        inside = {place}
+        for edge in self.edges:
+            if edge.parent in inside:
+                inside.add(edge.child)
+        return frozenset(inside)
+
+
+def join_tree(view: ViewDefinition) -> JoinTree:
+    """The join tree of a view."""
+    neighbours = _neighbours(view.equalities)
+    order = sorted(range(len(view.places)), key=lambda place: (-len(neighbours[place]), place))
+    root = order[0]
+    reached, edges = {root}, list[Edge]()
+    for start in order:
+        if start not in reached:
+            reached.add(start)
+            edges.append(Edge(root, start, ()))
+        _grow(start, neighbours, reached, edges)
+    used = {frozenset((edge.parent, edge.child)) for edge in edges if edge.on}
+    residual = tuple(e for e in view.equalities if _ends(e) not in used)
+    return JoinTree(root, tuple(_breadth_first(root, edges)), residual)
+
+
+def _ends(equality: Equality) -> frozenset[int]:
+    return frozenset((equality.left.place, equality.right.place))
+
+
+def _neighbours(equalities: tuple[Equality, ...]) -> defaultdict[int, dict[int, list[Key]]]:
+    neighbours: defaultdict[int, dict[int, list[Key]]] = defaultdict(dict)
+    for equality in equalities:
+        key = Key(equality.left, equality.right, equality.null_safe)
+        for oriented in (key, key.reverse()):
+            ends = neighbours[oriented.have.place]
+            ends.setdefault(oriented.want.place, []).append(oriented)
+    return neighbours
+
+
+def _grow(
+    start: int,
+    neighbours: defaultdict[int, dict[int, list[Key]]],
+    reached: set[int],
+    edges: list[Edge],
+) -> None:
+    frontier = [start]
+    while frontier:
+        parent = frontier.pop(0)
+        for child, on in sorted(neighbours[parent].items()):
+            if child not in reached:
+                reached.add(child)
+                edges.append(Edge(parent, child, tuple(on)))
+                frontier.append(child)
+
+
+def _breadth_first(root: int, edges: list[Edge]) -> list[Edge]:
+    below: defaultdict[int, list[Edge]] = defaultdict(list)
+    for edge in edges:
+        below[edge.parent].append(edge)
+    ordered, frontier = list[Edge](), [root]
+    while frontier:
+        outgoing = below[frontier.pop(0)]
+        ordered.extend(outgoing)
+        frontier.extend(edge.child for edge in outgoing)
+    return ordered
