@@ -63,11 +63,8 @@ class Reference:
         return _sum(columns, zip(rows, counts, strict=True))
 
     def lower(self, delta: Rows) -> pa.Table:
-        rows = [
-            {**dict(zip(delta.columns, row, strict=True)), COUNT: n}
-            for row, n in delta.counts.items()
-        ]
-        return pa.Table.from_pylist(rows)
+        columns = {name: [row[i] for row in delta.counts] for i, name in enumerate(delta.columns)}
+        return pa.table({**columns, COUNT: list(delta.counts.values())})
 
     def is_empty(self, delta: Rows) -> bool:
         return not delta.counts

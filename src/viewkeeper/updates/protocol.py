@@ -81,12 +81,15 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """All rows of a relation, in pieces, read under one cut that is known before the first
-    piece.
+    """All rows of a relation, in pieces, and the changes after a position that are in them.
+
+    Rows minus tail is the relation as of that position. The tail is read when the rows are through,
+    under the same cut.
     """
 
     cut: Cut
     batches: Iterator[pa.RecordBatch]
+    tail: Iterator[pa.RecordBatch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,9 @@ class Snapshot(Protocol):
         """Answer a lookup; the tail holds the relation's changes after position `after`."""
         ...
 
-    def scan(self, relation: Relation, columns: Sequence[str]) -> Scan: ...
+    def scan(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
+        """Every row; the tail holds the relation's changes after position `after`."""
+        ...
 
     def close(self) -> None: ...
 

@@ -59,7 +59,8 @@ class JoinTree:
 
 def join_tree(view: ViewDefinition) -> JoinTree:
     """The join tree of a view."""
-    neighbours = _neighbours(view.equalities)
+    usable = _usable(view.equalities)
+    neighbours = _neighbours(usable)
     order = sorted(range(len(view.places)), key=lambda place: (-len(neighbours[place]), place))
     root = order[0]
     reached, edges = {root}, list[Edge]()
@@ -69,12 +70,25 @@ def join_tree(view: ViewDefinition) -> JoinTree:
             edges.append(Edge(root, start, ()))
         _grow(start, neighbours, reached, edges)
     used = {frozenset((edge.parent, edge.child)) for edge in edges if edge.on}
-    residual = tuple(e for e in view.equalities if _ends(e) not in used)
+    residual = tuple(e for e in view.equalities if e not in usable or _ends(e) not in used)
     return JoinTree(root, tuple(_breadth_first(root, edges)), residual)
 
 
 def _ends(equality: Equality) -> frozenset[int]:
     return frozenset((equality.left.place, equality.right.place))
+
+
+def _usable(equalities: tuple[Equality, ...]) -> tuple[Equality, ...]:
+    """Equalities that can be key columns together: no column twice between the same two places."""
+    seen = set[tuple[frozenset[int], Column]]()
+    usable = list[Equality]()
+    for equality in equalities:
+        ends = _ends(equality)
+        columns = {(ends, equality.left), (ends, equality.right)}
+        if not columns & seen:
+            seen |= columns
+            usable.append(equality)
+    return tuple(usable)
 
 
 def _neighbours(equalities: tuple[Equality, ...]) -> defaultdict[int, dict[int, list[Key]]]:

@@ -1,0 +1,129 @@
+"""A source in memory: the protocol by definition, for tests and simulation.
+
+Every commit is a transaction with its own position. A snapshot may be opened at any cut, also one
+with holes, which is how the races of real databases are tried out without them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from viewkeeper.errors import SchemaError
+from viewkeeper.updates.cut import Cut
+from viewkeeper.updates.protocol import COUNT, POSITION, Answer, Boundary, Health, Lookup, Scan
+from viewkeeper.view.definition import Field, Relation
+
+Row = tuple[Any, ...]
+Delta = Mapping[str, Sequence[tuple[Row, int]]]
+"""Per table: rows with signed counts."""
+
+
+class MemorySource:
+    """Tables as lists of signed rows, by position."""
+
+    def __init__(self, name: str, tables: Mapping[str, tuple[Field, ...]]) -> None:
+        self.name = name
+        self._tables = dict(tables)
+        self._log: list[tuple[int, Delta]] = []
+
+    def commit(self, delta: Delta) -> int:
+        """Append a transaction; its position."""
+        position = len(self._log) + 1
+        self._log.append((position, delta))
+        return position
+
+    def schema(self, table: str) -> tuple[Field, ...]:
+        if table not in self._tables:
+            raise SchemaError(self.name, f'table "{table}" does not exist')
+        return self._tables[table]
+
+    def follow(self, tables: Mapping[str, Sequence[str]]) -> int:
+        return len(self._log)
+
+    def look(self, after: int) -> tuple[Boundary, ...]:
+        return tuple(
+            Boundary(position, 0.0, sum(len(rows) for rows in delta.values()))
+            for position, delta in self._log[after:]
+        )
+
+    def changes(
+        self, tables: Mapping[str, Sequence[str]], after: int, until: int
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+        for table, columns in tables.items():
+            for batch in self._changes(table, columns, after, Cut(until)).to_batches():
+                yield table, batch
+
+    def snapshot(self, cut: Cut | None = None) -> MemorySnapshot:
+        return MemorySnapshot(self, cut or Cut(len(self._log)))
+
+    def acknowledge(self, position: int) -> None:
+        pass
+
+    def health(self) -> Health:
+        return Health(True, len(self._log), 0)
+
+    def close(self) -> None:
+        pass
+
+    def state(self, table: str, cut: Cut) -> Counter[Row]:
+        """The rows of a table under a cut, with counts; a hole may make a count negative."""
+        rows: Counter[Row] = Counter()
+        for position, delta in self._log:
+            if cut.includes(position):
+                for row, count in delta.get(table, ()):
+                    rows[row] += count
+        return rows
+
+    def _changes(self, table: str, columns: Sequence[str], after: int, cut: Cut) -> pa.Table:
+        rows = [
+            (*row, count, position)
+            for position, delta in self._log[after:]
+            if cut.includes(position)
+            for row, count in delta.get(table, ())
+        ]
+        extra = (Field(COUNT, pa.int64()), Field(POSITION, pa.int64()))
+        whole = _table(rows, (*self._tables[table], *extra))
+        return whole.select([*columns, COUNT, POSITION])
+
+
+class MemorySnapshot:
+    """One cut of a memory source."""
+
+    def __init__(self, source: MemorySource, cut: Cut) -> None:
+        self._source = source
+        self._cut = cut
+
+    def ask(self, lookup: Lookup, after: int) -> Answer:
+        table = lookup.relation.table
+        rows = self._rows(table).select(list(lookup.columns))
+        if lookup.keys is not None:
+            keys = {tuple(key.values()) for key in lookup.keys.to_pylist()}
+            found = zip(*(rows[name].to_pylist() for name in lookup.on), strict=True)
+            rows = rows.filter(pa.array([key in keys for key in found], pa.bool_()))
+        return Answer(
+            rows, self._cut, self._source._changes(table, lookup.columns, after, self._cut)
+        )
+
+    def scan(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
+        table = relation.table
+        tail = self._source._changes(table, columns, after, self._cut)
+        rows = self._rows(table).select(list(columns))
+        return Scan(self._cut, iter(rows.to_batches()), iter(tail.to_batches()))
+
+    def close(self) -> None:
+        pass
+
+    def _rows(self, table: str) -> pa.Table:
+        counts = self._source.state(table, self._cut)
+        assert all(count >= 0 for count in counts.values()), "a cut must be a possible state"
+        return _table(counts.elements(), self._source.schema(table))
+
+
+def _table(rows: Iterable[Row], fields: Sequence[Field]) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [()] * len(fields)
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, fields, strict=True)]
+    return pa.table(arrays, names=[field.name for field in fields])
