@@ -1,0 +1,44 @@
+# Everything that a developer runs. `make` alone lists it.
+#
+# Each target prepares the checkout first (scripts/setup), which is quick when there is nothing to do.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test demo lint format bench faults lock clean
+
+PYTHON_RUN := .venv/bin/python -m
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: ## install uv, the locked environment and Java, where they are missing
+	@scripts/setup
+
+test: lint ## check style and types, then run all tests but the campaigns
+	$(PYTHON_RUN) pytest $(ARGS)
+
+demo: setup ## run the demonstration; ARGS="..." are passed on
+	.venv/bin/viewkeeper demo $(ARGS)
+
+lint: setup ## check style and types only
+	$(PYTHON_RUN) ruff check
+	$(PYTHON_RUN) ruff format --check
+	$(PYTHON_RUN) mypy
+
+format: setup ## rewrite the source to the house style
+	$(PYTHON_RUN) ruff check --fix
+	$(PYTHON_RUN) ruff format
+
+bench: setup ## measure; the figures go to benchmarks/out
+	$(PYTHON_RUN) benchmarks.run $(ARGS)
+
+faults: setup ## kill the engine again and again and check what it left
+	$(PYTHON_RUN) pytest -m campaign tests/faults $(ARGS)
+
+lock: setup ## resolve requirements.lock anew from pyproject.toml
+	.tools/uv pip compile pyproject.toml --group dev --generate-hashes --no-emit-index-url \
+		--no-header --python-version 3.11 --universal -q -o requirements.lock
+
+clean: ## remove all that make has made here, .venv and .tools included
+	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf spark-warehouse metastore_db derby.log benchmarks/out
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
