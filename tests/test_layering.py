@@ -1,0 +1,399 @@
+"""Imports go down only, and each outside library is used where it belongs.
+
+The source is read as syntax trees, so an import counts wherever it stands: at the top, inside a
+function, under TYPE_CHECKING, or as `import_module("...")`. What Python imports by itself, the
+packages around a module, does not count; naming such a package does.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "viewkeeper"
+TOP = "viewkeeper"
+
+# From the top down. "viewkeeper" stands for the package's own __init__, the public interface.
+LEVELS = (
+    ("__main__",),
+    ("cli", "dashboard"),
+    (TOP,),
+    ("engine", "simulate"),
+    ("check", "registry", "evolution"),
+    ("maintain", "sources", "warehouse"),
+    ("updates",),
+    ("delta",),
+    ("view",),
+    ("errors",),
+)
+DEPTH = {part: depth for depth, level in enumerate(LEVELS) for part in level}
+PURE = "maintain delta view updates"
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A dotted name that a module imports or uses, and the line."""
+
+    name: str
+    line: int
+    imported: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """One source file: its dotted name and all that it refers to."""
+
+    name: str
+    references: tuple[Reference, ...]
+
+    @property
+    def part(self) -> str:
+        """The package, or the single module, on whose level it is."""
+        return part_of(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Names that parts other than `only`, or the parts `never`, must not refer to.
+
+    All are words with blanks between them; `fine` are exceptions from `names`.
+    """
+
+    what: str
+    names: str
+    advice: str
+    only: str = ""
+    never: str = ""
+    fine: str = ""
+
+    def covers(self, module: Module) -> bool:
+        if self.never:
+            return within(module.name, self.never)
+        return not within(module.name, self.only)
+
+    def forbids(self, name: str) -> bool:
+        # `import random` is no use yet: what is then taken from it decides.
+        holders = {word.rpartition(".")[0] for word in self.fine.split()}
+        allowed = name in holders or any(starts(name, word) for word in self.fine.split())
+        return not allowed and any(starts(name, word) for word in self.names.split())
+
+
+RULES = (
+    Rule(
+        "threads",
+        "threading _thread multiprocessing concurrent asyncio",
+        "return an action and let the engine run it",
+        only="engine cli",
+    ),
+    Rule(
+        "clocks",
+        "time datetime.datetime.now datetime.datetime.utcnow datetime.datetime.today"
+        " datetime.date.today",
+        "take the time as a parameter; the engine reads the clock",
+        only="engine cli",
+    ),
+    Rule(
+        "chance",
+        "random secrets uuid.uuid1 uuid.uuid4 numpy.random",
+        "take a random.Random as a parameter, so that a seed replays the run",
+        never=f"{PURE} simulate",
+        fine="random.Random",
+    ),
+    Rule(
+        "input and output",
+        "os io.open open socket subprocess shutil tempfile http urllib sqlite3 pyspark deltalake",
+        "return an action or take the data as a parameter; sources and warehouse do the reading",
+        never=PURE,
+    ),
+    Rule(
+        "Spark",
+        "pyspark py4j",
+        "move what touches Spark into one of the places that may",
+        only="warehouse.frames warehouse.compact warehouse.publish check engine cli",
+    ),
+    Rule("Delta Lake", "deltalake", "ask the warehouse package for it", only="warehouse"),
+)
+
+
+def starts(name: str, prefix: str) -> bool:
+    return name == prefix or name.startswith(prefix + ".")
+
+
+def within(module: str, places: str) -> bool:
+    return any(starts(module, f"{TOP}.{place}") for place in places.split())
+
+
+def part_of(name: str) -> str:
+    return name.split(".")[1] if "." in name else name
+
+
+def read_modules(folder: Path) -> list[Module]:
+    """Every module below `folder`, which is taken to be the package viewkeeper."""
+    paths = sorted(folder.rglob("*.py"))
+    names = {path: name_of(path, folder) for path in paths}
+    known = frozenset(names.values())
+    return [Module(names[path], tuple(find_references(path, names[path], known))) for path in paths]
+
+
+def name_of(path: Path, folder: Path) -> str:
+    parts = (TOP, *path.relative_to(folder).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def find_references(path: Path, module: str, known: frozenset[str]) -> Iterator[Reference]:
+    tree = ast.parse(path.read_text(), str(path))
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    aliases: dict[str, str] = {}
+    for node in ast.walk(tree):
+        for local, target in imports_of(node, package):
+            aliases[local] = target
+            yield Reference(nearest(target, known), getattr(node, "lineno", 0), imported=True)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute | ast.Name) and (used := resolve(node, aliases)):
+            yield Reference(used, node.lineno, imported=False)
+
+
+def imports_of(node: ast.AST, package: str) -> Iterator[tuple[str, str]]:
+    """Pairs of the name that an import binds and the dotted name that it stands for."""
+    match node:
+        case ast.Import(names=names):
+            for alias in names:
+                yield alias.asname or alias.name, alias.name
+        case ast.ImportFrom(module=base, names=names, level=level):
+            around = package.split(".")[: len(package.split(".")) + 1 - level] if level else []
+            origin = ".".join([*around, *([base] if base else [])])
+            for alias in names:
+                target = origin if alias.name == "*" else f"{origin}.{alias.name}"
+                yield alias.asname or alias.name, target
+        case ast.Call(
+            func=ast.Name(id="__import__" | "import_module") | ast.Attribute(attr="import_module"),
+            args=[ast.Constant(value=str(target)), *_],
+        ):
+            yield f"import_module of {target}", target
+
+
+def nearest(target: str, known: frozenset[str]) -> str:
+    """Cut a name of ours back to the module that holds it; leave others whole."""
+    name = target
+    while starts(name, TOP) and name not in known and "." in name:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def resolve(node: ast.expr, aliases: dict[str, str]) -> str | None:
+    """The dotted name behind `a.b.c`, where `a` was imported or is the builtin `open`."""
+    attributes: list[str] = []
+    while isinstance(node, ast.Attribute):
+        attributes.insert(0, node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return None
+    if node.id == "open" and not attributes:
+        return "open"
+    # `import a.b` binds `a`, and is kept in `aliases` under its full name.
+    for length in range(len(attributes), -1, -1):
+        bound = ".".join([node.id, *attributes[:length]])
+        if bound in aliases:
+            return ".".join([aliases[bound], *attributes[length:]])
+    return None
+
+
+def upward_imports(modules: list[Module]) -> list[str]:
+    """Imports that do not go down, and parts that have no level."""
+    complaints = [
+        f"{module.name}: has no level; give {module.part!r} a place in LEVELS"
+        for module in modules
+        if module.part not in DEPTH
+    ]
+    for module in modules:
+        for reference in module.references:
+            target = part_of(reference.name)
+            if not reference.imported or not starts(reference.name, TOP):
+                continue
+            if target != module.part and DEPTH.get(target, 0) <= DEPTH.get(module.part, 99):
+                complaints.append(f"{module.name}:{reference.line} imports {reference.name}")
+    return complaints
+
+
+def broken(rule: Rule, modules: list[Module]) -> list[str]:
+    """References that `rule` forbids where they stand."""
+    found = {
+        f"{module.name}:{reference.line} uses {reference.name}"
+        for module in modules
+        if rule.covers(module)
+        for reference in module.references
+        if rule.forbids(reference.name)
+    }
+    return sorted(found)
+
+
+def find_cycles(modules: list[Module]) -> list[str]:
+    """One shortest cycle for every knot of modules that import each other."""
+    graph = {
+        module.name: {
+            reference.name
+            for reference in module.references
+            if reference.imported and starts(reference.name, TOP) and reference.name != module.name
+        }
+        for module in modules
+    }
+    cycles: list[str] = []
+    seen: set[str] = set()
+    for start in sorted(graph):
+        if start not in seen and (path := path_back(start, graph)):
+            seen.update(path)
+            cycles.append(" -> ".join(path))
+    return cycles
+
+
+def path_back(start: str, graph: dict[str, set[str]]) -> list[str]:
+    """The shortest way from `start` to itself; empty if there is none."""
+    waiting = deque([[start]])
+    visited: set[str] = set()
+    while waiting:
+        path = waiting.popleft()
+        for target in sorted(graph.get(path[-1], ())):
+            if target == start:
+                return [*path, start]
+            if target not in visited:
+                visited.add(target)
+                waiting.append([*path, target])
+    return []
+
+
+@pytest.fixture(scope="module")
+def ours() -> list[Module]:
+    return read_modules(SOURCE)
+
+
+def test_imports_go_down_only(ours: list[Module]) -> None:
+    assert ours
+    complaints = "\n  ".join(upward_imports(ours))
+    order = " > ".join(", ".join(level) for level in LEVELS)
+    assert not complaints, f"move the shared part down; the order is {order}\n  {complaints}"
+
+
+def test_no_modules_import_each_other(ours: list[Module]) -> None:
+    complaints = "\n  ".join(find_cycles(ours))
+    assert not complaints, f"move what both sides need into a module of its own\n  {complaints}"
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.what)
+def test_outside_libraries_stay_in_their_place(rule: Rule, ours: list[Module]) -> None:
+    complaints = "\n  ".join(broken(rule, ours))
+    assert not complaints, f"{rule.what}: {rule.advice}\n  {complaints}"
+
+
+def plant(folder: Path, sources: dict[str, str]) -> list[Module]:
+    for name, text in sources.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return read_modules(folder)
+
+
+HIDDEN = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import viewkeeper.engine.loop",
+        "from viewkeeper.engine.loop import run",
+        "from viewkeeper.engine import loop",
+        "from viewkeeper import engine",
+        "from ..engine import loop",
+        "from viewkeeper import View",
+        "from viewkeeper.sources import shop",
+        "def f():\n    from viewkeeper.engine import loop",
+        HIDDEN + "from viewkeeper.engine.loop import run",
+        'import importlib\nimportlib.import_module("viewkeeper.engine.loop")',
+    ],
+)
+def test_the_checker_sees_an_import_that_does_not_go_down(tmp_path: Path, text: str) -> None:
+    sources = {"__init__.py": "", "engine/__init__.py": "", "engine/loop.py": ""}
+    sources |= {"sources/__init__.py": "", "sources/shop.py": "", "maintain/sweep.py": text}
+    (complaint,) = upward_imports(plant(tmp_path, sources))
+    assert complaint.startswith("viewkeeper.maintain.sweep:")
+
+
+def test_the_checker_allows_imports_that_go_down_or_stay_inside(tmp_path: Path) -> None:
+    text = "from viewkeeper.errors import E\nfrom . import row\nfrom viewkeeper.view import tree"
+    sources = {"errors.py": "", "view/tree.py": "", "delta/row.py": "", "delta/sum.py": text}
+    assert upward_imports(plant(tmp_path, sources)) == []
+
+
+def test_the_checker_wants_a_level_for_every_part(tmp_path: Path) -> None:
+    assert "LEVELS" in upward_imports(plant(tmp_path, {"extras/odd.py": ""}))[0]
+
+
+def test_the_checker_lists_cycles(tmp_path: Path) -> None:
+    sources = {
+        "view/__init__.py": "from viewkeeper.view.a import x",
+        "view/a.py": "from viewkeeper.view import b",
+        "view/b.py": "def f():\n    from viewkeeper.view.c import y",
+        "view/c.py": HIDDEN + "from .a import x",
+        "view/apart.py": "from viewkeeper.view import apart",
+    }
+    assert find_cycles(plant(tmp_path, sources)) == [
+        "viewkeeper.view.a -> viewkeeper.view.b -> viewkeeper.view.c -> viewkeeper.view.a"
+    ]
+
+
+def test_the_checker_sees_a_package_that_its_own_module_names(tmp_path: Path) -> None:
+    sources = {
+        "view/__init__.py": "from viewkeeper.view.a import x",
+        "view/a.py": "from viewkeeper.view import x",
+    }
+    assert find_cycles(plant(tmp_path, sources)) == [
+        "viewkeeper.view -> viewkeeper.view.a -> viewkeeper.view"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("what", "path", "text"),
+    [
+        ("threads", "sources/shop.py", "from concurrent.futures import Future"),
+        ("threads", "maintain/sweep.py", "def f():\n    import threading"),
+        ("clocks", "sources/shop.py", "from time import sleep"),
+        ("clocks", "view/a.py", "from datetime import datetime as d\nd.now()"),
+        ("clocks", "view/a.py", "import datetime as dt\ndt.date.today()"),
+        ("chance", "delta/a.py", "import random\nrandom.random()"),
+        ("chance", "simulate/a.py", "from random import choice"),
+        ("chance", "updates/a.py", "import uuid\nuuid.uuid4()"),
+        ("input and output", "view/a.py", "import os.path"),
+        ("input and output", "view/a.py", "open('f')"),
+        ("input and output", "delta/a.py", HIDDEN + "import sqlite3"),
+        ("Spark", "warehouse/record.py", "from pyspark.sql import SparkSession"),
+        ("Spark", "sources/shop.py", "import pyspark.sql.functions as F"),
+        ("Delta Lake", "engine/loop.py", "import deltalake"),
+    ],
+)
+def test_the_checker_sees_a_library_out_of_place(
+    tmp_path: Path, what: str, path: str, text: str
+) -> None:
+    modules = plant(tmp_path, {path: text})
+    assert [rule.what for rule in RULES if what == rule.what and broken(rule, modules)] == [what]
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("engine/loop.py", "import threading, time, pyspark\ntime.time()"),
+        ("warehouse/frames.py", "import deltalake\nfrom pyspark.sql import DataFrame"),
+        ("sources/shop.py", "import sqlite3, os"),
+        (
+            "simulate/a.py",
+            "import random\ndef f(r: random.Random) -> float:\n    return r.random()",
+        ),
+        ("view/a.py", "from datetime import datetime\ndatetime(2020, 1, 1)\nself.open()"),
+    ],
+)
+def test_the_checker_allows_a_library_in_its_place(tmp_path: Path, path: str, text: str) -> None:
+    modules = plant(tmp_path, {path: text})
+    assert [complaint for rule in RULES for complaint in broken(rule, modules)] == []
