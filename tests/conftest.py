@@ -41,10 +41,13 @@ def nothing_left_running() -> Iterator[None]:
 def child_processes() -> list[str]:
     """The command lines of this process's children; empty where the system does not tell."""
     lines = []
-    for task in Path("/proc/self/task").glob("*/children"):
-        for pid in task.read_text().split():
-            with suppress(FileNotFoundError, ProcessLookupError):
-                lines.append(Path("/proc", pid, "cmdline").read_text().replace("\0", " "))
+    for process in Path("/proc").glob("[0-9]*"):
+        # Processes of others may end while they are looked at.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            # After the command, which is in brackets and may hold blanks: state, parent, ...
+            parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
+            if parent == str(os.getpid()):
+                lines.append((process / "cmdline").read_text().replace("\0", " ").strip())
     # The standard library keeps its resource tracker until the interpreter exits.
     return [line for line in lines if line and "multiprocessing.resource_tracker" not in line]
 
