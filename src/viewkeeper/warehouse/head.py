@@ -1,0 +1,182 @@
+"""The newest committed state: what every reader starts from.
+
+The head names, for each view, the version of its Delta Lake table, its ts and positions. It is one
+file replaced by rename, so views that advance in one record become visible together, and a reader
+never sees a table between two records.
+
+`advance` is the whole meaning of a record, as a pure function: head, record and the table versions
+that redo reached, to the next head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import assert_never
+
+import pyarrow as pa
+
+from viewkeeper.errors import WarehouseError
+from viewkeeper.warehouse.codec import Body, schema_of, schema_text, seal, unseal
+from viewkeeper.warehouse.record import Advance, Create, Drop, Record, Resume, Rewrite, Stop
+
+NAME = "head.json"
+
+_WAY_OUT = (
+    "restore the file from a backup; or, if records/00000000000000000001.json is still there, "
+    "delete it: the next run rebuilds it from the records"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A version of a Delta Lake table, and its newest checkpoint that is known to be whole."""
+
+    version: int
+    checkpoint: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ViewHead:
+    """A view as committed.
+
+    `schema` is that of its rows, without `_count` and `_ts`. States from `horizon` to `ts` can be
+    read. `rows` counts the newest state's rows, `files` the table's data files. `distinct`: what
+    lies at or before the horizon has one row per tuple. `stopped` is why it does not advance.
+    """
+
+    view: str
+    table: str
+    location: Location
+    definition: str
+    schema: pa.Schema
+    created_ts: int
+    horizon: int
+    ts: int
+    positions: Mapping[str, int]
+    rows: int
+    files: int
+    distinct: bool
+    committed_at: float
+    stopped: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Record `record` is the newest that is applied, plan `plan` the newest that is finished."""
+
+    record: int = 0
+    plan: int = 0
+    committed_at: float = 0.0
+    views: Mapping[str, ViewHead] = field(default_factory=dict)
+
+    def view(self, name: str) -> ViewHead:
+        if name not in self.views:
+            known = ", ".join(sorted(self.views)) or "none"
+            raise WarehouseError(
+                f'view "{name}": not in the warehouse', detail=f"views there: {known}"
+            )
+        return self.views[name]
+
+
+def advance(head: Head, record: Record, locations: Mapping[str, Location]) -> Head:
+    """The head after a record; `locations` are those of the views whose table it changed."""
+    views = dict(head.views)
+    for change in record.changes:
+        if isinstance(change, Drop):
+            del views[change.view]
+        elif isinstance(change, Create):
+            views[change.view] = _created(change, record, locations[change.view])
+        else:
+            old = views[change.view]
+            at = locations.get(change.view, old.location)
+            views[change.view] = _changed(old, change, record, at)
+    plan = head.plan if record.plan is None else record.plan
+    return Head(record.n, plan, record.committed_at, views)
+
+
+def _created(change: Create, record: Record, at: Location) -> ViewHead:
+    return ViewHead(
+        view=change.view,
+        table=change.table,
+        location=at,
+        definition=change.definition,
+        schema=change.schema,
+        created_ts=change.ts,
+        horizon=change.ts,
+        ts=change.ts,
+        positions=dict(change.positions),
+        rows=sum(file.count_sum for file in change.files),
+        files=len(change.files),
+        distinct=change.distinct,
+        committed_at=record.committed_at,
+    )
+
+
+def _changed(
+    old: ViewHead, change: Advance | Rewrite | Stop | Resume, record: Record, at: Location
+) -> ViewHead:
+    match change:
+        case Advance():
+            return replace(
+                old,
+                location=at,
+                ts=change.ts,
+                positions={**old.positions, **change.positions},
+                rows=old.rows + sum(file.count_sum for file in change.files),
+                files=old.files + len(change.files),
+                committed_at=record.committed_at,
+            )
+        case Rewrite():
+            folded = change.horizon is not None
+            return replace(
+                old,
+                location=at,
+                horizon=change.horizon if change.horizon is not None else old.horizon,
+                distinct=old.distinct or folded,
+                files=old.files + len(change.files) - len(change.removes),
+            )
+        case Stop():
+            return replace(old, stopped=change.reason)
+        case Resume():
+            return replace(old, stopped=None)
+        case _:
+            assert_never(change)
+
+
+def encode_head(head: Head) -> bytes:
+    body: Body = {
+        "record": head.record,
+        "plan": head.plan,
+        "committed_at": head.committed_at,
+        "views": [_encode(view) for view in head.views.values()],
+    }
+    return seal("head", body)
+
+
+def read_head(root: Path) -> Head:
+    """The head of a warehouse, without a lock; an empty one where nothing was committed yet."""
+    try:
+        body = unseal(root / NAME, "head", _WAY_OUT)
+    except FileNotFoundError:
+        return Head()
+    views = [_decode(view) for view in body["views"]]
+    return Head(
+        body["record"], body["plan"], body["committed_at"], {view.view: view for view in views}
+    )
+
+
+def _encode(view: ViewHead) -> Body:
+    body: Body = {name: getattr(view, name) for name in view.__dataclass_fields__}
+    return {
+        **body,
+        "location": [view.location.version, view.location.checkpoint],
+        "schema": schema_text(view.schema),
+        "positions": dict(view.positions),
+    }
+
+
+def _decode(body: Body) -> ViewHead:
+    location = Location(*body["location"])
+    return ViewHead(**{**body, "location": location, "schema": schema_of(body["schema"])})

@@ -1,0 +1,128 @@
+"""The durable plan of a batch, and the ledger that all plans make together.
+
+A plan is written before any work: it names the transactions that got their ts in this batch. After
+a crash the same plan is replayed with new snapshots; forming the batch again would give the same ts
+to other transactions, and a view that had committed the first cut would lose rows for good.
+
+The *ledger* is the list of all entries in ts order. It says which source position a ts stands for.
+What no view can be asked about any more is dropped, except the last entry of each source, which
+says where that source stands.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from viewkeeper.warehouse.codec import Body, seal, unseal
+
+_WAY_OUT = (
+    "restore the file from a backup; without one, drop the views and load them again: "
+    "what the plan assigned cannot be guessed"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One transaction: that of `source` with `after` < position <= `until`.
+
+    A global transaction has one ts and an entry per source. `changes` is its number of row changes.
+    """
+
+    ts: int
+    source: str
+    after: int
+    until: int
+    committed_at: float
+    changes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Batch n: what got its ts here, and which views go from which ts to which."""
+
+    n: int
+    entries: tuple[Entry, ...]
+    views: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        stamps = [entry.ts for entry in self.entries]
+        assert stamps == sorted(stamps), "entries of a plan are in ts order"
+        assert all(entry.after < entry.until for entry in self.entries)
+
+
+def encode_plan(plan: Plan) -> bytes:
+    entries = [[e.ts, e.source, e.after, e.until, e.committed_at, e.changes] for e in plan.entries]
+    views = {view: list(span) for view, span in plan.views.items()}
+    return seal("plan", {"n": plan.n, "entries": entries, "views": views})
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan in a file; CorruptError if it cannot be believed."""
+    body: Body = unseal(path, "plan", _WAY_OUT)
+    entries = tuple(Entry(*entry) for entry in body["entries"])
+    return Plan(body["n"], entries, {view: (a, b) for view, (a, b) in body["views"].items()})
+
+
+class Ledger:
+    """All entries that are still kept, in ts order; grows by plans."""
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self._entries: list[Entry] = []
+        self._by_source: dict[str, list[Entry]] = {}
+        self.extend(entries)
+
+    def extend(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            assert not self._entries or entry.ts >= self._entries[-1].ts
+            own = self._by_source.setdefault(entry.source, [])
+            assert not own or own[-1].until <= entry.after, "positions of a source only grow"
+            self._entries.append(entry)
+            own.append(entry)
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        return self._entries
+
+    @property
+    def next_ts(self) -> int:
+        return self._entries[-1].ts + 1 if self._entries else 1
+
+    def between(self, after: int, until: int) -> Sequence[Entry]:
+        """The entries with `after` < ts <= `until`."""
+        first = bisect_right(self._entries, after, key=_ts)
+        return self._entries[first : bisect_right(self._entries, until, key=_ts)]
+
+    def position(self, source: str, ts: int) -> int | None:
+        """Where a source stood as of a ts; None if no transaction of it was ever seen."""
+        own = self._by_source.get(source, [])
+        passed = bisect_right(own, ts, key=_ts)
+        if passed:
+            return own[passed - 1].until
+        return own[0].after if own else None
+
+    def positions(self, sources: Mapping[str, int], ts: int) -> dict[str, int]:
+        """Where the sources of a view stood as of a ts.
+
+        `sources` are the view's newest positions; a source of which nothing was ever seen is still
+        where the view's initial load found it.
+        """
+        found = {source: self.position(source, ts) for source in sources}
+        return {s: sources[s] if at is None else at for s, at in found.items()}
+
+    def since(self, horizon: int) -> list[Entry]:
+        """What must be kept to answer for every ts from the horizon on."""
+        last = {own[-1] for own in self._by_source.values()}
+        floor = {
+            own[at - 1]
+            for own in self._by_source.values()
+            if (at := bisect_right(own, horizon, key=_ts))
+        }
+        keep = last | floor
+        return [entry for entry in self._entries if entry.ts > horizon or entry in keep]
+
+
+def _ts(entry: Entry) -> int:
+    return entry.ts

@@ -1,0 +1,167 @@
+"""The commit record: what a batch did to each view, as data.
+
+Writing `records/<n>.json` is the commit. Everything it names was synced before, and everything that
+follows (Delta Lake logs, head) is redo that can be repeated from the record alone. A record names
+only the views that it changes, each once, by one of six changes.
+
+A record may finish a plan (`plan` is its number) or none: compaction, stopping and dropping a view
+are records of their own and may come while a plan is still open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from viewkeeper.warehouse.codec import Body, schema_of, schema_text, seal, unseal
+
+_WAY_OUT = (
+    "restore the file from a backup; without one, drop the views and load them again: "
+    "the batch was promised and cannot be guessed"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file of signed rows; `path` is relative to the table's folder."""
+
+    path: str
+    size: int
+    rows: int
+    count_sum: int
+    count_min: int
+    count_max: int
+    ts_min: int
+    ts_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """A view begins, with its initial load; `replaces` is the table of the view it takes over from.
+
+    `distinct` says that the load has one row per tuple, which lets readers merge without a shuffle.
+    """
+
+    view: str
+    table: str
+    definition: str
+    schema: pa.Schema
+    ts: int
+    positions: Mapping[str, int]
+    files: tuple[DataFile, ...]
+    distinct: bool = False
+    replaces: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """A view moves to a ts; without files, nothing changed in it."""
+
+    view: str
+    ts: int
+    positions: Mapping[str, int]
+    files: tuple[DataFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """The same rows in other files; a `horizon` says that everything up to it is now folded."""
+
+    view: str
+    files: tuple[DataFile, ...]
+    removes: tuple[str, ...]
+    horizon: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A view stays where it is, for a reason that the user must act on."""
+
+    view: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """A stopped view goes on."""
+
+    view: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """A view ends; its table goes after the retention."""
+
+    view: str
+    table: str
+
+
+ViewChange = Create | Advance | Rewrite | Stop | Resume | Drop
+
+_KINDS: dict[str, type[ViewChange]] = {
+    "create": Create,
+    "advance": Advance,
+    "rewrite": Rewrite,
+    "stop": Stop,
+    "resume": Resume,
+    "drop": Drop,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Commit n; `committed_at` is in seconds since the epoch."""
+
+    n: int
+    committed_at: float
+    changes: tuple[ViewChange, ...]
+    plan: int | None = None
+
+    def __post_init__(self) -> None:
+        views = [change.view for change in self.changes]
+        assert len(set(views)) == len(views), "a record changes a view once"
+
+
+def encode_record(record: Record) -> bytes:
+    body: Body = {
+        "n": record.n,
+        "committed_at": record.committed_at,
+        "plan": record.plan,
+        "changes": [_encode(change) for change in record.changes],
+    }
+    return seal("record", body)
+
+
+def read_record(path: Path) -> Record:
+    """The record in a file; CorruptError if it cannot be believed."""
+    body = unseal(path, "record", _WAY_OUT)
+    changes = tuple(_decode(change) for change in body["changes"])
+    return Record(body["n"], body["committed_at"], changes, body["plan"])
+
+
+def _encode(change: ViewChange) -> Body:
+    kind = next(name for name, known in _KINDS.items() if type(change) is known)
+    # asdict copies deeply, which an Arrow schema need not be.
+    body: Body = {name: getattr(change, name) for name in change.__dataclass_fields__}
+    if isinstance(change, Create):
+        body["schema"] = schema_text(change.schema)
+    if "files" in body:
+        body["files"] = [asdict(file) for file in body["files"]]
+    if "positions" in body:
+        body["positions"] = dict(body["positions"])
+    return {"kind": kind, **body}
+
+
+def _decode(body: Body) -> ViewChange:
+    facts: dict[str, Any] = {name: value for name, value in body.items() if name != "kind"}
+    if "schema" in facts:
+        facts["schema"] = schema_of(facts["schema"])
+    if "files" in facts:
+        facts["files"] = tuple(DataFile(**file) for file in facts["files"])
+    if "removes" in facts:
+        facts["removes"] = tuple(facts["removes"])
+    return _KINDS[body["kind"]](**facts)
