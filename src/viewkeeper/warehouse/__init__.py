@@ -1,0 +1,54 @@
+"""Delta Lake tables: plan, record, redo, read as of, compact, publish.
+
+What needs Spark is in `frames`, `compact` and `publish`, which are imported by name, so that
+reading a head, a state or the ledger starts no JVM and imports no PySpark.
+"""
+
+from viewkeeper.warehouse.chronicle import commits, load_ledger
+from viewkeeper.warehouse.clean import clean
+from viewkeeper.warehouse.files import stored_schema, write_rows, write_stream
+from viewkeeper.warehouse.head import Head, ViewHead, read_head
+from viewkeeper.warehouse.merge import merge_tail
+from viewkeeper.warehouse.plan import Entry, Ledger, Plan
+from viewkeeper.warehouse.read import changes, counted, state
+from viewkeeper.warehouse.record import (
+    Advance,
+    Create,
+    DataFile,
+    Drop,
+    Record,
+    Resume,
+    Rewrite,
+    Stop,
+    ViewChange,
+)
+from viewkeeper.warehouse.store import Store
+
+__all__ = [
+    "Advance",
+    "Create",
+    "DataFile",
+    "Drop",
+    "Entry",
+    "Head",
+    "Ledger",
+    "Plan",
+    "Record",
+    "Resume",
+    "Rewrite",
+    "Stop",
+    "Store",
+    "ViewChange",
+    "ViewHead",
+    "changes",
+    "clean",
+    "commits",
+    "counted",
+    "load_ledger",
+    "merge_tail",
+    "read_head",
+    "state",
+    "stored_schema",
+    "write_rows",
+    "write_stream",
+]

@@ -1,0 +1,94 @@
+"""What a start-up does under the lock, before anything else: repair, redo, tidy.
+
+1. Every table's log is cut back to what the head names (torn entries are above it).
+2. Records after the head's are redone, in order; the head follows.
+3. What no record knows is removed: data files and table folders of batches that never committed,
+   half-made files, the spool.
+
+Afterwards the warehouse is exactly as if the last written record had been its last act.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from viewkeeper.errors import CorruptError
+from viewkeeper.warehouse import chronicle, disk, log
+from viewkeeper.warehouse.files import PATTERN
+from viewkeeper.warehouse.head import NAME, Head, encode_head, read_head
+from viewkeeper.warehouse.record import Create, Drop, Record, Rewrite
+from viewkeeper.warehouse.redo import Tables
+
+FOLDERS = ("plans", "records", "views", "published", "spool", "history")
+
+
+def recover(root: Path, tables: Tables) -> Head:
+    """Bring a warehouse to its last record; idempotent."""
+    for folder in ("", "plans", "records"):
+        disk.remove_temporaries(root / folder)
+    head = read_head(root)
+    through, records = chronicle.load_records(root)
+    _refuse_gap(root, head, through, records)
+    for view in head.views.values():
+        log.cut_back(tables.folder(view.table), view.location)
+    head = _redo(root, tables, head, records)
+    remove_unknown(tables, root, head, records)
+    _empty(root / "spool")
+    return head
+
+
+def remove_unknown(tables: Tables, root: Path, head: Head, records: Sequence[Record]) -> None:
+    """Remove data files and folders that neither the head nor a kept record knows.
+
+    What a kept record took out of use may still be read. Only at start-up: later, a file that no
+    record knows may belong to a batch that is still being written.
+    """
+    known = {view.table for view in head.views.values()} | set(retired_tables(records))
+    for folder in (root / "views").iterdir():
+        if folder.name not in known:
+            shutil.rmtree(folder)
+    removed = {path for _, path in removed_files(records)}
+    for view in head.views.values():
+        used = removed | {file.path for file in tables.of(view).files()}
+        for path in tables.folder(view.table).glob(PATTERN):
+            if path.name not in used:
+                disk.remove(path)
+
+
+def removed_files(records: Sequence[Record]) -> list[tuple[str, str]]:
+    """The files that rewrites in these records took out of use: (view, file name)."""
+    rewrites = [c for record in records for c in record.changes if isinstance(c, Rewrite)]
+    return [(change.view, path) for change in rewrites for path in change.removes]
+
+
+def retired_tables(records: Sequence[Record]) -> list[str]:
+    """The tables that these records took out of use."""
+    changes = [change for record in records for change in record.changes]
+    dropped = [change.table for change in changes if isinstance(change, Drop)]
+    return dropped + [c.replaces for c in changes if isinstance(c, Create) and c.replaces]
+
+
+def _redo(root: Path, tables: Tables, head: Head, records: Sequence[Record]) -> Head:
+    for record in records:
+        if record.n > head.record:
+            head = tables.redo(head, record)
+            disk.replace(root / NAME, encode_head(head))
+    return head
+
+
+def _refuse_gap(root: Path, head: Head, through: int, records: Sequence[Record]) -> None:
+    newest = records[-1].n if records else through
+    if through <= head.record <= newest:
+        return
+    raise CorruptError(
+        f'warehouse "{root}": head and records do not fit',
+        detail=f"head is at record {head.record}; records reach from {through + 1} to {newest}",
+        hint=f"restore {NAME} and records/ from one backup; without one, load the views again",
+    )
+
+
+def _empty(folder: Path) -> None:
+    for path in folder.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -1,0 +1,75 @@
+"""From a record to the Delta Lake logs and the next head; run at once and again after a crash.
+
+A commit is: data files synced, the record written (the commit point), then this. Everything here
+can be stopped anywhere and done again from the record: a log entry is applied once, by record
+number; a new table starts from an empty log; a checkpoint counts only when the head names it. A
+view that advances without rows gets no log entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import assert_never
+
+from viewkeeper.warehouse import head as heads
+from viewkeeper.warehouse import log
+from viewkeeper.warehouse.files import stored_schema
+from viewkeeper.warehouse.head import Head, Location, ViewHead
+from viewkeeper.warehouse.record import Advance, Create, Drop, Record, Resume, Rewrite, Stop
+from viewkeeper.warehouse.table import Table
+
+
+class Tables:
+    """The open tables of a warehouse, one per view; opened when first needed."""
+
+    def __init__(self, root: Path) -> None:
+        self._views = root / "views"
+        self._open: dict[str, Table] = {}
+
+    def folder(self, table: str) -> Path:
+        return self._views / table
+
+    def of(self, view: ViewHead) -> Table:
+        if view.table not in self._open:
+            folder = self.folder(view.table)
+            self._open[view.table] = Table.open(folder, stored_schema(view.schema))
+        return self._open[view.table]
+
+    def redo(self, head: Head, record: Record) -> Head:
+        """Bring the tables to a record; the head that then holds."""
+        locations: dict[str, Location] = {}
+        for change in record.changes:
+            match change:
+                case Create():
+                    locations[change.view] = self._create(change, record)
+                case Advance() if change.files:
+                    locations[change.view] = self._append(head.views, change, record)
+                case Rewrite():
+                    locations[change.view] = self._rewrite(head.views, change, record)
+                case Advance() | Stop() | Resume() | Drop():
+                    pass
+                case _:
+                    assert_never(change)
+        return heads.advance(head, record, locations)
+
+    def _create(self, change: Create, record: Record) -> Location:
+        folder = self.folder(change.table)
+        # Whatever is there was left by an attempt at this very record.
+        log.cut_back(folder, log.NOTHING)
+        table = Table.create(folder, stored_schema(change.schema), change.view)
+        self._open[change.table] = table
+        return Location(table.commit(record.n, record.committed_at, change.files), None)
+
+    def _append(self, views: Mapping[str, ViewHead], change: Advance, record: Record) -> Location:
+        view = views[change.view]
+        version = self.of(view).commit(record.n, record.committed_at, change.files)
+        return Location(version, view.location.checkpoint)
+
+    def _rewrite(self, views: Mapping[str, ViewHead], change: Rewrite, record: Record) -> Location:
+        view = views[change.view]
+        if not change.files and not change.removes:
+            return view.location
+        table = self.of(view)
+        table.commit(record.n, record.committed_at, change.files, change.removes, rows_change=False)
+        return Location(table.version, table.checkpoint())

@@ -1,0 +1,225 @@
+"""The warehouse as its one writer sees it.
+
+`Store.open` takes the lock and recovers; from then on the head is the truth. A batch is:
+`write_plan`, work, `commit` with that plan's number. Nothing of a batch is visible before its
+record, all of it is after the head. If anything fails once the record may have been written, the
+store refuses further commits: opening it again finds out from the disk what holds, and finishes it.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import assert_never
+
+import pyarrow as pa
+
+from viewkeeper.errors import WarehouseError
+from viewkeeper.warehouse import chronicle, disk, files
+from viewkeeper.warehouse.head import NAME, Head, encode_head
+from viewkeeper.warehouse.lock import Holder, Lock
+from viewkeeper.warehouse.plan import Ledger, Plan
+from viewkeeper.warehouse.record import (
+    Advance,
+    Create,
+    DataFile,
+    Drop,
+    Record,
+    Resume,
+    Rewrite,
+    Stop,
+    ViewChange,
+)
+from viewkeeper.warehouse.recover import FOLDERS, recover
+from viewkeeper.warehouse.redo import Tables
+from viewkeeper.warehouse.table import Table
+
+Clock = Callable[[], float]
+
+
+class Store:
+    """An open warehouse; use as a context manager or `close` it."""
+
+    def __init__(self, root: Path, lock: Lock, now: Clock) -> None:
+        self.root = root
+        self.now = now
+        self._lock = lock
+        self._tables = Tables(root)
+        self._doubtful = False
+        self.head: Head = recover(root, self._tables)
+        entries, through, plans = chronicle.load_plans(root)
+        self.ledger = Ledger(entries)
+        for plan in plans:
+            self.ledger.extend(plan.entries)
+        self._last_plan = plans[-1].n if plans else through
+        self._pending = plans[-1] if plans and plans[-1].n > self.head.plan else None
+
+    @staticmethod
+    def open(path: Path, command: str, now: Clock) -> Store:
+        """Take the lock, create what is missing, recover; LockedError says who has it.
+
+        `command` is what others are told of the holder; `now` is in seconds since the epoch.
+        """
+        root = path.absolute()
+        for folder in FOLDERS:
+            disk.make_folder(root / folder)
+        lock = Lock.take(root / "lock", Holder.this_process(command, now()))
+        try:
+            return Store(root, lock, now)
+        except BaseException:
+            lock.release()
+            raise
+
+    @property
+    def next_plan(self) -> int:
+        return self._last_plan + 1
+
+    def pending_plan(self) -> Plan | None:
+        """The plan that has no record yet; a restart must replay it before it forms another."""
+        return self._pending
+
+    def write_plan(self, plan: Plan) -> None:
+        """Make a batch's transactions and their ts durable, before any work."""
+        assert self._pending is None, "the open plan comes first"
+        assert plan.n == self.next_plan
+        assert not plan.entries or plan.entries[0].ts >= self.ledger.next_ts
+        with self._fence("plan", plan.n):
+            chronicle.write_plan(self.root, plan)
+        self.ledger.extend(plan.entries)
+        self._last_plan = plan.n
+        self._pending = plan
+
+    def commit(self, changes: Iterable[ViewChange], plan: int | None = None) -> Head:
+        """Commit the next record; `plan` is the number of the plan that it finishes."""
+        if self._doubtful:
+            raise WarehouseError(
+                f'warehouse "{self.root}": an earlier commit was interrupted',
+                hint="open the warehouse again: that finishes or forgets it, then go on",
+            )
+        record = Record(self.head.record + 1, self.now(), tuple(changes), plan)
+        self._check(record)
+        self._doubtful = True
+        try:
+            with self._fence("record", record.n):
+                chronicle.write_record(self.root, record)
+        except WarehouseError:
+            # Refused by the disk before it had its name: nothing was committed, and we may go on.
+            self._doubtful = chronicle.has_record(self.root, record.n)
+            raise
+        self._finish(record)
+        self._doubtful = False
+        return self.head
+
+    def table(self, view: str) -> Table:
+        """The Delta Lake table of a view."""
+        return self._tables.of(self.head.view(view))
+
+    def folder(self, view: str) -> Path:
+        """Where the data files of a view belong."""
+        return self._tables.folder(self.head.view(view).table)
+
+    def new_table(self, view: str) -> str:
+        """A folder for a table that a `Create` will name; removed at start-up if none does."""
+        readable = re.sub(r"[^A-Za-z0-9]+", "-", view).strip("-")[:40] or "view"
+        name = f"{readable}-{self.head.record + 1}"
+        disk.make_folder(self.root / "views" / name)
+        return name
+
+    def table_folder(self, table: str) -> Path:
+        return self._tables.folder(table)
+
+    @contextmanager
+    def staging(self) -> Iterator[Path]:
+        """A folder for files that live as long as one job."""
+        folder = self.root / "spool" / f"job-{uuid.uuid4().hex}"
+        disk.make_folder(folder)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def close(self) -> None:
+        self._lock.release()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _finish(self, record: Record) -> None:
+        """What follows the commit point; if it fails, the next opening does it."""
+        try:
+            head = self._tables.redo(self.head, record)
+            disk.replace(self.root / NAME, encode_head(head))
+        except WarehouseError as error:
+            raise WarehouseError(
+                f'warehouse "{self.root}": record {record.n} is committed but not yet visible',
+                detail=" ".join(str(error).split()),
+                hint="remove the cause and open the warehouse again: that finishes it",
+            ) from error
+        self.head = head
+        if record.plan is not None:
+            self._pending = None
+
+    def _check(self, record: Record) -> None:
+        """Believe nothing before the commit point; afterwards it is too late."""
+        assert record.plan is None or (self._pending and record.plan == self._pending.n)
+        for change in record.changes:
+            match change:
+                case Create():
+                    self._check_create(change)
+                case Advance():
+                    self._check_advance(change)
+                case Rewrite():
+                    self._check_rewrite(change)
+                case Drop():
+                    assert change.table == self.head.view(change.view).table
+                case Stop() | Resume():
+                    self.head.view(change.view)
+                case _:
+                    assert_never(change)
+
+    def _check_create(self, change: Create) -> None:
+        old = self.head.views.get(change.view)
+        assert change.replaces == (old.table if old else None), "a view is replaced by name"
+        assert all(f.ts_min == f.ts_max == change.ts for f in change.files)
+        self._check_files(change.table, change.schema, change.files)
+
+    def _check_advance(self, change: Advance) -> None:
+        view = self.head.view(change.view)
+        assert change.ts >= view.ts, "a view never goes back"
+        assert all(view.ts < f.ts_min and f.ts_max <= change.ts for f in change.files)
+        self._check_files(view.table, view.schema, change.files)
+
+    def _check_rewrite(self, change: Rewrite) -> None:
+        view = self.head.view(change.view)
+        active = {file.path for file in self._tables.of(view).files()}
+        assert active.issuperset(change.removes), "a rewrite of files that are gone"
+        self._check_files(view.table, view.schema, change.files)
+
+    def _check_files(self, table: str, schema: pa.Schema, added: Sequence[DataFile]) -> None:
+        stored = files.stored_schema(schema)
+        for file in added:
+            files.check(self._tables.folder(table), stored, file)
+
+    @contextmanager
+    def _fence(self, kind: str, n: int) -> Iterator[None]:
+        try:
+            yield
+        except FileExistsError as error:
+            raise WarehouseError(
+                f'warehouse "{self.root}": {kind} {n} is already there',
+                detail="another process writes here although this one holds the lock",
+                hint="stop the other process (the lock does not hold on some network disks)",
+            ) from error

@@ -1,0 +1,208 @@
+"""All contact with the `deltalake` library.
+
+The library checks little, so the rules are ours. An entry carries our record number as application
+transaction; it is applied only if the table's is smaller, and without retries: a conflict means
+another writer. The library syncs nothing, so entries and checkpoints are synced here. Its own
+checkpoints and log clean-up are off: both come at our moments, and a checkpoint counts only once a
+head names it.
+
+Handles stay open between commits; an update reads only the new entries.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema, TableFeatures
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import (
+    AddAction,
+    CommitProperties,
+    PostCommitHookProperties,
+    RemoveAction,
+    Transaction,
+)
+
+from viewkeeper.errors import CorruptError, WarehouseError
+from viewkeeper.updates.protocol import COUNT, TS
+from viewkeeper.warehouse import disk, log
+from viewkeeper.warehouse.record import DataFile
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveFile:
+    """A file of a table's version, with the statistics that readers prune by."""
+
+    path: str
+    size: int
+    rows: int
+    count_max: int
+    ts_min: int
+    ts_max: int
+
+
+class Table:
+    """A Delta Lake table that we alone write."""
+
+    def __init__(self, folder: Path, stored: pa.Schema, handle: DeltaTable) -> None:
+        self.folder = folder
+        self.stored = stored
+        self._schema = Schema.from_arrow(stored)
+        self._handle = handle
+
+    @staticmethod
+    def open(folder: Path, stored: pa.Schema) -> Table:
+        with _library(folder, "open"):
+            return Table(folder, stored, DeltaTable(str(folder)))
+
+    @staticmethod
+    def create(folder: Path, stored: pa.Schema, name: str) -> Table:
+        """A table without files: version 0, synced."""
+        with _library(folder, "create"):
+            handle = DeltaTable.create(
+                str(folder),
+                schema=stored,
+                name=name,
+                configuration={"delta.enableExpiredLogCleanup": "false"},
+                commit_properties=CommitProperties(custom_metadata={log.APPLICATION: 0}),
+                post_commithook_properties=_hooks(),
+            )
+        log.sync_entry(folder, 0)
+        disk.sync_folder(folder)
+        return Table(folder, stored, handle)
+
+    @property
+    def version(self) -> int:
+        return int(self._handle.version())
+
+    def applied(self) -> int:
+        """The newest record that this table holds; 0 for none."""
+        with _library(self.folder, "update"):
+            self._handle.update_incremental()
+            return self._handle.transaction_version(log.APPLICATION) or 0
+
+    def commit(
+        self,
+        n: int,
+        at: float,
+        adds: Sequence[DataFile],
+        removes: Sequence[str] = (),
+        *,
+        rows_change: bool = True,
+        overwrite: bool = False,
+        facts: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Apply record n of time `at` once; the version that holds it.
+
+        `overwrite` replaces all files, and the schema if it is another one.
+        """
+        if self.applied() >= n:
+            return self.version
+        at_ms = int(at * 1000)
+        signed = COUNT in self.stored.names
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(f.path, f.size, {}, at_ms, rows_change, _statistics(f, signed)) for f in adds
+        ]
+        actions += [RemoveAction(path, rows_change, at_ms) for path in removes]
+        with _library(self.folder, "commit to"):
+            self._handle.create_write_transaction(
+                actions,
+                mode="overwrite" if overwrite else "append",
+                schema=self._schema,
+                commit_properties=_properties(n, facts or {}),
+                post_commithook_properties=_hooks(),
+            )
+            self._handle.update_incremental()
+        log.sync_entry(self.folder, self.version)
+        return self.version
+
+    def checkpoint(self) -> int:
+        """Write a checkpoint of the newest version, synced; opening reads from there on."""
+        with _library(self.folder, "checkpoint"):
+            self._handle.create_checkpoint()
+        log.sync_checkpoint(self.folder, self.version)
+        return self.version
+
+    def files(self) -> tuple[ActiveFile, ...]:
+        """The files of the newest version."""
+        self.applied()
+        return _active(self._handle)
+
+    def allow_naive_timestamps(self) -> None:
+        """Let an older table take a schema with naive timestamps: a feature of its own."""
+        features = self._handle.protocol().writer_features or []
+        if "timestampNtz" in features or "timestamp_ntz" not in self._schema.to_json():
+            return
+        with _library(self.folder, "change the protocol of"):
+            self._handle.alter.add_feature(
+                TableFeatures.TimestampWithoutTimezone,
+                allow_protocol_versions_increase=True,
+                commit_properties=_properties(max(1, self.applied()), {}),
+                post_commithook_properties=_hooks(),
+            )
+            self._handle.update_incremental()
+        log.sync_entry(self.folder, self.version)
+
+
+def files_at(folder: Path, version: int) -> tuple[ActiveFile, ...]:
+    """The files of one version; for readers, who hold no lock and start from a head."""
+    with _library(folder, "read"):
+        return _active(DeltaTable(str(folder), version=version))
+
+
+def _active(handle: DeltaTable) -> tuple[ActiveFile, ...]:
+    actions = pa.table(handle.get_add_actions(flatten=True))
+    plain = [actions[name].to_pylist() for name in ("path", "size_bytes", "num_records")]
+    if f"max.{COUNT}" in actions.column_names:
+        measured = [actions[n].to_pylist() for n in (f"max.{COUNT}", f"min.{TS}", f"max.{TS}")]
+    else:
+        measured = [[fixed] * actions.num_rows for fixed in (1, 0, 0)]
+    return tuple(ActiveFile(*facts) for facts in zip(*plain, *measured, strict=True))
+
+
+def _statistics(file: DataFile, signed: bool) -> str:
+    facts: dict[str, Any] = {"numRecords": file.rows}
+    if signed:
+        facts["minValues"] = {COUNT: file.count_min, TS: file.ts_min}
+        facts["maxValues"] = {COUNT: file.count_max, TS: file.ts_max}
+        facts["nullCount"] = {COUNT: 0, TS: 0}
+    return json.dumps(facts)
+
+
+def _properties(n: int, facts: Mapping[str, Any]) -> CommitProperties:
+    return CommitProperties(
+        custom_metadata={log.APPLICATION: n, **facts},
+        max_commit_retries=0,
+        app_transactions=[Transaction(log.APPLICATION, n)],
+    )
+
+
+def _hooks() -> PostCommitHookProperties:
+    return PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+@contextmanager
+def _library(folder: Path, doing: str) -> Iterator[None]:
+    """Turn the library's errors into ours."""
+    try:
+        yield
+    except CommitFailedError as error:
+        raise WarehouseError(
+            f'Delta Lake table "{folder}": another writer committed to it',
+            detail=str(error).splitlines()[0],
+            hint="views are written by one Viewkeeper process only; stop the other, then run again",
+        ) from error
+    except (DeltaError, OSError) as error:
+        kind = CorruptError if doing in ("open", "read") else WarehouseError
+        raise kind(
+            f'Delta Lake table "{folder}": cannot {doing} it',
+            detail=str(error).splitlines()[0],
+            hint="what was committed is in the records and is finished at the next start: look at "
+            "the disk, then run again",
+        ) from error
