@@ -1,0 +1,79 @@
+"""Folding what is older than the window into one row per tuple.
+
+Everything with `_ts` <= horizon becomes the *body*: counts summed, zeros dropped, `_ts` = horizon.
+States from the horizon on are unchanged; older ones can no longer be told apart and are refused
+from then on. Where nothing changed since the last horizon, only the horizon moves. Spark groups,
+the one writer writes, and the exchange of files is a record of its own, with the crash behaviour of
+every record. Files that reach across the horizon are split: what lies beyond it is written again as
+it was.
+
+The sum of all counts must be the same before and after; that is checked before the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
+
+from viewkeeper.updates.protocol import COUNT, TS
+from viewkeeper.warehouse import files
+from viewkeeper.warehouse.frames import grouped, named, signed_frame, write_frame
+from viewkeeper.warehouse.head import Head, ViewHead
+from viewkeeper.warehouse.read import read_signed, state_ts
+from viewkeeper.warehouse.record import DataFile, Rewrite
+from viewkeeper.warehouse.store import Store
+from viewkeeper.warehouse.table import ActiveFile
+
+
+def compact(store: Store, spark: SparkSession, view: str, horizon: int) -> Head:
+    """Fold a view up to a horizon between its present one and its ts; HorizonError otherwise."""
+    head = store.head.view(view)
+    state_ts(head, horizon)
+    olds = [file for file in store.table(view).files() if file.ts_min <= horizon]
+    if head.distinct and all(file.ts_max <= head.horizon for file in olds):
+        return store.commit([Rewrite(view, (), (), horizon)])
+    batch = store.head.record + 1
+    folder = store.folder(view)
+    with store.staging() as staging:
+        body = _body(spark, store.root, head, olds, staging, horizon)
+        news = write_frame(body, folder, files.stored_schema(head.schema), batch)
+    news += _beyond(store, head, olds, horizon, batch)
+    _refuse_change(folder, olds, news)
+    removes = tuple(file.path for file in olds)
+    return store.commit([Rewrite(view, news, removes, horizon)])
+
+
+def _body(
+    spark: SparkSession,
+    root: Path,
+    view: ViewHead,
+    olds: Sequence[ActiveFile],
+    staging: Path,
+    horizon: int,
+) -> DataFrame:
+    signed = signed_frame(spark, root, view, olds, staging, until=horizon)
+    parts = 1 + sum(file.rows for file in olds) // files.ROWS_PER_FILE
+    stamped = grouped(signed, view).withColumn(TS, F.lit(horizon).cast("bigint"))
+    names = [named(name) for name in (*view.schema.names, COUNT, TS)]
+    return stamped.select(*names).coalesce(parts)
+
+
+def _beyond(
+    store: Store, view: ViewHead, olds: Sequence[ActiveFile], horizon: int, batch: int
+) -> tuple[DataFile, ...]:
+    across = [file for file in olds if file.ts_max > horizon]
+    rows = read_signed(store.root, view, across, after=horizon, until=view.ts)
+    if not rows.num_rows:
+        return ()
+    folder = store.folder(view.view)
+    stored = files.stored_schema(view.schema)
+    return tuple(files.write_stream(folder, stored, rows.to_batches(), batch, 0))
+
+
+def _refuse_change(folder: Path, olds: Sequence[ActiveFile], news: Sequence[DataFile]) -> None:
+    before = files.count_sum(folder / file.path for file in olds)
+    after = sum(file.count_sum for file in news)
+    assert before == after, f"compaction would turn {before} rows into {after}"

@@ -1,0 +1,193 @@
+"""Reading a view with Spark: the same states and changes as `read`, as DataFrames.
+
+*Merge on read*. The body, what lies at or before the horizon, has one row per tuple and may be
+large; the tail is small. So the tail is netted per row in Arrow; rows with a negative net are
+broadcast and subtracted from the body by a left join on all columns, null-safely; rows with a
+positive net are added. The body is never shuffled: on 3 million rows with a tail of 20,000, 1.1 s
+against 4.7 s. Where the body is not one row per tuple, or the tail is large, all is grouped.
+
+Small files are read in Arrow and handed to Spark as one staged file, because Spark pays for every
+file; rows never pass through the JVM from Python, which would change naive timestamps. The caller
+names the folder for staged files, which must live as long as the DataFrame, and be reachable by the
+executors.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from functools import partial, reduce
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark import TaskContext
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from viewkeeper.updates.protocol import COUNT, TS
+from viewkeeper.warehouse.files import stored_schema, write_stream
+from viewkeeper.warehouse.head import ViewHead
+from viewkeeper.warehouse.net import summed
+from viewkeeper.warehouse.read import (
+    change_span,
+    files_until,
+    read_signed,
+    state_ts,
+    table_folder,
+)
+from viewkeeper.warehouse.record import DataFile
+from viewkeeper.warehouse.table import ActiveFile
+
+SMALL_ROWS = 100_000
+NETTED_ROWS = 1_000_000
+
+_NET = "__net"
+_DESCRIPTOR = "descriptor"
+
+
+def state_frame(
+    spark: SparkSession, root: Path, view: ViewHead, staging: Path, as_of: int | None = None
+) -> DataFrame:
+    """The view's rows as of a ts, a row as often as it occurs."""
+    until = state_ts(view, as_of)
+    files = files_until(root, view, until)
+    body = [file for file in files if file.ts_max <= view.horizon]
+    tail = [file for file in files if file.ts_max > view.horizon]
+    if not view.distinct or sum(file.rows for file in tail) > NETTED_ROWS:
+        signed = signed_frame(spark, root, view, files, staging, until=until)
+        return _repeated(grouped(signed, view).where(F.col(COUNT) > 0), view)
+    net = summed(read_signed(root, view, tail, until=until))
+    return _merged(spark, root, view, body, net, staging)
+
+
+def changes_frame(
+    spark: SparkSession,
+    root: Path,
+    view: ViewHead,
+    staging: Path,
+    since: int,
+    until: int | None = None,
+) -> DataFrame:
+    """The signed rows with `since` < `_ts` <= `until`, summed per row and ts."""
+    since, until = change_span(view, since, until)
+    files = [file for file in files_until(root, view, until) if file.ts_max > since]
+    signed = signed_frame(spark, root, view, files, staging, after=since, until=until)
+    return grouped(signed, view, TS).select(*map(named, stored_schema(view.schema).names))
+
+
+def signed_frame(
+    spark: SparkSession,
+    root: Path,
+    view: ViewHead,
+    files: Sequence[ActiveFile],
+    staging: Path,
+    *,
+    after: int = -1,
+    until: int,
+) -> DataFrame:
+    """The signed rows of files with `after` < `_ts` <= `until`, as they are stored."""
+    stored = stored_schema(view.schema)
+    small = [file for file in files if file.rows < SMALL_ROWS]
+    paths = [table_folder(root, view) / file.path for file in files if file.rows >= SMALL_ROWS]
+    if len(small) > 1:
+        paths += staged(read_signed(root, view, small, until=until), staging)
+    else:
+        paths += [table_folder(root, view) / file.path for file in small]
+    frame = frame_of(spark, paths, stored)
+    return frame.where((F.col(TS) > after) & (F.col(TS) <= until))
+
+
+def frame_of(spark: SparkSession, paths: Sequence[Path], schema: pa.Schema) -> DataFrame:
+    """Parquet files as a DataFrame of exactly this schema; empty for no files."""
+    types = from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    if not paths:
+        return spark.createDataFrame([], types)
+    return spark.read.schema(types).parquet(*map(str, paths))
+
+
+def staged(rows: pa.Table, staging: Path) -> list[Path]:
+    """Rows as one staged file; none for no rows."""
+    if rows.num_rows == 0:
+        return []
+    staging.mkdir(parents=True, exist_ok=True)
+    path = staging.absolute() / f"tail-{uuid.uuid4().hex}.parquet"
+    pq.write_table(rows, path)
+    return [path]
+
+
+def write_frame(
+    frame: DataFrame, folder: Path, stored: pa.Schema, batch: int
+) -> tuple[DataFile, ...]:
+    """Write a DataFrame with exactly the columns of `stored` as data files of a folder.
+
+    The rows never come to the driver: each task streams its partition through the one writer and
+    returns descriptors. Only those of successful attempts arrive; other files are orphans.
+    """
+    write: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    write = partial(_write_partition, folder=folder.absolute(), stored=stored, batch=batch)
+    # A view may call a column what Spark cannot resolve by name.
+    numbered = frame.toDF(*(f"c{i}" for i in range(len(stored))))
+    found = numbered.mapInArrow(write, f"{_DESCRIPTOR} string").collect()
+    files = [DataFile(**json.loads(row[_DESCRIPTOR])) for row in found]
+    return tuple(sorted(files, key=lambda file: file.path))
+
+
+def _merged(
+    spark: SparkSession,
+    root: Path,
+    view: ViewHead,
+    body: Sequence[ActiveFile],
+    net: pa.Table,
+    staging: Path,
+) -> DataFrame:
+    less = net.filter(pc.field(COUNT) < 0)
+    more = net.filter(pc.field(COUNT) > 0)
+    frame = signed_frame(spark, root, view, body, staging, until=view.horizon).drop(TS)
+    if less.num_rows:
+        frame = _subtracted(frame, frame_of(spark, staged(less, staging), less.schema), view)
+    rows = _repeated(frame, view) if any(f.count_max > 1 for f in body) else frame.drop(COUNT)
+    if not more.num_rows:
+        return rows
+    added = frame_of(spark, staged(more, staging), more.schema)
+    return rows.unionAll(_repeated(added, view))
+
+
+def _subtracted(body: DataFrame, less: DataFrame, view: ViewHead) -> DataFrame:
+    names = view.schema.names
+    renamed = less.toDF(*(f"__{i}" for i in range(len(names))), _NET)
+    same = [named(name).eqNullSafe(F.col(f"__{i}")) for i, name in enumerate(names)]
+    joined = body.join(F.broadcast(renamed), reduce(Column.__and__, same), "left")
+    left = F.col(COUNT) + F.coalesce(F.col(_NET), F.lit(0))
+    return joined.select(*map(named, names), left.alias(COUNT)).where(F.col(COUNT) > 0)
+
+
+def grouped(signed: DataFrame, view: ViewHead, *extra: str) -> DataFrame:
+    keys = [named(name) for name in (*view.schema.names, *extra)]
+    return signed.groupBy(*keys).agg(F.sum(COUNT).alias(COUNT)).where(F.col(COUNT) != 0)
+
+
+def _repeated(counted: DataFrame, view: ViewHead) -> DataFrame:
+    names = [named(name) for name in view.schema.names]
+    copies = F.explode(F.sequence(F.lit(1).cast("bigint"), F.col(COUNT)))
+    return counted.select(*names, copies.alias(_NET)).drop(_NET)
+
+
+def named(name: str) -> Column:
+    """A column by its exact name, whatever characters it has."""
+    return F.col(f"`{name.replace('`', '``')}`")
+
+
+def _write_partition(
+    batches: Iterator[pa.RecordBatch], *, folder: Path, stored: pa.Schema, batch: int
+) -> Iterator[pa.RecordBatch]:
+    context = TaskContext.get()
+    part = context.partitionId() if context else 0
+    rows = (pa.RecordBatch.from_arrays(b.columns, names=stored.names) for b in batches)
+    written = list(write_stream(folder, stored, rows, batch, part))
+    lines = [json.dumps(asdict(file)) for file in written]
+    yield pa.RecordBatch.from_pydict({_DESCRIPTOR: pa.array(lines, pa.string())})

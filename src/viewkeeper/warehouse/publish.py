@@ -1,0 +1,64 @@
+"""The plain table of a view: rows only, for tools that read Delta Lake tables directly.
+
+Each publication replaces the whole content of `published/<view>` in one log entry; its metadata
+says as of which ts. There is no record: a crash leaves the old content or the new, and publishing
+again is always right. An entry torn by a power cut is found by its missing last line and deleted
+first. Replaced files stay for the retention, for readers that still use them.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from viewkeeper.warehouse import disk, files, log
+from viewkeeper.warehouse.frames import state_frame, write_frame
+from viewkeeper.warehouse.store import Store
+from viewkeeper.warehouse.table import Table
+
+RETENTION_S = 3600.0
+
+
+def publish(store: Store, spark: SparkSession, view: str, retention_s: float = RETENTION_S) -> int:
+    """Publish the newest state of a view; the version of the published table that holds it."""
+    head = store.head.view(view)
+    folder = store.root / "published" / view
+    disk.make_folder(folder)
+    schema = head.schema.remove_metadata()
+    table = _table(folder, schema, view)
+    n = table.applied() + 1
+    with store.staging() as staging:
+        frame = state_frame(spark, store.root, head, staging)
+        news = write_frame(_sized(frame, head.rows), folder, schema, n)
+    for file in news:
+        files.check(folder, schema, file)
+    table.allow_naive_timestamps()
+    # A file's time of last change becomes the time of its replacement, which the retention counts
+    # from; before the commit, so that a crash in between can only keep a file longer.
+    for old in table.files():
+        os.utime(folder / old.path, (store.now(), store.now()))
+    facts = {"viewkeeper_ts": head.ts}
+    version = table.commit(n, store.now(), news, overwrite=True, facts=facts)
+    _remove_replaced(table, store.now() - retention_s)
+    return version
+
+
+def _table(folder: Path, schema: pa.Schema, view: str) -> Table:
+    log.drop_torn(folder)
+    if any((folder / "_delta_log").glob("*.json")):
+        return Table.open(folder, schema)
+    return Table.create(folder, schema, view)
+
+
+def _sized(frame: DataFrame, rows: int) -> DataFrame:
+    return frame.coalesce(1 + rows // files.ROWS_PER_FILE)
+
+
+def _remove_replaced(table: Table, older_than: float) -> None:
+    active = {file.path for file in table.files()}
+    for path in table.folder.glob(files.PATTERN):
+        if path.name not in active and path.stat().st_mtime < older_than:
+            disk.remove(path)

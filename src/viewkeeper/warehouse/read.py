@@ -1,0 +1,115 @@
+"""Reading a view with Arrow alone: no Spark, no JVM, no lock.
+
+A reader starts from a head and reads the table's version that the head names. The state as of T is
+the sum of `_count` per row over `_ts` <= T; the changes since S are the rows with `_ts` > S. Files
+whose statistics say that they hold nothing of interest are not opened. As-of never uses old Delta
+Lake versions: those are about files, `_ts` is about the sources.
+
+States before the horizon are folded together and are refused, naming what can be asked for. A
+`since` of 0 stands for "from the beginning": the changes then start with the initial load, or with
+the folded body, under its ts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from viewkeeper.errors import CorruptError, HorizonError
+from viewkeeper.updates.protocol import COUNT, TS
+from viewkeeper.warehouse.files import stored_schema
+from viewkeeper.warehouse.head import ViewHead
+from viewkeeper.warehouse.net import repeated, summed, summed_per_ts
+from viewkeeper.warehouse.table import ActiveFile, files_at
+
+
+def state(root: Path, view: ViewHead, as_of: int | None = None) -> pa.Table:
+    """The view's rows as of a ts (the newest if none is given), a row as often as it occurs."""
+    return repeated(counted(root, view, as_of))
+
+
+def counted(root: Path, view: ViewHead, as_of: int | None = None) -> pa.Table:
+    """The view's rows as of a ts, each once, with `_count`."""
+    until = state_ts(view, as_of)
+    rows = summed(read_signed(root, view, files_until(root, view, until), until=until))
+    # A maintained view has no negative counts at a committed ts; what has one is not shown.
+    return rows.filter(pc.field(COUNT) > 0)
+
+
+def changes(root: Path, view: ViewHead, since: int, until: int | None = None) -> pa.Table:
+    """The signed rows with `since` < `_ts` <= `until`, summed per row and ts, in ts order."""
+    since, until = change_span(view, since, until)
+    files = [file for file in files_until(root, view, until) if file.ts_max > since]
+    return summed_per_ts(read_signed(root, view, files, after=since, until=until))
+
+
+def state_ts(view: ViewHead, as_of: int | None) -> int:
+    """The ts to read, or HorizonError."""
+    ts = view.ts if as_of is None else as_of
+    if not view.horizon <= ts <= view.ts:
+        raise _outside(view, f"no state as of {ts}")
+    return ts
+
+
+def change_span(view: ViewHead, since: int, until: int | None) -> tuple[int, int]:
+    """The span of ts to read, or HorizonError; -1 stands for before the initial load."""
+    end = state_ts(view, until)
+    if since == 0:
+        return -1, end
+    if not view.horizon <= since <= view.ts:
+        raise _outside(view, f"no changes since {since}")
+    return since, end
+
+
+def files_until(root: Path, view: ViewHead, until: int) -> list[ActiveFile]:
+    """The files that can hold rows up to a ts."""
+    active = files_at(table_folder(root, view), view.location.version)
+    return [file for file in active if file.ts_min <= until]
+
+
+def table_folder(root: Path, view: ViewHead) -> Path:
+    return root.absolute() / "views" / view.table
+
+
+def read_signed(
+    root: Path,
+    view: ViewHead,
+    files: Iterable[ActiveFile],
+    *,
+    after: int = -1,
+    until: int,
+) -> pa.Table:
+    """The signed rows of files with `after` < `_ts` <= `until`."""
+    folder = table_folder(root, view)
+    stored = stored_schema(view.schema)
+    pieces = [_read(folder, file, stored, after, until) for file in files]
+    return pa.concat_tables([stored.empty_table(), *pieces])
+
+
+def _read(folder: Path, file: ActiveFile, stored: pa.Schema, after: int, until: int) -> pa.Table:
+    try:
+        with pq.ParquetFile(folder / file.path) as parquet:
+            rows = parquet.read().replace_schema_metadata(None)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise CorruptError(
+            f'warehouse file "{folder / file.path}": cannot be read',
+            detail=str(error),
+            hint="if it is missing, the reader took longer than the retention: read again; "
+            "otherwise restore it from a backup or load the view again",
+        ) from error
+    assert rows.schema.equals(stored), f"{file.path} has {rows.schema}"
+    if after < file.ts_min and file.ts_max <= until:
+        return rows
+    return rows.filter((pc.field(TS) > after) & (pc.field(TS) <= until))
+
+
+def _outside(view: ViewHead, what: str) -> HorizonError:
+    return HorizonError(
+        f'view "{view.view}": {what}',
+        detail=f"states from ts {view.horizon} (the horizon) to ts {view.ts} (the newest) are kept",
+        hint=f"ask for a ts from {view.horizon} to {view.ts}; changes also from 0, the beginning",
+    )
