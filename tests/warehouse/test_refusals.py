@@ -1,0 +1,173 @@
+"""What the world refuses becomes an error that says what holds and what to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.warehouse.model import VIEW, World, bag, opened, world
+from viewkeeper.errors import CorruptError, LockedError, WarehouseError
+from viewkeeper.warehouse import Advance, DataFile, Store, disk, load_ledger, read_head, state
+
+__all__ = ["world"]
+
+
+def test_a_second_writer_is_told_who_holds_the_warehouse(world: World) -> None:
+    with pytest.raises(LockedError) as refused:
+        Store.open(world.store.root, "other", time.time)
+    assert f"process {os.getpid()} on " in str(refused.value)
+    assert "(test), since " in str(refused.value)
+    assert read_head(world.store.root) == world.store.head, "reading needs no lock"
+
+
+def test_the_lock_ends_with_its_process(tmp_path: Path) -> None:
+    program = (
+        "import os, sys, time; from pathlib import Path; from viewkeeper.warehouse import Store\n"
+        "store = Store.open(Path(sys.argv[1]), 'killed', time.time); os.kill(os.getpid(), 9)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
+    assert ended.returncode == -9
+    Store.open(tmp_path, "next", time.time).close()
+
+
+def test_a_record_that_is_there_fences_off_the_late_writer(world: World) -> None:
+    number = world.store.head.record + 1
+    (world.store.root / "records" / f"{number:020d}.json").write_bytes(b"the other's")
+    with pytest.raises(WarehouseError, match="already there"):
+        world.append({(5, "e"): 1})
+    assert read_head(world.store.root).record == number - 1
+    with pytest.raises(WarehouseError, match="open the warehouse again"):
+        world.store.commit([])
+
+
+@contextmanager
+def refusing(call: str, code: int) -> Iterator[None]:
+    def refuse(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, call, refuse)
+        yield
+
+
+@pytest.mark.parametrize("call", ["fsync", "link"])
+def test_a_full_disk_changes_nothing_and_says_so(world: World, call: str) -> None:
+    before = world.store.head
+    with refusing(call, errno.ENOSPC), pytest.raises(WarehouseError) as refused:
+        world.append({(5, "e"): 1})
+    assert refused.value.hint is not None
+    assert "disk is full" in refused.value.hint
+    assert read_head(world.store.root) == before
+    world.append({(5, "e"): 1})
+    world.check()
+
+
+def test_after_the_record_a_full_disk_only_delays(tmp_path: Path) -> None:
+    with opened(tmp_path) as world:
+        with refusing("replace", errno.ENOSPC), pytest.raises(WarehouseError) as refused:
+            world.append({(5, "e"): 1})
+        assert "is committed but not yet visible" in refused.value.message
+        assert read_head(tmp_path).view(VIEW).ts == 1
+    with Store.open(tmp_path, "test", time.time) as store:
+        World(store, history=[*world.history, (2, Counter({(5, "e"): 1}))]).check()
+
+
+def test_a_file_that_does_not_fit_leaves_nothing(world: World) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300, limits[1]))
+    try:
+        with pytest.raises(WarehouseError, match="nothing of this step was committed"):
+            world.append({(5, "e" * 10_000): 1})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert len(list(world.store.folder(VIEW).glob("*.parquet"))) == 1
+    world.append({(5, "e"): 1})
+    world.check()
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("head.json", b""),
+        ("head.json", b"\0" * 100),
+        ("records/*1.json", b'{"kind":"record","format":1,"check":1,"body":{}}'),
+        ("records/*1.json", b"[]"),
+        ("plans/*1.json", b"{"),
+    ],
+)
+def test_a_file_that_cannot_be_believed_is_named_with_a_way_out(
+    tmp_path: Path, name: str, damage: bytes
+) -> None:
+    with opened(tmp_path) as world:
+        world.append({(5, "e"): 1})
+    path = next(tmp_path.glob(name))
+    path.write_bytes(damage)
+    with pytest.raises(CorruptError, match=path.name) as refused:
+        Store.open(tmp_path, "test", time.time)
+    assert refused.value.hint
+
+
+def test_one_changed_character_is_noticed(tmp_path: Path) -> None:
+    with opened(tmp_path) as world:
+        world.append({(5, "e"): 1})
+    path = next((tmp_path / "plans").glob("*.json"))
+    path.write_bytes(path.read_bytes().replace(b'"shop"', b'"shob"'))
+    with pytest.raises(CorruptError):
+        load_ledger(tmp_path)
+
+
+def test_a_missing_number_is_noticed(tmp_path: Path) -> None:
+    with opened(tmp_path) as world:
+        for value in range(3):
+            world.append({(value, "e"): 1})
+    next((tmp_path / "plans").glob("*2.json")).unlink()
+    with pytest.raises(CorruptError, match="numbers are missing"):
+        load_ledger(tmp_path)
+
+
+def test_a_lost_head_is_rebuilt_from_all_records(tmp_path: Path) -> None:
+    with opened(tmp_path) as world:
+        world.append({(5, "e"): 1})
+    (tmp_path / "head.json").unlink()
+    with Store.open(tmp_path, "test", time.time) as store:
+        World(store, history=world.history).check()
+        assert store.head == world.store.head
+
+
+def test_a_newer_format_is_not_guessed_at(tmp_path: Path) -> None:
+    with opened(tmp_path):
+        pass
+    path = tmp_path / "head.json"
+    path.write_bytes(path.read_bytes().replace(b'"format":1', b'"format":2'))
+    with pytest.raises(WarehouseError, match="format 2"):
+        read_head(tmp_path)
+
+
+def test_a_file_that_differs_from_its_descriptor_is_never_committed(world: World) -> None:
+    (file,) = world.files(world.store.folder(VIEW), {(5, "e"): 1}, 2)
+    other = DataFile(file.path, file.size, 2, 1, 1, 1, 2, 2)
+    missing = DataFile("b0-0-gone.parquet", 1, 1, 1, 1, 1, 2, 2)
+    for wrong in (other, missing):
+        with pytest.raises(CorruptError, match="not what its writer described"):
+            world.store.commit([Advance(VIEW, 2, {"shop": 1}, (wrong,))])
+    assert bag(state(world.store.root, world.view)) == world.expected(1)
+
+
+def test_what_is_created_must_be_new_and_what_is_replaced_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    disk.create_new(path, b"first")
+    with pytest.raises(FileExistsError):
+        disk.create_new(path, b"second")
+    disk.replace(path, b"third")
+    assert path.read_bytes() == b"third"
+    assert [found.name for found in tmp_path.iterdir()] == ["file"]

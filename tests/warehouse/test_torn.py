@@ -1,0 +1,111 @@
+"""A power cut may leave the newest, unsynced log entry in four torn forms; none is believed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from tests.warehouse.model import VIEW, World, bag, opened
+from viewkeeper.errors import WarehouseError
+from viewkeeper.warehouse import Store, log, merge_tail, state
+from viewkeeper.warehouse.head import NAME
+from viewkeeper.warehouse.table import Table
+
+Tear = Callable[[bytes], bytes]
+
+TEARS: dict[str, Tear] = {
+    "empty": lambda data: b"",
+    "half": lambda data: data[: len(data) // 2],
+    "zeros": lambda data: bytes(len(data)),
+    "cut at a line end": lambda data: b"".join(data.splitlines(keepends=True)[:-1]),
+    "cut after the first line": lambda data: data.splitlines(keepends=True)[0],
+}
+tears = pytest.mark.parametrize("tear", TEARS.values(), ids=TEARS.keys())
+
+
+def newest_entry(folder: Path) -> Path:
+    return sorted((folder / "_delta_log").glob("*.json"))[-1]
+
+
+@tears
+def test_a_torn_entry_is_redone_from_the_record(tmp_path: Path, tear: Tear) -> None:
+    with opened(tmp_path) as world:
+        world.append({(5, "e"): 1})
+        before = (tmp_path / NAME).read_bytes()
+        world.append({(6, "f"): 1})
+        entry = newest_entry(world.store.folder(VIEW))
+    # The head that named the entry is lost with it: it is written after the entry was synced.
+    (tmp_path / NAME).write_bytes(before)
+    entry.write_bytes(tear(entry.read_bytes()))
+    with Store.open(tmp_path, "test", time.time) as store:
+        World(store, history=world.history).check()
+        assert DeltaTable(str(store.folder(VIEW))).version() == int(entry.stem)
+
+
+@tears
+def test_a_torn_checkpoint_is_forgotten(tmp_path: Path, tear: Tear) -> None:
+    with opened(tmp_path) as world:
+        world.append({(5, "e"): 1})
+        world.append({(6, "f"): 1})
+        before = (tmp_path / NAME).read_bytes()
+        merge_tail(world.store, VIEW)
+        folder = world.store.folder(VIEW)
+    (tmp_path / NAME).write_bytes(before)
+    for path in [*(folder / "_delta_log").glob("*checkpoint*"), newest_entry(folder)]:
+        path.write_bytes(tear(path.read_bytes()))
+    with Store.open(tmp_path, "test", time.time) as store:
+        World(store, history=world.history).check()
+
+
+@tears
+def test_a_torn_entry_of_a_table_without_records_is_dropped(tmp_path: Path, tear: Tear) -> None:
+    table = Table.create(tmp_path, pa.schema({"k": pa.int64()}), "published")
+    whole = newest_entry(tmp_path).read_bytes()
+    log.drop_torn(tmp_path)
+    assert newest_entry(tmp_path).read_bytes() == whole
+    table.commit(1, 0.0, [], overwrite=True)
+    entry = newest_entry(tmp_path)
+    log.drop_torn(tmp_path)
+    assert entry.exists(), "the library writes the transaction's line last"
+    entry.write_bytes(tear(entry.read_bytes()))
+    log.drop_torn(tmp_path)
+    assert not entry.exists()
+
+
+def test_another_writers_entry_is_refused_not_deleted(tmp_path: Path) -> None:
+    with opened(tmp_path) as world:
+        folder = world.store.folder(VIEW)
+    DeltaTable(str(folder)).alter.set_table_properties({"delta.appendOnly": "false"})
+    with pytest.raises(WarehouseError, match="another writer changed this table"):
+        Store.open(tmp_path, "test", time.time)
+    newest_entry(folder).unlink()
+    with Store.open(tmp_path, "test", time.time) as store:
+        assert bag(state(tmp_path, store.head.view(VIEW))) == world.expected(1)
+
+
+def test_another_writer_between_two_commits_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path) as world:
+        other = Table.open(world.store.folder(VIEW), world.store.table(VIEW).stored)
+        meddled = False
+
+        def applied(table: Table) -> int:
+            """The other commits just after we looked."""
+            nonlocal meddled
+            found = real(table)
+            if table is not other and not meddled:
+                meddled = True
+                other.commit(99, 0.0, [])
+            return found
+
+        real = Table.applied
+        monkeypatch.setattr(Table, "applied", applied)
+        with pytest.raises(WarehouseError, match="is committed but not yet visible") as refused:
+            world.append({(5, "e"): 1})
+        assert "another writer" in str(refused.value)
