@@ -1,0 +1,225 @@
+"""One batch of maintenance: read its changes, sweep every view, gather what came out.
+
+A batch takes a group of views that stand at the same ts to a later one. Its changes are read once
+per relation for all of them, stamped with the ts that the ledger gave them, and kept in the update
+queue. What a view cannot do, for a source that is away or a value that does not fit, is its own
+trouble: the others go on.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+
+from viewkeeper.engine.connections import Connections
+from viewkeeper.engine.jobs import run_inline, run_late, run_on_spark
+from viewkeeper.engine.session import SparkHandle
+from viewkeeper.engine.settings import Settings
+from viewkeeper.engine.task import Batch, PartResult, PartTask, ViewTask
+from viewkeeper.errors import SourceAwayError, ViewkeeperError
+from viewkeeper.maintain.batch_sweep import split
+from viewkeeper.updates.queue import BatchChanges, UpdateQueue, change_schema
+from viewkeeper.view.definition import Field, Relation
+from viewkeeper.view.plan import SweepPlan
+from viewkeeper.warehouse.files import write_rows
+from viewkeeper.warehouse.plan import Entry
+from viewkeeper.warehouse.record import DataFile
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A view in a group: its plan, and where and how its rows are stored."""
+
+    name: str
+    plan: SweepPlan
+    schema: pa.Schema
+    folder: Path
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a batch brought for each view that could do it, and why the others could not."""
+
+    files: dict[str, tuple[DataFile, ...]] = field(default_factory=dict)
+    errors: dict[str, ViewkeeperError] = field(default_factory=dict)
+    lookups: Counter[str] = field(default_factory=Counter)
+    where: Literal["inline", "spark"] = "inline"
+    parts: int = 0
+    changes: int = 0
+    kept: BatchChanges = field(default_factory=lambda: BatchChanges({}))
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for files in self.files.values() for file in files)
+
+
+class Batches:
+    """Runs batches for a project."""
+
+    def __init__(
+        self, settings: Settings, connections: Connections, spark: SparkHandle, spool: Path
+    ) -> None:
+        self._settings = settings
+        self._connections = connections
+        self._spark = spark
+        self._spool = spool
+
+    def run(
+        self,
+        number: int,
+        members: Sequence[Member],
+        entries: Sequence[Entry],
+        ends: Mapping[str, int],
+    ) -> Outcome:
+        """Maintain the members for these entries; `ends` are the sources' positions after them.
+
+        Spilled changes stay in the spool until `clean`.
+        """
+        outcome = Outcome()
+        able = self._read(members, entries, outcome)
+        batch = Batch(
+            number,
+            {m.name: ViewTask(m.plan, m.schema, str(m.folder)) for m in able},
+            outcome.kept,
+            ends,
+            self._connections.settings,
+            self._connections.reader,
+        )
+        results = self._sweep(batch, able, outcome)
+        for member in able:
+            self._gather(batch, member, [r for r in results if r.view == member.name], outcome)
+        return outcome
+
+    def clean(self) -> None:
+        """Remove what the last batch spilled."""
+        shutil.rmtree(self._spool / "batch", ignore_errors=True)
+
+    def _read(
+        self, members: Sequence[Member], entries: Sequence[Entry], outcome: Outcome
+    ) -> list[Member]:
+        """Read the changes into `outcome.kept`; the members whose changes could all be read."""
+        bad: dict[Relation, ViewkeeperError] = {}
+        while True:
+            able = [m for m in members if not bad.keys() & set(m.plan.view.relations)]
+            try:
+                outcome.kept = self._queue(able, entries)
+                break
+            except ViewkeeperError as error:
+                found = self._culprits(able, entries)
+                if not found:
+                    raise
+                bad |= found
+                if isinstance(error, SourceAwayError):
+                    self._connections.mark(error)
+        for member in members:
+            if member not in able:
+                outcome.errors[member.name] = next(
+                    bad[r] for r in member.plan.view.relations if r in bad
+                )
+        outcome.changes = sum(changes.rows for changes in outcome.kept.relations.values())
+        return able
+
+    def _queue(self, members: Iterable[Member], entries: Sequence[Entry]) -> BatchChanges:
+        wanted = columns_of(member.plan for member in members)
+        self.clean()
+        folder = self._spool / "batch"
+        folder.mkdir(parents=True)
+        schemas = {relation: change_schema(fields) for relation, fields in wanted.items()}
+        queue = UpdateQueue(schemas, str(folder), self._settings.batch.memory)
+        for entry in entries:
+            tables = {
+                relation.table: [field.name for field in fields]
+                for relation, fields in wanted.items()
+                if relation.source == entry.source
+            }
+            if tables:
+                source = self._connections.source(entry.source)
+                for table, batch in source.changes(tables, entry.after, entry.until):
+                    queue.append(Relation(entry.source, table), entry.ts, batch)
+        return queue.seal()
+
+    def _culprits(
+        self, members: Sequence[Member], entries: Sequence[Entry]
+    ) -> dict[Relation, ViewkeeperError]:
+        """The relations whose changes cannot be read, found by reading each on its own."""
+        found: dict[Relation, ViewkeeperError] = {}
+        for relation, fields in columns_of(member.plan for member in members).items():
+            names = {relation.table: [field.name for field in fields]}
+            try:
+                for entry in entries:
+                    if entry.source == relation.source:
+                        source = self._connections.source(entry.source)
+                        for _ in source.changes(names, entry.after, entry.until):
+                            pass
+            except ViewkeeperError as error:
+                found[relation] = error
+        return found
+
+    def _sweep(self, batch: Batch, members: Sequence[Member], outcome: Outcome) -> list[PartResult]:
+        limits = self._settings.batch
+        inline = outcome.changes <= limits.inline_rows
+        early = [m for m in members if not m.plan.view.needs_spark]
+        late = [m for m in members if m.plan.view.needs_spark]
+        slots = 1 if inline else self._slots()
+        tasks = [task for m in early for task in self._tasks(batch, m, slots)]
+        minutes = self._settings.spark.job_minutes
+        results: list[PartResult] = []
+        if tasks and inline:
+            results += run_inline(batch, tasks)
+        elif tasks:
+            outcome.where = "spark"
+            results += run_on_spark(self._spark.get(), batch, tasks, minutes)
+        outcome.parts = len(tasks)
+        for member in late:
+            tasks = self._tasks(batch, member, slots)
+            if tasks:
+                outcome.where = "spark"
+                outcome.parts += len(tasks)
+                results += run_late(self._spark.get(), batch, member.name, tasks, minutes)
+        return results
+
+    def _slots(self) -> int:
+        return self._spark.get().sparkContext.defaultParallelism
+
+    def _tasks(self, batch: Batch, member: Member, slots: int) -> list[PartTask]:
+        """Parts of bounded size, and at least one for every task slot."""
+        places = member.plan.view.places
+        rows = {p.index: batch.changes.relations[p.relation].rows for p in places}
+        share = -(-sum(rows.values()) // slots)
+        size = max(1, min(self._settings.batch.part_rows, share))
+        parts = split(member.plan, rows, size)
+        return [PartTask(member.name, number, part) for number, part in enumerate(parts)]
+
+    def _gather(
+        self, batch: Batch, member: Member, results: Sequence[PartResult], outcome: Outcome
+    ) -> None:
+        for result in results:
+            outcome.lookups.update(result.lookups)
+        failed = next((r.error for r in results if r.error), None)
+        if failed is not None:
+            if isinstance(failed, SourceAwayError):
+                self._connections.mark(failed)
+            outcome.errors[member.name] = failed
+            return
+        files = [file for result in results for file in result.files]
+        small = [result.rows for result in results if result.rows is not None]
+        if small:
+            rows = pa.concat_tables(small)
+            number = len(results)
+            files.append(write_rows(member.folder, member.schema, rows, batch.number, number))
+        outcome.files[member.name] = tuple(files)
+
+
+def columns_of(plans: Iterable[SweepPlan]) -> dict[Relation, tuple[Field, ...]]:
+    """Every column of every relation that some of these views read."""
+    used: dict[Relation, set[Field]] = {}
+    for plan in plans:
+        for relation in plan.view.relations:
+            used.setdefault(relation, set()).update(plan.view.columns(relation))
+    return {r: tuple(sorted(fs, key=lambda f: f.name)) for r, fs in used.items()}

@@ -1,0 +1,92 @@
+"""The views of a project: read from `views/*.sql`, bound to their sources when those answer.
+
+Parsing needs no source; binding needs the schemas of the tables. A view whose source is away stays
+unbound and waits; one whose SQL or tables are wrong is an error at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from viewkeeper.engine.connections import Connections
+from viewkeeper.errors import DefinitionError, ProjectError
+from viewkeeper.sources.catalogue import nearest
+from viewkeeper.view.bind import bind
+from viewkeeper.view.definition import Field, Relation, ViewDefinition
+from viewkeeper.view.parse import ParsedView, parse_view
+
+FOLDER = "views"
+
+
+class ViewCatalogue:
+    """The definitions of a project, by name."""
+
+    def __init__(self, parsed: dict[str, ParsedView]) -> None:
+        self._parsed = parsed
+        self.definitions: dict[str, ViewDefinition] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parsed)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._parsed
+
+    def __len__(self) -> int:
+        return len(self._parsed)
+
+    def text(self, name: str) -> str:
+        """The SQL of a view as the project has it now."""
+        return self._parsed[name].text
+
+    def sources(self, name: str) -> tuple[str, ...]:
+        """The sources that a view reads, known from its SQL alone."""
+        return tuple(dict.fromkeys(relation.source for relation in self._parsed[name].relations))
+
+    def bound(self) -> list[ViewDefinition]:
+        return list(self.definitions.values())
+
+    def bind(self, name: str, connections: Connections) -> ViewDefinition:
+        """The typed definition of a view; SourceAwayError if its tables cannot be seen now."""
+        if name not in self.definitions:
+
+            def schema(relation: Relation) -> tuple[Field, ...]:
+                return connections.source(relation.source).schema(relation.table)
+
+            self.definitions[name] = bind(self._parsed[name], schema)
+        return self.definitions[name]
+
+
+def read_views(folder: Path, sources: frozenset[str]) -> ViewCatalogue:
+    """Every view of a project folder; two of one name, or an unknown source, is an error."""
+    parsed: dict[str, ParsedView] = {}
+    for file in sorted((folder / FOLDER).glob("*.sql")):
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ProjectError(f"{file}: cannot be read", detail=str(error)) from error
+        view = parse_view(text, str(file))
+        if view.name in parsed:
+            raise ProjectError(
+                f'two views are called "{view.name}": {parsed[view.name].path} and {file}',
+                hint="rename one of them",
+            )
+        _check_sources(view, sources)
+        parsed[view.name] = view
+    if not parsed:
+        raise ProjectError(
+            f"no views: {folder / FOLDER} has no .sql file",
+            hint="write CREATE MATERIALIZED VIEW name AS SELECT ... into views/name.sql",
+        )
+    return ViewCatalogue(parsed)
+
+
+def _check_sources(view: ParsedView, sources: frozenset[str]) -> None:
+    for relation in view.relations:
+        if relation.source not in sources:
+            known = tuple(sorted(sources))
+            raise DefinitionError(
+                f'view "{view.name}": unknown source "{relation.source}" in {relation}',
+                path=view.path,
+                hint=f"sources of the project: {', '.join(known)}{nearest(relation.source, known)}",
+            )

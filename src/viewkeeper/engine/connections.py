@@ -1,0 +1,78 @@
+"""The sources of a project as the maintainer sees them: open, away, or coming back.
+
+A source that cannot be reached is left alone for a while, longer each time; the views that need it
+wait meanwhile and the others go on. Whatever asks a source goes through `attempt`, so that one
+place decides who is away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from viewkeeper.errors import SourceAwayError
+from viewkeeper.sources.catalogue import SourceSettings, open_source
+from viewkeeper.sources.sqlite import SqliteSource
+
+RETRY_SECONDS_MAX = 30.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """Since when a source is away, why, and when it is tried again."""
+
+    error: SourceAwayError
+    since: float
+    attempts: int
+    retry_at: float
+
+
+class Connections:
+    """Every source of a project, opened when first used."""
+
+    def __init__(
+        self, settings: Mapping[str, SourceSettings], reader: str, now: Callable[[], float]
+    ) -> None:
+        self.settings = settings
+        self.reader = reader
+        self.away: dict[str, Away] = {}
+        self._now = now
+        self._open: dict[str, SqliteSource] = {}
+
+    def source(self, name: str) -> SqliteSource:
+        if name not in self._open:
+            self._open[name] = open_source(self.settings[name], self.reader)
+        return self._open[name]
+
+    def attempt(self, name: str, action: Callable[[SqliteSource], T]) -> T | None:
+        """Do something with a source; None if it is, or turns out to be, away."""
+        if not self.ready([name]):
+            return None
+        try:
+            result = action(self.source(name))
+        except SourceAwayError as error:
+            self.mark(error)
+            return None
+        self.away.pop(name, None)
+        return result
+
+    def ready(self, names: Iterable[str]) -> bool:
+        """Whether all of these may be asked now."""
+        now = self._now()
+        return all(n not in self.away or self.away[n].retry_at <= now for n in names)
+
+    def mark(self, error: SourceAwayError) -> None:
+        """Note that a source did not answer; it is tried again after 1, 2, 4 ... seconds."""
+        now, before = self._now(), self.away.get(error.source)
+        attempts = before.attempts + 1 if before else 1
+        wait = min(2.0 ** (attempts - 1), RETRY_SECONDS_MAX)
+        since = before.since if before else now
+        self.away[error.source] = Away(error, since, attempts, now + wait)
+
+    def close(self) -> None:
+        for source in self._open.values():
+            source.close()
+        self._open.clear()

@@ -1,0 +1,75 @@
+"""Initial load: a view computed from running sources, as of positions that the ledger knows.
+
+The positions are chosen before the scans; every scan's cut lies at or after them, and what a scan
+saw too early is in its tail and counts the other way. So the load stands for one ts, exactly, while
+writers go on, and maintenance continues from that ts. A load that is interrupted leaves no trace
+but files that nobody names; the next run loads again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from viewkeeper.engine.jobs import limited, write_frame
+from viewkeeper.engine.recompute import recomputed
+from viewkeeper.errors import ExpressionError
+from viewkeeper.sources.catalogue import SourceSettings
+from viewkeeper.updates.protocol import COUNT, TS
+from viewkeeper.view.definition import ViewDefinition
+from viewkeeper.warehouse.record import DataFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The files of a loaded view, and the schema that its rows have."""
+
+    schema: pa.Schema
+    files: tuple[DataFile, ...]
+
+
+def load(
+    spark: SparkSession,
+    view: ViewDefinition,
+    sources: Mapping[str, SourceSettings],
+    reader: str,
+    positions: Mapping[str, int],
+    ts: int,
+    folder: Path,
+    batch: int,
+    minutes: float,
+) -> Loaded:
+    """Compute the view as of the positions and write it, stamped with `ts`, into a folder."""
+    with limited(spark, f"load of {view.name}", minutes):
+        frame = recomputed(spark, view, sources, reader, positions)
+        schema = row_schema(frame, view)
+        names = [f"`{name}`" for name in schema.names]
+        stamped = frame.selectExpr(*names, f"`{COUNT}`", f"CAST({ts} AS BIGINT) AS `{TS}`")
+        return Loaded(schema, write_frame(stamped, folder, schema, batch))
+
+
+def row_schema(frame: DataFrame, view: ViewDefinition) -> pa.Schema:
+    """The Arrow schema of the view's rows by Spark's analysis; it must be the one we computed."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    analysed = to_arrow_schema(frame.drop(COUNT).schema)
+    plain = pa.schema([(field.name, _naive_or_utc(field.type)) for field in analysed])
+    expected = view.schema
+    if expected is not None and not plain.equals(expected):
+        raise ExpressionError(
+            f'view "{view.name}": Spark types its columns otherwise than the kernel',
+            detail=f"Spark: {plain}; kernel: {expected}",
+            hint="write the types out with CAST in the view's select list, and report this view",
+        )
+    return plain
+
+
+def _naive_or_utc(kind: pa.DataType) -> pa.DataType:
+    return pa.timestamp("us", "UTC") if isinstance(kind, pa.TimestampType) and kind.tz else kind

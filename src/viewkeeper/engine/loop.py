@@ -1,0 +1,98 @@
+"""When to look, when to form a batch, when to stop.
+
+Looking is cheap and frequent: the more often, the finer the transactions that a source without
+transaction ids reports. A batch is formed when the oldest change would otherwise get older than the
+freshness target, given how long batches take, or when enough changes wait. So a quiet system commits
+quickly, and a busy one commits few and large batches.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+from viewkeeper.engine.maintainer import Maintainer
+from viewkeeper.engine.report import BatchReport, Observer, Report
+from viewkeeper.engine.session import SparkHandle
+from viewkeeper.engine.settings import Settings
+from viewkeeper.engine.upkeep import Upkeep
+from viewkeeper.errors import ViewkeeperError
+
+LOOK_SECONDS = 0.02
+
+
+class Adding:
+    """An observer that sums up for a report and passes everything on."""
+
+    def __init__(self, report: Report, told: Observer) -> None:
+        self.report = report
+        self._told = told
+
+    def loading(self, view: str, stage: str) -> None:
+        self._told.loading(view, stage)
+
+    def loaded(self, view: str, rows: int, seconds: float) -> None:
+        self.report.loaded[view] = rows
+        self._told.loaded(view, rows, seconds)
+
+    def batch(self, report: BatchReport) -> None:
+        self.report.add(report)
+        self._told.batch(report)
+
+    def trouble(self, error: ViewkeeperError) -> None:
+        self._told.trouble(error)
+
+
+def refresh(maintainer: Maintainer, observer: Observer, full_refresh: Sequence[str]) -> Report:
+    """Everything committed up to now; views whose sources are away are named in the report."""
+    started = time.perf_counter()
+    report = Report()
+    maintainer.observer = Adding(report, observer)
+    maintainer.start(full_refresh)
+    maintainer.bind()
+    maintainer.look()
+    maintainer.maintain()
+    maintainer.acknowledge(now=True)
+    report.waiting = maintainer.waiting()
+    report.seconds = time.perf_counter() - started
+    return report
+
+
+def run_until(
+    maintainer: Maintainer,
+    settings: Settings,
+    observer: Observer,
+    stop: threading.Event,
+    full_refresh: Sequence[str],
+    spark: SparkHandle,
+) -> Report:
+    """Maintain until told to stop."""
+    report = Report()
+    started = time.perf_counter()
+    maintainer.observer = Adding(report, observer)
+    maintainer.start(full_refresh)
+    maintainer.bind()
+    upkeep = Upkeep(maintainer.store, settings, spark, observer)
+    while not stop.is_set():
+        maintainer.look()
+        if due(maintainer, settings):
+            maintainer.maintain()
+        else:
+            upkeep.step()
+            maintainer.acknowledge()
+            stop.wait(LOOK_SECONDS)
+    maintainer.acknowledge(now=True)
+    report.waiting = maintainer.waiting()
+    report.seconds = time.perf_counter() - started
+    return report
+
+
+def due(maintainer: Maintainer, settings: Settings) -> bool:
+    """Whether a batch should be formed now."""
+    if maintainer.waiting_changes >= settings.batch.rows:
+        return True
+    if maintainer.oldest_seen is None:
+        return maintainer.behind()
+    age = time.time() - maintainer.oldest_seen
+    return age + maintainer.batch_seconds >= settings.freshness

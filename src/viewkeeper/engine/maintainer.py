@@ -1,0 +1,345 @@
+"""The maintainer: the one loop that keeps the views of a warehouse fresh.
+
+It looks at the sources, often and cheaply. What it sees gets its ts when a batch is formed, in a
+durable plan, before any work. Then the views are swept and committed in one record, and only then
+is anything acknowledged to a source. A view's progress is one ts: all transactions of its sources
+up to it are applied. Views at the same ts advance together and become visible together; one that
+waits for a source stays behind, and catches up in a batch of its own from where it stands.
+
+A restart finds the plan that has no record, replays exactly that, and goes on. What no plan names
+yet has left no trace here and is simply seen again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from viewkeeper.engine.batches import Batches, Member, Outcome, columns_of
+from viewkeeper.engine.catalogue import ViewCatalogue
+from viewkeeper.engine.connections import Connections
+from viewkeeper.engine.history import History
+from viewkeeper.engine.load import load
+from viewkeeper.engine.report import BatchReport, Observer
+from viewkeeper.engine.session import SparkHandle
+from viewkeeper.engine.settings import Settings
+from viewkeeper.errors import ProjectError, SourceAwayError, ViewkeeperError
+from viewkeeper.sources.sqlite import SqliteSource
+from viewkeeper.updates.protocol import Boundary
+from viewkeeper.view.definition import ViewDefinition
+from viewkeeper.view.plan import sweep_plan
+from viewkeeper.warehouse.plan import Entry, Plan
+from viewkeeper.warehouse.record import Advance, Create, Drop, Resume, Stop, ViewChange
+from viewkeeper.warehouse.store import Store
+
+ACKNOWLEDGE_SECONDS = 1.0
+
+
+class Maintainer:
+    """Keeps the views of one open warehouse; used by one thread."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        catalogue: ViewCatalogue,
+        connections: Connections,
+        spark: SparkHandle,
+        observer: Observer,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._catalogue = catalogue
+        self._connections = connections
+        self._spark = spark
+        self.observer = observer
+        self._batches = Batches(settings, connections, spark, store.root / "spool")
+        self._history = History(store.root / "history")
+        self._seen: list[Entry] = []
+        self._known: dict[str, int] = {}
+        self._acknowledged = 0.0
+        self.batch_seconds = 0.0
+
+    @property
+    def store(self) -> Store:
+        return self._store
+
+    # -- start ---------------------------------------------------------------------------------
+
+    def start(self, full_refresh: Sequence[str] = ()) -> None:
+        """Bring the warehouse in line with the project, and finish what a crash left open."""
+        views = self._store.head.views
+        self._check_definitions(full_refresh)
+        gone = [Drop(name, v.table) for name, v in views.items() if name not in self._catalogue]
+        again = [Drop(name, views[name].table) for name in full_refresh if name in views]
+        stopped = [
+            Resume(name)
+            for name, view in views.items()
+            if view.stopped and name in self._catalogue and name not in full_refresh
+        ]
+        self._finish_plan({change.view for change in (*gone, *again)})
+        if gone or again or stopped:
+            self._store.commit([*gone, *again, *stopped])
+        if not self._settings.history:
+            self._history.clear()
+
+    def _check_definitions(self, full_refresh: Sequence[str]) -> None:
+        for name, stored in self._store.head.views.items():
+            changed = name in self._catalogue and self._catalogue.text(name) != stored.definition
+            if changed and name not in full_refresh:
+                raise ProjectError(
+                    f'view "{name}": its SQL is not the one that the stored rows were made by',
+                    hint=f"`viewkeeper run --full-refresh {name}` loads it again; or restore the SQL",
+                )
+
+    def _finish_plan(self, without: set[str]) -> None:
+        plan = self._store.pending_plan()
+        if plan is None:
+            return
+        for name in self._catalogue:
+            self._definition(name)
+        members = [n for n in plan.views if n not in without and self._able(n)]
+        self._commit_batch(plan, members)
+
+    # -- looking -------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """See what the sources have committed since the last look."""
+        for name in self._sources():
+            found = self._connections.attempt(name, self._look_at)
+            for boundary in found or ():
+                after = self._known[name]
+                ts = self._store.ledger.next_ts + len(self._seen)
+                self._seen.append(_entry(ts, name, after, boundary))
+                self._known[name] = boundary.position
+
+    def _look_at(self, source: SqliteSource) -> tuple[Boundary, ...]:
+        if source.name not in self._known:
+            self._known[source.name] = self._position(source)
+        return source.look(self._known[source.name])
+
+    def _position(self, source: SqliteSource) -> int:
+        """Where a source's stream stands in the ledger; where it stands now if it is new to us."""
+        last = self._store.ledger.position(source.name, self._store.ledger.next_ts)
+        views = self._store.head.views.values()
+        loaded = [v.positions[source.name] for v in views if source.name in v.positions]
+        if last is None and not loaded:
+            return self._follow(source)
+        position = max([*([last] if last is not None else []), *loaded])
+        # Looking first finds a log that was lost; following would silently begin a new one.
+        source.look(position)
+        self._follow(source)
+        return position
+
+    def _follow(self, source: SqliteSource) -> int:
+        wanted = columns_of(sweep_plan(view) for view in self._catalogue.bound())
+        return source.follow(
+            {r.table: [f.name for f in fs] for r, fs in wanted.items() if r.source == source.name}
+        )
+
+    def _sources(self) -> list[str]:
+        """The sources of all views whose definition is known."""
+        return list(dict.fromkeys(s for view in self._catalogue.bound() for s in view.sources))
+
+    @property
+    def waiting_changes(self) -> int:
+        return sum(entry.changes for entry in self._seen)
+
+    @property
+    def oldest_seen(self) -> float | None:
+        """When the oldest change that no batch has taken yet was committed."""
+        return min((entry.committed_at for entry in self._seen), default=None)
+
+    # -- maintaining ---------------------------------------------------------------------------
+
+    def behind(self) -> bool:
+        """Whether some view could advance or be loaded now."""
+        newest = self._store.ledger.next_ts - 1
+        views = self._store.head.views
+        return any(
+            (name not in views or views[name].ts < newest) and self._able(name)
+            for name in self._catalogue
+        )
+
+    def maintain(self) -> None:
+        """Take everything seen into batches, bring every able view up to it, load new views."""
+        self.bind()
+        self._advance()
+        for name in self._catalogue:
+            if name not in self._store.head.views and self._able(name):
+                self._load(name)
+        self.acknowledge()
+
+    def _advance(self) -> None:
+        entries, self._seen = tuple(self._seen), []
+        newest = entries[-1].ts if entries else self._store.ledger.next_ts - 1
+        views = self._store.head.views
+        able = [n for n in self._catalogue if n in views and self._able(n)]
+        groups = sorted({views[n].ts for n in able if views[n].ts < newest})
+        for at in groups or ([newest] if entries else []):
+            members = {n: (at, newest) for n in able if views[n].ts == at}
+            plan = Plan(self._store.next_plan, entries, members)
+            self._store.write_plan(plan)
+            entries = ()
+            self._commit_batch(plan, list(members))
+
+    def _commit_batch(self, plan: Plan, names: Sequence[str]) -> None:
+        """Do the work of a plan and commit what could be done; nothing is acknowledged yet."""
+        started = time.perf_counter()
+        members = [self._member(name) for name in names]
+        used = {source for member in members for source in member.plan.view.sources}
+        after, until = next(iter(plan.views.values()), (0, 0))
+        entries = [e for e in self._store.ledger.between(after, until) if e.source in used]
+        stored = {s: p for n in names for s, p in self._store.head.views[n].positions.items()}
+        ends = self._store.ledger.positions(stored, until)
+        outcome = self._batches.run(self._store.head.record + 1, members, entries, ends)
+        if self._settings.history:
+            self._history.keep(outcome.kept, after, until)
+        changes = [self._advanced(name, until, outcome) for name in names]
+        self._store.commit([change for change in changes if change is not None], plan.n)
+        self._batches.clean()
+        for error in outcome.errors.values():
+            self.observer.trouble(error)
+        self.batch_seconds = time.perf_counter() - started
+        if entries:
+            self.observer.batch(self._report(plan, entries, outcome))
+
+    def _advanced(self, name: str, until: int, outcome: Outcome) -> ViewChange | None:
+        error = outcome.errors.get(name)
+        if isinstance(error, SourceAwayError):
+            return None
+        if error is not None:
+            return Stop(name, str(error))
+        stored = self._store.head.views[name]
+        positions = self._store.ledger.positions(stored.positions, until)
+        return Advance(name, until, positions, outcome.files.get(name, ()))
+
+    def _report(self, plan: Plan, entries: Sequence[Entry], outcome: Outcome) -> BatchReport:
+        oldest = min(entry.committed_at for entry in entries)
+        return BatchReport(
+            number=plan.n,
+            where=outcome.where,
+            views=tuple(outcome.files),
+            transactions=len(entries),
+            changes=outcome.changes,
+            rows=outcome.rows,
+            lookups=dict(outcome.lookups),
+            parts=outcome.parts,
+            seconds=self.batch_seconds,
+            freshness=max(0.0, time.time() - oldest),
+        )
+
+    # -- views ---------------------------------------------------------------------------------
+
+    def _load(self, name: str) -> None:
+        """Load a new view as of the newest ts; maintenance goes on from there."""
+        started = time.perf_counter()
+        view = self._definition_of(name)
+        for source in view.sources:
+            self._connections.attempt(source, self._follow)
+        # What was committed before the columns of this view were captured gets its ts now, so that
+        # the load starts after it.
+        self.look()
+        self._advance()
+        if not self._connections.ready(view.sources):
+            return
+        self.observer.loading(name, "scanning and joining")
+        table = self._store.new_table(name)
+        ts = self._store.ledger.next_ts - 1
+        positions = self._store.ledger.positions({s: self._known[s] for s in view.sources}, ts)
+        try:
+            loaded = load(
+                self._spark.get(),
+                view,
+                self._connections.settings,
+                self._connections.reader,
+                positions,
+                ts,
+                self._store.table_folder(table),
+                self._store.head.record + 1,
+                self._settings.spark.job_minutes,
+            )
+        except SourceAwayError as error:
+            self._connections.mark(error)
+            self.observer.trouble(error)
+            return
+        created = Create(
+            name, table, view.text, loaded.schema, ts, positions, loaded.files, distinct=True
+        )
+        self._store.commit([created])
+        rows = self._store.head.views[name].rows
+        self.observer.loaded(name, rows, time.perf_counter() - started)
+
+    def bind(self) -> None:
+        """Bind every view whose sources answer; wrong SQL or tables are an error here."""
+        for name in self._catalogue:
+            self._definition(name)
+
+    def _definition(self, name: str) -> ViewDefinition | None:
+        """A view's definition; None while a source that it needs for that is away."""
+        try:
+            return self._catalogue.bind(name, self._connections)
+        except SourceAwayError as error:
+            self._connections.mark(error)
+            return None
+
+    def _definition_of(self, name: str) -> ViewDefinition:
+        view = self._definition(name)
+        assert view is not None, "only able views are maintained"
+        return view
+
+    def _able(self, name: str) -> bool:
+        """Whether a view can be maintained now: defined, not stopped, all its sources there."""
+        stored = self._store.head.views.get(name)
+        if stored is not None and stored.stopped:
+            return False
+        view = self._catalogue.definitions.get(name)
+        return view is not None and self._connections.ready(view.sources)
+
+    def _member(self, name: str) -> Member:
+        stored = self._store.head.views[name]
+        plan = sweep_plan(self._definition_of(name))
+        return Member(name, plan, stored.schema, self._store.folder(name))
+
+    def waiting(self) -> dict[str, str]:
+        """The views that do not stand at the newest ts, and why."""
+        reasons = {}
+        newest = self._store.ledger.next_ts - 1
+        for name in self._catalogue:
+            stored = self._store.head.views.get(name)
+            if stored is not None and stored.stopped:
+                reasons[name] = stored.stopped
+            elif stored is None or stored.ts < newest:
+                reasons[name] = self._away_reason(name)
+        return reasons
+
+    def _away_reason(self, name: str) -> str:
+        away = [
+            str(self._connections.away[source].error)
+            for source in self._catalogue.sources(name)
+            if source in self._connections.away
+        ]
+        return "\n".join(away) or "not maintained yet"
+
+    # -- acknowledging -------------------------------------------------------------------------
+
+    def acknowledge(self, now: bool = False) -> None:
+        """Tell the sources what no view will ask for again; at most once a second."""
+        if not now and time.monotonic() - self._acknowledged < ACKNOWLEDGE_SECONDS:
+            return
+        self._acknowledged = time.monotonic()
+        views = [v for n, v in self._store.head.views.items() if n in self._catalogue]
+        for source in self._sources():
+            positions = [v.positions[source] for v in views if source in v.positions]
+            if positions:
+                self._acknowledge(source, min(positions))
+
+    def _acknowledge(self, name: str, position: int) -> None:
+        try:
+            self._connections.attempt(name, lambda source: source.acknowledge(position))
+        except ViewkeeperError as error:
+            self.observer.trouble(error)
+
+
+def _entry(ts: int, source: str, after: int, boundary: Boundary) -> Entry:
+    return Entry(ts, source, after, boundary.position, boundary.committed_at, boundary.changes)

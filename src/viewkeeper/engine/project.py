@@ -1,0 +1,170 @@
+"""A project: the folder that a user has, and everything that can be done with it from Python.
+
+    project = viewkeeper.open("shop")
+    report = project.refresh()
+    project.view("order_lines").df().show()
+
+Reading needs no lock and sees what is committed. Maintaining takes the warehouse's lock for as long
+as it lasts. Spark is started when something needs it, unless a session is given.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from viewkeeper.engine.catalogue import ViewCatalogue, read_views
+from viewkeeper.engine.connections import Connections
+from viewkeeper.engine.loop import refresh, run_until
+from viewkeeper.engine.maintainer import Maintainer
+from viewkeeper.engine.report import Observer, Report, Silent
+from viewkeeper.engine.session import SparkHandle
+from viewkeeper.engine.settings import Settings, read_settings
+from viewkeeper.engine.upkeep import compact_views, publish_views
+from viewkeeper.engine.verify import Verification, verify_views
+from viewkeeper.engine.view import View
+from viewkeeper.errors import ProjectError
+from viewkeeper.sources.catalogue import nearest
+from viewkeeper.warehouse import disk
+from viewkeeper.warehouse.head import Head, read_head
+from viewkeeper.warehouse.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Project:
+    """A project folder, opened; use as a context manager or `close` it."""
+
+    def __init__(
+        self, settings: Settings, catalogue: ViewCatalogue, spark: SparkSession | None
+    ) -> None:
+        self.settings = settings
+        self.catalogue = catalogue
+        self.spark = SparkHandle(settings.spark, spark)
+
+    # -- maintaining ---------------------------------------------------------------------------
+
+    def refresh(self, observer: Observer | None = None, full_refresh: Sequence[str] = ()) -> Report:
+        """Maintain everything that the sources have committed up to now, then return."""
+        with self.maintainer("refresh", observer or Silent()) as (maintainer, told):
+            return refresh(maintainer, told, full_refresh)
+
+    def run(
+        self,
+        observer: Observer | None = None,
+        stop: threading.Event | None = None,
+        full_refresh: Sequence[str] = (),
+    ) -> Report:
+        """Keep the views fresh until `stop` is set; the commit under way is finished first."""
+        self.spark.begin()
+        with self.maintainer("run", observer or Silent()) as (maintainer, told):
+            return run_until(
+                maintainer, self.settings, told, stop or threading.Event(), full_refresh, self.spark
+            )
+
+    @contextmanager
+    def maintainer(self, command: str, observer: Observer) -> Iterator[tuple[Maintainer, Observer]]:
+        """The maintainer of this project's warehouse, with the lock held."""
+        with Store.open(self.settings.warehouse, f"viewkeeper {command}", time.time) as store:
+            connections = self.connections()
+            try:
+                yield (
+                    Maintainer(
+                        self.settings, store, self.catalogue, connections, self.spark, observer
+                    ),
+                    observer,
+                )
+            finally:
+                connections.close()
+
+    def compact(self, told: Callable[[str], None] = lambda _: None) -> None:
+        """Fold what is older than the retention, merge small files, remove what is unused."""
+        with Store.open(self.settings.warehouse, "viewkeeper compact", time.time) as store:
+            compact_views(store, self.settings, self.spark, told)
+
+    def publish(
+        self, names: Sequence[str] = (), told: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """Write plain tables, rows only, of these views or of all."""
+        for name in names:
+            self.view(name)
+        with Store.open(self.settings.warehouse, "viewkeeper publish", time.time) as store:
+            publish_views(store, self.spark, names or tuple(store.head.views), told)
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def view(self, name: str) -> View:
+        """A view of this project."""
+        if name not in self.catalogue:
+            known = tuple(self.catalogue)
+            raise ProjectError(
+                f'there is no view "{name}"',
+                hint=f"views of this project: {', '.join(known)}{nearest(name, known)}",
+            )
+        return View(name, self.settings.warehouse, self.spark)
+
+    def head(self) -> Head:
+        """The newest committed state of the warehouse."""
+        return read_head(self.settings.warehouse)
+
+    def verify(
+        self,
+        names: Sequence[str] = (),
+        every_state: bool = False,
+        since: int | None = None,
+        told: Callable[[str], None] = lambda _: None,
+    ) -> list[Verification]:
+        """Compare views with recomputation from their sources, while writers go on."""
+        for name in names:
+            self.view(name)
+        connections = self.connections()
+        try:
+            return verify_views(
+                self, connections, names or tuple(self.head().views), every_state, since, told
+            )
+        finally:
+            connections.close()
+
+    # -- plumbing ------------------------------------------------------------------------------
+
+    def connections(self) -> Connections:
+        return Connections(self.settings.sources, self.reader(), time.time)
+
+    def reader(self) -> str:
+        """How this warehouse is called in its sources' lists of followers; made once."""
+        file = self.settings.warehouse / "identity"
+        if not file.exists():
+            disk.make_folder(self.settings.warehouse)
+            try:
+                disk.create_new(file, uuid.uuid4().hex.encode())
+            except FileExistsError:
+                # Another process of this project was faster; its answer is as good.
+                return self.reader()
+        return file.read_text().strip()
+
+    def close(self) -> None:
+        self.spark.stop()
+
+    def __enter__(self) -> Project:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def open_project(path: str | Path = ".", spark: SparkSession | None = None) -> Project:
+    """Open the project in a folder; reads the project file and the views, touches no source."""
+    settings = read_settings(Path(path))
+    return Project(settings, read_views(settings.folder, frozenset(settings.sources)), spark)

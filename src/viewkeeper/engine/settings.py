@@ -1,0 +1,193 @@
+"""The project file: `viewkeeper.yml`, read into frozen settings with a default for everything.
+
+A minimal file names the warehouse and the sources. Unknown keys are errors that suggest the nearest
+known key; paths are relative to the file. Durations are written `500ms`, `1s`, `5m`, `2h`, `7d`;
+sizes `64mb`, `2gb`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from viewkeeper.errors import ProjectError
+from viewkeeper.sources.catalogue import SourceSettings, check_settings, nearest
+
+FILE_NAME = "viewkeeper.yml"
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_BYTES = {"kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSettings:
+    """How batches are cut and where they run."""
+
+    rows: int = 500_000
+    """A batch starts at the latest when this many changes wait."""
+    inline_rows: int = 5_000
+    """Up to this many changes a batch runs in the driver, above it as one Spark job."""
+    part_rows: int = 50_000
+    """Origin rows that one task sweeps at a time."""
+    memory: int = 256 << 20
+    """Bytes of changes held in memory before the update queue spills to files."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """How the local session is made, when none is given."""
+
+    master: str = "local[*,3]"
+    memory: str = "2g"
+    job_minutes: float = 60.0
+    """A Spark job that takes longer is cancelled and its batch tried again."""
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that `viewkeeper.yml` says."""
+
+    folder: Path
+    warehouse: Path
+    sources: Mapping[str, SourceSettings]
+    freshness: float = 1.0
+    """The age in seconds that a committed change should at most reach before a view shows it."""
+    history: float = 3600.0
+    """For how many seconds changes are kept, so that `verify --every-state` can look back."""
+    retention: float = 7 * 86400.0
+    """For how many seconds past states can be read; compaction folds what is older."""
+    publish: float | None = None
+    """Every how many seconds plain tables are published; None: only by command."""
+    batch: BatchSettings = BatchSettings()
+    spark: SparkSettings = SparkSettings()
+
+
+def read_settings(path: Path) -> Settings:
+    """The settings of a project: a folder with a `viewkeeper.yml`, or that file itself."""
+    file = path / FILE_NAME if path.is_dir() else path
+    if not file.is_file():
+        raise ProjectError(
+            f"no project here: {file} does not exist",
+            hint="`viewkeeper init FOLDER` makes a sample project that runs as it is",
+        )
+    return _settings(file.resolve(), _mapping(_yaml(file), str(file)))
+
+
+def _yaml(file: Path) -> object:
+    try:
+        return yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ProjectError(f"{file}: not valid YAML", detail=str(error)) from error
+    except OSError as error:
+        raise ProjectError(f"{file}: cannot be read", detail=str(error)) from error
+
+
+def _settings(file: Path, raw: dict[str, Any]) -> Settings:
+    known = tuple(f.name for f in fields(Settings) if f.name != "folder")
+    _only(raw, known, str(file))
+    for required in ("warehouse", "sources"):
+        if required not in raw:
+            raise ProjectError(
+                f'{file}: "{required}" is missing',
+                hint="a minimal file has `warehouse: ./warehouse` and `sources: {crm: {kind: "
+                "sqlite, path: crm.db}}`",
+            )
+    where = str(file)
+    times = {
+        key: _duration(raw[key], f'{where}: "{key}"')
+        for key in ("freshness", "history", "retention")
+        if key in raw
+    }
+    publish = raw.get("publish")
+    return Settings(
+        folder=file.parent,
+        warehouse=file.parent / _typed(raw["warehouse"], str, f'{where}: "warehouse"'),
+        sources=_sources(file, _mapping(raw["sources"], f'{where}: "sources"')),
+        publish=None if publish in (None, False) else _duration(publish, f'{where}: "publish"'),
+        batch=_batch(_mapping(raw.get("batch") or {}, f'{where}: "batch"'), where),
+        spark=_spark(_mapping(raw.get("spark") or {}, f'{where}: "spark"'), where),
+        **times,
+    )
+
+
+def _sources(file: Path, raw: dict[str, Any]) -> dict[str, SourceSettings]:
+    sources = {}
+    for name, entry in raw.items():
+        options = _mapping(entry, f'{file}: source "{name}"')
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)):
+            raise ProjectError(f'{file}: source name "{name}" must be a plain word')
+        if "kind" not in options:
+            raise ProjectError(f'{file}: source "{name}" needs a kind', hint="kind: sqlite")
+        kind = str(options.pop("kind"))
+        sources[str(name)] = SourceSettings(str(name), kind, options, str(file.parent))
+        check_settings(sources[str(name)])
+    if not sources:
+        raise ProjectError(f'{file}: "sources" is empty', hint="name at least one source")
+    return sources
+
+
+def _batch(raw: dict[str, Any], where: str) -> BatchSettings:
+    _only(raw, tuple(f.name for f in fields(BatchSettings)), f'{where}: "batch"')
+    values = {k: _typed(v, int, f'{where}: "batch.{k}"') for k, v in raw.items() if k != "memory"}
+    for key, value in values.items():
+        if value < (0 if key == "inline_rows" else 1):
+            raise ProjectError(f'{where}: "batch.{key}" is too small: {value}')
+    if "memory" in raw:
+        values["memory"] = _size(raw["memory"], f'{where}: "batch.memory"')
+    return BatchSettings(**values)
+
+
+def _spark(raw: dict[str, Any], where: str) -> SparkSettings:
+    _only(raw, tuple(f.name for f in fields(SparkSettings)), f'{where}: "spark"')
+    values: dict[str, Any] = {
+        k: _typed(raw[k], str, f'{where}: "spark.{k}"') for k in ("master", "memory") if k in raw
+    }
+    if "job_minutes" in raw:
+        values["job_minutes"] = float(_typed(raw["job_minutes"], int, f"{where}: job_minutes"))
+    config = _mapping(raw.get("config") or {}, f'{where}: "spark.config"')
+    return SparkSettings(**values, config={str(k): str(v) for k, v in config.items()})
+
+
+def _only(raw: Mapping[str, object], known: tuple[str, ...], where: str) -> None:
+    for key in raw:
+        if key not in known:
+            raise ProjectError(
+                f'{where}: unknown key "{key}"',
+                hint=f"known keys: {', '.join(known)}{nearest(str(key), known)}",
+            )
+
+
+def _mapping(value: object, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ProjectError(f"{where} must be a mapping", hint="write `key: value` lines below it")
+    return dict(value)
+
+
+def _typed(value: Any, kind: type[Any], where: str) -> Any:
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        word = {str: "a text", int: "a whole number"}[kind]
+        raise ProjectError(f"{where} must be {word}, not {value!r}")
+    return value
+
+
+def _duration(value: object, where: str) -> float:
+    return _measure(value, _SECONDS, where, "a duration like 500ms, 1s, 5m, 2h or 7d")
+
+
+def _size(value: object, where: str) -> int:
+    return int(_measure(value, _BYTES, where, "a size like 64mb or 2gb"))
+
+
+def _measure(value: object, units: Mapping[str, float], where: str, what: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]+)", str(value).strip().lower())
+    if value == 0 and not isinstance(value, bool):
+        return 0.0
+    if not match or match.group(2) not in units:
+        raise ProjectError(f"{where} must be {what}, not {value!r}")
+    return float(match.group(1)) * units[match.group(2)]

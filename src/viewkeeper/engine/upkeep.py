@@ -1,0 +1,106 @@
+"""Upkeep: what keeps a warehouse small and readable, done when there is nothing more urgent.
+
+Small files are merged when a view has many; what is older than the retention is folded; what no
+reader can still use is deleted; plain tables are published at their cadence. Each step is short or
+rare, and none of it changes a state that is still promised.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from viewkeeper.engine.history import History
+from viewkeeper.engine.report import Observer
+from viewkeeper.engine.session import SparkHandle
+from viewkeeper.engine.settings import Settings
+from viewkeeper.warehouse.clean import clean
+from viewkeeper.warehouse.merge import merge_tail
+from viewkeeper.warehouse.plan import Ledger
+from viewkeeper.warehouse.store import Store
+
+MERGE_FILES = 50
+ROUTINE_SECONDS = 600.0
+
+
+class Upkeep:
+    """The upkeep of a running maintainer, one small step at a time."""
+
+    def __init__(
+        self, store: Store, settings: Settings, spark: SparkHandle, observer: Observer
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._spark = spark
+        self._observer = observer
+        self._routine = time.monotonic()
+        self._published = time.monotonic()
+        self._merged: dict[str, int] = {}
+
+    def step(self) -> None:
+        """Whatever is due, at most one thing of each kind."""
+        merge_where_due(self._store, self._merged)
+        now = time.monotonic()
+        if now - self._routine > ROUTINE_SECONDS:
+            self._routine = now
+            fold_old(self._store, self._settings, self._spark, lambda _: None)
+        every = self._settings.publish
+        if every is not None and now - self._published > every:
+            self._published = now
+            publish_views(self._store, self._spark, tuple(self._store.head.views), lambda _: None)
+
+
+def merge_where_due(store: Store, merged: dict[str, int]) -> None:
+    """Merge the small files of views that gained many since they were last merged."""
+    for name, view in store.head.views.items():
+        if view.files - merged.get(name, 0) >= MERGE_FILES:
+            merge_tail(store, name)
+            merged[name] = store.head.views[name].files
+
+
+def fold_old(
+    store: Store, settings: Settings, spark: SparkHandle, told: Callable[[str], None]
+) -> None:
+    """Fold and forget what is older than the settings keep."""
+    now = time.time()
+    horizon = ts_before(store.ledger, now - settings.retention)
+    for name, view in store.head.views.items():
+        target = min(horizon, view.ts)
+        if target > view.horizon:
+            from viewkeeper.warehouse.compact import compact
+
+            told(f"{name}: folding states before ts {target}")
+            compact(store, spark.get(), name, target)
+    History(store.root / "history").forget(ts_before(store.ledger, now - settings.history))
+    clean(store)
+
+
+def ts_before(ledger: Ledger, moment: float) -> int:
+    """The newest ts of which everything up to it was committed before a moment; 0 if none."""
+    newest = 0
+    for entry in ledger.entries:
+        if entry.committed_at >= moment:
+            break
+        newest = entry.ts
+    return newest
+
+
+def compact_views(
+    store: Store, settings: Settings, spark: SparkHandle, told: Callable[[str], None]
+) -> None:
+    """Everything that compaction can do now, for all views."""
+    for name in store.head.views:
+        told(f"{name}: merging small files")
+        merge_tail(store, name)
+    fold_old(store, settings, spark, told)
+
+
+def publish_views(
+    store: Store, spark: SparkHandle, names: Sequence[str], told: Callable[[str], None]
+) -> None:
+    """Publish plain tables of these views."""
+    from viewkeeper.warehouse.publish import publish
+
+    for name in names:
+        version = publish(store, spark.get(), name)
+        told(f"{name}: published as version {version} of {store.root / 'published' / name}")

@@ -1,0 +1,226 @@
+"""Verification: what is stored against recomputation from the sources, while writers go on.
+
+The newest state is compared with scans at new cuts: what the scans saw beyond the view's positions
+is in their tails and is taken back, so both sides stand for the same source states. For every
+state, the changes that `history:` keeps are played against the scans: base rows with lifetimes, one
+temporal join, compared per (row, ts) over the whole window.
+
+While it reads, verification holds the sources' logs with a lease, so that a maintainer that runs
+beside it does not trim what the scans still have to take back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from viewkeeper.check.temporal import differences, expected_changes
+from viewkeeper.engine.connections import Connections
+from viewkeeper.engine.history import history_files, reach
+from viewkeeper.engine.jobs import limited
+from viewkeeper.engine.recompute import recomputed, scanned
+from viewkeeper.errors import HorizonError
+from viewkeeper.updates.protocol import COUNT, POSITION, TS
+from viewkeeper.updates.queue import change_schema
+from viewkeeper.view.definition import Relation, ViewDefinition
+from viewkeeper.warehouse.head import ViewHead
+from viewkeeper.warehouse.read import files_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from viewkeeper.engine.project import Project
+
+SHOWN = 20
+LEASE_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The verdict on one view: the states from `since` to `ts`, and what differs.
+
+    A difference has the view's columns, `_count` (positive: missing in the view; negative: too much
+    there) and, where every state was checked, `_ts`.
+    """
+
+    view: str
+    since: int
+    ts: int
+    states: int
+    rows: int
+    differences: pa.Table
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        return self.differences.num_rows == 0
+
+
+def verify_views(
+    project: Project,
+    connections: Connections,
+    names: Sequence[str],
+    every_state: bool,
+    since: int | None,
+    told: Callable[[str], None],
+) -> list[Verification]:
+    """Verify these views, one after the other, all as of the head at the beginning."""
+    spark = project.spark.get()
+    definitions = {name: project.catalogue.bind(name, connections) for name in names}
+    used = sorted({s for view in definitions.values() for s in view.sources})
+    with held(connections, used):
+        head = project.head()
+        return [
+            _verify(
+                _Subject(spark, project, connections, definitions[name], head.view(name)),
+                every_state,
+                since,
+                told,
+            )
+            for name in names
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    spark: SparkSession
+    project: Project
+    connections: Connections
+    view: ViewDefinition
+    head: ViewHead
+
+    @property
+    def root(self) -> Path:
+        return self.project.settings.warehouse
+
+    @property
+    def history(self) -> Path:
+        return self.root / "history"
+
+
+def _verify(
+    subject: _Subject, every_state: bool, since: int | None, told: Callable[[str], None]
+) -> Verification:
+    started = time.perf_counter()
+    head = subject.head
+    oldest = window(subject, since) if every_state else head.ts
+    told(f"{head.view}: states from ts {oldest} to {head.ts}")
+    with limited(subject.spark, f"verify {head.view}", subject.project.settings.spark.job_minutes):
+        found = _every(subject, oldest) if oldest < head.ts else _newest(subject)
+        table = found.limit(SHOWN).toArrow()
+    return Verification(
+        head.view,
+        oldest,
+        head.ts,
+        head.ts - oldest + 1,
+        head.rows,
+        table,
+        time.perf_counter() - started,
+    )
+
+
+def window(subject: _Subject, since: int | None) -> int:
+    """The oldest ts from which on every state can be checked; HorizonError if asked for more."""
+    head, view = subject.head, subject.view
+    columns = {r: [f.name for f in view.columns(r)] for r in view.relations}
+    kept = reach(subject.history, columns, head.ts)
+    oldest = head.ts if kept is None else min(head.ts, max(kept, head.horizon))
+    if since is not None and since < oldest:
+        raise HorizonError(
+            f'view "{head.view}": states before ts {oldest} cannot be verified any more',
+            detail=f"asked for ts {since}; changes are kept from ts {oldest} on",
+            hint="a longer `history:` in viewkeeper.yml keeps more from now on",
+        )
+    return oldest if since is None else min(since, head.ts)
+
+
+def _newest(subject: _Subject) -> DataFrame:
+    expected = recomputed(
+        subject.spark,
+        subject.view,
+        subject.connections.settings,
+        subject.connections.reader,
+        subject.head.positions,
+    )
+    return differences(expected, _stored(subject).drop(TS))
+
+
+def _every(subject: _Subject, oldest: int) -> DataFrame:
+    view, head = subject.view, subject.head
+    bases = {relation: _signed(subject, relation, oldest) for relation in view.relations}
+    expected = expected_changes(subject.spark, view, bases)
+    names = [f"`{name}`" for name in (*head.schema.names, COUNT)]
+    # What lies before the window belongs to the state that the window begins with.
+    clamped = f"greatest(`{TS}`, CAST({oldest} AS BIGINT)) AS `{TS}`"
+    return differences(expected, _stored(subject).selectExpr(*names, clamped))
+
+
+def _stored(subject: _Subject) -> DataFrame:
+    """Every signed row that is stored of the view, nothing hidden."""
+    from viewkeeper.warehouse.frames import signed_frame
+
+    root, head = subject.root, subject.head
+    files, staging = files_until(root, head, head.ts), subject.project.spark.staging
+    return signed_frame(subject.spark, root, head, files, staging, until=head.ts)
+
+
+def _signed(subject: _Subject, relation: Relation, oldest: int) -> DataFrame:
+    """A relation as signed rows with a ts: its state at `oldest`, then every change since.
+
+    The state at `oldest` is the state now minus all changes since.
+    """
+    view, head = subject.view, subject.head
+    fields = view.columns(relation)
+    names = [f"`{field.name}`" for field in fields]
+    now = scanned(
+        subject.spark,
+        relation,
+        fields,
+        subject.connections.settings[relation.source],
+        subject.connections.reader,
+        head.positions[relation.source],
+    )
+    from viewkeeper.warehouse.frames import frame_of
+
+    schema = change_schema(fields)
+    kept = frame_of(subject.spark, history_files(subject.history, relation, oldest), schema)
+    since = kept.drop(POSITION).where(f"`{TS}` > {oldest} AND `{TS}` <= {head.ts}")
+    at_oldest = f"CAST({oldest} AS BIGINT) AS `{TS}`"
+    return (
+        now.selectExpr(*names, f"`{COUNT}`", at_oldest)
+        .unionAll(since.selectExpr(*names, f"-`{COUNT}` AS `{COUNT}`", at_oldest))
+        .unionAll(since.selectExpr(*names, f"`{COUNT}`", f"`{TS}`"))
+    )
+
+
+@contextmanager
+def held(connections: Connections, names: Sequence[str]) -> Iterator[None]:
+    """Keep the sources' logs from being trimmed, by a lease that ends by itself if we die."""
+    lease = f"verify:{connections.reader}:{time.time_ns()}"
+    for name in names:
+        connections.source(name).hold(lease, LEASE_SECONDS)
+    try:
+        yield
+    finally:
+        for name in names:
+            connections.source(name).release(lease)
+
+
+def as_json(verification: Verification) -> Mapping[str, Any]:
+    """The verdict for scripts."""
+    return {
+        "view": verification.view,
+        "ok": verification.ok,
+        "since": verification.since,
+        "ts": verification.ts,
+        "states": verification.states,
+        "rows": verification.rows,
+        "differences": verification.differences.to_pylist(),
+        "seconds": round(verification.seconds, 3),
+    }

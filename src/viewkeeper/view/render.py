@@ -1,0 +1,103 @@
+"""Expressions back to Spark SQL text, over labels in backticks.
+
+Used where Spark finishes what the kernel cannot: a view's outputs and late conditions on the joined
+rows of a sweep. Every literal is written with its type, so that Spark reads back what was meant.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+from typing import assert_never
+
+import pyarrow as pa
+
+from viewkeeper.view.expression import (
+    Arithmetic,
+    Cast,
+    Column,
+    Compare,
+    Expression,
+    IsNull,
+    Literal,
+    Logic,
+    Not,
+    SparkSql,
+)
+
+
+def spark_sql(expression: Expression) -> str:
+    """The expression as Spark SQL.
+
+    >>> spark_sql(Compare(">", Column(0, "a", pa.int64()), Literal(1, pa.int64())))
+    '(`0.a` > 1L)'
+    """
+    match expression:
+        case Column():
+            return f"`{expression.label.replace('`', '``')}`"
+        case Literal():
+            return _literal(expression)
+        case Compare() | Arithmetic():
+            left, right = spark_sql(expression.left), spark_sql(expression.right)
+            return f"({left} {expression.operator} {right})"
+        case Logic():
+            left, right = spark_sql(expression.left), spark_sql(expression.right)
+            return f"({left} {expression.operator.upper()} {right})"
+        case Not():
+            return f"(NOT {spark_sql(expression.operand)})"
+        case IsNull():
+            return f"({spark_sql(expression.operand)} IS NULL)"
+        case Cast():
+            return f"CAST({spark_sql(expression.operand)} AS {spark_type(expression.type)})"
+        case SparkSql():
+            return f"({expression.text})"
+        case _:
+            assert_never(expression)
+
+
+def spark_type(kind: pa.DataType) -> str:
+    """Spark's name of an Arrow type.
+
+    >>> [spark_type(kind) for kind in (pa.int64(), pa.decimal128(10, 2), pa.timestamp("us"))]
+    ['BIGINT', 'DECIMAL(10,2)', 'TIMESTAMP_NTZ']
+    """
+    if isinstance(kind, pa.Decimal128Type):
+        return f"DECIMAL({kind.precision},{kind.scale})"
+    if isinstance(kind, pa.TimestampType):
+        return "TIMESTAMP_NTZ" if kind.tz is None else "TIMESTAMP"
+    return _NAMES[kind]
+
+
+_NAMES = {
+    pa.bool_(): "BOOLEAN",
+    pa.int8(): "TINYINT",
+    pa.int16(): "SMALLINT",
+    pa.int32(): "INT",
+    pa.int64(): "BIGINT",
+    pa.float32(): "FLOAT",
+    pa.float64(): "DOUBLE",
+    pa.string(): "STRING",
+    pa.binary(): "BINARY",
+    pa.date32(): "DATE",
+}
+
+
+def _literal(literal: Literal) -> str:
+    value = literal.value
+    if value is None:
+        return f"CAST(NULL AS {spark_type(literal.type)})"
+    if isinstance(value, bool):
+        return str(value).upper()
+    if isinstance(value, int) and literal.type == pa.int64() and value > -(2**63):
+        return f"{value}L"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"CAST('{value}' AS {spark_type(literal.type)})"
+    if isinstance(value, bytes):
+        return f"X'{value.hex()}'"
+    return f"CAST({_quoted(value)} AS {spark_type(literal.type)})"
+
+
+def _quoted(value: int | float | str | decimal.Decimal | datetime.date) -> str:
+    text = value if isinstance(value, str) else str(value)
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
