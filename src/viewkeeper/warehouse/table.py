@@ -55,6 +55,7 @@ class Table:
         self.stored = stored
         self._schema = Schema.from_arrow(stored)
         self._handle = handle
+        self.version = int(handle.version())
 
     @staticmethod
     def open(folder: Path, stored: pa.Schema) -> Table:
@@ -77,14 +78,11 @@ class Table:
         disk.sync_folder(folder)
         return Table(folder, stored, handle)
 
-    @property
-    def version(self) -> int:
-        return int(self._handle.version())
-
     def applied(self) -> int:
         """The newest record that this table holds; 0 for none."""
         with _library(self.folder, "update"):
             self._handle.update_incremental()
+            self.version = int(self._handle.version())
             return self._handle.transaction_version(log.APPLICATION) or 0
 
     def commit(
@@ -118,12 +116,15 @@ class Table:
                 commit_properties=_properties(n, facts or {}),
                 post_commithook_properties=_hooks(),
             )
-            self._handle.update_incremental()
+        # Without retries it can only be the next one; the handle itself learns of it at the next
+        # update, which then reads one entry instead of two.
+        self.version += 1
         log.sync_entry(self.folder, self.version)
         return self.version
 
     def checkpoint(self) -> int:
         """Write a checkpoint of the newest version, synced; opening reads from there on."""
+        self.applied()
         with _library(self.folder, "checkpoint"):
             self._handle.create_checkpoint()
         log.sync_checkpoint(self.folder, self.version)
@@ -146,7 +147,7 @@ class Table:
                 commit_properties=_properties(max(1, self.applied()), {}),
                 post_commithook_properties=_hooks(),
             )
-            self._handle.update_incremental()
+        self.applied()
         log.sync_entry(self.folder, self.version)
 
 
