@@ -88,14 +88,14 @@ RULES = (
         "threads",
         "threading _thread multiprocessing concurrent asyncio",
         "return an action and let the engine run it",
-        only="engine cli",
+        only="engine cli sources",
     ),
     Rule(
         "clocks",
         "time datetime.datetime.now datetime.datetime.utcnow datetime.datetime.today"
         " datetime.date.today",
         "take the time as a parameter; the engine reads the clock",
-        only="engine cli",
+        only="engine cli sources",
     ),
     Rule(
         "chance",
@@ -358,9 +358,9 @@ def test_the_checker_sees_a_package_that_its_own_module_names(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("what", "path", "text"),
     [
-        ("threads", "sources/shop.py", "from concurrent.futures import Future"),
+        ("threads", "check/shop.py", "from concurrent.futures import Future"),
         ("threads", "maintain/sweep.py", "def f():\n    import threading"),
-        ("clocks", "sources/shop.py", "from time import sleep"),
+        ("clocks", "warehouse/shop.py", "from time import sleep"),
         ("clocks", "view/a.py", "from datetime import datetime as d\nd.now()"),
         ("clocks", "view/a.py", "import datetime as dt\ndt.date.today()"),
         ("chance", "delta/a.py", "import random\nrandom.random()"),

@@ -8,7 +8,7 @@ project.view("order_lines").df().show()
 """
 
 from viewkeeper.engine.project import Project
-from viewkeeper.engine.project import open_project as open  # noqa: A004 - viewkeeper.open(path)
+from viewkeeper.engine.project import open_project as open
 from viewkeeper.engine.report import BatchReport, Observer, Report
 from viewkeeper.engine.verify import Verification
 from viewkeeper.engine.view import View

@@ -8,17 +8,23 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 
 from tests.maintain.worlds import World, random_cut, random_world
 from viewkeeper.delta.algebra import TS, Algebra
 from viewkeeper.delta.kernel import Kernel
 from viewkeeper.delta.reference import Reference, Row, Rows
+from viewkeeper.engine.jobs import run_on_spark
+from viewkeeper.engine.task import Batch, PartTask, ViewTask, sweep_part
 from viewkeeper.maintain.batch_sweep import batch_sweep, drive, split
+from viewkeeper.sources.memory import MemorySnapshot
 from viewkeeper.updates.protocol import Answer, Lookup
 from viewkeeper.updates.queue import BatchChanges
 from viewkeeper.view.plan import SweepPlan, sweep_plan
@@ -27,7 +33,7 @@ SEEDS = st.integers(min_value=0, max_value=2**32)
 
 
 def swept(
-    algebra: Algebra[object], world: World, rng: random.Random, pending: BatchChanges
+    algebra: Algebra[Any], world: World, rng: random.Random, pending: BatchChanges
 ) -> list[Rows]:
     """The results of all parts, each part with its own cuts."""
     plan = sweep_plan(world.view)
@@ -35,19 +41,23 @@ def swept(
     rows = {place: table.num_rows for place, table in origins.items()}
     results = []
     for part in split(plan, rows, rng.choice([1, 3, 1000])):
-        cuts = {name: random_cut(rng, world, name) for name in world.sources}
-
-        def ask(lookup: Lookup, cuts: dict[str, object] = cuts) -> Answer:  # type: ignore[assignment]  # a snapshot of this part's own
-            name = lookup.relation.source
-            snapshot = world.sources[name].snapshot(cuts[name])  # type: ignore[arg-type]  # see above
-            return snapshot.ask(lookup, world.end(name))
-
+        snapshots = random_snapshots(rng, world)
         mine = {s.place: origins[s.place].slice(s.start, s.stop - s.start) for s in part}
-        result, lookups = drive(batch_sweep(algebra, plan, mine, pending), ask)
+        sweep = batch_sweep(algebra, plan, mine, pending)
+        result, lookups = drive(sweep, lambda ask, of=snapshots: answered(world, of, ask))  # type: ignore[misc]  # lambdas have no annotations
         assert lookups <= 2 * (len(world.view.places) - 1)
         if result is not None:
             results.append(Reference().lift(algebra.lower(result)))
     return results
+
+
+def random_snapshots(rng: random.Random, world: World) -> dict[str, MemorySnapshot]:
+    return {n: s.snapshot(random_cut(rng, world, n)) for n, s in world.sources.items()}
+
+
+def answered(world: World, snapshots: dict[str, MemorySnapshot], lookup: Lookup) -> Answer:
+    name = lookup.relation.source
+    return snapshots[name].ask(lookup, world.end(name))
 
 
 def check(world: World, results: list[Rows]) -> None:
@@ -69,7 +79,7 @@ def check(world: World, results: list[Rows]) -> None:
 @pytest.mark.parametrize("algebra", [Reference(), Kernel()], ids=["reference", "arrow"])
 @given(seed=SEEDS)
 def test_every_state_equals_recomputation(
-    algebra: Algebra[object], tmp_path_factory: pytest.TempPathFactory, seed: int
+    algebra: Algebra[Any], tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:
     rng = random.Random(seed)
     world = random_world(rng)
@@ -90,3 +100,28 @@ def test_spilled_queue_gives_the_same(tmp_path: Path) -> None:
     for relation, changes in in_memory.relations.items():
         other = spilled.relations[relation]
         assert changes.slice(0, changes.rows) == other.slice(0, other.rows)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_spark_tasks_give_the_same(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    """The function that tasks run, in tasks and inline, on worlds of which all is maintained."""
+    rng = random.Random(seed)
+    world = replace(random_world(rng), before=0)
+    pending = world.pending(str(tmp_path), memory_bytes=rng.choice([1 << 30, 0]))
+    plan = sweep_plan(world.view)
+    schema = world.view.schema
+    assert schema is not None
+    ends = {name: world.end(name) for name in world.sources}
+    batch = Batch(1, {"v": ViewTask(plan, schema, str(tmp_path))}, pending, ends, {}, "test")
+    rows = {p.index: pending.relations[p.relation].rows for p in world.view.places}
+    parts = split(plan, rows, max(1, sum(rows.values()) // 3))
+    tasks = [PartTask("v", number, part) for number, part in enumerate(parts)]
+    snapshots = random_snapshots(rng, world)
+    on_spark = run_on_spark(spark, batch, tasks, minutes=5, opener=snapshots.__getitem__)
+    inline = [sweep_part(batch, task, snapshots.__getitem__) for task in tasks]
+    for results in (on_spark, inline):
+        assert all(result.error is None for result in results)
+        limit = 2 * (len(world.view.places) - 1)
+        assert all(sum(result.lookups.values()) <= limit for result in results)
+        kept = [result.rows for result in results if result.rows is not None]
+        check(world, [Reference().lift(table) for table in kept])

@@ -1,8 +1,8 @@
 """Random views and random concurrent histories, small enough to recompute by definition.
 
 A world has a few memory sources with a few tables, a view over 2 to 5 places (chain, star, cycle,
-random; relations may occur twice), and a list of transactions, some before the batch, some in it, some
-after it. Values are few, so that joins hit, duplicates occur and NULLs meet.
+random; relations may occur twice), and a list of transactions, some before the batch, some in it,
+some after it. Values are few, so that joins hit, duplicates occur and NULLs meet.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from viewkeeper.view.definition import Equality, Field, Output, Place, Relation,
 from viewkeeper.view.expression import Arithmetic, Column, Compare, Expression, Literal
 
 COLUMNS = ("a", "b", "c")
-TYPES = (pa.int64(), pa.string(), pa.float64())
+TYPES: tuple[pa.DataType, ...] = (pa.int64(), pa.string(), pa.float64())
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class World:
         for place in self.view.places:
             changes = pending.relations[place.relation]
             table = changes.slice(0, changes.rows)
-            inside = pa.array([ts > self.before for ts in table["_ts"].to_pylist()], pa.bool_())
+            inside = pa.array(table["_ts"].to_numpy() > self.before)
             result[place.index] = table.filter(inside)
         return result
 

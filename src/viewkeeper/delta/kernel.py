@@ -11,6 +11,7 @@ costs more than it saves until the end.
 
 from __future__ import annotations
 
+import decimal
 from collections.abc import Sequence
 from typing import Any
 
@@ -176,6 +177,8 @@ def _filler(kind: pa.DataType) -> pa.Scalar[Any]:
         return pa.scalar(b"", kind)
     if pa.types.is_boolean(kind):
         return pa.scalar(False)
+    if pa.types.is_decimal(kind):
+        return pa.scalar(decimal.Decimal(0), kind)
     return pa.scalar(0, pa.int32() if pa.types.is_date32(kind) else pa.int64()).cast(kind)
 
 

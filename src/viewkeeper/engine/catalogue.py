@@ -1,20 +1,23 @@
 """The views of a project: read from `views/*.sql`, bound to their sources when those answer.
 
-Parsing needs no source; binding needs the schemas of the tables. A view whose source is away stays
-unbound and waits; one whose SQL or tables are wrong is an error at once.
+Parsing needs no source, and the SQL parser is only imported where a project is opened; binding
+needs the schemas of the tables. A view whose source is away stays unbound and waits; one whose SQL
+or tables are wrong is an error at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from viewkeeper.engine.connections import Connections
 from viewkeeper.errors import DefinitionError, ProjectError
 from viewkeeper.sources.catalogue import nearest
-from viewkeeper.view.bind import bind
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
-from viewkeeper.view.parse import ParsedView, parse_view
+
+if TYPE_CHECKING:
+    from viewkeeper.view.parse import ParsedView
 
 FOLDER = "views"
 
@@ -49,6 +52,7 @@ class ViewCatalogue:
     def bind(self, name: str, connections: Connections) -> ViewDefinition:
         """The typed definition of a view; SourceAwayError if its tables cannot be seen now."""
         if name not in self.definitions:
+            from viewkeeper.view.bind import bind
 
             def schema(relation: Relation) -> tuple[Field, ...]:
                 return connections.source(relation.source).schema(relation.table)
@@ -59,6 +63,8 @@ class ViewCatalogue:
 
 def read_views(folder: Path, sources: frozenset[str]) -> ViewCatalogue:
     """Every view of a project folder; two of one name, or an unknown source, is an error."""
+    from viewkeeper.view.parse import parse_view
+
     parsed: dict[str, ParsedView] = {}
     for file in sorted((folder / FOLDER).glob("*.sql")):
         try:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from viewkeeper.engine.jobs import limited, write_frame
 from viewkeeper.engine.recompute import recomputed
-from viewkeeper.errors import ExpressionError
+from viewkeeper.errors import ExpressionError, UnsupportedError
 from viewkeeper.sources.catalogue import SourceSettings
 from viewkeeper.updates.protocol import COUNT, TS
 from viewkeeper.view.definition import ViewDefinition
@@ -61,6 +61,14 @@ def row_schema(frame: DataFrame, view: ViewDefinition) -> pa.Schema:
 
     analysed = to_arrow_schema(frame.drop(COUNT).schema)
     plain = pa.schema([(field.name, _naive_or_utc(field.type)) for field in analysed])
+    for field in plain:
+        if pa.types.is_nested(field.type) or pa.types.is_null(field.type) or _is_span(field.type):
+            raise UnsupportedError(
+                f'view "{view.name}": column "{field.name}" has a type that cannot be kept',
+                detail=f"its type is {field.type}",
+                path=view.path,
+                hint="show its parts as plain columns, or CAST it to STRING",
+            )
     expected = view.schema
     if expected is not None and not plain.equals(expected):
         raise ExpressionError(
@@ -69,6 +77,10 @@ def row_schema(frame: DataFrame, view: ViewDefinition) -> pa.Schema:
             hint="write the types out with CAST in the view's select list, and report this view",
         )
     return plain
+
+
+def _is_span(kind: pa.DataType) -> bool:
+    return pa.types.is_duration(kind) or pa.types.is_interval(kind)
 
 
 def _naive_or_utc(kind: pa.DataType) -> pa.DataType:

@@ -2,8 +2,8 @@
 
 Looking is cheap and frequent: the more often, the finer the transactions that a source without
 transaction ids reports. A batch is formed when the oldest change would otherwise get older than the
-freshness target, given how long batches take, or when enough changes wait. So a quiet system commits
-quickly, and a busy one commits few and large batches.
+freshness target, given how long batches take, or when enough changes wait. So a quiet system
+commits quickly, and a busy one commits few and large batches.
 """
 
 from __future__ import annotations

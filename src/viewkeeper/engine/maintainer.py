@@ -89,7 +89,7 @@ class Maintainer:
             if changed and name not in full_refresh:
                 raise ProjectError(
                     f'view "{name}": its SQL is not the one that the stored rows were made by',
-                    hint=f"`viewkeeper run --full-refresh {name}` loads it again; or restore the SQL",
+                    hint=f"`viewkeeper run --full-refresh {name}` loads it again",
                 )
 
     def _finish_plan(self, without: set[str]) -> None:

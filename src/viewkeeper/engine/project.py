@@ -126,8 +126,16 @@ class Project:
             self.view(name)
         connections = self.connections()
         try:
+            chosen = names or tuple(self.head().views)
             return verify_views(
-                self, connections, names or tuple(self.head().views), every_state, since, told
+                self.settings,
+                self.catalogue,
+                self.spark,
+                connections,
+                chosen,
+                every_state,
+                since,
+                told,
             )
         finally:
             connections.close()

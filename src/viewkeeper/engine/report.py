@@ -1,4 +1,7 @@
-"""What maintenance did, in numbers: per batch as it happens, and summed for a whole refresh."""
+"""What maintenance did, in numbers: per batch as it happens, and summed for a whole refresh.
+
+Whoever wants to know while it goes on, a display or a log, is an `Observer`.
+"""
 
 from __future__ import annotations
 

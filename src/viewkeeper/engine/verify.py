@@ -21,21 +21,22 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from viewkeeper.check.temporal import differences, expected_changes
+from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.history import history_files, reach
 from viewkeeper.engine.jobs import limited
 from viewkeeper.engine.recompute import recomputed, scanned
+from viewkeeper.engine.session import SparkHandle
+from viewkeeper.engine.settings import Settings
 from viewkeeper.errors import HorizonError
 from viewkeeper.updates.protocol import COUNT, POSITION, TS
 from viewkeeper.updates.queue import change_schema
 from viewkeeper.view.definition import Relation, ViewDefinition
-from viewkeeper.warehouse.head import ViewHead
+from viewkeeper.warehouse.head import ViewHead, read_head
 from viewkeeper.warehouse.read import files_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from viewkeeper.engine.project import Project
 
 SHOWN = 20
 LEASE_SECONDS = 600.0
@@ -63,7 +64,9 @@ class Verification:
 
 
 def verify_views(
-    project: Project,
+    settings: Settings,
+    catalogue: ViewCatalogue,
+    spark: SparkHandle,
     connections: Connections,
     names: Sequence[str],
     every_state: bool,
@@ -71,14 +74,13 @@ def verify_views(
     told: Callable[[str], None],
 ) -> list[Verification]:
     """Verify these views, one after the other, all as of the head at the beginning."""
-    spark = project.spark.get()
-    definitions = {name: project.catalogue.bind(name, connections) for name in names}
+    definitions = {name: catalogue.bind(name, connections) for name in names}
     used = sorted({s for view in definitions.values() for s in view.sources})
     with held(connections, used):
-        head = project.head()
+        head = read_head(settings.warehouse)
         return [
             _verify(
-                _Subject(spark, project, connections, definitions[name], head.view(name)),
+                _Subject(settings, spark, connections, definitions[name], head.view(name)),
                 every_state,
                 since,
                 told,
@@ -89,15 +91,19 @@ def verify_views(
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    spark: SparkSession
-    project: Project
+    settings: Settings
+    handle: SparkHandle
     connections: Connections
     view: ViewDefinition
     head: ViewHead
 
     @property
+    def spark(self) -> SparkSession:
+        return self.handle.get()
+
+    @property
     def root(self) -> Path:
-        return self.project.settings.warehouse
+        return self.settings.warehouse
 
     @property
     def history(self) -> Path:
@@ -111,7 +117,7 @@ def _verify(
     head = subject.head
     oldest = window(subject, since) if every_state else head.ts
     told(f"{head.view}: states from ts {oldest} to {head.ts}")
-    with limited(subject.spark, f"verify {head.view}", subject.project.settings.spark.job_minutes):
+    with limited(subject.spark, f"verify {head.view}", subject.settings.spark.job_minutes):
         found = _every(subject, oldest) if oldest < head.ts else _newest(subject)
         table = found.limit(SHOWN).toArrow()
     return Verification(
@@ -166,7 +172,7 @@ def _stored(subject: _Subject) -> DataFrame:
     from viewkeeper.warehouse.frames import signed_frame
 
     root, head = subject.root, subject.head
-    files, staging = files_until(root, head, head.ts), subject.project.spark.staging
+    files, staging = files_until(root, head, head.ts), subject.handle.staging
     return signed_frame(subject.spark, root, head, files, staging, until=head.ts)
 
 
