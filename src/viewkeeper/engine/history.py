@@ -68,12 +68,14 @@ class History:
     def _keep(self, relation: Relation, changes: Changes, after: int, until: int) -> None:
         names = [n for n in changes.table.column_names if not n.startswith("_")]
         kept = self._index.get(relation)
+        if kept is not None and until <= kept.through:
+            return
         if kept is None or kept.through < after or set(kept.columns) != set(names):
             shutil.rmtree(_home(self._folder, relation), ignore_errors=True)
             kept = Kept(after, after, tuple(names))
-        if until > kept.through and changes.rows:
+        if changes.rows:
             self._write(relation, changes, kept.through, until)
-        self._index[relation] = Kept(kept.since, max(until, kept.through), kept.columns)
+        self._index[relation] = Kept(kept.since, until, kept.columns)
 
     def _write(self, relation: Relation, changes: Changes, after: int, until: int) -> None:
         home = _home(self._folder, relation)

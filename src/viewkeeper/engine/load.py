@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from viewkeeper.engine.jobs import limited, write_frame
+from viewkeeper.engine.carry import carried
+from viewkeeper.engine.jobs import limited
 from viewkeeper.engine.recompute import recomputed
 from viewkeeper.errors import ExpressionError, UnsupportedError
 from viewkeeper.sources.catalogue import SourceSettings
 from viewkeeper.updates.protocol import COUNT, TS
 from viewkeeper.view.definition import ViewDefinition
+from viewkeeper.warehouse.files import stored_schema
 from viewkeeper.warehouse.record import DataFile
 
 if TYPE_CHECKING:
@@ -47,12 +49,15 @@ def load(
     minutes: float,
 ) -> Loaded:
     """Compute the view as of the positions and write it, stamped with `ts`, into a folder."""
+    from viewkeeper.warehouse.frames import write_frame
+
     with limited(spark, f"load of {view.name}", minutes):
         frame = recomputed(spark, view, sources, reader, positions)
         schema = row_schema(frame, view)
         names = [f"`{name}`" for name in schema.names]
         stamped = frame.selectExpr(*names, f"`{COUNT}`", f"CAST({ts} AS BIGINT) AS `{TS}`")
-        return Loaded(schema, write_frame(stamped, folder, schema, batch))
+        stored = stored_schema(schema)
+        return Loaded(schema, carried(lambda: write_frame(stamped, folder, stored, batch)))
 
 
 def row_schema(frame: DataFrame, view: ViewDefinition) -> pa.Schema:

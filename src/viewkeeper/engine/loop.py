@@ -78,8 +78,8 @@ def run_until(
         maintainer.look()
         if due(maintainer, settings):
             maintainer.maintain()
-        else:
             upkeep.step()
+        else:
             maintainer.acknowledge()
             stop.wait(LOOK_SECONDS)
     maintainer.acknowledge(now=True)

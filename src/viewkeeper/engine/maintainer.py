@@ -57,6 +57,7 @@ class Maintainer:
         self._history = History(store.root / "history")
         self._seen: list[Entry] = []
         self._known: dict[str, int] = {}
+        self._failed: dict[str, ViewkeeperError] = {}
         self._acknowledged = 0.0
         self.batch_seconds = 0.0
 
@@ -105,6 +106,7 @@ class Maintainer:
 
     def look(self) -> None:
         """See what the sources have committed since the last look."""
+        self.bind()
         for name in self._sources():
             found = self._connections.attempt(name, self._look_at)
             for boundary in found or ():
@@ -163,7 +165,6 @@ class Maintainer:
 
     def maintain(self) -> None:
         """Take everything seen into batches, bring every able view up to it, load new views."""
-        self.bind()
         self._advance()
         for name in self._catalogue:
             if name not in self._store.head.views and self._able(name):
@@ -259,9 +260,8 @@ class Maintainer:
                 self._store.head.record + 1,
                 self._settings.spark.job_minutes,
             )
-        except SourceAwayError as error:
-            self._connections.mark(error)
-            self.observer.trouble(error)
+        except ViewkeeperError as error:
+            self._not_loaded(name, error)
             return
         created = Create(
             name, table, view.text, loaded.schema, ts, positions, loaded.files, distinct=True
@@ -270,6 +270,13 @@ class Maintainer:
         rows = self._store.head.views[name].rows
         self.observer.loaded(name, rows, time.perf_counter() - started)
 
+    def _not_loaded(self, name: str, error: ViewkeeperError) -> None:
+        if isinstance(error, SourceAwayError):
+            self._connections.mark(error)
+        else:
+            self._failed[name] = error
+        self.observer.trouble(error)
+
     def bind(self) -> None:
         """Bind every view whose sources answer; wrong SQL or tables are an error here."""
         for name in self._catalogue:
@@ -277,6 +284,8 @@ class Maintainer:
 
     def _definition(self, name: str) -> ViewDefinition | None:
         """A view's definition; None while a source that it needs for that is away."""
+        if not self._connections.ready(self._catalogue.sources(name)):
+            return self._catalogue.definitions.get(name)
         try:
             return self._catalogue.bind(name, self._connections)
         except SourceAwayError as error:
@@ -292,6 +301,8 @@ class Maintainer:
         """Whether a view can be maintained now: defined, not stopped, all its sources there."""
         stored = self._store.head.views.get(name)
         if stored is not None and stored.stopped:
+            return False
+        if name in self._failed:
             return False
         view = self._catalogue.definitions.get(name)
         return view is not None and self._connections.ready(view.sources)
@@ -309,6 +320,8 @@ class Maintainer:
             stored = self._store.head.views.get(name)
             if stored is not None and stored.stopped:
                 reasons[name] = stored.stopped
+            elif name in self._failed:
+                reasons[name] = str(self._failed[name])
             elif stored is None or stored.ts < newest:
                 reasons[name] = self._away_reason(name)
         return reasons

@@ -26,7 +26,7 @@ from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.engine.report import Observer, Report, Silent
 from viewkeeper.engine.session import SparkHandle
 from viewkeeper.engine.settings import Settings, read_settings
-from viewkeeper.engine.upkeep import compact_views, publish_views
+from viewkeeper.engine.upkeep import Reader, compact_views, publish_views
 from viewkeeper.engine.verify import Verification, verify_views
 from viewkeeper.engine.view import View
 from viewkeeper.errors import ProjectError
@@ -95,8 +95,8 @@ class Project:
         """Write plain tables, rows only, of these views or of all."""
         for name in names:
             self.view(name)
-        with Store.open(self.settings.warehouse, "viewkeeper publish", time.time) as store:
-            publish_views(store, self.spark, names or tuple(store.head.views), told)
+        reader = Reader(self.settings.warehouse.absolute(), self.head())
+        publish_views(reader, self.spark, names or tuple(reader.head.views), told)
 
     # -- reading -------------------------------------------------------------------------------
 

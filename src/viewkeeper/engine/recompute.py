@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
+from viewkeeper.engine.carry import carrying
 from viewkeeper.sources.catalogue import SourceSettings, open_source
 from viewkeeper.updates.protocol import COUNT
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
@@ -93,7 +94,7 @@ def scanned(
                 undone = pc.negate(batch.column(COUNT))
                 yield pa.record_batch([*batch.select(columns).columns, undone], schema=schema)
 
-    return spark.range(0, 1, 1, 1).mapInArrow(scan, spark_schema(schema))
+    return spark.range(0, 1, 1, 1).mapInArrow(carrying(scan), spark_schema(schema))
 
 
 def spark_schema(schema: pa.Schema) -> Any:

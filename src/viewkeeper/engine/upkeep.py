@@ -7,14 +7,19 @@ rare, and none of it changes a state that is still promised.
 
 from __future__ import annotations
 
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
 from viewkeeper.engine.history import History
 from viewkeeper.engine.report import Observer
 from viewkeeper.engine.session import SparkHandle
 from viewkeeper.engine.settings import Settings
 from viewkeeper.warehouse.clean import clean
+from viewkeeper.warehouse.head import Head
 from viewkeeper.warehouse.merge import merge_tail
 from viewkeeper.warehouse.plan import Ledger
 from viewkeeper.warehouse.store import Store
@@ -95,8 +100,22 @@ def compact_views(
     fold_old(store, settings, spark, told)
 
 
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A warehouse as of now, for those who only read it."""
+
+    root: Path
+    head: Head
+    now: Callable[[], float] = time.time
+
+    @contextmanager
+    def staging(self) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(prefix="viewkeeper-publish-") as folder:
+            yield Path(folder)
+
+
 def publish_views(
-    store: Store, spark: SparkHandle, names: Sequence[str], told: Callable[[str], None]
+    store: Store | Reader, spark: SparkHandle, names: Sequence[str], told: Callable[[str], None]
 ) -> None:
     """Publish plain tables of these views."""
     from viewkeeper.warehouse.publish import publish

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from viewkeeper.check.temporal import differences, expected_changes
+from viewkeeper.engine.carry import carried
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.history import history_files, reach
@@ -119,7 +120,7 @@ def _verify(
     told(f"{head.view}: states from ts {oldest} to {head.ts}")
     with limited(subject.spark, f"verify {head.view}", subject.settings.spark.job_minutes):
         found = _every(subject, oldest) if oldest < head.ts else _newest(subject)
-        table = found.limit(SHOWN).toArrow()
+        table = carried(lambda: found.limit(SHOWN).toArrow())
     return Verification(
         head.view,
         oldest,

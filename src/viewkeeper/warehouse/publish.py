@@ -9,21 +9,55 @@ first. Replaced files stay for the retention, for readers that still use them.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from viewkeeper.warehouse import disk, files, log
 from viewkeeper.warehouse.frames import state_frame, write_frame
-from viewkeeper.warehouse.store import Store
+from viewkeeper.warehouse.head import Head
+from viewkeeper.warehouse.lock import Holder, Lock
 from viewkeeper.warehouse.table import Table
 
 RETENTION_S = 3600.0
 
 
-def publish(store: Store, spark: SparkSession, view: str, retention_s: float = RETENTION_S) -> int:
-    """Publish the newest state of a view; the version of the published table that holds it."""
+class Readable(Protocol):
+    """As much of a warehouse as publishing reads; an open store is one, and so is a bare reader."""
+
+    @property
+    def root(self) -> Path: ...
+
+    @property
+    def head(self) -> Head: ...
+
+    @property
+    def now(self) -> Callable[[], float]: ...
+
+    def staging(self) -> AbstractContextManager[Path]: ...
+
+
+def publish(
+    store: Readable, spark: SparkSession, view: str, retention_s: float = RETENTION_S
+) -> int:
+    """Publish the newest state of a view; the version of the published table that holds it.
+
+    Publishing needs no writer's lock, only its own: a maintainer may go on meanwhile.
+    """
+    disk.make_folder(store.root / "published")
+    holder = Holder.this_process("viewkeeper publish", store.now())
+    lock = Lock.take(store.root / "published" / "lock", holder)
+    try:
+        return _publish(store, spark, view, retention_s)
+    finally:
+        lock.release()
+
+
+def _publish(store: Readable, spark: SparkSession, view: str, retention_s: float) -> int:
     head = store.head.view(view)
     folder = store.root / "published" / view
     disk.make_folder(folder)
