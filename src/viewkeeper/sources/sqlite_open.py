@@ -1,0 +1,175 @@
+"""Opening a SQLite database, and turning what SQLite says into our errors.
+
+Opening never creates a file: connections are `mode=ro` or `mode=rw` URIs. A reader is opened
+read-only; where the file system does not let a read-only connection in (a WAL database whose
+`-shm` is not there yet, a journal that waits to be rolled back) it is opened for writing instead.
+
+The file itself is never opened with `open()`: closing any descriptor of a file drops the POSIX
+locks that the whole process holds on it, also those of SQLite's own connections.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from viewkeeper.errors import SchemaError, SourceAwayError, SourceError
+
+OLDEST_LIBRARY = (3, 37, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """One database file, as one source sees it."""
+
+    source: str
+    path: str
+    busy_seconds: float
+
+    def open(self, *, write: bool) -> sqlite3.Connection:
+        """A connection in autocommit mode; a reader is read-only unless that cannot work."""
+        self._check_file()
+        with self.errors():
+            if write:
+                return self._connect("rw")
+            try:
+                return self._connect("ro")
+            except sqlite3.OperationalError as error:
+                if _name(error).startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
+                    return self._connect("rw")
+                raise
+
+    def _connect(self, mode: str) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            f"{Path(self.path).absolute().as_uri()}?mode={mode}",
+            uri=True,
+            timeout=self.busy_seconds,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            # The first read is what finds that a file is no database or cannot be locked.
+            connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
+            connection.execute("PRAGMA temp_store = MEMORY")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def identity(self) -> tuple[int, int]:
+        """Which file the path names now; another one after the database was replaced by a copy."""
+        try:
+            stat = os.stat(self.path)
+        except OSError:
+            self._check_file()
+            raise SourceAwayError(self.source, f"{self.path} cannot be reached") from None
+        return stat.st_dev, stat.st_ino
+
+    def _check_file(self) -> None:
+        if sqlite3.sqlite_version_info < OLDEST_LIBRARY:
+            raise SourceError(
+                self.source,
+                f"SQLite {sqlite3.sqlite_version} is too old",
+                hint="use a Python whose sqlite3 module has SQLite 3.37 or newer",
+            )
+        path = Path(self.path)
+        try:
+            found, folder = path.exists(), path.is_dir()
+        except OSError as error:
+            raise self._no_permission(str(error)) from error
+        if not found:
+            raise SourceAwayError(
+                self.source,
+                f"there is no database file {self.path}",
+                hint="check the path in viewkeeper.yml, or bring the file back; "
+                "Viewkeeper never creates a source",
+            )
+        if folder:
+            raise SourceError(
+                self.source, f"{self.path} is a folder", hint="give the path of the database file"
+            )
+        if not os.access(path, os.R_OK):
+            raise self._no_permission(None)
+
+    def _no_permission(self, detail: str | None) -> SourceAwayError:
+        return SourceAwayError(
+            self.source,
+            f"no permission to read {self.path}",
+            detail=detail,
+            hint="the owner of the file must let this user read it, and write it for capture",
+        )
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Inside, every error of the sqlite3 module becomes one of ours."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise translate(self.source, self.path, self.busy_seconds, error) from error
+
+
+def _name(error: sqlite3.Error) -> str:
+    """SQLite's own code; errors that the Python module raises by itself have none."""
+    return getattr(error, "sqlite_errorname", "") or ""
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether somebody else held a lock for longer than we were ready to wait."""
+    return _name(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+
+
+def translate(source: str, path: str, busy_seconds: float, error: sqlite3.Error) -> SourceError:
+    """The one place where SQLite's result codes become typed errors."""
+    code, detail = _name(error), str(error)
+    if is_busy(error):
+        return SourceAwayError(
+            source,
+            f"{path} stayed locked for {busy_seconds:g} seconds",
+            detail=detail,
+            hint="find the program that holds a long transaction on it; in WAL mode "
+            "(PRAGMA journal_mode=WAL) readers and the writer do not wait for each other",
+        )
+    if code == "SQLITE_NOTADB":
+        return SourceError(
+            source,
+            f"{path} is not a SQLite database",
+            detail=detail,
+            hint="check the path; an encrypted database cannot be followed",
+        )
+    if code.startswith("SQLITE_CORRUPT"):
+        return SourceError(
+            source,
+            f"{path} is damaged",
+            detail=detail,
+            hint="run PRAGMA integrity_check there and restore a backup",
+        )
+    if code.startswith("SQLITE_FULL"):
+        return SourceError(
+            source, f"no space left to write {path}", detail=detail, hint="free space on its disk"
+        )
+    if code.startswith(("SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")):
+        return SourceError(
+            source,
+            f"{path} cannot be written",
+            detail=detail,
+            hint="capturing changes needs write permission on the file and on its folder",
+        )
+    if code.startswith(("SQLITE_CANTOPEN", "SQLITE_IOERR", "SQLITE_PROTOCOL")):
+        return SourceAwayError(
+            source,
+            f"{path} cannot be read now",
+            detail=detail,
+            hint="check its disk, and the permissions of the file, its -wal, -shm and folder",
+        )
+    if detail.startswith(("no such table", "no such column")) or code == "SQLITE_SCHEMA":
+        return SchemaError(
+            source,
+            "a table or column that is followed is no longer there",
+            detail=detail,
+            hint="change the views that use it, or bring it back",
+        )
+    return SourceError(source, f"SQLite failed on {path}", detail=f"{code} {detail}".strip())

@@ -1,0 +1,193 @@
+"""The shape of a SQLite table: columns, what identifies a row, and its unique keys and indexes.
+
+A row is identified by its rowid, under whichever of its names no column has taken, or by the
+primary key of a WITHOUT ROWID table. Unique keys matter to capture, because REPLACE deletes the
+rows that collide on one of them; other indexes matter to lookups. Every part carries its own
+collation: `UNIQUE (a COLLATE NOCASE)` collides where the column itself would not.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sqlite3
+from dataclasses import dataclass
+
+from viewkeeper.errors import SchemaError
+
+OWN_PREFIX = "_viewkeeper_"
+_ROWID_NAMES = ("rowid", "_rowid_", "oid")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column as declared; `default` is SQL text."""
+
+    name: str
+    declared: str
+    not_null: bool
+    default: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One column of a key, with the collation that the key compares it by."""
+
+    column: str
+    collation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """An index: its plain columns, and whether it covers only some rows or values of expressions.
+
+    `leading` counts the columns before the first expression: only those can be searched for.
+    """
+
+    parts: tuple[Part, ...]
+    unique: bool
+    partial: bool
+    leading: int
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table that can be captured. `rowid` names the rowid, or is None without one."""
+
+    name: str
+    columns: tuple[Column, ...]
+    identity: tuple[Part, ...]
+    rowid: str | None
+    keys: tuple[Key, ...]
+
+    @property
+    def unique_keys(self) -> tuple[Key, ...]:
+        """The keys, besides the identity, on which an insert can collide."""
+        return tuple(key for key in self.keys if key.unique and key.parts != self.identity)
+
+    def column(self, source: str, name: str) -> Column:
+        """A column by its name, in SQLite's way: without regard to ASCII case."""
+        for column in self.columns:
+            if _fold(column.name) == _fold(name):
+                return column
+        raise SchemaError(
+            source,
+            f'table "{self.name}" has no column "{name}"',
+            hint=_nearest(name, [column.name for column in self.columns]),
+        )
+
+
+def quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def affinity(declared: str) -> str:
+    """The affinity that SQLite derives from a declared type (datatype3.html, section 3.1)."""
+    text = declared.upper()
+    if "INT" in text:
+        return "INTEGER"
+    if any(word in text for word in ("CHAR", "CLOB", "TEXT")):
+        return "TEXT"
+    if "BLOB" in text or not text:
+        return "BLOB"
+    if any(word in text for word in ("REAL", "FLOA", "DOUB")):
+        return "REAL"
+    return "NUMERIC"
+
+
+def _fold(name: str) -> str:
+    return "".join(letter.lower() if letter.isascii() else letter for letter in name)
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    if close:
+        return "did you mean " + " or ".join(f'"{match}"' for match in close) + "?"
+    return "there are: " + (", ".join(f'"{match}"' for match in sorted(known)[:10]) or "none")
+
+
+def resolve(connection: sqlite3.Connection, source: str, table: str) -> str:
+    """The table's name as the database spells it, given in any case, with or without `main.`."""
+    rows = connection.execute("SELECT name, type, sql FROM main.sqlite_master").fetchall()
+    kinds = {name: (kind, sql or "") for name, kind, sql in rows if kind in ("table", "view")}
+    spelled: dict[str, str] = {_fold(name): name for name in kinds}
+    prefix, _, rest = table.partition(".")
+    found = spelled.get(_fold(table)) or (
+        spelled.get(_fold(rest)) if _fold(prefix) == "main" else None
+    )
+    if found is None or found.startswith(OWN_PREFIX):
+        known = [name for name in kinds if not name.startswith((OWN_PREFIX, "sqlite_"))]
+        raise SchemaError(source, f'there is no table "{table}"', hint=_nearest(table, known))
+    _refuse_kind(source, found, *kinds[found])
+    return found
+
+
+def _refuse_kind(source: str, name: str, kind: str, sql: str) -> None:
+    if kind == "view":
+        raise SchemaError(
+            source,
+            f'"{name}" is a view, and changes of a view cannot be captured',
+            hint="use the tables that it reads",
+        )
+    if sql.upper().startswith("CREATE VIRTUAL") or name.startswith("sqlite_"):
+        raise SchemaError(
+            source,
+            f'"{name}" is a virtual or internal table, and SQLite allows no triggers on it',
+            hint="use an ordinary table",
+        )
+
+
+def read_table(connection: sqlite3.Connection, source: str, table: str) -> Table:
+    """The shape of a table now, read inside the caller's transaction if there is one."""
+    name = resolve(connection, source, table)
+    query = 'SELECT name, type, "notnull", dflt_value, pk FROM pragma_table_xinfo(?, ?)'
+    rows = connection.execute(query, (name, "main")).fetchall()
+    without_rowid = bool(
+        connection.execute(
+            "SELECT wr FROM pragma_table_list(?) WHERE schema = 'main'", (name,)
+        ).fetchone()[0]
+    )
+    columns = tuple(
+        Column(column, _declared(declared), bool(required or (without_rowid and pk)), default)
+        for column, declared, required, default, pk in rows
+    )
+    keys, primary = _keys(connection, name)
+    if without_rowid:
+        assert primary is not None, "a WITHOUT ROWID table has a primary key index"
+        return Table(name, columns, primary.parts, None, keys)
+    alias = next((row[0] for row in rows if row[4]), None) if primary is None else None
+    rowid = alias or _rowid_name(source, name, columns)
+    return Table(name, columns, (Part(rowid, "BINARY"),), rowid, keys)
+
+
+def _declared(text: str) -> str:
+    return text.upper().replace("GENERATED ALWAYS", "").strip()
+
+
+def _rowid_name(source: str, table: str, columns: tuple[Column, ...]) -> str:
+    taken = {_fold(column.name) for column in columns}
+    for name in _ROWID_NAMES:
+        if name not in taken:
+            return name
+    raise SchemaError(
+        source,
+        f'table "{table}" has columns rowid, _rowid_ and oid, so its rows cannot be told apart',
+        hint="rename one of these columns",
+    )
+
+
+def _keys(connection: sqlite3.Connection, table: str) -> tuple[tuple[Key, ...], Key | None]:
+    """All indexes of a table, and the one of its primary key if that is not the rowid itself."""
+    keys: list[Key] = []
+    primary = None
+    query = 'SELECT name, "unique", origin, partial FROM pragma_index_list(?, ?)'
+    for index, unique, origin, partial in connection.execute(query, (table, "main")).fetchall():
+        parts = connection.execute(
+            "SELECT cid, name, coll FROM pragma_index_xinfo(?, ?) WHERE key ORDER BY seqno",
+            (index, "main"),
+        ).fetchall()
+        plain = tuple(Part(name, coll) for cid, name, coll in parts if cid >= 0)
+        leading = next((i for i, part in enumerate(parts) if part[0] < 0), len(parts))
+        key = Key(plain, bool(unique), bool(partial) or leading < len(parts), leading)
+        keys.append(key)
+        primary = key if origin == "pk" else primary
+    return tuple(keys), primary

@@ -1,0 +1,252 @@
+"""Declared types of SQLite columns, and stored values as exact Arrow arrays.
+
+SQLite stores what it likes: the declared type of a column is advice. A column has an Arrow type
+here only if every value that *fits* its declared type can be kept exactly; a value that does not
+fit is an error that names it, and nothing is guessed. A column whose type cannot be kept is
+refused, with the reason, when a view uses it.
+
+Conversion is done by whole columns. One pass collects the Python types of the values (text in an
+INTEGER column shows there), then pyarrow converts; single values are looked at only to find the
+culprit of a failure.
+
+A lookup by key never misses for types with *one spelling*: equal values are stored equally, up to
+what SQLite's own `=` calls equal (1 and 1.0, 0.0 and -0.0). Timestamps have several ('T' or a
+blank, any number of trailing zeros), so they are not looked up by key.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_DATE = r"^\d{4}-\d{2}-\d{2}$"
+_TIMESTAMP = r"^\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:\d{2}(\.\d{1,6})?$"
+_DECLARED = r"([A-Z0-9_ ]*?)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?"
+# The digits that survive SQLite's REAL storage.
+_PRECISION_MAX = 15
+
+Values = Sequence[object]
+Array: TypeAlias = "pa.Array[pa.Scalar[pa.DataType]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How the values of a column are kept: their Arrow type, storage classes and conversions."""
+
+    arrow: pa.DataType
+    stored: frozenset[type]
+    to_arrow: Callable[[Values], Array]
+    to_stored: Callable[[object], object]
+    expects: str
+    one_spelling: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a column of some declared type cannot be used, and what would help."""
+
+    reason: str
+    hint: str
+
+
+class MisfitError(ValueError):
+    """The value at `index` of a column does not fit; callers say where it was found."""
+
+    def __init__(self, index: int, value: object, expects: str) -> None:
+        super().__init__(f"{shortened(value)} is not {expects}")
+        self.index = index
+        self.expects = expects
+        self.value = value
+
+
+def shortened(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def convert(values: Values, kind: Kind) -> Array:
+    """All values as one Arrow array, or a MisfitError for the first that does not fit."""
+    if set(map(type, values)) <= kind.stored:
+        try:
+            return kind.to_arrow(values)
+        except (pa.ArrowException, ValueError, OverflowError):
+            pass
+    raise _culprit(values, kind)
+
+
+def _culprit(values: Values, kind: Kind) -> MisfitError:
+    for index, value in enumerate(values):
+        if type(value) not in kind.stored:
+            return MisfitError(index, value, kind.expects)
+        try:
+            kind.to_arrow([value])
+        except (pa.ArrowException, ValueError, OverflowError):
+            return MisfitError(index, value, kind.expects)
+    raise AssertionError("a column that cannot be converted has a value that cannot")
+
+
+def _integers(values: Values) -> Array:
+    return pa.array(values, pa.int64())
+
+
+def _floats(values: Values) -> Array:
+    # Adding zero turns -0.0 into 0.0, which Spark calls equal and Arrow does not.
+    return pc.add(pa.array(values, pa.float64()), 0.0)
+
+
+def _texts(values: Values) -> Array:
+    return pa.array(values, pa.string())
+
+
+def _blobs(values: Values) -> Array:
+    return pa.array(values, pa.binary())
+
+
+def _booleans(values: Values) -> Array:
+    if not set(values) <= {0, 1, None}:
+        raise ValueError("a boolean is 0 or 1")
+    return pa.array(values, pa.int64()).cast(pa.bool_())
+
+
+def _matching(values: Values, pattern: str) -> Array:
+    texts = pa.array(values, pa.string())
+    if not pc.all(pc.match_substring_regex(texts, pattern), min_count=0).as_py():
+        raise ValueError("a text does not have the one form that is accepted")
+    # Spark's calendar begins with year 1.
+    if pc.any(pc.starts_with(texts, "0000"), min_count=0).as_py():
+        raise ValueError("there is no year 0")
+    return texts
+
+
+def _dates(values: Values) -> Array:
+    return _matching(values, _DATE).cast(pa.date32())
+
+
+def _timestamps(values: Values) -> Array:
+    return _matching(values, _TIMESTAMP).cast(pa.timestamp("us"))
+
+
+def _decimals(target: pa.DataType) -> Callable[[Values], Array]:
+    def to_arrow(values: Values) -> Array:
+        # repr() is the shortest text that reads back as the same number, so the number that was
+        # meant; the cast fails if it has more digits than the declared type.
+        texts = [None if value is None else repr(value) for value in values]
+        return pa.array(texts, pa.string()).cast(target)
+
+    return to_arrow
+
+
+def _as_is(value: object) -> object:
+    return value
+
+
+def _stored_float(value: object) -> object:
+    # SQLite keeps no NaN: it would be bound as NULL, and find rows that it must not.
+    assert isinstance(value, float)
+    return None if math.isnan(value) else value
+
+
+def _stored_date(value: object) -> object:
+    assert isinstance(value, datetime.date)
+    return value.isoformat()
+
+
+def _stored_decimal(value: object) -> object:
+    assert isinstance(value, decimal.Decimal)
+    return int(value) if value == value.to_integral_value() else float(value)
+
+
+def _stored_boolean(value: object) -> object:
+    return int(bool(value))
+
+
+def _kind(
+    target: pa.DataType,
+    stored: set[type],
+    to_arrow: Callable[[Values], Array],
+    to_stored: Callable[[object], object],
+    expects: str,
+    one_spelling: bool = True,
+) -> Kind:
+    storage = frozenset({*stored, type(None)})
+    return Kind(target, storage, to_arrow, to_stored, expects, one_spelling)
+
+
+_INTEGER = _kind(pa.int64(), {int}, _integers, _as_is, "an integer")
+_FLOAT = _kind(pa.float64(), {float, int}, _floats, _stored_float, "a floating-point number")
+_TEXT = _kind(pa.string(), {str}, _texts, _as_is, "text")
+_BLOB = _kind(pa.binary(), {bytes}, _blobs, _as_is, "a blob")
+_BOOLEAN = _kind(pa.bool_(), {int}, _booleans, _stored_boolean, "a boolean (0 or 1)")
+_DAY = _kind(pa.date32(), {str}, _dates, _stored_date, "a date (YYYY-MM-DD)")
+_TIME = _kind(
+    pa.timestamp("us"),
+    {str},
+    _timestamps,
+    _as_is,
+    "a timestamp without zone (YYYY-MM-DD HH:MM:SS, at most 6 digits of fraction)",
+    one_spelling=False,
+)
+
+_BY_NAME: dict[str, Kind] = {
+    **dict.fromkeys(
+        ["INT", "INTEGER", "TINYINT", "SMALLINT", "MEDIUMINT", "BIGINT", "INT2", "INT4", "INT8"],
+        _INTEGER,
+    ),
+    **dict.fromkeys(("REAL", "DOUBLE", "DOUBLE PRECISION", "FLOAT"), _FLOAT),
+    **dict.fromkeys(
+        ["TEXT", "CHAR", "CHARACTER", "VARCHAR", "NCHAR", "NVARCHAR", "CLOB", "LONGTEXT"],
+        _TEXT,
+    ),
+    **dict.fromkeys(("BLOB", "TINYBLOB", "MEDIUMBLOB", "LONGBLOB"), _BLOB),
+    **dict.fromkeys(("BOOLEAN", "BOOL"), _BOOLEAN),
+    **dict.fromkeys(["UNSIGNED BIG INT", "INT UNSIGNED", "BIGINT UNSIGNED"], _INTEGER),
+    **dict.fromkeys(["CHARACTER VARYING", "VARYING CHARACTER", "NATIVE CHARACTER"], _TEXT),
+    "DATE": _DAY,
+    **dict.fromkeys(("DATETIME", "TIMESTAMP"), _TIME),
+}
+
+
+def kind_of(declared: str) -> Kind | Refusal:
+    """How a declared type is kept, or why it is not."""
+    if not declared:
+        return Refusal("it has no declared type", "declare one: INTEGER, REAL, TEXT, BLOB, ...")
+    match = re.fullmatch(_DECLARED, declared.upper())
+    if match is None:
+        return _unknown(declared)
+    name, precision, scale = match.groups()
+    name = " ".join(name.split())
+    if name in ("DECIMAL", "NUMERIC", "DEC"):
+        return _decimal(declared, precision, scale)
+    return _BY_NAME.get(name) or _unknown(declared)
+
+
+def _decimal(declared: str, precision: str | None, scale: str | None) -> Kind | Refusal:
+    if precision is None:
+        return Refusal(
+            f"{declared} does not say how many digits its values have",
+            f"declare {declared}(p, s) with p up to {_PRECISION_MAX}, or INTEGER or REAL",
+        )
+    digits, places = int(precision), int(scale or 0)
+    if not 1 <= digits <= _PRECISION_MAX or places > digits:
+        return Refusal(
+            f"{declared} asks for digits that SQLite, which stores it as floating point, loses",
+            f"declare it with at most {_PRECISION_MAX} digits, or keep the value as TEXT",
+        )
+    target = pa.decimal128(digits, places)
+    expects = f"a number with at most {digits} digits, {places} after the point"
+    return _kind(target, {int, float}, _decimals(target), _stored_decimal, expects)
+
+
+def _unknown(declared: str) -> Refusal:
+    return Refusal(
+        f"SQLite knows no type {declared} and may have changed its values when storing them",
+        "declare the column as INTEGER, REAL, TEXT, BLOB, BOOLEAN, DATE, DATETIME or DECIMAL(p, s)",
+    )
