@@ -1,0 +1,122 @@
+"""What goes wrong at a source becomes one of our errors, and never a bare one of sqlite3.
+
+Each names the source, says what happened in the primary line, keeps SQLite's own words as detail,
+and hints at who can do what about it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from viewkeeper.errors import SourceAwayError, SourceError
+from viewkeeper.sources.sqlite import SqliteSource
+from viewkeeper.sources.sqlite_open import translate
+from viewkeeper.view.definition import Relation
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "a folder?" / "größe#1.db"
+
+
+@pytest.fixture
+def source(path: Path) -> Iterator[SqliteSource]:
+    path.parent.mkdir()
+    opened = SqliteSource("shop", path, "test", busy_seconds=0.1)
+    yield opened
+    opened.close()
+
+
+def test_opening_never_creates_a_database(source: SqliteSource, path: Path) -> None:
+    with pytest.raises(SourceAwayError, match="no database file") as caught:
+        source.follow({"t": ["v"]})
+    assert caught.value.hint
+    assert not path.exists()
+    assert not source.health().reachable
+    assert "no database file" in (source.health().message or "")
+
+
+def test_a_folder_is_no_database(source: SqliteSource, path: Path) -> None:
+    path.mkdir()
+    with pytest.raises(SourceError, match="is a folder"):
+        source.schema("t")
+
+
+def test_another_file_is_no_database(source: SqliteSource, path: Path) -> None:
+    path.write_bytes(b"name,price\n" * 200)
+    with pytest.raises(SourceError, match="not a SQLite database"):
+        source.snapshot()
+
+
+@pytest.mark.parametrize("mode", ["wal", "delete"])
+def test_a_locked_database_is_away_for_now(source: SqliteSource, path: Path, mode: str) -> None:
+    writer = sqlite3.connect(path, isolation_level=None)
+    writer.execute(f"PRAGMA journal_mode = {mode}")
+    writer.execute("CREATE TABLE t(v INT)")
+    position = source.follow({"t": ["v"]})
+    writer.execute("INSERT INTO t VALUES (1)")
+    (boundary,) = source.look(position)
+    writer.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(SourceAwayError, match="stayed locked"):
+        source.follow({"t": ["v"]})
+    source.acknowledge(boundary.position)
+    if mode == "delete":
+        with pytest.raises(SourceAwayError, match="stayed locked"):
+            source.look(position)
+    writer.execute("COMMIT")
+    source.acknowledge(boundary.position)
+    assert source.look(boundary.position) == ()
+    writer.close()
+
+
+def test_reads_in_rollback_mode_end_at_once(source: SqliteSource, path: Path) -> None:
+    writer = sqlite3.connect(path, isolation_level=None, timeout=0)
+    writer.execute("CREATE TABLE t(v INT)")
+    position = source.follow({"t": ["v"]})
+    assert source.journal_mode() == "delete"
+    snapshot = source.snapshot()
+    scan = snapshot.scan(Relation("shop", "t"), ["v"], position)
+    writer.execute("INSERT INTO t VALUES (1)")
+    assert [batch.num_rows for batch in scan.batches] == []
+    snapshot.close()
+    assert source.enable_wal()
+    assert source.journal_mode() == "wal"
+    writer.close()
+
+
+def test_writers_do_not_fail_by_capture(source: SqliteSource, path: Path) -> None:
+    writer = sqlite3.connect(path, isolation_level=None)
+    writer.execute("CREATE TABLE t(id INTEGER PRIMARY KEY, v BLOB, s TEXT)")
+    position = source.follow({"t": ["id", "v", "s"]})
+    writer.execute("PRAGMA trusted_schema = OFF")
+    writer.execute("PRAGMA foreign_keys = ON")
+    writer.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 2_000_000)
+    writer.execute("INSERT INTO t VALUES (1, zeroblob(1000000), CAST(x'ff' AS TEXT))")
+    writer.execute("INSERT OR ROLLBACK INTO t VALUES (2, x'00', 'b')")
+    writer.execute("UPDATE OR FAIL t SET id = id + 10")
+    assert source.look(position)[0].changes == 6
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "says"),
+    [
+        ("SQLITE_FULL", SourceError, "no space left"),
+        ("SQLITE_READONLY", SourceError, "cannot be written"),
+        ("SQLITE_IOERR_READ", SourceAwayError, "cannot be read now"),
+        ("SQLITE_CORRUPT", SourceError, "damaged"),
+        ("SQLITE_BUSY_SNAPSHOT", SourceAwayError, "stayed locked"),
+        ("SQLITE_ERROR", SourceError, "SQLite failed"),
+    ],
+)
+def test_every_code_has_its_error(code: str, kind: type[SourceError], says: str) -> None:
+    error = sqlite3.OperationalError("what SQLite said")
+    error.sqlite_errorname = code
+    translated = translate("shop", "shop.db", 30, error)
+    assert type(translated) is kind
+    assert says in str(translated)
+    assert "what SQLite said" in (translated.detail or "")
