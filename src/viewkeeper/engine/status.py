@@ -1,0 +1,349 @@
+"""How far everything is: gathered from the warehouse's files and the sources, nothing started.
+
+No lock is taken and no JVM is started, so it works beside a running maintainer, and when a source
+is away. A view's lag at a source is what the source's own log holds beyond the view's position:
+how many changes, and how old the oldest of them is. Transactions are counted where they have a ts,
+in the ledger; what the source has beyond that is reported as one more by the next look.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from viewkeeper.engine.settings import Settings
+from viewkeeper.errors import SourceError, ViewkeeperError
+from viewkeeper.sources import sqlite_capture as capture
+from viewkeeper.sources.catalogue import SourceSettings, open_source
+from viewkeeper.sources.sqlite_open import Database
+from viewkeeper.sources.sqlite_read import journal_mode
+from viewkeeper.sources.sqlite_state import summary
+from viewkeeper.warehouse.chronicle import FOLDED, load_ledger
+from viewkeeper.warehouse.head import Head, ViewHead, read_head
+from viewkeeper.warehouse.lock import Holder, holder
+from viewkeeper.warehouse.plan import Ledger, read_plan
+
+BUSY_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """Who keeps a part of a source's log: a project or a lease, and from which position on."""
+
+    reader: str
+    ours: bool
+    position: int
+    changes: int
+    lease_until: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """A source now; `error` says why it does not answer, `retained` counts the rows of its log."""
+
+    name: str
+    kind: str
+    error: str | None = None
+    followed: bool = False
+    position: int | None = None
+    journal_mode: str | None = None
+    retained: int = 0
+    readers: tuple[Retained, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far a view is behind one source.
+
+    `transactions` have a ts and are not applied; `more` says whether the source has changes beyond
+    those. `changes` and `seconds` (the age of the oldest change) are None while it is away.
+    """
+
+    source: str
+    position: int | None
+    transactions: int
+    more: bool
+    changes: int | None
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ViewStatus:
+    """A view as committed; `loaded` is False before its initial load."""
+
+    name: str
+    loaded: bool
+    ts: int | None
+    horizon: int | None
+    rows: int | None
+    files: int | None
+    committed_at: float | None
+    lags: tuple[Lag, ...]
+    problem: str | None
+
+    @property
+    def seconds(self) -> float | None:
+        """The age of the oldest change that it does not show; None if a source is away."""
+        ages = [lag.seconds for lag in self.lags]
+        known = [age for age in ages if age is not None]
+        return max(known, default=0.0) if len(known) == len(ages) else None
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectStatus:
+    """Everything at one moment, `at`, in seconds since the epoch."""
+
+    at: float
+    folder: Path
+    warehouse: Path
+    running: Holder | None
+    views: tuple[ViewStatus, ...]
+    sources: tuple[SourceStatus, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing needs anybody's attention."""
+        away = any(source.error for source in self.sources)
+        return not away and all(view.loaded and view.problem is None for view in self.views)
+
+
+@dataclass(frozen=True, slots=True)
+class _Behind:
+    """What a source's log holds beyond some positions: changes and the time of the oldest."""
+
+    changes: int
+    oldest_at: float
+
+
+def gather(settings: Settings, now: float, count_transactions: bool = True) -> ProjectStatus:
+    """The status of a project; without `count_transactions` the ledger is not read."""
+    head = read_head(settings.warehouse)
+    ledger = _ledger(settings.warehouse) if count_transactions else Ledger()
+    reader = reader_of(settings.warehouse)
+    wanted = _wanted(head, ledger)
+    looks = {
+        name: _look(source, reader, wanted.get(name, set()))
+        for name, source in settings.sources.items()
+    }
+    planned = _planned(settings, head)
+    views = [_loaded(view, ledger, looks, now, planned) for view in head.views.values()]
+    views += [_unloaded(name, found) for name, found in planned.items() if name not in head.views]
+    return ProjectStatus(
+        at=now,
+        folder=settings.folder,
+        warehouse=settings.warehouse,
+        running=running(settings.warehouse),
+        views=tuple(sorted(views, key=lambda view: view.name)),
+        sources=tuple(status for status, _ in looks.values()),
+    )
+
+
+def _ledger(root: Path) -> Ledger:
+    """The ledger; while nothing is folded, the plans alone.
+
+    An empty Arrow table, as the general way makes one, imports pandas: a second for nothing.
+    """
+    if (root / "plans" / FOLDED).exists():
+        return load_ledger(root)
+    ledger = Ledger()
+    try:
+        for file in sorted((root / "plans").glob("[0-9]*.json")):
+            ledger.extend(read_plan(file).entries)
+    except FileNotFoundError:
+        # The plans were folded while we read them.
+        return load_ledger(root)
+    return ledger
+
+
+def reader_of(warehouse: Path) -> str:
+    """How the warehouse is called at its sources; nothing while it follows none."""
+    try:
+        return (warehouse / "identity").read_text().strip()
+    except OSError:
+        return ""
+
+
+def running(warehouse: Path) -> Holder | None:
+    """Who maintains the warehouse now, if anybody does.
+
+    A holder that was killed leaves its name behind. The lock itself is tried only where a process
+    of that number lives, so that a maintainer that is just starting is never in our way, nor we in
+    its.
+    """
+    path = warehouse / "lock"
+    found = holder(path)
+    if found is None or found.host != socket.gethostname():
+        return found
+    try:
+        os.kill(found.pid, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        return found
+    return found if _is_locked(path) else None
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+# -- sources -----------------------------------------------------------------------------------
+
+
+def _wanted(head: Head, ledger: Ledger) -> dict[str, set[int]]:
+    """The positions from which on changes are to be counted, per source."""
+    wanted: dict[str, set[int]] = {}
+    for view in head.views.values():
+        for source, position in view.positions.items():
+            known = ledger.position(source, ledger.next_ts)
+            wanted.setdefault(source, set()).update((position, max(position, known or 0)))
+    return wanted
+
+
+Look = tuple[SourceStatus, dict[int, _Behind]]
+
+
+def _look(settings: SourceSettings, reader: str, positions: set[int]) -> Look:
+    """A source as it is now, in one short read transaction."""
+    try:
+        path = str(open_source(settings, reader).path)
+        database = Database(settings.name, path, BUSY_SECONDS)
+        with closing(database.open(write=False)) as connection, database.errors():
+            connection.execute("BEGIN")
+            return _read(connection, settings, reader, positions)
+    except SourceError as error:
+        return SourceStatus(settings.name, settings.kind, error=str(error)), {}
+
+
+def _read(
+    connection: sqlite3.Connection, settings: SourceSettings, reader: str, positions: set[int]
+) -> Look:
+    mode = journal_mode(connection)
+    if not capture.is_installed(connection):
+        status = SourceStatus(settings.name, settings.kind, journal_mode=mode)
+        return status, {}
+    end, (_, trimmed) = capture.position(connection), capture.database_id(connection)
+    rows = connection.execute(
+        "SELECT reader, position, lease_until FROM main._viewkeeper_reader ORDER BY position"
+    ).fetchall()
+    readers = tuple(
+        Retained(name, name.partition("/")[0] == reader, at, max(0, end - at), until)
+        for name, at, until in rows
+    )
+    behind = {at: _behind(connection, reader, at, end) for at in positions}
+    followed = any(kept.reader == reader for kept in readers)
+    status = SourceStatus(
+        settings.name, settings.kind, None, followed, end, mode, end - trimmed, readers
+    )
+    return status, behind
+
+
+def _behind(connection: sqlite3.Connection, reader: str, after: int, until: int) -> _Behind:
+    found = summary(connection, reader, after, until)
+    return _Behind(found.changes, found.oldest_at)
+
+
+# -- views -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A view as the project has it now: its sources, or what is wrong with it."""
+
+    sources: tuple[str, ...]
+    problem: str | None
+
+
+def _planned(settings: Settings, head: Head) -> dict[str, _Planned]:
+    """The views of the project's folder; only what is not stored as it stands is parsed."""
+    stored = {view.definition: view for view in head.views.values()}
+    found: dict[str, _Planned] = {}
+    for file in sorted((settings.folder / "views").glob("*.sql")):
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            found[file.stem] = _Planned((), f"{file}: {error}")
+            continue
+        if text in stored:
+            found[stored[text].view] = _Planned(tuple(stored[text].positions), None)
+        else:
+            name, planned = _parsed(text, file, head)
+            found[name] = planned
+    return found
+
+
+def _parsed(text: str, file: Path, head: Head) -> tuple[str, _Planned]:
+    from viewkeeper.view.parse import parse_view
+
+    try:
+        view = parse_view(text, str(file))
+    except ViewkeeperError as error:
+        return file.stem, _Planned((), str(error))
+    sources = tuple(dict.fromkeys(relation.source for relation in view.relations))
+    changed = (
+        "its SQL is not the one that the stored rows were made by\n"
+        f"  hint: `viewkeeper run --full-refresh {view.name}` loads it again"
+    )
+    return view.name, _Planned(sources, changed if view.name in head.views else None)
+
+
+def _loaded(
+    view: ViewHead,
+    ledger: Ledger,
+    looks: Mapping[str, Look],
+    now: float,
+    planned: Mapping[str, _Planned],
+) -> ViewStatus:
+    found = planned.get(view.view)
+    gone = "its SQL file is gone: the next run drops it" if found is None else found.problem
+    return ViewStatus(
+        name=view.view,
+        loaded=True,
+        ts=view.ts,
+        horizon=view.horizon,
+        rows=view.rows,
+        files=view.files,
+        committed_at=view.committed_at,
+        lags=tuple(_lag(view, name, ledger, looks.get(name), now) for name in view.positions),
+        problem=view.stopped or gone,
+    )
+
+
+def _lag(view: ViewHead, source: str, ledger: Ledger, look: Look | None, now: float) -> Lag:
+    position = view.positions[source]
+    waiting = [e for e in ledger.between(view.ts, ledger.next_ts) if e.source == source]
+    known = max(position, ledger.position(source, ledger.next_ts) or 0)
+    behind = look[1] if look else {}
+    if position not in behind:
+        ages = [now - entry.committed_at for entry in waiting]
+        return Lag(source, position, len(waiting), False, None, max(ages, default=None))
+    here = behind[position]
+    age = max(0.0, now - here.oldest_at) if here.changes else 0.0
+    more = behind[known].changes > 0
+    return Lag(source, position, len(waiting), more, here.changes, age)
+
+
+def _unloaded(name: str, found: _Planned) -> ViewStatus:
+    lags = tuple(Lag(source, None, 0, False, None, None) for source in found.sources)
+    return ViewStatus(name, False, None, None, None, None, None, lags, found.problem)
+
+
+def away(status: ProjectStatus, sources: Sequence[str]) -> tuple[str, ...]:
+    """Those of these sources that do not answer."""
+    return tuple(s.name for s in status.sources if s.error and s.name in sources)
