@@ -1,0 +1,49 @@
+"""One call of the program: which project is meant, and which Spark session, if one is given.
+
+The project is the one that `--project` names, or that of the nearest folder upwards which has a
+project file, as git finds its repository. Everything heavy is imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from viewkeeper.engine.project import Project
+    from viewkeeper.engine.settings import Settings
+
+PROJECT_FILE = "viewkeeper.yml"
+
+
+@dataclass
+class Invocation:
+    """What the options before the command say; `spark` is a session that somebody else owns."""
+
+    path: Path | None = None
+    debug: bool = False
+    spark: SparkSession | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where the project is, or would be."""
+        if self.path is not None:
+            return self.path
+        here = Path.cwd()
+        around = (folder for folder in (here, *here.parents) if (folder / PROJECT_FILE).is_file())
+        return next(around, here)
+
+    def settings(self) -> Settings:
+        """The project's settings alone."""
+        from viewkeeper.engine.settings import read_settings
+
+        return read_settings(self.folder)
+
+    def open(self) -> Project:
+        """The project, with its views parsed; no source is touched and no Spark is started."""
+        from viewkeeper.engine.project import open_project
+
+        return open_project(self.folder, self.spark)

@@ -1,0 +1,161 @@
+"""The live display of `viewkeeper run` on a terminal: views, sources, throughput, and what happens.
+
+Two things feed it. Batches and loads are told by the maintaining thread; once a second the display
+reads the committed head and the sources' logs by itself, as `status` does, so that it also shows
+the lag of a source whose view does not advance. Lines that stay are printed above it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from types import TracebackType
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
+
+from viewkeeper.cli.speech import console
+from viewkeeper.cli.status import grid
+from viewkeeper.cli.values import amount, duration
+from viewkeeper.cli.watching import LogLines, Tally
+from viewkeeper.engine.report import BatchReport
+from viewkeeper.engine.settings import Settings
+from viewkeeper.engine.status import ProjectStatus, gather
+from viewkeeper.errors import ViewkeeperError
+
+READ_SECONDS = 1.0
+WINDOW_SECONDS = 10.0
+
+
+class LiveDisplay:
+    """An observer with a screen; use as a context manager."""
+
+    def __init__(self, settings: Settings, target: Console | None = None) -> None:
+        self._settings = settings
+        self._console = target or console(stderr=True)
+        self._lines = LogLines(say=self.say)
+        self._total = Tally()
+        self._recent: deque[tuple[float, BatchReport]] = deque()
+        self._fresh: dict[str, float] = {}
+        self._stage = "starting"
+        self._stage_began = time.monotonic()
+        self._started = time.monotonic()
+        self._status: ProjectStatus | None = None
+        self._trouble: str | None = None
+        self._read_at = 0.0
+        self._live = Live(
+            get_renderable=self.render, console=self._console, refresh_per_second=4, transient=True
+        )
+
+    def __enter__(self) -> LiveDisplay:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._live.stop()
+
+    def say(self, line: str) -> None:
+        """A line that stays, above the display."""
+        self._console.print(Text(line), soft_wrap=True)
+
+    # -- what the maintaining thread tells ------------------------------------------------------
+
+    def loading(self, view: str, stage: str) -> None:
+        self._stage, self._stage_began = f"{view}: {stage}", time.monotonic()
+
+    def loaded(self, view: str, rows: int, seconds: float) -> None:
+        self._stage, self._stage_began = "", time.monotonic()
+        self._lines.loaded(view, rows, seconds)
+
+    def batch(self, report: BatchReport) -> None:
+        self._stage = ""
+        self._total.add(report)
+        self._recent.append((time.monotonic(), report))
+        for view in report.views:
+            self._fresh[view] = report.freshness or 0.0
+
+    def trouble(self, error: ViewkeeperError) -> None:
+        self._lines.trouble(error)
+
+    # -- what the screen shows ------------------------------------------------------------------
+
+    def render(self) -> RenderableType:
+        """The whole display; called by its own thread, four times a second."""
+        now = time.monotonic()
+        if now - self._read_at >= READ_SECONDS:
+            self._read_at = now
+            self._read()
+        parts: list[RenderableType] = []
+        if self._status is not None:
+            if self._stage == "starting" and all(view.loaded for view in self._status.views):
+                self._stage = ""
+            parts += [self._views(self._status), Text(), self._sources(self._status), Text()]
+        parts.append(self._footer(now))
+        if self._stage:
+            took = duration(now - self._stage_began)
+            parts.append(Spinner("dots", Text(f"{self._stage}, {took}")))
+        return Group(*parts)
+
+    def _read(self) -> None:
+        try:
+            self._status = gather(self._settings, time.time(), count_transactions=False)
+            self._trouble = None
+        except ViewkeeperError as error:
+            self._trouble = error.message
+
+    def _views(self, status: ProjectStatus) -> RenderableType:
+        table = grid("view", "rows>", "ts>", "last freshness>", "oldest waiting>", "state")
+        for view in status.views:
+            fresh = self._fresh.get(view.name)
+            waiting = "?" if view.seconds is None else duration(view.seconds)
+            table.add_row(
+                view.name,
+                "" if view.rows is None else f"{view.rows:,}",
+                "" if view.ts is None else f"{view.ts:,}",
+                "" if fresh is None else duration(fresh),
+                waiting if view.seconds else "",
+                Text("stopped", "red") if view.problem else "" if view.loaded else "not loaded yet",
+            )
+        return table
+
+    def _sources(self, status: ProjectStatus) -> RenderableType:
+        table = grid("source", "position>", "waiting changes>", "oldest>", "log rows>", "state")
+        for source in status.sources:
+            lags = [lag for v in status.views for lag in v.lags if lag.source == source.name]
+            changes = max((lag.changes or 0 for lag in lags), default=0)
+            oldest = max((lag.seconds or 0.0 for lag in lags), default=0.0)
+            state = (
+                Text("away", "red") if source.error else Text("followed" if source.followed else "")
+            )
+            table.add_row(
+                source.name,
+                "" if source.position is None else f"{source.position:,}",
+                f"{changes:,}",
+                duration(oldest) if changes else "",
+                f"{source.retained:,}",
+                Text("away", "red") if source.error else state,
+            )
+        return table
+
+    def _footer(self, now: float) -> Text:
+        while self._recent and now - self._recent[0][0] > WINDOW_SECONDS:
+            self._recent.popleft()
+        window = min(WINDOW_SECONDS, max(now - self._started, 1.0))
+        rate = sum(report.changes for _, report in list(self._recent)) / window
+        total = self._total
+        per_batch = total.lookups / total.batches if total.batches else 0.0
+        line = (
+            f"{rate:,.0f} changes/s   {amount(total.changes, 'change')} in "
+            f"{amount(total.batches, 'batch', 'batches')} "
+            f"({total.batches - total.on_spark} inline, {total.on_spark} on Spark), "
+            f"{per_batch:.1f} lookups per batch   "
+            f"up {duration(now - self._started)}   Ctrl-C stops"
+        )
+        return Text(f"{line}\n{self._trouble}" if self._trouble else line, "dim")

@@ -1,0 +1,180 @@
+"""The command line: which commands there are, and how every one of them ends.
+
+Commands live in modules of their own and are imported when they are used, so `viewkeeper --help`
+answers at once. A command returns its exit code, or raises; what it raises is turned into words and
+a code here, for all commands alike:
+
+    0    everything is as it should be
+    1    it is not: a view waits or is stopped, a state differs from recomputation
+    2    the command could not be carried out: usage, project, source or warehouse
+    3    a defect of Viewkeeper; --debug shows where
+    130  cancelled
+    141  nobody reads the output any more
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from viewkeeper.cli.invocation import Invocation
+from viewkeeper.cli.speech import nearest, show_error, show_warning
+from viewkeeper.errors import ViewkeeperError
+
+DEFECT, CANCELLED, UNREAD = 3, 130, 141
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "init": ("viewkeeper.cli.init", "Make a sample project that runs as it is."),
+    "run": ("viewkeeper.cli.run", "Keep the views fresh, continuously or once."),
+    "status": ("viewkeeper.cli.status", "Show how far every view and source is."),
+    "query": ("viewkeeper.cli.query", "Run one SELECT over the views."),
+    "explain": ("viewkeeper.cli.explain", "Show how a view is maintained, and what that costs."),
+    "verify": ("viewkeeper.cli.verify", "Compare views with recomputation from the sources."),
+    "publish": ("viewkeeper.cli.upkeep", "Write plain tables, rows only, for other tools."),
+    "compact": ("viewkeeper.cli.upkeep", "Fold old states and merge small files."),
+    "detach": ("viewkeeper.cli.detach", "Remove the change capture from the sources."),
+    "demo": ("viewkeeper.cli.demo", "Watch views stay right while databases change."),
+}
+"""Every command: the module that has it under its own name, and its line in the list."""
+
+
+class Commands(click.Group):
+    """A group that imports a command when it is called, and maps every end to an exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise click.UsageError(
+                f'there is no command "{args[0]}"{nearest(args[0], COMMANDS)}', ctx
+            )
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run a command and leave with its exit code."""
+        arguments = list(sys.argv[1:] if args is None else args)
+        extra.setdefault("obj", Invocation())
+        try:
+            code = super().main(
+                arguments, prog_name or "viewkeeper", standalone_mode=False, **extra
+            )
+            sys.stdout.flush()
+        except BaseException as error:  # noqa: BLE001 - every end gets its exit code here
+            code = exit_code(error, debug="--debug" in arguments)
+        sys.exit(code or 0)
+
+
+def exit_code(error: BaseException, debug: bool) -> int:
+    """Say what happened, on stderr, and return the exit code for it."""
+    if debug and not isinstance(error, SystemExit | click.ClickException):
+        traceback.print_exception(error)
+    match error:
+        case SystemExit():
+            return error.code if isinstance(error.code, int) else 2
+        case KeyboardInterrupt() | click.Abort():
+            show_warning("cancelled")
+            return CANCELLED
+        case BrokenPipeError():
+            # What is still buffered would fail again when the interpreter flushes at its end.
+            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end
+            return UNREAD
+        case click.ClickException():
+            error.show()
+            return 2
+        case ViewkeeperError():
+            show_error(error.message, error.detail, error.hint)
+            return 2
+        case _:
+            what = str(error).split("\n")[0]
+            show_error(
+                f"unexpected {type(error).__name__}: {what}",
+                None,
+                None if debug else "--debug shows the traceback",
+            )
+            return DEFECT
+
+
+def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from importlib.metadata import version
+
+        click.echo(f"viewkeeper {version('viewkeeper')}")
+        ctx.exit()
+
+
+EPILOG = """\b
+Examples:
+  viewkeeper init shop && cd shop
+  viewkeeper run --once
+  viewkeeper query "SELECT * FROM order_lines"
+  viewkeeper status
+
+Exit codes: 0 fine, 1 something is not (a view waits, a state differs), 2 the command could not be
+carried out, 3 a defect of Viewkeeper, 130 cancelled."""
+
+
+@click.command(
+    cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.option(
+    "--project",
+    "-p",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="The project's folder.  [default: the nearest folder upwards with a viewkeeper.yml]",
+)
+@click.option("--debug", is_flag=True, help="Show the traceback of every error.")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_version,
+    help="Show the version and leave.",
+)
+@click.pass_obj
+def cli(invocation: Invocation, project: Path | None, debug: bool) -> None:
+    """Keep materialized views over many databases correct and fresh.
+
+    A project is a folder with a viewkeeper.yml and views/*.sql. `viewkeeper init` makes one.
+    """
+    invocation.path = project
+    invocation.debug = debug
+
+
+def main() -> None:
+    """The entry point of the program."""
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""The reference of all commands, written from their own help: `docs/commands.md`.
+
+    python -m viewkeeper.cli.reference > docs/commands.md
+
+A test compares the file with what this prints, so no command and no option is undocumented.
+"""
+
+from __future__ import annotations
+
+import click
+
+from viewkeeper.cli.main import COMMANDS, cli
+
+HEADING = """\
+# Commands
+
+Written by `python -m viewkeeper.cli.reference > docs/commands.md`; a test keeps it current.
+"""
+WIDTH = 90
+
+
+def reference() -> str:
+    """The whole page."""
+    parts = [HEADING, _section("viewkeeper", click.Context(cli, info_name="viewkeeper"))]
+    for name in COMMANDS:
+        parent = click.Context(cli, info_name="viewkeeper")
+        command = cli.get_command(parent, name)
+        if command is not None:
+            context = click.Context(command, info_name=name, parent=parent)
+            parts.append(_section(f"viewkeeper {name}", context))
+    return "\n".join(parts)
+
+
+def _section(title: str, context: click.Context) -> str:
+    context.terminal_width = context.max_content_width = WIDTH
+    lines = "\n".join(line.rstrip() for line in context.get_help().splitlines())
+    return f"## {title}\n\n```\n{lines}\n```\n"
+
+
+if __name__ == "__main__":
+    click.echo(reference(), nl=False)

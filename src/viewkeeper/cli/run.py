@@ -1,0 +1,114 @@
+"""`viewkeeper run`: keep the views fresh, continuously or once.
+
+What is told meanwhile depends on who listens: a live display on a terminal, log lines otherwise,
+and with `--json` one object at the end. The exit code says whether every view got all the way.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from viewkeeper.cli.invocation import Invocation
+from viewkeeper.cli.speech import note, show_error
+from viewkeeper.cli.stopping import stopping
+from viewkeeper.cli.values import amount, as_json, duration
+
+if TYPE_CHECKING:
+    from viewkeeper.cli.live import LiveDisplay
+    from viewkeeper.cli.watching import LogLines
+    from viewkeeper.engine.project import Project
+    from viewkeeper.engine.report import Report
+
+EPILOG = """\b
+Examples:
+  viewkeeper run                                  until Ctrl-C
+  viewkeeper run --once                           all that is committed now, then leave
+  viewkeeper run --once --full-refresh order_lines
+  viewkeeper run --once --json | jq .waiting
+
+The first Ctrl-C or SIGTERM finishes the commit under way, the second cancels it; both are safe.
+
+Exit codes: 0 every view is maintained, 1 some view waits or is stopped, 2 usage or project error,
+130 cancelled."""
+
+
+@click.command(epilog=EPILOG)
+@click.option("--once", is_flag=True, help="Maintain what is committed now, then leave.")
+@click.option(
+    "--full-refresh",
+    "full_refresh",
+    multiple=True,
+    metavar="VIEW",
+    help="Load this view from scratch; can be repeated.",
+)
+@click.option("--quiet", "-q", is_flag=True, help="Say nothing but troubles.")
+@click.option("--json", "wants_json", is_flag=True, help="With --once: print the report as JSON.")
+@click.pass_obj
+def run(
+    invocation: Invocation, once: bool, full_refresh: tuple[str, ...], quiet: bool, wants_json: bool
+) -> int:
+    """Keep the views fresh, continuously or once.
+
+    Loads views that are new, then maintains all of them incrementally. One process maintains a
+    warehouse at a time; reading needs none.
+    """
+    if wants_json and not once:
+        raise click.UsageError("--json needs --once")
+    with invocation.open() as project:
+        for name in full_refresh:
+            project.view(name)
+        with watching(project, quiet or wants_json) as watcher:
+            report = _maintain(project, watcher, once, full_refresh)
+    if wants_json:
+        click.echo(as_json(asdict(report), indent=2))
+    elif not quiet:
+        note(summary(report))
+    for name, reason in report.waiting.items():
+        show_error(f'view "{name}" is not up to date', reason, None)
+    return 1 if report.waiting else 0
+
+
+def _maintain(
+    project: Project, watcher: LiveDisplay | LogLines, once: bool, full_refresh: tuple[str, ...]
+) -> Report:
+    what = "what is committed now" if once else "the commit under way"
+    with stopping(what, watcher.say) as stop:
+        if once:
+            return project.refresh(watcher, full_refresh)
+        return project.run(watcher, stop, full_refresh)
+
+
+@contextmanager
+def watching(project: Project, quiet: bool) -> Iterator[LiveDisplay | LogLines]:
+    """Who is told what happens."""
+    if sys.stderr.isatty() and not quiet:
+        from viewkeeper.cli.live import LiveDisplay
+
+        with LiveDisplay(project.settings) as display:
+            yield display
+    else:
+        from viewkeeper.cli.watching import LogLines
+
+        lines = LogLines(quiet)
+        try:
+            yield lines
+        finally:
+            lines.flush()
+
+
+def summary(report: Report) -> str:
+    """What a whole run did, in a line."""
+    loaded = ", ".join(f"{name} ({amount(n, 'row')})" for name, n in report.loaded.items())
+    lookups = sum(report.lookups.values())
+    return (
+        (f"loaded {loaded}; " if loaded else "")
+        + f"{amount(report.transactions, 'transaction')}, {amount(report.changes, 'change')} in "
+        f"{amount(report.batches, 'batch', 'batches')} ({report.batches_on_spark} on Spark), "
+        f"{amount(lookups, 'lookup')}, {duration(report.seconds)}"
+    )

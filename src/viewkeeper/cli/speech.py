@@ -1,0 +1,67 @@
+"""How the program speaks: colours on a terminal only, errors as primary line, detail, hint.
+
+Results go to stdout, everything said about them to stderr, so that pipes get results alone.
+Consoles are made when they are used, because a caller may have replaced the streams.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WIDE = 240
+
+
+def console(stderr: bool = False) -> Console:
+    """A console on stdout or stderr; without a terminal it is wide and plain."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() or "COLUMNS" in os.environ else WIDE
+    return Console(file=stream, highlight=False, width=width, soft_wrap=False, emoji=False)
+
+
+def show_error(message: str, detail: str | None, hint: str | None) -> None:
+    """An error in up to three parts; what follows a first line is indented below it."""
+    _part("error", "31", message)
+    if detail:
+        _part("  detail", "2", detail)
+    if hint:
+        _part("  hint", "36", hint)
+
+
+def show_warning(message: str) -> None:
+    _part("warning", "33", message)
+
+
+def note(message: str) -> None:
+    """A line about what goes on, on stderr."""
+    _write(sys.stderr, message)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A clause that suggests the known word nearest to `word`, or nothing."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f'; did you mean "{close[0]}"?' if close else ""
+
+
+def _part(label: str, colour: str, text: str) -> None:
+    indent = " " * (len(label) - len(label.lstrip()) + 4)
+    body = text.rstrip().replace("\n", f"\n{indent}")
+    word = f"\x1b[{colour}m{label}:\x1b[0m" if _colours(sys.stderr) else f"{label}:"
+    _write(sys.stderr, f"{word} {body}")
+
+
+def _colours(stream: TextIO) -> bool:
+    return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+
+
+def _write(stream: TextIO, line: str) -> None:
+    stream.write(line + "\n")
+    stream.flush()

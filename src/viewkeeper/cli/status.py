@@ -1,0 +1,155 @@
+"""`viewkeeper status`: how far every view and source is, without starting anything.
+
+What is gathered is in `viewkeeper.engine.status`; here it becomes two tables, or JSON.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from viewkeeper.cli.invocation import Invocation
+from viewkeeper.cli.speech import console
+from viewkeeper.cli.values import amount, as_json, duration
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from viewkeeper.engine.status import Lag, ProjectStatus, SourceStatus, ViewStatus
+
+EPILOG = """\b
+Examples:
+  viewkeeper status
+  viewkeeper status --json | jq '.views[] | {name, ts, seconds}'
+
+Exit codes: 0 all views loaded and all sources there, 1 not so (see the problems listed), 2 no
+project."""
+
+
+@click.command(epilog=EPILOG)
+@click.option("--json", "wants_json", is_flag=True, help="Print one JSON object.")
+@click.pass_obj
+def status(invocation: Invocation, wants_json: bool) -> int:
+    """Show how far every view and source is.
+
+    Reads the warehouse and asks each source for its log; starts no Spark, takes no lock, and works
+    while `viewkeeper run` runs and while a source is away.
+    """
+    from viewkeeper.engine.status import gather
+
+    found = gather(invocation.settings(), time.time())
+    if wants_json:
+        click.echo(as_json(as_data(found), indent=2))
+    else:
+        _show(found)
+    return 0 if found.ok else 1
+
+
+def as_data(found: ProjectStatus) -> dict[str, Any]:
+    """The status as plain data, with what the classes compute."""
+    body = asdict(found)
+    for view, data in zip(found.views, body["views"], strict=True):
+        data["seconds"] = view.seconds
+    return {"ok": found.ok, **body}
+
+
+def _show(found: ProjectStatus) -> None:
+    out = console()
+    running = f"{found.running}" if found.running else "not running"
+    out.print(f"project    {found.folder}", soft_wrap=True)
+    out.print(f"maintained {running}\n", soft_wrap=True)
+    out.print(view_table(found))
+    out.print()
+    out.print(source_table(found))
+    for line in problems(found):
+        out.print(f"\n{line}", soft_wrap=True, markup=False)
+
+
+def view_table(found: ProjectStatus) -> Table:
+    """One line per view and source."""
+    table = grid("view", "rows>", "ts>", "from ts>", "committed", "source", "position>", "behind")
+    for view in found.views:
+        facts = [view.name, *_view_facts(view, found.at)]
+        for lag in view.lags or (None,):
+            told = ["", "", ""] if lag is None else [lag.source, _number(lag.position), behind(lag)]
+            table.add_row(*facts, *told)
+            facts = [""] * len(facts)
+    return table
+
+
+def source_table(found: ProjectStatus) -> Table:
+    """One line per source: what its log keeps, and for whom."""
+    table = grid("source", "kind", "state", "position>", "log rows>", "kept by")
+    for source in found.sources:
+        state = "away" if source.error else "followed" if source.followed else "not followed yet"
+        kept = ", ".join(_kept(source))
+        rows = "" if source.error else f"{source.retained:,}"
+        table.add_row(source.name, source.kind, state, _number(source.position), rows, kept)
+    return table
+
+
+def behind(lag: Lag) -> str:
+    """A lag in words."""
+    if lag.position is None:
+        return "not loaded yet"
+    if lag.changes is None:
+        reported = amount(lag.transactions, "transaction")
+        return f"source away; {reported} known to wait" if lag.transactions else "source away"
+    if not lag.changes:
+        return "up to date"
+    reported = amount(lag.transactions, "transaction") + (" and more" if lag.more else "")
+    if not lag.transactions:
+        reported = "not yet reported"
+    age = duration(lag.seconds or 0.0)
+    return f"{amount(lag.changes, 'change')} ({reported}), {age}"
+
+
+def problems(found: ProjectStatus) -> list[str]:
+    """What somebody should look at, a paragraph each."""
+    views = [f'view "{view.name}": {view.problem}' for view in found.views if view.problem]
+    unloaded = [
+        f'view "{view.name}": not loaded yet\n  hint: `viewkeeper run --once` loads it'
+        for view in found.views
+        if not view.loaded and not view.problem
+    ]
+    sources = [source.error for source in found.sources if source.error]
+    return [*views, *unloaded, *sources]
+
+
+def _view_facts(view: ViewStatus, now: float) -> list[str]:
+    if not view.loaded:
+        return ["", "", "", "not loaded yet"]
+    state = f"{duration(max(0.0, now - (view.committed_at or 0.0)))} ago"
+    if view.problem:
+        state = f"stopped, {state}"
+    return [_number(view.rows), _number(view.ts), _number(view.horizon), state]
+
+
+def _kept(source: SourceStatus) -> list[str]:
+    words = []
+    for reader in source.readers:
+        who = "this project" if reader.ours else f"project {reader.reader[:8]}"
+        if reader.lease_until is not None:
+            until = datetime.fromtimestamp(reader.lease_until, UTC).strftime("%H:%M:%S UTC")
+            who = f"a lease of {who} until {until}"
+        words.append(f"{who} from {reader.position:,}")
+    return words
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def grid(*columns: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:
+        name = column.rstrip(">")
+        table.add_column(name, justify="right" if column != name else "left", overflow="fold")
+    return table
