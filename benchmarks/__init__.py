@@ -1,0 +1,1 @@
+"""What Viewkeeper costs, measured: see `benchmarks.run` and `benchmarks.backlog`."""

@@ -1,0 +1,147 @@
+"""Where the time of a batch goes, measured from outside: the engine's own steps, each with a watch.
+
+The engine is not changed for it. While a `Probe` is active the functions that are its steps are
+replaced by themselves with a clock around them, in the driver and, by way of the function that a
+Spark task runs, in the tasks too; a task sends what it measured back with its result. The clocks
+cost some microseconds per call, against milliseconds per step.
+
+Steps in the driver do not overlap. Parts run beside each other on Spark, so what they measured is
+summed and divided by the task slots that they could use; what the job took beyond that, to send the
+batch, to start the tasks, to wait for the longest and to fetch the results, is called `spark`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
+
+from viewkeeper.engine import batches, jobs, task
+from viewkeeper.engine.history import History
+from viewkeeper.engine.maintainer import Maintainer
+from viewkeeper.engine.task import Batch, Opener, PartResult, PartTask
+from viewkeeper.sources.sqlite_read import SqliteSnapshot
+from viewkeeper.warehouse.store import Store
+
+PHASES = (
+    "look",
+    "plan",
+    "read changes",
+    "lookups",
+    "kernel",
+    "write",
+    "spark",
+    "history",
+    "commit",
+    "acknowledge",
+    "other",
+)
+"""What a batch does, in its order; `other` is what none of the clocks has seen."""
+
+Phases = defaultdict[str, float]
+"""Seconds by phase."""
+
+_DRIVER: tuple[tuple[Any, str, str], ...] = (
+    (Maintainer, "look", "look"),
+    (Maintainer, "acknowledge", "acknowledge"),
+    (Store, "write_plan", "plan"),
+    (Store, "commit", "commit"),
+    (batches.Batches, "_queue", "read changes"),
+    (batches, "write_rows", "write"),
+    (History, "keep", "history"),
+)
+_PART: tuple[tuple[Any, str, str], ...] = (
+    (SqliteSnapshot, "__init__", "lookups"),
+    (SqliteSnapshot, "ask", "lookups"),
+    (task, "write_rows", "write"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredPart(PartResult):
+    """A part's result, with the seconds of its steps."""
+
+    phases: Phases = field(default_factory=lambda: Phases(float))
+
+
+def measured_part(batch: Batch, part: PartTask, opener: Opener | None = None) -> PartResult:
+    """What a task runs instead of `sweep_part`: the same, with clocks."""
+    phases = Phases(float)
+    with _clocks(_PART, phases):
+        result = task.sweep_part(batch, part, opener)
+    phases["kernel"] = result.seconds - sum(phases.values())
+    return MeasuredPart(
+        result.view,
+        result.files,
+        result.rows,
+        result.lookups,
+        result.seconds,
+        result.error,
+        phases,
+    )
+
+
+class Probe:
+    """Collects the phases and the parts of what runs while it is active."""
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self.phases = Phases(float)
+        self.parts: list[MeasuredPart] = []
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            stack.enter_context(_clocks(_DRIVER, self.phases))
+            stack.enter_context(patch.object(jobs, "sweep_part", measured_part))
+            for name in ("run_inline", "run_on_spark"):
+                original = getattr(batches, name)
+                stack.enter_context(patch.object(batches, name, self._collecting(original)))
+            yield
+
+    def finish(self, seconds: float) -> dict[str, float]:
+        """All phases of a batch that took so long."""
+        self.phases["other"] = seconds - sum(self.phases.values())
+        return {name: self.phases[name] for name in PHASES}
+
+    def _collecting(self, run: Callable[..., list[PartResult]]) -> Callable[..., list[PartResult]]:
+        def collect(*arguments: Any, **options: Any) -> list[PartResult]:
+            started = time.perf_counter()
+            results = run(*arguments, **options)
+            self._add(time.perf_counter() - started, results)
+            return results
+
+        return collect
+
+    def _add(self, seconds: float, results: Sequence[PartResult]) -> None:
+        parts = [result for result in results if isinstance(result, MeasuredPart)]
+        self.parts += parts
+        beside = min(self._slots, len(parts))
+        for part in parts:
+            for name, took in part.phases.items():
+                self.phases[name] += took / beside
+        self.phases["spark"] += seconds - sum(part.seconds for part in parts) / beside
+
+
+@contextmanager
+def _clocks(places: Sequence[tuple[Any, str, str]], phases: Phases) -> Iterator[None]:
+    with ExitStack() as stack:
+        for owner, name, phase in places:
+            timed = _timed(getattr(owner, name), phase, phases)
+            stack.enter_context(patch.object(owner, name, timed))
+        yield
+
+
+def _timed(function: Callable[..., Any], phase: str, phases: Phases) -> Callable[..., Any]:
+    def call(*arguments: Any, **options: Any) -> Any:
+        started = time.perf_counter()
+        try:
+            return function(*arguments, **options)
+        finally:
+            phases[phase] += time.perf_counter() - started
+
+    return call

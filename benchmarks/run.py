@@ -1,0 +1,128 @@
+"""What maintenance costs: `python -m benchmarks.run`, or `make bench`.
+
+Prints, from one run, the time of batches of concurrent updates inline and on Spark, where it goes,
+how often the sources are asked, the time of recomputation on Spark, and whether the aims hold. The
+same goes to `maintenance.json` and `maintenance.png` in the folder of `--out`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks import report
+from benchmarks.maintenance import Bench, Figure, measure_batches, peak_driver_mb, prepared, warm_up
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parent.parent
+SECTIONS = ("batches", "recompute")
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How large the world is, how often each batch size is measured, and by how many looks."""
+
+    rows: int
+    repetitions: Mapping[int, int]
+    recomputations: int
+    transactions: int
+    warm_up: int
+
+
+FULL = Sizes(200_000, {1: 12, 100: 9, 1_000: 9, 10_000: 7, 100_000: 5}, 3, 10, 1_000)
+QUICK = Sizes(2_000, {1: 3, 100: 3, 1_000: 3}, 2, 4, 100)
+TINY = Sizes(200, {1: 1, 100: 1}, 1, 2, 10)
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = _options(arguments)
+    # Tasks on Spark import these modules too.
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return measure(QUICK if options.quick else FULL, options.out, options.sections)
+
+
+def measure(
+    sizes: Sizes, out: Path, sections: Sequence[str] = SECTIONS, spark: SparkSession | None = None
+) -> int:
+    """Measure, print and write; 0 if all aims hold that could be judged, else 1."""
+    out.mkdir(parents=True, exist_ok=True)
+    facts = report.environment() | {"rows_per_relation": sizes.rows}
+    print(" ".join(f"{name}={value}" for name, value in facts.items()), flush=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="viewkeeper-bench-") as folder,
+        prepared(Path(folder, "world"), sizes.rows, spark) as bench,
+    ):
+        print(f"initial load: {bench.load():.1f} s", flush=True)
+        figures = _batches(bench, sizes) if "batches" in sections else []
+        recompute = _recompute(bench, sizes) if "recompute" in sections else None
+        facts["java"] = _java(bench)
+    return _conclude(out, facts, figures, recompute)
+
+
+def _batches(bench: Bench, sizes: Sizes) -> list[Figure]:
+    warm_up(bench, sizes.warm_up)
+    print(report.HEADER)
+
+    def told(figure: Figure) -> None:
+        print(report.line(figure), flush=True)
+
+    return measure_batches(bench, sizes.repetitions, sizes.transactions, told)
+
+
+def _recompute(bench: Bench, sizes: Sizes) -> float:
+    bench.recompute()
+    seconds = [bench.recompute() for _ in range(sizes.recomputations)]
+    median, load = statistics.median(seconds), os.getloadavg()[0]
+    print(f"recomputation on Spark: {median:.3f} s (min {min(seconds):.3f}, load {load:.1f})")
+    return median
+
+
+def _conclude(
+    out: Path, facts: dict[str, Any], figures: Sequence[Figure], recompute: float | None
+) -> int:
+    judged = report.aims(figures, recompute)
+    meeting = report.crossover(figures) if figures else None
+    if figures:
+        print(report.phase_table(figures))
+        crossing = (
+            "not between the measured sizes" if meeting is None else f"{meeting:,.0f} changes"
+        )
+        print(f"Spark is faster from: {crossing}; peak memory of the driver {peak_driver_mb()} MB")
+    for aim in judged:
+        print(aim)
+    facts |= {"recompute_seconds": recompute, "crossover_changes": meeting}
+    facts["driver_mb_max"] = peak_driver_mb()
+    report.write_json(out / "maintenance.json", facts, figures, judged)
+    if figures:
+        rows, cores = facts["rows_per_relation"], facts["cores"]
+        title = f"View over 4 relations of {rows:,} rows, {cores} cores"
+        report.plot(out / "maintenance.png", figures, recompute, title)
+    print(f"written to {out}")
+    return 0 if all(aim.holds for aim in judged) else 1
+
+
+def _java(bench: Bench) -> str:
+    # The gateway to the JVM is not typed.
+    jvm: Any = bench.project.spark.get().sparkContext._jvm
+    return str(jvm.System.getProperty("java.version"))
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="benchmarks.run", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "out")
+    parser.add_argument("--sections", nargs="+", choices=SECTIONS, default=SECTIONS)
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
