@@ -104,24 +104,19 @@ class Batches:
         self, members: Sequence[Member], entries: Sequence[Entry], outcome: Outcome
     ) -> list[Member]:
         """Read the changes into `outcome.kept`; the members whose changes could all be read."""
-        bad: dict[Relation, ViewkeeperError] = {}
+        able = list(members)
         while True:
-            able = [m for m in members if not bad.keys() & set(m.plan.view.relations)]
             try:
                 outcome.kept = self._queue(able, entries)
                 break
             except ViewkeeperError as error:
-                found = self._culprits(able, entries)
-                if not found:
-                    raise
-                bad |= found
                 if isinstance(error, SourceAwayError):
                     self._connections.mark(error)
-        for member in members:
-            if member not in able:
-                outcome.errors[member.name] = next(
-                    bad[r] for r in member.plan.view.relations if r in bad
-                )
+                found = self._unreadable(able, entries)
+                if not found:
+                    raise
+                outcome.errors |= found
+                able = [member for member in able if member.name not in found]
         outcome.changes = sum(changes.rows for changes in outcome.kept.relations.values())
         return able
 
@@ -144,21 +139,16 @@ class Batches:
                     queue.append(Relation(entry.source, table), entry.ts, batch)
         return queue.seal()
 
-    def _culprits(
+    def _unreadable(
         self, members: Sequence[Member], entries: Sequence[Entry]
-    ) -> dict[Relation, ViewkeeperError]:
-        """The relations whose changes cannot be read, found by reading each on its own."""
-        found: dict[Relation, ViewkeeperError] = {}
-        for relation, fields in columns_of(member.plan for member in members).items():
-            names = {relation.table: [field.name for field in fields]}
+    ) -> dict[str, ViewkeeperError]:
+        """The members whose changes cannot be read, found by reading for each on its own."""
+        found: dict[str, ViewkeeperError] = {}
+        for member in members:
             try:
-                for entry in entries:
-                    if entry.source == relation.source:
-                        source = self._connections.source(entry.source)
-                        for _ in source.changes(names, entry.after, entry.until):
-                            pass
+                self._queue([member], entries)
             except ViewkeeperError as error:
-                found[relation] = error
+                found[member.name] = error
         return found
 
     def _sweep(self, batch: Batch, members: Sequence[Member], outcome: Outcome) -> list[PartResult]:

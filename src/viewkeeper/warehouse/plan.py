@@ -88,7 +88,8 @@ class Ledger:
 
     @property
     def next_ts(self) -> int:
-        return self._entries[-1].ts + 1 if self._entries else 1
+        """The ts of the next transaction; 1 is the beginning, before the first of them."""
+        return self._entries[-1].ts + 1 if self._entries else 2
 
     def between(self, after: int, until: int) -> Sequence[Entry]:
         """The entries with `after` < ts <= `until`."""
