@@ -119,6 +119,12 @@ SHAPES = {
         "id a v",
         "CREATE TRIGGER d AFTER INSERT ON t WHEN NEW.v = 3 BEGIN DELETE FROM t WHERE id < 2; END",
     ),
+    "younger trigger before": one(
+        "CREATE TABLE t(id INTEGER PRIMARY KEY, a INT UNIQUE, v INT)",
+        "id a v",
+        "id a v",
+        "CREATE TRIGGER b BEFORE INSERT ON t BEGIN UPDATE t SET v = 7 WHERE a = NEW.a; END",
+    ),
     "nested insert": one(
         "CREATE TABLE t(id INTEGER PRIMARY KEY, a INT UNIQUE, v INT);"
         "CREATE TRIGGER n AFTER INSERT ON t WHEN NEW.v = 1"

@@ -124,7 +124,9 @@ class SqliteSource:
                 position = self._check_state(connection, after)
                 found = summary(connection, self.reader, after, position)
                 schema_version = self._check_captures(connection)
-                outrun = self._is_new(schema_version) and capture.is_outrun(connection, self.reader)
+                outrun = self._is_new(schema_version) and capture.is_outrun(
+                    connection, self.name, self.reader
+                )
             if outrun:
                 self._renew(connection)
             self._seen = Seen(version, schema_version, after if found.changes == 0 else None)

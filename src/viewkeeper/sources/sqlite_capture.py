@@ -17,6 +17,7 @@ Everything here runs inside the caller's BEGIN IMMEDIATE, so that two projects c
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import secrets
@@ -26,7 +27,7 @@ from dataclasses import dataclass
 
 from viewkeeper.errors import GapError, SchemaError
 from viewkeeper.sources.sqlite_batch import kind_or_refuse
-from viewkeeper.sources.sqlite_table import OWN_PREFIX, Table, read_table
+from viewkeeper.sources.sqlite_table import OWN_PREFIX, Table, fires_before, read_table
 from viewkeeper.sources.sqlite_triggers import LOG, Capturing, pending_name, trigger_prefix
 
 _CREATE = (
@@ -181,7 +182,7 @@ def _refuse_uncapturable(connection: sqlite3.Connection, source: str, table: Tab
     query = "SELECT name, sql FROM main.sqlite_master WHERE type = 'trigger' AND tbl_name = ?"
     for name, sql in connection.execute(query, (table.name,)).fetchall():
         ignores = re.search(r"raise\s*\(\s*ignore", sql, re.IGNORECASE)
-        if ignores and not re.search(r"\bbefore\s+(insert|update|delete)\b", sql, re.IGNORECASE):
+        if ignores and not fires_before(sql):
             raise SchemaError(
                 source,
                 f'table "{table.name}": its trigger "{name}" uses RAISE(IGNORE) after a change',
@@ -219,7 +220,7 @@ def _capture(connection: sqlite3.Connection, source: str, name: str) -> None:
     columns = tuple((c, types[c]) for c in _needed(connection, name) if c in types)
     active = [capture for capture in captures(connection, name) if capture.active]
     intact = bool(active) and all(is_intact(connection, table, capture) for capture in active)
-    if intact and active[-1].columns == columns and not _is_outrun(connection, active[-1]):
+    if intact and active[-1].columns == columns and not _is_outrun(connection, table, active[-1]):
         return
     for capture in active:
         _drop(connection, capture)
@@ -267,8 +268,10 @@ def is_intact(connection: sqlite3.Connection, table: Table, capture: Capture) ->
     types = {column.name: column.declared for column in table.columns}
     if any(types.get(name) != declared for name, declared in capture.columns):
         return False
-    expected = Capturing(capture.id, table, capture.names).triggers()
-    return _triggers(connection, capture.id) == expected
+    # Both forms capture everything; which one is needed is a matter of renewing (invariant 4).
+    forms = [table, dataclasses.replace(table, nests=not table.nests)]
+    present = _triggers(connection, capture.id)
+    return any(present == Capturing(capture.id, form, capture.names).triggers() for form in forms)
 
 
 def check_intact(connection: sqlite3.Connection, source: str, reader: str) -> None:
@@ -286,11 +289,14 @@ def check_intact(connection: sqlite3.Connection, source: str, reader: str) -> No
             )
 
 
-def is_outrun(connection: sqlite3.Connection, reader: str) -> bool:
-    """Whether some table that the reader follows has a trigger that fires before ours."""
+def is_outrun(connection: sqlite3.Connection, source: str, reader: str) -> bool:
+    """Whether the application has made triggers that ours have to be made again for."""
     tables = reader_tables(connection, reader)
     followed = [each for each in captures(connection) if each.active and each.table in tables]
-    return any(_is_outrun(connection, capture) for capture in followed)
+    return any(
+        _is_outrun(connection, read_table(connection, source, capture.table), capture)
+        for capture in followed
+    )
 
 
 def renew(connection: sqlite3.Connection, source: str, reader: str) -> None:
@@ -299,8 +305,11 @@ def renew(connection: sqlite3.Connection, source: str, reader: str) -> None:
         _capture(connection, source, name)
 
 
-def _is_outrun(connection: sqlite3.Connection, capture: Capture) -> bool:
-    """Whether the application made a trigger after ours; see `sqlite_triggers`, invariant 4."""
+def _is_outrun(connection: sqlite3.Connection, table: Table, capture: Capture) -> bool:
+    """Whether ours are not the youngest, or of the other form; `sqlite_triggers`, invariant 4."""
+    expected = Capturing(capture.id, table, capture.names).triggers()
+    if _triggers(connection, capture.id) != expected:
+        return True
     query = (
         "SELECT max(rowid) FILTER (WHERE substr(name, 1, ?1) = ?2), max(rowid)"
         " FROM main.sqlite_master WHERE type = 'trigger' AND tbl_name = ?3"

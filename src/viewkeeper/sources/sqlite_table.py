@@ -9,6 +9,7 @@ collation: `UNIQUE (a COLLATE NOCASE)` collides where the column itself would no
 from __future__ import annotations
 
 import difflib
+import re
 import sqlite3
 from dataclasses import dataclass
 
@@ -51,13 +52,18 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table that can be captured. `rowid` names the rowid, or is None without one."""
+    """A table that can be captured. `rowid` names the rowid, or is None without one.
+
+    `nests` says that, before a statement has written its row, a foreign key's action or a trigger
+    of the application may write other rows of the table.
+    """
 
     name: str
     columns: tuple[Column, ...]
     identity: tuple[Part, ...]
     rowid: str | None
     keys: tuple[Key, ...]
+    nests: bool
 
     @property
     def unique_keys(self) -> tuple[Key, ...]:
@@ -153,10 +159,24 @@ def read_table(connection: sqlite3.Connection, source: str, table: str) -> Table
     keys, primary = _keys(connection, name)
     if without_rowid:
         assert primary is not None, "a WITHOUT ROWID table has a primary key index"
-        return Table(name, columns, primary.parts, None, keys)
+        return Table(name, columns, primary.parts, None, keys, _nests(connection, name))
     alias = next((row[0] for row in rows if row[4]), None) if primary is None else None
     rowid = alias or _rowid_name(source, name, columns)
-    return Table(name, columns, (Part(rowid, "BINARY"),), rowid, keys)
+    identity = (Part(rowid, "BINARY"),)
+    return Table(name, columns, identity, rowid, keys, _nests(connection, name))
+
+
+def _nests(connection: sqlite3.Connection, table: str) -> bool:
+    query = "SELECT 1 FROM pragma_foreign_key_list(?, ?) LIMIT 1"
+    if connection.execute(query, (table, "main")).fetchone():
+        return True
+    query = "SELECT name, sql FROM main.sqlite_master WHERE type = 'trigger' AND tbl_name = ?"
+    rows = connection.execute(query, (table,)).fetchall()
+    return any(fires_before(sql) for name, sql in rows if not name.startswith(OWN_PREFIX))
+
+
+def fires_before(trigger: str) -> bool:
+    return bool(re.search(r"\bbefore\s+(insert|update|delete)\b", trigger, re.IGNORECASE))
 
 
 def _declared(text: str) -> str:

@@ -26,6 +26,10 @@ What must hold:
    the row that took the pending one's place. If even the values are the same nothing can tell the
    two apart, so ours are made again when a younger one is seen: SQLite fires the youngest first.
 
+A table on which nothing can be written between BEFORE and the statement's own write (no foreign
+key, no BEFORE trigger of the application) needs less: a row that is updated or deleted just leaves
+pending, which then stays almost empty. That keeps upserts cheap.
+
 One case is not covered, because SQLite's own OLD is wrong in it: UPDATE OR REPLACE on a table with
 a foreign key to itself, where the row that is replaced changes, by its ON DELETE action, the very
 row that is being updated.
@@ -84,6 +88,8 @@ class Capturing:
         pending = pending_name(self.capture)
         waiting = f"EXISTS (SELECT 1 FROM {pending})"
         moves = f"UPDATE {pending} SET moving = 1 WHERE {self._is_old()}; "
+        leaves = f"DELETE FROM {pending} WHERE {self._is_old()}; "
+        nests = self.table.nests
         parts = {
             "remember_insert": (
                 "BEFORE INSERT",
@@ -95,8 +101,8 @@ class Capturing:
                 self._keys_change() + self._collides_in_table(True),
                 self._remember(True),
             ),
-            "move_update": ("BEFORE UPDATE", waiting, moves),
-            "move_delete": ("BEFORE DELETE", waiting, moves),
+            "move_update": ("BEFORE UPDATE", waiting, moves if nests else leaves),
+            "move_delete": ("BEFORE DELETE", waiting, moves if nests else leaves),
             "insert": ("AFTER INSERT", "", self._log(1, "NEW")),
             "update": ("AFTER UPDATE", self._changed(), self._log(-1, "OLD") + self._log(1, "NEW")),
             "delete": ("AFTER DELETE", "", self._log(-1, "OLD")),
@@ -104,14 +110,11 @@ class Capturing:
             "settle_update": (
                 "AFTER UPDATE",
                 waiting,
-                self._settle(f" AND NOT ({self._is_old()})") + self._refresh(),
-            ),
-            "settle_delete": (
-                "AFTER DELETE",
-                waiting,
-                f"DELETE FROM {pending} WHERE {self._is_old()}; ",
+                self._settle(f" AND NOT ({self._is_old()})") + (self._refresh() if nests else ""),
             ),
         }
+        if nests:
+            parts["settle_delete"] = ("AFTER DELETE", waiting, leaves)
         prefix = trigger_prefix(self.capture)
         return {
             prefix + name: f'CREATE TRIGGER "{prefix}{name}" {event} ON {quote(self.table.name)}'
@@ -179,14 +182,14 @@ class Capturing:
         pending = pending_name(self.capture)
         colliding = self._colliding_rows(updating)
         same = self._same(lambda column: f"r.{quote(column)}")
-        # Rows that an ignored update left as moving are driven from the few that collide.
+        unknown = f"NOT EXISTS (SELECT 1 FROM {pending} WHERE {same})"
+        added = f"{self._into_pending()} {colliding} AND {unknown}; "
+        if not self.table.nests:
+            return added
+        # An update that was ignored left rows as moving; the few that collide lead to them.
         met = colliding.replace(" AS r WHERE", f" AS r CROSS JOIN {pending} WHERE", 1)
         known = f"SELECT {pending}.rowid {met} AND {same}"
-        unknown = f"NOT EXISTS (SELECT 1 FROM {pending} WHERE {same})"
-        return (
-            f"UPDATE {pending} SET moving = 0 WHERE rowid IN ({known}); "
-            f"{self._into_pending()} {colliding} AND {unknown}; "
-        )
+        return f"UPDATE {pending} SET moving = 0 WHERE rowid IN ({known}); {added}"
 
     def _into_pending(self) -> str:
         """The start of an insert of rows `r` of the table into pending."""
