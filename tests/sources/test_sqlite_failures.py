@@ -88,6 +88,21 @@ def test_reads_in_rollback_mode_end_at_once(source: SqliteSource, path: Path) ->
     writer.close()
 
 
+def test_a_wal_database_that_nobody_has_open_can_be_read(source: SqliteSource, path: Path) -> None:
+    writer = sqlite3.connect(path, isolation_level=None)
+    writer.execute("PRAGMA journal_mode = WAL")
+    writer.execute("CREATE TABLE t(v INT)")
+    position = source.follow({"t": ["v"]})
+    writer.execute("INSERT INTO t VALUES (1)")
+    writer.close()
+    source.close()
+    assert not path.with_name(path.name + "-shm").exists()
+    snapshot = source.snapshot()
+    scan = snapshot.scan(Relation("shop", "t"), ["v"], position)
+    assert [batch.to_pylist() for batch in scan.batches] == [[{"v": 1}]]
+    snapshot.close()
+
+
 def test_writers_do_not_fail_by_capture(source: SqliteSource, path: Path) -> None:
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("CREATE TABLE t(id INTEGER PRIMARY KEY, v BLOB, s TEXT)")

@@ -122,54 +122,66 @@ def is_busy(error: sqlite3.Error) -> bool:
     return _name(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
 
 
+@dataclass(frozen=True, slots=True)
+class _Meaning:
+    """What result codes that begin so mean to the one who reads the error."""
+
+    codes: tuple[str, ...]
+    kind: type[SourceError]
+    message: str
+    hint: str
+
+
+_MEANINGS = (
+    _Meaning(
+        ("SQLITE_BUSY", "SQLITE_LOCKED"),
+        SourceAwayError,
+        "{path} stayed locked for {seconds:g} seconds",
+        "find the program that holds a long transaction on it; in WAL mode "
+        "(PRAGMA journal_mode=WAL) readers and the writer do not wait for each other",
+    ),
+    _Meaning(
+        ("SQLITE_NOTADB",),
+        SourceError,
+        "{path} is not a SQLite database",
+        "check the path; an encrypted database cannot be followed",
+    ),
+    _Meaning(
+        ("SQLITE_CORRUPT",),
+        SourceError,
+        "{path} is damaged",
+        "run PRAGMA integrity_check there and restore a backup",
+    ),
+    _Meaning(
+        ("SQLITE_FULL",), SourceError, "no space left to write {path}", "free space on its disk"
+    ),
+    _Meaning(
+        ("SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH"),
+        SourceError,
+        "{path} cannot be written",
+        "capturing changes needs write permission on the file and on its folder",
+    ),
+    _Meaning(
+        ("SQLITE_CANTOPEN", "SQLITE_IOERR", "SQLITE_PROTOCOL"),
+        SourceAwayError,
+        "{path} cannot be read now",
+        "check its disk, and the permissions of the file, its -wal, -shm and folder",
+    ),
+    _Meaning(
+        ("SQLITE_SCHEMA", "no such table", "no such column"),
+        SchemaError,
+        "a table or column that is followed is no longer there",
+        "change the views that use it, or bring it back",
+    ),
+)
+
+
 def translate(source: str, path: str, busy_seconds: float, error: sqlite3.Error) -> SourceError:
     """The one place where SQLite's result codes become typed errors."""
     code, detail = _name(error), str(error)
-    if is_busy(error):
-        return SourceAwayError(
-            source,
-            f"{path} stayed locked for {busy_seconds:g} seconds",
-            detail=detail,
-            hint="find the program that holds a long transaction on it; in WAL mode "
-            "(PRAGMA journal_mode=WAL) readers and the writer do not wait for each other",
-        )
-    if code == "SQLITE_NOTADB":
-        return SourceError(
-            source,
-            f"{path} is not a SQLite database",
-            detail=detail,
-            hint="check the path; an encrypted database cannot be followed",
-        )
-    if code.startswith("SQLITE_CORRUPT"):
-        return SourceError(
-            source,
-            f"{path} is damaged",
-            detail=detail,
-            hint="run PRAGMA integrity_check there and restore a backup",
-        )
-    if code.startswith("SQLITE_FULL"):
-        return SourceError(
-            source, f"no space left to write {path}", detail=detail, hint="free space on its disk"
-        )
-    if code.startswith(("SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")):
-        return SourceError(
-            source,
-            f"{path} cannot be written",
-            detail=detail,
-            hint="capturing changes needs write permission on the file and on its folder",
-        )
-    if code.startswith(("SQLITE_CANTOPEN", "SQLITE_IOERR", "SQLITE_PROTOCOL")):
-        return SourceAwayError(
-            source,
-            f"{path} cannot be read now",
-            detail=detail,
-            hint="check its disk, and the permissions of the file, its -wal, -shm and folder",
-        )
-    if detail.startswith(("no such table", "no such column")) or code == "SQLITE_SCHEMA":
-        return SchemaError(
-            source,
-            "a table or column that is followed is no longer there",
-            detail=detail,
-            hint="change the views that use it, or bring it back",
-        )
+    for meaning in _MEANINGS:
+        # What is not there has no code of its own, only a message.
+        if code.startswith(meaning.codes) or detail.startswith(meaning.codes):
+            message = meaning.message.format(path=path, seconds=busy_seconds)
+            return meaning.kind(source, message, detail=detail, hint=meaning.hint)
     return SourceError(source, f"SQLite failed on {path}", detail=f"{code} {detail}".strip())
