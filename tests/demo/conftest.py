@@ -1,0 +1,40 @@
+"""One short run of the demo, on the tests' own Spark session, for all tests of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from viewkeeper.check.evidence import Claim, Database
+from viewkeeper.cli.demo_display import Screen
+from viewkeeper.cli.demo_run import Result, claim_of, run_demo
+from viewkeeper.cli.demo_shop import Shop, Sizes
+from viewkeeper.engine.project import open_project
+
+SMALL = Sizes(customers=80, orders=300, items=900, products=40, imported=300)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished demo and everything that its judge was given."""
+
+    result: Result
+    evidence: dict[str, Database]
+    claim: Claim
+    feed: pa.Table
+
+
+@pytest.fixture(scope="package")
+def run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    folder = tmp_path_factory.mktemp("demo")
+    screen = Screen(Console(stderr=True), quiet=True)
+    result = run_demo(folder, 3.0, seed=7, screen=screen, sizes=SMALL, spark=spark)
+    with open_project(folder, spark) as project:
+        claim = claim_of(project)
+        feed = claim.feed.toArrow()
+        yield Run(result, Shop(folder, SMALL).evidence(), claim, feed)

@@ -1,0 +1,102 @@
+"""The demo does what it promises: both kinds of batches, every state right, nothing left behind."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from tests.demo.conftest import SMALL, Run
+from viewkeeper.cli.demo import demo, report, sentences, tell
+from viewkeeper.cli.demo_crew import Crew
+from viewkeeper.cli.demo_display import Screen, board, line, percentile
+from viewkeeper.cli.demo_shop import Shop, fill_databases
+
+
+def test_every_state_is_right(run: Run) -> None:
+    verdict = run.result.verdict
+    assert verdict.ok, "\n".join(map(str, verdict.findings))
+    assert verdict.states > 5
+    assert verdict.transactions == run.result.written.transactions
+    assert verdict.changes == run.result.written.changes
+
+
+def test_batches_run_inline_and_on_spark(run: Run) -> None:
+    meter = run.result.meter
+    assert meter.inline > 0
+    assert meter.on_spark > 0
+    # Each transaction has one change more than its writer notes: the row in the ledger.
+    written = run.result.written
+    assert 0 < meter.changes <= written.changes + written.transactions
+    assert not meter.troubles
+
+
+def test_all_databases_change_at_the_same_time(run: Run) -> None:
+    numbers = [ledger["n"].to_pylist() for ledger in run.claim.ledgers.values()]
+    assert len(numbers) == 3
+    assert all(len(each) > 5 for each in numbers)
+
+
+def test_the_report_is_for_people_and_for_scripts(run: Run) -> None:
+    body = json.loads(json.dumps(report(run.result, 3.0, 7)))
+    assert body["ok"] is True
+    assert body["judge"]["states"] == run.result.verdict.states
+    assert body["maintained"]["batches"] == {
+        "inline": run.result.meter.inline,
+        "spark": run.result.meter.on_spark,
+    }
+    assert "4 processes committed" in sentences(run.result)[0]
+
+
+def test_the_display_shows_everything(run: Run) -> None:
+    file = io.StringIO()
+    console = Console(width=120, file=file)
+    console.print(board(run.result.meter, until=None))
+    tell(Screen(console), run.result, None)
+    shown = file.getvalue()
+    for word in ("seen", "maintained", "p95", "crm", "on Spark", "per batch", "equal to recomp"):
+        assert word in shown
+    assert "inline" in line(run.result.meter)
+
+
+def test_percentiles_are_values_that_occurred() -> None:
+    assert percentile([3.0, 1.0, 2.0], 0.5) == 2.0
+    assert percentile([3.0, 1.0, 2.0], 0.95) == 3.0
+    assert percentile([], 0.95) == 0.0
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    shop = Shop(tmp_path / "shop", SMALL)
+    fill_databases(shop, seed=1)
+    return shop
+
+
+def test_no_writer_outlives_its_crew(shop: Shop) -> None:
+    with Crew(shop, seed=1) as crew:
+        crew.start()
+        crew.check()
+        processes = list(crew.processes.values())
+    assert all(process.returncode is not None for process in processes)
+
+
+def test_a_writer_that_dies_is_an_error(shop: Shop) -> None:
+    shop.database("crm").write_bytes(b"no database" * 100)
+    with Crew(shop, seed=1) as crew:
+        crew.start()
+        crew.processes["crm"].wait(timeout=60)
+        with pytest.raises(click.ClickException, match='writer "crm" failed'):
+            crew.check()
+
+
+def test_a_folder_in_use_is_not_written_to(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("keep")
+    result = CliRunner().invoke(demo, ["--keep", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "is not empty" in result.output
+    assert [file.name for file in tmp_path.iterdir()] == ["mine"]
