@@ -1,0 +1,73 @@
+"""Every command is documented, answers for help with an example, and is quick to start.
+
+Speed is asserted as what is imported, not as time: whatever starts no JVM must not even load the
+libraries that it does not need.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import call
+from viewkeeper.cli.main import COMMANDS
+from viewkeeper.cli.reference import reference
+
+PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
+# Written by others, and present in a complete checkout only.
+OURS = [name for name in COMMANDS if name != "demo"]
+
+LOADED = """
+import json, sys
+from viewkeeper.cli.main import cli
+try:
+    cli.main(sys.argv[1:])
+except SystemExit as end:
+    print(json.dumps([end.code, sorted({name.partition(".")[0] for name in sys.modules})]))
+"""
+
+
+def test_the_reference_is_current() -> None:
+    message = "run: python -m viewkeeper.cli.reference > docs/commands.md"
+    assert PAGE.read_text(encoding="utf-8") == reference(), message
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_command_has_help_with_examples_and_exit_codes(name: str) -> None:
+    result = call(name, "--help")
+    assert result.exit_code == 0
+    assert "Examples:" in result.stdout
+    assert name == "init" or "Exit codes:" in result.stdout
+    assert COMMANDS[name][1] in result.stdout
+
+
+def test_the_list_of_commands_and_the_version() -> None:
+    listed = call("--help")
+    assert listed.exit_code == 0
+    assert all(line in listed.stdout for _, line in COMMANDS.values())
+    shown = call("--version")
+    assert shown.exit_code == 0
+    assert shown.stdout.startswith("viewkeeper ")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "unwanted"),
+    [
+        (["--help"], 0, {"rich", "pandas", "pyspark"}),
+        (["status"], 1, {"pandas", "pyspark"}),
+        (["explain", "order_lines"], 0, {"pandas", "pyspark"}),
+        (["detach", "--yes"], 0, {"pandas", "pyspark", "rich"}),
+    ],
+)
+def test_what_starts_no_jvm_loads_little(
+    shop: Path, words: list[str], code: int, unwanted: set[str]
+) -> None:
+    command = [sys.executable, "-c", LOADED, *words]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=shop, check=True)
+    ended, modules = json.loads(done.stdout.splitlines()[-1])
+    assert ended == code
+    assert not unwanted & set(modules)

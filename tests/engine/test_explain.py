@@ -1,0 +1,95 @@
+"""Explanations of small views over real databases: what is asked, how it is found, warnings."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from viewkeeper.engine.connections import Connections
+from viewkeeper.engine.explain import Explanation, explain_view
+from viewkeeper.sources.catalogue import SourceSettings
+from viewkeeper.view.bind import bind
+from viewkeeper.view.parse import parse_view
+
+TABLES = {
+    "crm": "CREATE TABLE customer (id INTEGER PRIMARY KEY, name TEXT, seen TIMESTAMP)",
+    "shop": "CREATE TABLE orders (id INTEGER PRIMARY KEY, customer_id INTEGER, at TIMESTAMP)",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, table in TABLES.items():
+        with closing(sqlite3.connect(tmp_path / f"{name}.db")) as connection:
+            connection.execute(table)
+            connection.commit()
+    return tmp_path
+
+
+def explained(folder: Path, select: str) -> Explanation:
+    settings = {
+        name: SourceSettings(name, "sqlite", {"path": f"{name}.db"}, str(folder)) for name in TABLES
+    }
+    connections = Connections(settings, "", lambda: 0.0)
+    try:
+        parsed = parse_view(f"CREATE MATERIALIZED VIEW v AS {select}")
+        view = bind(parsed, lambda r: connections.source(r.source).schema(r.table))
+        return explain_view(view, connections)
+    finally:
+        connections.close()
+
+
+JOIN = "FROM shop.orders o JOIN crm.customer c ON c.id = o.customer_id"
+
+
+def test_lookups_and_how_they_are_served(folder: Path) -> None:
+    found = explained(folder, f"SELECT c.name, o.id {JOIN}")
+    asks = {
+        change.alias: [(a.alias, a.key, a.cheap) for a in change.asks] for change in found.changes
+    }
+    assert asks == {"o": [("c", ("id",), True)], "c": [("o", ("customer_id",), False)]}
+    assert found.lookups_max == 2
+    (scan,) = [warning for warning in found.warnings if "no index" in warning]
+    assert "CREATE INDEX orders_customer_id ON orders (customer_id) in shop" in scan
+    with closing(sqlite3.connect(folder / "shop.db")) as connection:
+        connection.execute("CREATE INDEX orders_customer_id ON orders (customer_id)")
+    found = explained(folder, f"SELECT c.name, o.id {JOIN}")
+    assert all(ask.cheap for change in found.changes for ask in change.asks)
+
+
+def test_values_with_several_spellings_and_cross_products_are_read_whole(folder: Path) -> None:
+    by_time = explained(
+        folder, "SELECT o.id FROM shop.orders o JOIN crm.customer c ON c.seen = o.at"
+    )
+    assert {ask.served.partition(":")[0] for c in by_time.changes for ask in c.asks} == {
+        "reads the whole table"
+    }
+    crossed = explained(folder, "SELECT o.id FROM shop.orders o CROSS JOIN crm.customer c")
+    assert [branch.condition for branch in crossed.tree] == [""]
+    assert any("a scan" in warning for warning in crossed.warnings)
+
+
+def test_conditions_and_outputs_say_where_they_run(folder: Path) -> None:
+    found = explained(
+        folder,
+        f"SELECT upper(c.name) AS loud, o.id + 1 AS next {JOIN}"
+        " WHERE o.id > 3 AND c.id < o.id AND length(c.name) > 1 AND c.name IS NOT NULL",
+    )
+    kinds = {condition.text: (condition.kind, condition.where) for condition in found.conditions}
+    assert kinds["(o.id > 3)"] == ("local", "kernel")
+    assert kinds["(c.id < o.id)"] == ("residual", "kernel")
+    assert kinds["length(c.name) > 1"][1].startswith("Spark")
+    outputs = {shown.name: (shown.type, shown.where) for shown in found.outputs}
+    assert outputs["next"] == ("BIGINT", "kernel")
+    assert outputs["loud"][0] is None
+    assert "every batch ends in a Spark job" in found.runs
+
+
+def test_the_level_and_the_journal_mode_are_named(folder: Path) -> None:
+    found = explained(folder, f"SELECT o.id {JOIN}")
+    assert found.level == "complete over reports, strong over commits"
+    assert any("PRAGMA journal_mode = WAL" in warning for warning in found.warnings)
+    assert {source.journal_mode for source in found.sources} == {"delete"}

@@ -1,0 +1,111 @@
+"""Status without Spark: a warehouse written by hand, sources with changes that nobody applied."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from viewkeeper.engine.settings import Settings, read_settings
+from viewkeeper.engine.status import gather, running
+from viewkeeper.sources.sqlite import SqliteSource
+from viewkeeper.warehouse.lock import Holder, Lock
+from viewkeeper.warehouse.plan import Entry, Plan
+from viewkeeper.warehouse.record import Create, Stop
+from viewkeeper.warehouse.store import Store
+
+SQL = "CREATE MATERIALIZED VIEW names AS SELECT c.name FROM crm.customer c"
+READER = "r" * 32
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Settings:
+    """A view loaded at position 0 of a source with three more changes, one of them reported."""
+    (tmp_path / "views").mkdir()
+    (tmp_path / "views/names.sql").write_text(SQL)
+    text = "warehouse: warehouse\nsources: {crm: {kind: sqlite, path: crm.db}}"
+    (tmp_path / "viewkeeper.yml").write_text(text)
+    source = SqliteSource("crm", tmp_path / "crm.db", READER)
+    with closing(sqlite3.connect(tmp_path / "crm.db")) as connection:
+        connection.execute("CREATE TABLE customer (id INTEGER PRIMARY KEY, name TEXT)")
+        connection.commit()
+        source.follow({"customer": ["name"]})
+        connection.executemany("INSERT INTO customer (name) VALUES (?)", [("a",), ("b",), ("c",)])
+        connection.commit()
+    source.close()
+    with Store.open(tmp_path / "warehouse", "test", lambda: 1000.0) as store:
+        schema = pa.schema([("name", pa.string())])
+        table = store.new_table("names")
+        ts = store.ledger.next_ts
+        store.commit([Create("names", table, SQL, schema, ts - 1, {"crm": 0}, ())])
+        entry = Entry(ts, "crm", 0, 1, 1001.0, 1)
+        store.write_plan(Plan(store.next_plan, (entry,), {"names": (ts - 1, ts)}))
+    (tmp_path / "warehouse/identity").write_text(READER)
+    return read_settings(tmp_path)
+
+
+def test_lag_is_counted_in_transactions_changes_and_seconds(project: Settings) -> None:
+    found = gather(project, now=4e9)
+    (view,) = found.views
+    (lag,) = view.lags
+    assert (view.loaded, view.rows, view.problem) == (True, 0, None)
+    assert (lag.position, lag.transactions, lag.more, lag.changes) == (0, 1, True, 3)
+    assert view.seconds is not None
+    assert view.seconds > 1e9
+    assert found.ok
+
+
+def test_the_log_is_kept_by_name(project: Settings) -> None:
+    other = SqliteSource("crm", project.folder / "crm.db", "other")
+    other.follow({"customer": ["id"]})
+    other.close()
+    (source,) = gather(project, now=4e9).sources
+    assert (source.followed, source.position, source.retained) == (True, 3, 3)
+    assert {kept.reader: (kept.ours, kept.changes) for kept in source.readers} == {
+        READER: (True, 3),
+        "other": (False, 0),
+    }
+
+
+def test_a_source_that_is_away_leaves_what_the_ledger_knows(project: Settings) -> None:
+    (project.folder / "crm.db").unlink()
+    found = gather(project, now=2001.0)
+    assert "there is no database file" in (found.sources[0].error or "")
+    (lag,) = found.views[0].lags
+    assert (lag.transactions, lag.changes, lag.seconds) == (1, None, 1000.0)
+    assert not found.ok
+
+
+def test_a_stopped_view_says_why(project: Settings) -> None:
+    with Store.open(project.warehouse, "test", lambda: 1000.0) as store:
+        store.commit([Stop("names", "a row does not fit")])
+    found = gather(project, now=2000.0)
+    assert found.views[0].problem == "a row does not fit"
+    assert not found.ok
+
+
+def test_changed_and_removed_sql_is_noticed(project: Settings) -> None:
+    file = project.folder / "views/names.sql"
+    file.write_text(SQL + " WHERE c.id > 1")
+    assert "--full-refresh names" in (gather(project, 1.0).views[0].problem or "")
+    file.unlink()
+    assert "the next run drops it" in (gather(project, 1.0).views[0].problem or "")
+
+
+def test_who_holds_the_lock_is_running_only_while_it_holds_it(project: Settings) -> None:
+    path = project.warehouse / "lock"
+    here = Holder.this_process("viewkeeper run", 5.0)
+    lock = Lock.take(path, here)
+    assert running(project.warehouse) == here
+    lock.release()
+    assert running(project.warehouse) is None
+    for pid in (os.getpid(), 2**22 + 1):
+        left = {"pid": pid, "host": socket.gethostname(), "since": 5.0, "command": "killed"}
+        path.write_text(json.dumps(left))
+        assert running(project.warehouse) is None
