@@ -3,12 +3,20 @@
 Two things feed it. Batches and loads are told by the maintaining thread; once a second the display
 reads the committed head and the sources' logs by itself, as `status` does, so that it also shows
 the lag of a source whose view does not advance. Lines that stay are printed above it.
+
+Java writes to stderr whenever it likes, which would tear the display. So while it is up, stderr is
+the file `run.log` in the warehouse, and the display has the terminal for itself.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
@@ -16,7 +24,6 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from viewkeeper.cli.speech import console
 from viewkeeper.cli.status import grid
 from viewkeeper.cli.values import amount, duration
 from viewkeeper.cli.watching import LogLines, Tally
@@ -29,12 +36,30 @@ READ_SECONDS = 1.0
 WINDOW_SECONDS = 10.0
 
 
+@contextmanager
+def own_terminal(log: Path) -> Iterator[Console]:
+    """A console on the terminal behind stderr, while stderr itself goes to a file."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    os.dup2(file, 2)
+    os.close(file)
+    try:
+        with os.fdopen(os.dup(terminal), "w", encoding="utf-8") as stream:
+            yield Console(file=stream, highlight=False, emoji=False, force_terminal=True)
+    finally:
+        sys.stderr.flush()
+        os.dup2(terminal, 2)
+        os.close(terminal)
+
+
 class LiveDisplay:
     """An observer with a screen; use as a context manager."""
 
-    def __init__(self, settings: Settings, target: Console | None = None) -> None:
+    def __init__(self, settings: Settings, target: Console) -> None:
         self._settings = settings
-        self._console = target or console(stderr=True)
+        self.console = target
         self._lines = LogLines(say=self.say)
         self._total = Tally()
         self._recent: deque[tuple[float, BatchReport]] = deque()
@@ -46,7 +71,7 @@ class LiveDisplay:
         self._trouble: str | None = None
         self._read_at = 0.0
         self._live = Live(
-            get_renderable=self.render, console=self._console, refresh_per_second=4, transient=True
+            get_renderable=self.render, console=self.console, refresh_per_second=4, transient=True
         )
 
     def __enter__(self) -> LiveDisplay:
@@ -63,7 +88,7 @@ class LiveDisplay:
 
     def say(self, line: str) -> None:
         """A line that stays, above the display."""
-        self._console.print(Text(line), soft_wrap=True)
+        self.console.print(Text(line), soft_wrap=True)
 
     # -- what the maintaining thread tells ------------------------------------------------------
 

@@ -18,6 +18,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -104,8 +105,7 @@ def exit_code(error: BaseException, debug: bool) -> int:
             show_warning("cancelled")
             return CANCELLED
         case BrokenPipeError():
-            # What is still buffered would fail again when the interpreter flushes at its end.
-            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end
+            _discard_output()
             return UNREAD
         case click.ClickException():
             error.show()
@@ -121,6 +121,15 @@ def exit_code(error: BaseException, debug: bool) -> int:
                 None if debug else "--debug shows the traceback",
             )
             return DEFECT
+
+
+def _discard_output() -> None:
+    """What is still buffered would fail again when the interpreter flushes at its end."""
+    with suppress(OSError, ValueError):
+        output = sys.stdout.fileno()
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, output)
+        os.close(nowhere)
 
 
 def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:

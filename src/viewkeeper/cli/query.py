@@ -81,11 +81,14 @@ def _answer(
 ) -> Iterator[DataFrame]:
     """The answer as a DataFrame, while the views that it needs are registered."""
     from pyspark.errors import AnalysisException, ParseException, PySparkException
+    from pyspark.logger import PySparkLogger
 
     from viewkeeper.warehouse.frames import state_frame
 
     head, root = project.head(), project.settings.warehouse
     spark: SparkSession = project.spark.get()
+    # It would log what fails, with Java's stack, before we can say it.
+    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
     for name in names:
         frame = state_frame(spark, root, head.view(name), project.spark.staging, as_of)
         frame.createOrReplaceTempView(name)

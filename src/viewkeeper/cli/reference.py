@@ -21,9 +21,9 @@ WIDTH = 90
 
 def reference() -> str:
     """The whole page."""
-    parts = [HEADING, _section("viewkeeper", click.Context(cli, info_name="viewkeeper"))]
+    parent = click.Context(cli, info_name="viewkeeper", **cli.context_settings)
+    parts = [HEADING, _section("viewkeeper", parent)]
     for name in COMMANDS:
-        parent = click.Context(cli, info_name="viewkeeper")
         command = cli.get_command(parent, name)
         if command is not None:
             context = click.Context(command, info_name=name, parent=parent)

@@ -88,9 +88,13 @@ def _maintain(
 def watching(project: Project, quiet: bool) -> Iterator[LiveDisplay | LogLines]:
     """Who is told what happens."""
     if sys.stderr.isatty() and not quiet:
-        from viewkeeper.cli.live import LiveDisplay
+        from viewkeeper.cli.live import LiveDisplay, own_terminal
 
-        with LiveDisplay(project.settings) as display:
+        settings = project.settings
+        with (
+            own_terminal(settings.warehouse / "run.log") as terminal,
+            LiveDisplay(settings, terminal) as display,
+        ):
             yield display
     else:
         from viewkeeper.cli.watching import LogLines

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from viewkeeper.cli.speech import note
@@ -42,8 +42,8 @@ def stopping(what: str, said: Callable[[str], None] = note) -> Iterator[threadin
 
 
 def _leave() -> None:
-    if sys.stderr.isatty():
-        # A live display hides the cursor.
-        sys.stderr.write(SHOW_CURSOR + "\n")
-        sys.stderr.flush()
+    if sys.stdin.isatty():
+        # A live display hides the cursor of the terminal, wherever the streams go.
+        with suppress(OSError), open("/dev/tty", "w", encoding="ascii") as terminal:
+            terminal.write(SHOW_CURSOR + "\n")
     os._exit(CANCELLED)
