@@ -28,7 +28,8 @@ What must hold:
 
 A table on which nothing can be written between BEFORE and the statement's own write (no foreign
 key, no BEFORE trigger of the application) needs less: a row that is updated or deleted just leaves
-pending, which then stays almost empty. That keeps upserts cheap.
+pending, which then stays almost empty. In CPU time that took upserts in one transaction from 46 to
+104 thousand a second; without capture they are 790 thousand.
 
 One case is not covered, because SQLite's own OLD is wrong in it: UPDATE OR REPLACE on a table with
 a foreign key to itself, where the row that is replaced changes, by its ON DELETE action, the very
