@@ -43,6 +43,7 @@ class Sample:
     """One batch that was measured."""
 
     seconds: float
+    cpu: float
     changes: int
     transactions: int
     rows: int
@@ -63,6 +64,8 @@ class Figure:
     repetitions: int
     seconds: float
     seconds_min: float
+    cpu: float
+    """Seconds of the processor in Python: the driver, and the tasks where those are others."""
     updates_per_second: float
     changes: int
     transactions: int
@@ -131,14 +134,16 @@ class Bench:
         with probe.active():
             for _ in self.world.commit_updates(updates, transactions):
                 maintainer.look()
-            started = time.perf_counter()
+            started, cpu = time.perf_counter(), time.process_time()
             maintainer.maintain()
+            cpu = time.process_time() - cpu
             seconds = probe.phases["look"] + time.perf_counter() - started
         report = observer.last
         assert report is not None
         assert report.where == way
         return Sample(
             seconds=seconds,
+            cpu=cpu + (sum(part.cpu for part in probe.parts) if way == "spark" else 0.0),
             changes=report.changes,
             transactions=report.transactions,
             rows=report.rows,
@@ -209,7 +214,7 @@ def measure_batches(
     return figures
 
 
-def warm_up(bench: Bench, updates: int, rounds: int = 3) -> None:
+def warm_up(bench: Bench, updates: int, rounds: int) -> None:
     """Start the Python workers, fill the caches, let the JVM compile."""
     for _ in range(rounds):
         for way in WAYS:
@@ -227,6 +232,7 @@ def figure(way: Way, updates: int, samples: Sequence[Sample]) -> Figure:
         repetitions=len(samples),
         seconds=seconds,
         seconds_min=ordered[0].seconds,
+        cpu=statistics.median(sample.cpu for sample in samples),
         updates_per_second=updates / seconds,
         changes=middle.changes,
         transactions=middle.transactions,

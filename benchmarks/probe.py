@@ -63,14 +63,16 @@ _PART: tuple[tuple[Any, str, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPart(PartResult):
-    """A part's result, with the seconds of its steps."""
+    """A part's result, with the seconds of its steps and those of the processor."""
 
+    cpu: float = 0.0
     phases: Phases = field(default_factory=lambda: Phases(float))
 
 
 def measured_part(batch: Batch, part: PartTask, opener: Opener | None = None) -> PartResult:
     """What a task runs instead of `sweep_part`: the same, with clocks."""
     phases = Phases(float)
+    started = time.process_time()
     with _clocks(_PART, phases):
         result = task.sweep_part(batch, part, opener)
     phases["kernel"] = result.seconds - sum(phases.values())
@@ -81,6 +83,7 @@ def measured_part(batch: Batch, part: PartTask, opener: Opener | None = None) ->
         result.lookups,
         result.seconds,
         result.error,
+        time.process_time() - started,
         phases,
     )
 
@@ -98,9 +101,9 @@ class Probe:
         with ExitStack() as stack:
             stack.enter_context(_clocks(_DRIVER, self.phases))
             stack.enter_context(patch.object(jobs, "sweep_part", measured_part))
-            for name in ("run_inline", "run_on_spark"):
-                original = getattr(batches, name)
-                stack.enter_context(patch.object(batches, name, self._collecting(original)))
+            for name, slots in (("run_inline", 1), ("run_on_spark", self._slots)):
+                watched = self._collecting(getattr(batches, name), slots)
+                stack.enter_context(patch.object(batches, name, watched))
             yield
 
     def finish(self, seconds: float) -> dict[str, float]:
@@ -108,19 +111,21 @@ class Probe:
         self.phases["other"] = seconds - sum(self.phases.values())
         return {name: self.phases[name] for name in PHASES}
 
-    def _collecting(self, run: Callable[..., list[PartResult]]) -> Callable[..., list[PartResult]]:
+    def _collecting(
+        self, run: Callable[..., list[PartResult]], slots: int
+    ) -> Callable[..., list[PartResult]]:
         def collect(*arguments: Any, **options: Any) -> list[PartResult]:
             started = time.perf_counter()
             results = run(*arguments, **options)
-            self._add(time.perf_counter() - started, results)
+            self._add(time.perf_counter() - started, results, slots)
             return results
 
         return collect
 
-    def _add(self, seconds: float, results: Sequence[PartResult]) -> None:
+    def _add(self, seconds: float, results: Sequence[PartResult], slots: int) -> None:
         parts = [result for result in results if isinstance(result, MeasuredPart)]
         self.parts += parts
-        beside = min(self._slots, len(parts))
+        beside = min(slots, len(parts))
         for part in parts:
             for name, took in part.phases.items():
                 self.phases[name] += took / beside

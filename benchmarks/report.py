@@ -95,8 +95,8 @@ def _best(figures: Sequence[Figure], updates: int) -> float | None:
 
 
 HEADER = (
-    f"{'updates':>8} {'way':6} {'seconds':>8} {'min':>7} {'updates/s':>10} {'ts':>4} {'changes':>8}"
-    f" {'rows':>8} {'kB':>7} {'parts':>5} {'jobs':>4} {'load':>5}  lookups"
+    f"{'updates':>8} {'way':6} {'seconds':>8} {'min':>7} {'cpu':>7} {'updates/s':>10} {'ts':>4}"
+    f" {'changes':>8} {'rows':>8} {'kB':>7} {'parts':>5} {'jobs':>4} {'load':>5}  lookups"
 )
 
 
@@ -105,9 +105,9 @@ def line(figure: Figure) -> str:
     asked = ", ".join(f"{name} {count}" for name, count in sorted(figure.lookups.items()))
     return (
         f"{figure.updates:>8,} {figure.way:6} {figure.seconds:8.3f} {figure.seconds_min:7.3f}"
-        f" {figure.updates_per_second:10,.0f} {figure.transactions:>4} {figure.changes:>8,}"
-        f" {figure.rows:>8,} {figure.bytes >> 10:>7,} {figure.parts:>5} {figure.jobs:>4}"
-        f" {figure.load:5.1f}  {asked}"
+        f" {figure.cpu:7.3f} {figure.updates_per_second:10,.0f} {figure.transactions:>4}"
+        f" {figure.changes:>8,} {figure.rows:>8,} {figure.bytes >> 10:>7,} {figure.parts:>5}"
+        f" {figure.jobs:>4} {figure.load:5.1f}  {asked}"
     )
 
 
@@ -176,6 +176,9 @@ def plot(file: Path, figures: Sequence[Figure], recompute: float | None, title: 
     if recompute is not None:
         axes.axhline(recompute, color="#555555", linestyle="--", label="recomputation on Spark")
     axes.set(xscale="log", yscale="log", title=title)
+    if recompute is not None:
+        # Room for the legend above the line.
+        axes.set_ylim(top=8 * recompute)
     axes.set(xlabel="concurrent updates in the batch", ylabel="seconds, sources to committed view")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")

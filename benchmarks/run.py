@@ -15,13 +15,10 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks import report
 from benchmarks.maintenance import Bench, Figure, measure_batches, peak_driver_mb, prepared, warm_up
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parent.parent
 SECTIONS = ("batches", "recompute")
@@ -36,40 +33,39 @@ class Sizes:
     recomputations: int
     transactions: int
     warm_up: int
+    warm_ups: int
 
 
-FULL = Sizes(200_000, {1: 12, 100: 9, 1_000: 9, 10_000: 7, 100_000: 5}, 3, 10, 1_000)
-QUICK = Sizes(2_000, {1: 3, 100: 3, 1_000: 3}, 2, 4, 100)
-TINY = Sizes(200, {1: 1, 100: 1}, 1, 2, 10)
+FULL = Sizes(200_000, {1: 12, 100: 9, 1_000: 9, 10_000: 7, 100_000: 5}, 5, 10, 1_000, 3)
+QUICK = Sizes(2_000, {1: 3, 100: 3, 1_000: 3}, 2, 4, 100, 2)
+TINY = Sizes(200, {1: 1, 100: 1}, 1, 2, 10, 0)
 
 
 def main(arguments: Sequence[str]) -> int:
     options = _options(arguments)
     # Tasks on Spark import these modules too.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    return measure(QUICK if options.quick else FULL, options.out, options.sections)
-
-
-def measure(
-    sizes: Sizes, out: Path, sections: Sequence[str] = SECTIONS, spark: SparkSession | None = None
-) -> int:
-    """Measure, print and write; 0 if all aims hold that could be judged, else 1."""
-    out.mkdir(parents=True, exist_ok=True)
-    facts = report.environment() | {"rows_per_relation": sizes.rows}
-    print(" ".join(f"{name}={value}" for name, value in facts.items()), flush=True)
+    sizes = QUICK if options.quick else FULL
     with (
         tempfile.TemporaryDirectory(prefix="viewkeeper-bench-") as folder,
-        prepared(Path(folder, "world"), sizes.rows, spark) as bench,
+        prepared(Path(folder, "world"), sizes.rows) as bench,
     ):
         print(f"initial load: {bench.load():.1f} s", flush=True)
-        figures = _batches(bench, sizes) if "batches" in sections else []
-        recompute = _recompute(bench, sizes) if "recompute" in sections else None
-        facts["java"] = _java(bench)
+        return measure(bench, sizes, options.out, options.sections)
+
+
+def measure(bench: Bench, sizes: Sizes, out: Path, sections: Sequence[str] = SECTIONS) -> int:
+    """Measure, print and write; 0 if all aims hold that could be judged, else 1."""
+    out.mkdir(parents=True, exist_ok=True)
+    facts = report.environment() | {"rows_per_relation": sizes.rows, "java": _java(bench)}
+    print(" ".join(f"{name}={value}" for name, value in facts.items()), flush=True)
+    figures = _batches(bench, sizes) if "batches" in sections else []
+    recompute = _recompute(bench, sizes) if "recompute" in sections else None
     return _conclude(out, facts, figures, recompute)
 
 
 def _batches(bench: Bench, sizes: Sizes) -> list[Figure]:
-    warm_up(bench, sizes.warm_up)
+    warm_up(bench, sizes.warm_up, sizes.warm_ups)
     print(report.HEADER)
 
     def told(figure: Figure) -> None:
@@ -79,7 +75,6 @@ def _batches(bench: Bench, sizes: Sizes) -> list[Figure]:
 
 
 def _recompute(bench: Bench, sizes: Sizes) -> float:
-    bench.recompute()
     seconds = [bench.recompute() for _ in range(sizes.recomputations)]
     median, load = statistics.median(seconds), os.getloadavg()[0]
     print(f"recomputation on Spark: {median:.3f} s (min {min(seconds):.3f}, load {load:.1f})")

@@ -1,0 +1,56 @@
+"""The benchmarks run, on a tiny world: so that they cannot rot unseen.
+
+Nothing here is about speed. What is checked is that the measuring itself works: both ways are
+measured, their phases add up, the counts that the aims speak of are right, and the results are
+written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from benchmarks import backlog
+from benchmarks.maintenance import Bench, prepared
+from benchmarks.probe import PHASES
+from benchmarks.report import Aim, aims, at_least, at_most
+from benchmarks.run import TINY, measure
+from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Bench]:
+    with prepared(tmp_path_factory.mktemp("bench") / "world", TINY.rows, spark) as bench:
+        bench.load()
+        yield bench
+
+
+def test_a_tiny_run_measures_both_ways(
+    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measure(bench, TINY, tmp_path)
+    written = json.loads((tmp_path / "maintenance.json").read_text())
+    sizes = [(figure["updates"], figure["way"]) for figure in written["batches"]]
+    assert sizes == [(n, way) for n in TINY.repetitions for way in ("inline", "spark")]
+    for figure in written["batches"]:
+        assert figure["jobs"] == (figure["way"] == "spark")
+        assert 0 < figure["lookups_per_part"] <= 6
+        assert set(figure["phases"]) == set(PHASES)
+        assert sum(figure["phases"].values()) == pytest.approx(figure["seconds"], rel=1e-6)
+    assert written["recompute_seconds"] > 0
+    assert (tmp_path / "maintenance.png").stat().st_size > 0
+    assert "Spark jobs per batch" in capsys.readouterr().out
+
+
+def test_a_tiny_backlog_is_maintained(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    assert backlog.measure(bench, 300) > 0
+    assert "maintained: 300 changes" in capsys.readouterr().out
+
+
+def test_an_aim_is_judged_by_its_limit() -> None:
+    assert at_most("a", 4, 4).holds
+    assert not at_most("a", 4.1, 4).holds
+    assert str(at_least("a", 9, 10)) == "MISSED  a: 9 (at least 10)"
+    assert aims([], None) == list[Aim]()
