@@ -80,6 +80,7 @@ def _answer(
     project: Project, sql: str, names: tuple[str, ...], as_of: int | None
 ) -> Iterator[DataFrame]:
     """The answer as a DataFrame, while the views that it needs are registered."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
     from pyspark.errors import AnalysisException, ParseException, PySparkException
     from pyspark.logger import PySparkLogger
 
@@ -96,7 +97,7 @@ def _answer(
         yield spark.sql(sql.strip().rstrip(";"))
     except (AnalysisException, ParseException) as error:
         raise DefinitionError("the query is wrong", detail=_reason(error)) from error
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         raise ExpressionError("the query failed", detail=_reason(error)) from error
     finally:
         for name in names:
@@ -104,9 +105,10 @@ def _answer(
 
 
 def _reason(error: Exception) -> str:
-    """What Spark says, without its stack."""
-    text = str(error).split("\n\nJVM stacktrace")[0].split("SQLSTATE")[0]
-    return text.strip().rstrip(";")
+    """What Spark says: the innermost cause, without Java's stack and class names."""
+    causes = [line for line in str(error).splitlines() if line.startswith("Caused by: ")]
+    text = causes[-1].partition(": ")[2].partition(": ")[2] if causes else str(error)
+    return text.split("\n\nJVM stacktrace")[0].split("SQLSTATE")[0].strip().rstrip(";")
 
 
 def _write(frame: DataFrame, form: str, limit: int | None, told_limit: bool) -> None:
