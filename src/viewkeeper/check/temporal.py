@@ -25,7 +25,7 @@ _FROM, _TO = "_from", "_to"
 def lifetimes(signed: DataFrame, columns: list[str]) -> DataFrame:
     """Signed rows with a ts to rows with lifetimes: columns, `_from`, `_to`, `_count`."""
     from pyspark.sql import Window
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as F  # noqa: N812 - the name that everybody uses
 
     keys = [F.col(_quoted(name)) for name in columns]
     steps = signed.groupBy(*keys, F.col(TS)).agg(F.sum(COUNT).alias(COUNT)).where(F.col(COUNT) != 0)
@@ -68,7 +68,7 @@ def differences(expected: DataFrame, found: DataFrame) -> DataFrame:
     A positive `_count` is missing from what was found, a negative one is too much there. Both have
     the same columns, by name.
     """
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as F  # noqa: N812 - the name that everybody uses
 
     keys = [name for name in expected.columns if name != COUNT]
     quoted = [_quoted(name) for name in keys]

@@ -127,6 +127,8 @@ def start(settings: SparkSettings, scratch: Path) -> SparkSession:
         "spark.local.dir": str(scratch / "local"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
     }
+    if settings.master.startswith("local["):
+        own["spark.python.daemon.module"] = "viewkeeper.engine.daemon"
     for key, value in {**own, **settings.config}.items():
         builder = builder.config(key, value)
     try:

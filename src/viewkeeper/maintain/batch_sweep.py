@@ -76,7 +76,7 @@ def split(plan: SweepPlan, rows: Mapping[int, int], part_rows: int) -> tuple[Par
 def batch_sweep(
     algebra: Algebra[D], plan: SweepPlan, origins: Mapping[int, pa.Table], pending: Pending
 ) -> Sweep[D | None]:
-    """One part of a batch: the view's signed rows, one per (row, ts), that its origin rows cause."""
+    """One part of a batch: the view's signed rows that its origin rows cause, one per (row, ts)."""
     rows = yield from view_change(algebra, plan, origins, pending)
     return None if rows is None else shown(algebra, plan, rows)
 

@@ -158,7 +158,9 @@ def _places(
     places = []
     for index, seat in enumerate(scope.seats):
         columns = sorted((c for c in read if c.place == index), key=lambda column: column.name)
-        fields = tuple(Field(column.name, column.type) for column in columns)
+        # A relation of which only the number of rows matters still needs a column to be counted by.
+        used = columns or seat.columns[:1]
+        fields = tuple(Field(column.name, column.type) for column in used)
         places.append(Place(index, seat.table.alias, seat.table.relation, fields))
     return tuple(places)
 

@@ -1,0 +1,22 @@
+"""The process that Spark forks its Python workers from, with our imports already done.
+
+A worker that starts cold imports pyarrow, pandas and this package for about a second before it does
+anything, once per worker, again whenever workers have died of idleness. Forked from here it has
+them. Used in local mode only, where workers are sure to find this module.
+"""
+
+from importlib import import_module
+
+import pyarrow.compute
+import pyarrow.parquet
+from pyspark import worker
+from pyspark.daemon import manager
+
+from viewkeeper.engine import task
+from viewkeeper.warehouse import frames
+
+PRELOADED = (import_module("pandas"), pyarrow.compute, pyarrow.parquet, worker, task, frames)
+"""What the forked workers find loaded."""
+
+if __name__ == "__main__":
+    manager()
