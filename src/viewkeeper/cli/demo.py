@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +26,17 @@ DIFFERS = 1
 INTERRUPTED = 130
 
 
-@click.command()
+EPILOG = """\b
+Examples:
+  viewkeeper demo
+  viewkeeper demo --seconds 60 --keep shop        and look around in the project afterwards
+  viewkeeper demo --json | jq .judge
+
+Exit codes: 0 every state is right, 1 something differs, 2 the demo could not be carried out,
+130 interrupted."""
+
+
+@click.command(epilog=EPILOG)
 @click.option(
     "--seconds",
     type=click.FloatRange(min=1.0),
@@ -49,7 +60,8 @@ def demo(seconds: float, as_json: bool, keep: Path | None, seed: int) -> None:
     from viewkeeper.cli.demo_run import run_demo
 
     context = click.get_current_context()
-    screen = Screen(Console(), quiet=as_json)
+    # Without a terminal there is no width to keep to.
+    screen = Screen(Console(width=None if sys.stdout.isatty() else 120), quiet=as_json)
     try:
         with stopped_by_signals(), folder_for(keep) as folder:
             result = run_demo(folder, seconds, seed, screen)
@@ -101,7 +113,7 @@ def tell(screen: Screen, result: Result, keep: Path | None) -> None:
     for sentence in (*sentences(result), *map(str, result.verdict.findings)):
         screen.say(sentence)
     if keep is not None:
-        screen.say(f"The project is in {keep}; try: viewkeeper status --project {keep}")
+        screen.say(f"The project is in {keep}; try: viewkeeper --project {keep} status")
     good = "Everything agrees" if result.verdict.ok else "SOMETHING DIFFERS"
     screen.say(f"{good}; {result.seconds:.0f} seconds, {result.judge_seconds:.0f} of them judging.")
 
@@ -116,8 +128,8 @@ def sentences(result: Result) -> list[str]:
         f"{len(meter.batches)} batches maintained them, {meter.inline} inline and {meter.on_spark} "
         f"on Spark, with {meter.lookups_per_batch:.1f} lookups per batch, "
         f"{result.throughput:,.0f} changes per second.",
-        f"A change was at most this old when the view showed it: median {steady['median']:.2f} s, "
-        f"p95 {steady['p95']:.2f} s.",
+        "The oldest change of a batch, when the views showed it, had an age of "
+        f"{steady['median']:.2f} s in the median and {steady['p95']:.2f} s at p95.",
         *(f"Trouble on the way: {trouble}" for trouble in meter.troubles),
     ]
 
