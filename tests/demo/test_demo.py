@@ -12,10 +12,11 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from tests.demo.conftest import SMALL, Run
-from viewkeeper.cli.demo import demo, report, sentences, tell
+from viewkeeper.cli.demo import report, sentences, tell
 from viewkeeper.cli.demo_crew import Crew
 from viewkeeper.cli.demo_display import Screen, board, line, percentile
 from viewkeeper.cli.demo_shop import Shop, fill_databases
+from viewkeeper.cli.main import cli
 
 
 def test_every_state_is_right(run: Run) -> None:
@@ -96,7 +97,7 @@ def test_a_writer_that_dies_is_an_error(shop: Shop) -> None:
 
 def test_a_folder_in_use_is_not_written_to(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("keep")
-    result = CliRunner().invoke(demo, ["--keep", str(tmp_path)])
+    result = CliRunner().invoke(cli, ["demo", "--keep", str(tmp_path)])
     assert result.exit_code == 2
     assert "is not empty" in result.output
     assert [file.name for file in tmp_path.iterdir()] == ["mine"]
