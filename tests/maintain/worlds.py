@@ -19,7 +19,7 @@ import pyarrow as pa
 from viewkeeper.delta.reference import Row, evaluate
 from viewkeeper.sources.memory import MemorySource
 from viewkeeper.updates.cut import Cut
-from viewkeeper.updates.queue import BatchChanges, UpdateQueue, change_schema
+from viewkeeper.updates.queue import BatchChanges, Stamps, UpdateQueue, change_schema
 from viewkeeper.view.definition import Equality, Field, Output, Place, Relation, ViewDefinition
 from viewkeeper.view.expression import Arithmetic, Column, Compare, Expression, Literal
 
@@ -63,7 +63,8 @@ class World:
                 }
                 changes = self.sources[name].changes(wanted, position - 1, position)
                 for table, batch in changes:
-                    queue.append(Relation(name, table), entry.ts, batch)
+                    stamps = Stamps([position], [entry.ts])
+                    queue.append(Relation(name, table), stamps, batch)
         return queue.seal()
 
     def origins(self, pending: BatchChanges) -> dict[int, pa.Table]:

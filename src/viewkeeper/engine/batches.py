@@ -22,11 +22,12 @@ from viewkeeper.engine.jobs import run_inline, run_late, run_on_spark
 from viewkeeper.engine.session import SparkHandle
 from viewkeeper.engine.settings import Settings
 from viewkeeper.engine.task import Batch, PartResult, PartTask, ViewTask
-from viewkeeper.errors import SourceAwayError, ViewkeeperError
+from viewkeeper.errors import SourceAwayError, ViewkeeperError, WarehouseError
 from viewkeeper.maintain.batch_sweep import split
-from viewkeeper.updates.queue import BatchChanges, UpdateQueue, change_schema
+from viewkeeper.updates.queue import BatchChanges, Stamps, UpdateQueue, change_schema
 from viewkeeper.view.definition import Field, Relation
 from viewkeeper.view.plan import SweepPlan
+from viewkeeper.warehouse import disk
 from viewkeeper.warehouse.files import write_rows
 from viewkeeper.warehouse.plan import Entry
 from viewkeeper.warehouse.record import DataFile
@@ -109,6 +110,9 @@ class Batches:
             try:
                 outcome.kept = self._queue(able, entries)
                 break
+            except WarehouseError:
+                # A full disk is nobody's fault among the views.
+                raise
             except ViewkeeperError as error:
                 if isinstance(error, SourceAwayError):
                     self._connections.mark(error)
@@ -124,20 +128,24 @@ class Batches:
         wanted = columns_of(member.plan for member in members)
         self.clean()
         folder = self._spool / "batch"
-        folder.mkdir(parents=True)
+        with disk.refusals("create", folder):
+            folder.mkdir(parents=True)
         schemas = {relation: change_schema(fields) for relation, fields in wanted.items()}
         queue = UpdateQueue(schemas, str(folder), self._settings.batch.memory)
-        for entry in entries:
+        for name in dict.fromkeys(entry.source for entry in entries):
+            mine = [entry for entry in entries if entry.source == name]
+            stamps = Stamps([entry.until for entry in mine], [entry.ts for entry in mine])
             tables = {
                 relation.table: [field.name for field in fields]
                 for relation, fields in wanted.items()
-                if relation.source == entry.source
+                if relation.source == name
             }
-            if tables:
-                source = self._connections.source(entry.source)
-                for table, batch in source.changes(tables, entry.after, entry.until):
-                    queue.append(Relation(entry.source, table), entry.ts, batch)
-        return queue.seal()
+            source = self._connections.source(name)
+            for table, batch in source.changes(tables, mine[0].after, mine[-1].until):
+                with disk.refusals("spill into", folder):
+                    queue.append(Relation(name, table), stamps, batch)
+        with disk.refusals("spill into", folder):
+            return queue.seal()
 
     def _unreadable(
         self, members: Sequence[Member], entries: Sequence[Entry]
@@ -192,6 +200,8 @@ class Batches:
         for result in results:
             outcome.lookups.update(result.lookups)
         failed = next((r.error for r in results if r.error), None)
+        if isinstance(failed, WarehouseError):
+            raise failed
         if failed is not None:
             if isinstance(failed, SourceAwayError):
                 self._connections.mark(failed)

@@ -34,6 +34,23 @@ def change_schema(fields: Sequence[Field]) -> pa.Schema:
 
 
 @dataclass(frozen=True, slots=True)
+class Stamps:
+    """The ts of a source's transactions: `ts[i]` up to the position `until[i]`, both increasing.
+
+    >>> Stamps((10, 20), (5, 7)).of(pa.array([3, 10, 11])).to_pylist()
+    [5, 5, 7]
+    """
+
+    until: Sequence[int]
+    ts: Sequence[int]
+
+    def of(self, positions: Any) -> Any:
+        """The ts of changes at these positions."""
+        found = np.searchsorted(np.asarray(self.until), positions.to_numpy(), side="left")
+        return pa.array(np.asarray(self.ts, np.int64)[found])
+
+
+@dataclass(frozen=True, slots=True)
 class Changes:
     """The changes of one relation in (ts) order: in memory, or in a file that holds them all."""
 
@@ -98,9 +115,9 @@ class UpdateQueue:
         self._rows: dict[Relation, int] = dict.fromkeys(schemas, 0)
         self._bytes = 0
 
-    def append(self, relation: Relation, ts: int, changes: pa.RecordBatch) -> None:
-        """Add changes that belong to the transaction with this ts."""
-        stamped = changes.append_column(TS, pa.array(np.full(changes.num_rows, ts)))
+    def append(self, relation: Relation, stamps: Stamps, changes: pa.RecordBatch) -> None:
+        """Add changes of a source's stream; later ones have later positions."""
+        stamped = changes.append_column(TS, stamps.of(changes[POSITION]))
         batch = stamped.select(self._schemas[relation].names).cast(self._schemas[relation])
         self._held[relation].append(batch)
         self._rows[relation] += batch.num_rows
