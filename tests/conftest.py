@@ -19,6 +19,9 @@ from hypothesis import settings
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from viewkeeper.engine.session import start
+from viewkeeper.engine.settings import SparkSettings
+
 settings.register_profile("local", deadline=None, database=None, max_examples=60)
 settings.register_profile("ci", deadline=None, database=None, max_examples=100, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "local")
@@ -54,36 +57,24 @@ def child_processes() -> list[str]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The run's only Spark session: two task slots, each task tried three times."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = configure(tmp_path_factory.mktemp("spark")).getOrCreate()
+    """The run's only Spark session, made as Viewkeeper makes its own: two slots, three tries."""
+    session = start(SPARK, tmp_path_factory.mktemp("spark"))
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
     end_java()
 
 
-def configure(folder: Path) -> SparkSession.Builder:
-    """Small, offline and strict, with all that Spark writes inside `folder`."""
-    options: dict[str, bool | float | int | str | None] = {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.memory": "2g",
+SPARK = SparkSettings(
+    master="local[2,3]",
+    config={
         # Workers import the test modules whose functions they are sent.
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-        "spark.local.dir": str(folder / "local"),
-        "spark.pyspark.python": sys.executable,
-        # Adaptive planning costs more than it saves on a few rows, and makes plans vary.
+        # A few rows need no more; adaptive planning would cost more than it saves.
         "spark.sql.adaptive.enabled": "false",
-        "spark.sql.ansi.enabled": "true",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    return SparkSession.builder.master("local[2,3]").appName("tests").config(map=options)
+    },
+)
 
 
 def end_java() -> None:
