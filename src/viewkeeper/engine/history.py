@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from viewkeeper.updates.protocol import TS
 from viewkeeper.updates.queue import BatchChanges, Changes
 from viewkeeper.view.definition import Relation
+from viewkeeper.warehouse import disk
 
 _INDEX = "index.json"
 
@@ -34,48 +35,66 @@ class Kept:
 
 
 class History:
-    """The history folder of a warehouse, as its writer uses it."""
+    """The history folder of a warehouse, as its writer uses it.
+
+    The index on disk is the only one. It shrinks before files are removed and grows after they are
+    written, so a process that dies in between leaves files that the index does not count.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._index = read_index(folder)
 
     def keep(self, changes: BatchChanges, after: int, until: int) -> None:
         """Keep the changes with `after` < ts <= `until`, unless they already are."""
-        before = dict(self._index)
-        for relation, rows in changes.relations.items():
-            self._keep(relation, rows, after, until)
-        if self._index != before:
-            self._write_index()
+        with disk.refusals("write", self._folder / _INDEX):
+            found = read_index(self._folder)
+            index = {
+                relation: kept
+                for relation, kept in found.items()
+                if relation not in changes.relations
+                or until <= kept.through
+                or _continues(kept, changes.relations[relation], after)
+            }
+            if index != found:
+                self._write_index(index)
+            before = dict(index)
+            for relation, rows in changes.relations.items():
+                index[relation] = self._keep(relation, rows, index.get(relation), after, until)
+            if index != before:
+                self._write_index(index)
 
     def forget(self, horizon: int) -> None:
         """Drop what lies at or before a ts."""
-        for relation, kept in self._index.items():
-            if kept.since < horizon:
-                through = max(kept.through, horizon)
-                self._index[relation] = Kept(horizon, through, kept.columns)
-                for file in _files(self._folder, relation):
-                    if _span(file)[1] <= horizon:
-                        file.unlink(missing_ok=True)
-        self._write_index()
+        with disk.refusals("write", self._folder / _INDEX):
+            index = read_index(self._folder)
+            old = [relation for relation, kept in index.items() if kept.since < horizon]
+            for relation in old:
+                kept = index[relation]
+                index[relation] = Kept(horizon, max(kept.through, horizon), kept.columns)
+            self._write_index(index)
+            for file in (file for relation in old for file in _files(self._folder, relation)):
+                if _span(file)[1] <= horizon:
+                    file.unlink(missing_ok=True)
 
     def clear(self) -> None:
         """Forget everything; what is not kept without a gap is not kept at all."""
-        if self._index:
+        if (self._folder / _INDEX).exists():
+            (self._folder / _INDEX).unlink()
             shutil.rmtree(self._folder, ignore_errors=True)
-            self._index = {}
 
-    def _keep(self, relation: Relation, changes: Changes, after: int, until: int) -> None:
-        names = [n for n in changes.table.column_names if not n.startswith("_")]
-        kept = self._index.get(relation)
+    def _keep(
+        self, relation: Relation, changes: Changes, kept: Kept | None, after: int, until: int
+    ) -> Kept:
         if kept is not None and until <= kept.through:
-            return
-        if kept is None or kept.through < after or set(kept.columns) != set(names):
-            shutil.rmtree(_home(self._folder, relation), ignore_errors=True)
-            kept = Kept(after, after, tuple(names))
+            return kept
+        kept = kept or Kept(after, after, _columns(changes))
+        for file in _files(self._folder, relation):
+            # Of a window that has ended, or of a process that died before it said so.
+            if _span(file)[1] <= kept.since or _span(file)[1] > kept.through:
+                file.unlink()
         if changes.rows:
             self._write(relation, changes, kept.through, until)
-        self._index[relation] = Kept(kept.since, until, kept.columns)
+        return Kept(kept.since, until, kept.columns)
 
     def _write(self, relation: Relation, changes: Changes, after: int, until: int) -> None:
         home = _home(self._folder, relation)
@@ -86,12 +105,21 @@ class History:
                 stamps = piece[TS].to_numpy()
                 writer.write_table(piece.filter(pa.array((stamps > after) & (stamps <= until))))
 
-    def _write_index(self) -> None:
+    def _write_index(self, index: Mapping[Relation, Kept]) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        body = [[r.source, r.table, asdict(kept)] for r, kept in self._index.items()]
+        body = [[r.source, r.table, asdict(kept)] for r, kept in index.items()]
         temporary = self._folder / f"{_INDEX}.new"
         temporary.write_text(json.dumps(body))
         temporary.replace(self._folder / _INDEX)
+
+
+def _continues(kept: Kept, changes: Changes, after: int) -> bool:
+    """Whether changes after a ts can be added to what is kept without a gap."""
+    return kept.through >= after and set(kept.columns) == set(_columns(changes))
+
+
+def _columns(changes: Changes) -> tuple[str, ...]:
+    return tuple(n for n in changes.table.column_names if not n.startswith("_"))
 
 
 def read_index(folder: Path) -> dict[Relation, Kept]:
