@@ -1,0 +1,21 @@
+"""What the tests with killed processes share: a loaded project that they copy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import viewkeeper
+from tests.faults.shop import make_project
+
+
+@pytest.fixture(scope="session")
+def loaded(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Path:
+    """A project whose views are loaded; to be copied, not used."""
+    folder = make_project(tmp_path_factory.mktemp("loaded") / "shop")
+    with viewkeeper.open(folder, spark=spark) as project:
+        report = project.refresh()
+    assert not report.waiting, report.waiting
+    return folder

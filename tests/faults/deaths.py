@@ -1,0 +1,176 @@
+"""Dying by SIGKILL at a chosen step, from inside: before or after the k-th call of a function.
+
+A step is written `module:function@k:before` or `...:after`, with `:text` behind it if only calls
+with an argument that contains the text count. `sql@k:before:text` is the k-th SQL statement that
+contains the text. `module:function@k:full` finds the disk full in that call and in all later ones.
+
+Nothing is simulated: the kernel ends the process, buffers are lost, locks fall; and it is the
+kernel that refuses to let a file grow, in whatever library writes it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import signal
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, NoReturn
+
+from viewkeeper.sources.sqlite_open import Database
+
+_STEP = re.compile(r"(?P<target>[\w.:]+)@(?P<k>\d+):(?P<side>before|after|full)(:(?P<text>.*))?")
+
+FULL_BYTES = 64
+"""How large a file may get on a full disk: large enough for the lock file's holder, no more."""
+
+WAREHOUSE = "viewkeeper.warehouse"
+ENGINE = "viewkeeper.engine"
+SQLITE = "viewkeeper.sources.sqlite"
+
+STEPS = {
+    "plan": f"{WAREHOUSE}.disk:create_new@{{}}:/plans/",
+    "queue": "viewkeeper.updates.queue:UpdateQueue.seal@{}",
+    "lookup": f"{SQLITE}_read:SqliteSnapshot.ask@{{}}",
+    "sweep": f"{ENGINE}.batches:run_inline@{{}}",
+    "data file": f"{ENGINE}.batches:write_rows@{{}}",
+    "task's file": f"{ENGINE}.task:write_rows@{{}}",
+    "history file": f"{ENGINE}.history:History._write@{{}}",
+    "history index": f"{ENGINE}.history:History._write_index@{{}}",
+    "record": f"{WAREHOUSE}.disk:create_new@{{}}:/records/",
+    "log entry": f"{WAREHOUSE}.table:Table.commit@{{}}",
+    "log sync": f"{WAREHOUSE}.log:sync_entry@{{}}",
+    "head": f"{WAREHOUSE}.disk:replace@{{}}:head.json",
+    "commit": f"{WAREHOUSE}.store:Store.commit@{{}}",
+    "spool": f"{ENGINE}.batches:Batches.clean@{{}}",
+    "acknowledge": f"{SQLITE}:SqliteSource.acknowledge@{{}}",
+    "trim": f"{SQLITE}_log:_trim_once@{{}}",
+    "trim begun": "sql@{}:UPDATE _viewkeeper_database SET trimmed",
+    "reader's position": "sql@{}:UPDATE _viewkeeper_reader SET position",
+    "merge": f"{ENGINE}.upkeep:merge_tail@{{}}",
+    "checkpoint": f"{WAREHOUSE}.table:Table.checkpoint@{{}}",
+    "fold": f"{WAREHOUSE}.disk:replace@{{}}:folded.parquet",
+    "folded file": f"{WAREHOUSE}.disk:remove@{{}}:.json",
+    "replaced file": f"{WAREHOUSE}.disk:remove@{{}}:.parquet",
+    "history forgotten": f"{ENGINE}.history:History.forget@{{}}",
+    "follow": f"{SQLITE}:SqliteSource.follow@{{}}",
+    "capture": "sql@{}:INSERT INTO _viewkeeper_reader",
+    "link": "os:link@{}",
+    "rename": "os:replace@{}",
+    "fsync": "os:fsync@{}",
+    "unlink": "os:unlink@{}",
+}
+"""Every step of a commit, of its aftermath and of upkeep, by name."""
+
+RECOVERY = {
+    "cut back": f"{WAREHOUSE}.log:cut_back@{{}}",
+    "redo": f"{WAREHOUSE}.redo:Tables.redo@{{}}",
+    "redone head": f"{WAREHOUSE}.disk:replace@{{}}:head.json",
+    "unknown files": f"{WAREHOUSE}.recover:remove_unknown@{{}}",
+    "spool emptied": f"{WAREHOUSE}.recover:_empty@{{}}",
+    "plan replayed": f"{ENGINE}.maintainer:Maintainer._finish_plan@{{}}",
+}
+"""Every step of a restart."""
+
+FULL = {
+    "plan": f"{WAREHOUSE}.chronicle:write_plan@{{}}",
+    "data file": f"{ENGINE}.batches:write_rows@{{}}",
+    "task's file": f"{ENGINE}.task:write_rows@{{}}",
+    "spilled changes": "viewkeeper.updates.queue:UpdateQueue.append@{}",
+    "history": f"{ENGINE}.history:History.keep@{{}}",
+    "record": f"{WAREHOUSE}.chronicle:write_record@{{}}",
+    "log entry": f"{WAREHOUSE}.redo:Tables.redo@{{}}",
+    "head": f"{WAREHOUSE}.disk:replace@{{}}",
+    "merge": f"{ENGINE}.upkeep:merge_tail@{{}}",
+    "history forgotten": f"{ENGINE}.history:History.forget@{{}}",
+    "fold": f"{WAREHOUSE}.chronicle:fold@{{}}",
+}
+"""Every step that needs space in the warehouse."""
+
+
+def full(name: str, k: int) -> str:
+    """A step that finds no space, as text for `arm`."""
+    return FULL[name].format(f"{k}:full")
+
+
+def step(name: str, k: int, side: str) -> str:
+    """A named step as text for `arm`."""
+    target, _, text = {**STEPS, **RECOVERY}[name].partition("@{}")
+    return f"{target}@{k}:{side}{text}"
+
+
+def arm(text: str) -> None:
+    """Make this process die at a step."""
+    found = _STEP.fullmatch(text)
+    assert found, f"no step: {text}"
+    moment = Moment(int(found["k"]), found["side"] == "after", found["text"] or "")
+    if found["target"] == "sql":
+        setattr(Database, "_connect", _traced(Database._connect, moment))  # noqa: B010
+        return
+    module, _, path = found["target"].partition(":")
+    owner: Any = import_module(module)
+    *outer, name = path.split(".")
+    for each in outer:
+        owner = getattr(owner, each)
+    wrap = _refused if found["side"] == "full" else _lethal
+    setattr(owner, name, wrap(getattr(owner, name), moment))
+
+
+@dataclass(slots=True)
+class Moment:
+    """The k-th call that mentions a text, counted down."""
+
+    k: int
+    after: bool
+    text: str
+
+    def is_now(self, arguments: str) -> bool:
+        self.k -= self.text in arguments
+        return self.k == 0 and self.text in arguments
+
+
+def _lethal(real: Callable[..., Any], moment: Moment) -> Callable[..., Any]:
+    def call(*args: Any, **options: Any) -> Any:
+        now = moment.is_now(" ".join(map(str, args)) if moment.text else "")
+        if now and not moment.after:
+            die()
+        result = real(*args, **options)
+        if now:
+            die()
+        return result
+
+    return call
+
+
+def _refused(real: Callable[..., Any], moment: Moment) -> Callable[..., Any]:
+    def call(*args: Any, **options: Any) -> Any:
+        moment.is_now("")
+        size, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+        if moment.k <= 0:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (FULL_BYTES, most))
+        try:
+            return real(*args, **options)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
+
+    return call
+
+
+def _traced(connect: Callable[..., sqlite3.Connection], moment: Moment) -> Callable[..., Any]:
+    """SQLite tells of a statement when it begins, so a side makes no difference here."""
+
+    def connected(*args: Any) -> sqlite3.Connection:
+        connection = connect(*args)
+        connection.set_trace_callback(lambda sql: die() if moment.is_now(sql) else None)
+        return connection
+
+    return connected
+
+
+def die() -> NoReturn:
+    """End here and now, as by the kernel's hand."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("killed processes go no further")

@@ -1,0 +1,170 @@
+"""The judge: what a warehouse shows, against the applications' own journal.
+
+The journal is replayed in plain SQLite, transaction by transaction. The ledger views say how many
+transactions of each database a state contains; that state must be the join as SQLite computes it
+after just these transactions. Every state that is still kept is judged, not only the newest, and
+nothing of Viewkeeper is used but its reader of files.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from tests.faults.shop import JOIN_HERE, JOURNAL, LEDGERS, TABLES, first_rows, run_all
+from viewkeeper.engine.history import history_files, read_index
+from viewkeeper.warehouse import chronicle, read
+from viewkeeper.warehouse.files import PATTERN
+from viewkeeper.warehouse.head import Head, read_head
+from viewkeeper.warehouse.recover import removed_files
+from viewkeeper.warehouse.table import files_at
+
+Row = tuple[Any, ...]
+Rows = Counter[Row]
+
+
+class Judge:
+    """Looks at one project again and again, while nobody maintains it; remembers the last look."""
+
+    def __init__(self, project: Path) -> None:
+        self._project = project
+        self._root = project / "warehouse"
+        self._last = read_head(self._root)
+
+    def check(self) -> Head:
+        """Every kept state is right, and nothing went back; less while views are being loaded."""
+        head = read_head(self._root)
+        assert head.record >= self._last.record, "records went back"
+        for name, view in self._last.views.items():
+            assert head.views[name].ts >= view.ts, f"{name} went back in ts"
+            for source, position in view.positions.items():
+                assert head.views[name].positions[source] >= position, f"{name} went back"
+        self._last = head
+        if len(head.views) == 1 + len(LEDGERS):
+            self._check_join(head, {view: self._ledger(head, view) for view in LEDGERS})
+        self._check_history()
+        return head
+
+    def check_end(self) -> None:
+        """Everything that was written is shown, and nothing is left lying about."""
+        head = self.check()
+        for view, database in LEDGERS.items():
+            with sqlite3.connect(self._project / f"{database}.db") as source:
+                written = source.execute("SELECT count(*), max(n) FROM ledger").fetchone()
+            source.close()
+            shown = len(self._ledger(head, view))
+            assert (shown, shown or None) == written, f"{view}: {shown} shown, {written} written"
+        assert len({view.ts for view in head.views.values()}) == 1, "a view stayed behind"
+        self.check_no_orphans(head)
+
+    def _ledger(self, head: Head, view: str) -> list[int]:
+        """The ts of transaction 1, 2, 3, ... of a database; every one there, and once."""
+        shown = read.changes(self._root, head.views[view], 0)
+        counts: dict[int, int] = defaultdict(int)
+        for n, count in zip(*(shown[c].to_pylist() for c in ("n", "_count")), strict=True):
+            counts[n] += count
+            assert counts[n] == 1, f"{view}: transaction {n} was applied {counts[n]} times"
+        order = sorted(zip(*(shown[c].to_pylist() for c in ("n", "_ts")), strict=True))
+        assert [n for n, _ in order] == list(range(1, len(order) + 1)), f"{view}: one is missing"
+        stamps = [ts for _, ts in order]
+        assert stamps == sorted(stamps), f"{view}: ts against the order of commits"
+        return stamps
+
+    def _check_join(self, head: Head, ledgers: dict[str, list[int]]) -> None:
+        view = head.views["lines"]
+        oldest = max(each.horizon for each in head.views.values())
+        newest = min(each.ts for each in head.views.values())
+        stamps = {ts for each in ledgers.values() for ts in each} | {oldest, newest}
+        shown = States(read.changes(self._root, view, 0).to_pylist())
+        replay = Replay(self._project)
+        for ts in sorted(ts for ts in stamps if oldest <= ts <= newest):
+            passed = {LEDGERS[name]: bisect_right(each, ts) for name, each in ledgers.items()}
+            found, expected = shown(ts), replay.until(passed)
+            assert found == expected, _difference(ts, found, expected)
+        replay.close()
+
+    def _check_history(self) -> None:
+        """Of every transaction in the window that `history:` promises, all changes are kept."""
+        folder = self._root / "history"
+        index = read_index(folder)
+        kept: Counter[tuple[str, int]] = Counter()
+        for relation in index:
+            for file in history_files(folder, relation, -1):
+                stamps: list[Any] = pq.read_table(file, columns=["_ts"])["_ts"].to_pylist()
+                kept.update((relation.source, ts) for ts in stamps)
+        for entry in chronicle.load_ledger(self._root).entries:
+            mine = [kept_ for relation, kept_ in index.items() if relation.source == entry.source]
+            if mine and all(k.since < entry.ts <= k.through for k in mine):
+                found = kept[entry.source, entry.ts]
+                assert found == entry.changes, (
+                    f"history of {entry.source} at ts {entry.ts}: {found} of {entry.changes}"
+                )
+
+    def check_no_orphans(self, head: Head) -> None:
+        """No file in the warehouse that neither a table nor a record knows."""
+        _, records = chronicle.load_records(self._root)
+        known = {path for _, path in removed_files(records)}
+        for view in head.views.values():
+            folder = self._root / "views" / view.table
+            active = {file.path for file in files_at(folder, view.location.version)}
+            unknown = {path.name for path in folder.glob(PATTERN)} - active - known
+            assert not unknown, f"{view.view}: files that nobody knows: {sorted(unknown)}"
+        left = [str(path) for path in self._root.rglob(".new-*")]
+        left += [str(path) for path in (self._root / "spool").iterdir()]
+        assert not left, f"left behind: {left}"
+
+
+class Replay:
+    """The applications' databases as one, brought forward by the journal."""
+
+    def __init__(self, project: Path) -> None:
+        self._todo: dict[str, Iterator[list[Any]]] = {}
+        self._done = dict.fromkeys(TABLES, 0)
+        lines = [json.loads(line) for line in (project / JOURNAL).read_text().splitlines()]
+        self._connection = sqlite3.connect(":memory:", isolation_level=None)
+        for name in TABLES:
+            mine = [line for line in lines if line[0] == name]
+            assert [line[1] for line in mine] == list(range(1, len(mine) + 1)), "a torn journal"
+            self._todo[name] = iter([line[2] for line in mine])
+            for statement in TABLES[name]:
+                self._connection.execute(statement)
+            run_all(self._connection, first_rows(name))
+
+    def until(self, numbers: dict[str, int]) -> Rows:
+        """The join after so many transactions of each database."""
+        for name, number in numbers.items():
+            while self._done[name] < number:
+                run_all(self._connection, next(self._todo[name]))
+                self._done[name] += 1
+        return Counter(self._connection.execute(JOIN_HERE).fetchall())
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class States:
+    """The state as of growing ts, from signed rows."""
+
+    def __init__(self, changes: list[dict[str, Any]]) -> None:
+        self._changes = iter(sorted(changes, key=lambda row: int(row["_ts"])))
+        self._next = next(self._changes, None)
+        self._rows: Rows = Counter()
+
+    def __call__(self, ts: int) -> Rows:
+        while self._next is not None and self._next["_ts"] <= ts:
+            row = (self._next["city"], self._next["title"], self._next["cents"])
+            self._rows[row] += self._next["_count"]
+            self._next = next(self._changes, None)
+        assert min(self._rows.values(), default=0) >= 0, f"a negative count at ts {ts}"
+        return +self._rows
+
+
+def _difference(ts: int, found: Rows, expected: Rows) -> str:
+    return f"as of ts {ts}: too much {found - expected}, missing {expected - found}"

@@ -1,0 +1,100 @@
+"""The process that is killed: `run` as users have it, with a way to die at a chosen step.
+
+    python -m tests.faults.runner PROJECT [--spark] [STEP ...]
+
+Without `--spark` no JVM is started: small batches run inline, and that is what these tests are
+about. It stops cleanly on SIGTERM, SIGINT or when its standard input ends, and says `ready` once it
+holds the warehouse.
+
+What happens rarely in real life happens all the time here: files are merged after a few commits,
+records and plans are folded after a few more, what was replaced is deleted soon, and results
+become a task's own file when they are hardly large.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from functools import partial
+
+import viewkeeper
+from tests.faults.deaths import arm
+from viewkeeper.engine import maintainer, task, upkeep
+from viewkeeper.engine.loop import run_until
+from viewkeeper.engine.project import Project
+from viewkeeper.engine.report import BatchReport, Silent
+from viewkeeper.errors import ViewkeeperError
+from viewkeeper.warehouse.clean import clean
+
+
+class Telling(Silent):
+    """Says on standard output what happened, a line each."""
+
+    def loading(self, view: str, stage: str) -> None:
+        print(f"loading {view}", flush=True)
+
+    def batch(self, report: BatchReport) -> None:
+        print(f"batch {report.number} {report.where}", flush=True)
+
+    def trouble(self, error: ViewkeeperError) -> None:
+        print(f"trouble {error.message}", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("project")
+    parser.add_argument("--spark", action="store_true")
+    parser.add_argument("steps", nargs="*")
+    options = parser.parse_intermixed_args()
+    stop = stopping()
+    hurry()
+    for step in options.steps:
+        arm(step)
+    try:
+        with viewkeeper.open(options.project) as project:
+            run_on_spark(project, stop) if options.spark else run_inline(project, stop)
+    except ViewkeeperError as error:
+        print(f"error {error}", flush=True)
+        return 2
+    return 0
+
+
+def run_inline(project: Project, stop: threading.Event) -> None:
+    with project.maintainer("run", Telling()) as (keeper, told):
+        print("ready", flush=True)
+        run_until(keeper, project.settings, told, stop, (), project.spark)
+        assert not project.spark.started
+
+
+def run_on_spark(project: Project, stop: threading.Event) -> None:
+    print("ready", flush=True)
+    project.run(Telling(), stop)
+
+
+def stopping() -> threading.Event:
+    """An event that is set by signals, and when whoever started us is gone."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+
+    def wait() -> None:
+        sys.stdin.read()
+        stop.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    return stop
+
+
+def hurry() -> None:
+    """Make the rare frequent."""
+    maintainer.ACKNOWLEDGE_SECONDS = 0.1
+    task.RETURN_BYTES = 4000
+    upkeep.MERGE_FILES = 5
+    upkeep.ROUTINE_SECONDS = 0.3
+    setattr(upkeep, "clean", partial(clean, retention_s=0.2, fold_at_least=8))  # noqa: B010
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""Kills while Spark works: in the initial load, in a batch that runs as a job, in compaction.
+
+Only the driver is killed. Its JVM and workers live on for a moment and may still write files, which
+nobody will ever name; the next process starts at once beside them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.faults.deaths import ENGINE, WAREHOUSE
+from tests.faults.ordeal import ordeal
+from tests.faults.shop import copy_project, make_project, write_settings
+from viewkeeper.warehouse.head import read_head
+
+pytestmark = pytest.mark.campaign
+
+SPARK = ("--spark",)
+JOBS = "batch: {inline_rows: 0}\nspark: {master: 'local[2,3]', memory: 1g}\n"
+
+
+def test_killed_while_it_loads(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    project = make_project(tmp_path / "shop", JOBS)
+    with ordeal(project, 20, request) as case:
+        with case.writing() as applications:
+            case.kill_after("loading lines", case.rng.uniform(0, 0.5), SPARK)
+            assert "lines" not in read_head(project / "warehouse").views
+            loaded = f"{ENGINE}.maintainer:load@2:after"
+            case.die_at(loaded, options=SPARK)
+            assert applications.stop() == 0
+        write_settings(project, "spark: {master: 'local[2,3]', memory: 1g}\n")
+        case.finish(SPARK)
+
+
+def test_killed_while_a_batch_is_a_job(
+    loaded: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    project = copy_project(loaded, tmp_path / "shop", JOBS)
+    with ordeal(project, 21, request) as case:
+        with case.writing() as applications:
+            case.kill_after("batch", case.rng.uniform(0, 0.5), SPARK)
+            case.die_at(f"{ENGINE}.batches:run_on_spark@2:after", options=SPARK)
+            assert applications.stop() == 0
+        # What a plan promised to a job may as well be replayed inline.
+        write_settings(project, "")
+        case.finish()
+
+
+def test_killed_while_it_compacts(
+    loaded: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    folding = "retention: 1s\nhistory: 1s\nspark: {master: 'local[2,3]', memory: 1g}\n"
+    project = copy_project(loaded, tmp_path / "shop", folding)
+    with ordeal(project, 22, request) as case:
+        with case.writing() as applications:
+            case.die_at(f"{WAREHOUSE}.compact:compact@3:after", options=SPARK)
+            case.die_at(f"{WAREHOUSE}.redo:Tables._rewrite@4:before", options=SPARK)
+            assert applications.stop() == 0
+        write_settings(project, "")
+        case.finish()
+        horizons = [view.horizon for view in read_head(project / "warehouse").views.values()]
+        assert max(horizons) > 0, "nothing was folded"

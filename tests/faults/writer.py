@@ -1,0 +1,54 @@
+"""The applications: a process that writes to all databases until its standard input ends.
+
+    python -m tests.faults.writer PROJECT SEED [DATABASE ...]
+
+Every transaction gets the next number of its database, inserted into the ledger with its other
+changes, and a line in the journal once it is committed. From the journal the state after any
+number of transactions can be computed again without anything of Viewkeeper.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import select
+import sqlite3
+import sys
+from pathlib import Path
+from typing import TextIO
+
+from tests.faults.shop import JOURNAL, TABLES, run_all, transaction
+
+PAUSE_SECONDS_MAX = 0.04
+
+
+def main(folder: Path, seed: int, databases: list[str]) -> None:
+    rng = random.Random(seed)
+    # Long enough for a test that locks a database.
+    connections = {
+        name: sqlite3.connect(folder / f"{name}.db", isolation_level=None, timeout=120)
+        for name in databases or TABLES
+    }
+    print("ready", flush=True)
+    with open(folder / JOURNAL, "a", encoding="utf-8") as journal:
+        while not select.select([sys.stdin], [], [], rng.uniform(0, PAUSE_SECONDS_MAX))[0]:
+            name = rng.choice(list(connections))
+            write(connections[name], name, rng, journal)
+    for connection in connections.values():
+        connection.close()
+
+
+def write(connection: sqlite3.Connection, name: str, rng: random.Random, journal: TextIO) -> None:
+    """One transaction, and its line."""
+    statements = transaction(rng, name)
+    connection.execute("BEGIN IMMEDIATE")
+    number = connection.execute("SELECT coalesce(max(n), 0) + 1 FROM ledger").fetchone()[0]
+    run_all(connection, statements)
+    connection.execute("INSERT INTO ledger VALUES (?)", (number,))
+    connection.execute("COMMIT")
+    journal.write(json.dumps([name, number, statements]) + "\n")
+    journal.flush()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
