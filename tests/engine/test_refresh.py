@@ -159,6 +159,32 @@ def test_a_value_that_does_not_fit_stops_its_views_only(shop: Shop, spark: Spark
         assert rows_of(project.view("loud")) == shop.recomputed(LOUD)
 
 
+def test_a_source_that_lost_its_log_stops_its_views_until_they_are_loaded_again(
+    shop: Shop, spark: SparkSession
+) -> None:
+    with viewkeeper.open(shop.folder, spark=spark) as project:
+        shop.execute("crm", "UPDATE customer SET name = name || '?'")
+        project.refresh()
+        shop.execute("crm", "UPDATE customer SET name = name || '!'")
+        project.refresh()
+        connections = project.connections()
+        connections.source("crm").detach()
+        connections.close()
+        shop.execute("crm", "UPDATE customer SET city = 'unseen' WHERE id = 2")
+        shop.execute("shop", "DELETE FROM item WHERE order_id = 7")
+        report = project.refresh()
+        concerned = ["cities", "lines", "pairs"]
+        assert sorted(report.waiting) == concerned
+        assert all(f"--full-refresh {n}" in report.waiting["lines"] for n in concerned)
+        assert rows_of(project.view("loud")) == shop.recomputed(LOUD)
+        report = project.refresh(full_refresh=concerned)
+        assert (sorted(report.loaded), report.waiting) == (concerned, {})
+        shop.execute("crm", "UPDATE customer SET city = 'seen' WHERE id = 3")
+        assert project.refresh().waiting == {}
+        for name, sql in shop.views.items():
+            assert rows_of(project.view(name)) == shop.recomputed(sql), name
+
+
 def test_one_writer(shop: Shop, spark: SparkSession) -> None:
     with (
         viewkeeper.open(shop.folder, spark=spark) as project,

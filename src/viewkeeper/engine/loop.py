@@ -90,9 +90,9 @@ def run_until(
 
 def due(maintainer: Maintainer, settings: Settings) -> bool:
     """Whether a batch should be formed now."""
-    if maintainer.waiting_changes >= settings.batch.rows:
+    if maintainer.lookout.changes >= settings.batch.rows:
         return True
-    if maintainer.oldest_seen is None:
+    if maintainer.lookout.oldest is None:
         return maintainer.behind()
-    age = time.time() - maintainer.oldest_seen
+    age = time.time() - maintainer.lookout.oldest
     return age + maintainer.batch_seconds >= settings.freshness

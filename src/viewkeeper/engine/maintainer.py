@@ -15,19 +15,19 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from viewkeeper.engine.batches import Batches, Member, Outcome, columns_of
+from viewkeeper.engine.batches import Batches, Member, Outcome
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.history import History
 from viewkeeper.engine.load import load
+from viewkeeper.engine.lookout import Lookout
 from viewkeeper.engine.report import BatchReport, Observer
 from viewkeeper.engine.session import SparkHandle
 from viewkeeper.engine.settings import Settings
-from viewkeeper.errors import ProjectError, SourceAwayError, ViewkeeperError
-from viewkeeper.sources.sqlite import SqliteSource
-from viewkeeper.updates.protocol import Boundary
+from viewkeeper.errors import ProjectError, SourceAwayError, SourceError, ViewkeeperError
 from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.view.plan import sweep_plan
+from viewkeeper.warehouse.head import ViewHead
 from viewkeeper.warehouse.plan import Entry, Plan
 from viewkeeper.warehouse.record import Advance, Create, Drop, Resume, Stop, ViewChange
 from viewkeeper.warehouse.store import Store
@@ -54,9 +54,8 @@ class Maintainer:
         self._spark = spark
         self.observer = observer
         self._batches = Batches(settings, connections, spark, store.root / "spool")
+        self.lookout = Lookout(store, catalogue, connections)
         self._history = History(store.root / "history")
-        self._seen: list[Entry] = []
-        self._known: dict[str, int] = {}
         self._failed: dict[str, ViewkeeperError] = {}
         self._acknowledged = 0.0
         self.batch_seconds = 0.0
@@ -107,50 +106,19 @@ class Maintainer:
     def look(self) -> None:
         """See what the sources have committed since the last look."""
         self.bind()
-        for name in self._sources():
-            found = self._connections.attempt(name, self._look_at)
-            for boundary in found or ():
-                after = self._known[name]
-                ts = self._store.ledger.next_ts + len(self._seen)
-                self._seen.append(_entry(ts, name, after, boundary))
-                self._known[name] = boundary.position
+        for name, error in self.lookout.look().items():
+            self._stop_all(name, error)
 
-    def _look_at(self, source: SqliteSource) -> tuple[Boundary, ...]:
-        if source.name not in self._known:
-            self._known[source.name] = self._position(source)
-        return source.look(self._known[source.name])
-
-    def _position(self, source: SqliteSource) -> int:
-        """Where a source's stream stands in the ledger; where it stands now if it is new to us."""
-        last = self._store.ledger.position(source.name, self._store.ledger.next_ts)
-        views = self._store.head.views.values()
-        loaded = [v.positions[source.name] for v in views if source.name in v.positions]
-        if last is None and not loaded:
-            return self._follow(source)
-        position = max([*([last] if last is not None else []), *loaded])
-        # Looking first finds a log that was lost; following would silently begin a new one.
-        source.look(position)
-        self._follow(source)
-        return position
-
-    def _follow(self, source: SqliteSource) -> int:
-        wanted = columns_of(sweep_plan(view) for view in self._catalogue.bound())
-        return source.follow(
-            {r.table: [f.name for f in fs] for r, fs in wanted.items() if r.source == source.name}
-        )
-
-    def _sources(self) -> list[str]:
-        """The sources of all views whose definition is known."""
-        return list(dict.fromkeys(s for view in self._catalogue.bound() for s in view.sources))
-
-    @property
-    def waiting_changes(self) -> int:
-        return sum(entry.changes for entry in self._seen)
-
-    @property
-    def oldest_seen(self) -> float | None:
-        """When the oldest change that no batch has taken yet was committed."""
-        return min((entry.committed_at for entry in self._seen), default=None)
+    def _stop_all(self, source: str, error: SourceError) -> None:
+        """The views of a source that has lost what they still need stop; the others go on."""
+        using = [name for name in self._catalogue if source in self._catalogue.sources(name)]
+        again = " ".join(f"--full-refresh {name}" for name in using)
+        reason = f"{error}\n  way out: mend the source, then `viewkeeper run {again}`"
+        views = self._store.head.views
+        stops = [Stop(n, reason) for n in using if n in views and not views[n].stopped]
+        if stops:
+            self._store.commit(stops)
+        self.observer.trouble(error)
 
     # -- maintaining ---------------------------------------------------------------------------
 
@@ -172,7 +140,7 @@ class Maintainer:
         self.acknowledge()
 
     def _advance(self) -> None:
-        entries, self._seen = tuple(self._seen), []
+        entries = self.lookout.take()
         newest = entries[-1].ts if entries else self._store.ledger.next_ts - 1
         views = self._store.head.views
         able = [n for n in self._catalogue if n in views and self._able(n)]
@@ -191,8 +159,7 @@ class Maintainer:
         used = {source for member in members for source in member.plan.view.sources}
         after, until = next(iter(plan.views.values()), (0, 0))
         entries = [e for e in self._store.ledger.between(after, until) if e.source in used]
-        stored = {s: p for n in names for s, p in self._store.head.views[n].positions.items()}
-        ends = self._store.ledger.positions(stored, until)
+        ends = {s: p for name in names for s, p in self._positions(name, until).items()}
         outcome = self._batches.run(self._store.head.record + 1, members, entries, ends)
         if self._settings.history:
             self._history.keep(outcome.kept, after, until)
@@ -211,9 +178,16 @@ class Maintainer:
             return None
         if error is not None:
             return Stop(name, str(error))
+        return Advance(name, until, self._positions(name, until), outcome.files.get(name, ()))
+
+    def _positions(self, name: str, until: int) -> dict[str, int]:
+        """Where a view's sources stand as of a ts that it has not reached yet."""
         stored = self._store.head.views[name]
-        positions = self._store.ledger.positions(stored.positions, until)
-        return Advance(name, until, positions, outcome.files.get(name, ()))
+        positions = dict(stored.positions)
+        for entry in self._store.ledger.between(stored.ts, until):
+            if entry.source in positions:
+                positions[entry.source] = entry.until
+        return positions
 
     def _report(self, plan: Plan, entries: Sequence[Entry], outcome: Outcome) -> BatchReport:
         oldest = min(entry.committed_at for entry in entries)
@@ -237,17 +211,18 @@ class Maintainer:
         started = time.perf_counter()
         view = self._definition_of(name)
         for source in view.sources:
-            self._connections.attempt(source, self._follow)
+            self._connections.attempt(source, self.lookout.follow)
         # What was committed before the columns of this view were captured gets its ts now, so that
         # the load starts after it.
         self.look()
         self._advance()
-        if not self._connections.ready(view.sources):
+        seen = self.lookout.known.keys() >= {*view.sources}
+        if not (seen and self._connections.ready(view.sources)):
             return
         self.observer.loading(name, "scanning and joining")
         table = self._store.new_table(name)
         ts = self._store.ledger.next_ts - 1
-        positions = self._store.ledger.positions({s: self._known[s] for s in view.sources}, ts)
+        positions = {source: self.lookout.known[source] for source in view.sources}
         try:
             loaded = load(
                 self._spark.get(),
@@ -305,7 +280,9 @@ class Maintainer:
         if name in self._failed:
             return False
         view = self._catalogue.definitions.get(name)
-        return view is not None and self._connections.ready(view.sources)
+        if view is None or self.lookout.broken.keys() & {*view.sources}:
+            return False
+        return self._connections.ready(view.sources)
 
     def _member(self, name: str) -> Member:
         stored = self._store.head.views[name]
@@ -322,6 +299,8 @@ class Maintainer:
                 reasons[name] = stored.stopped
             elif name in self._failed:
                 reasons[name] = str(self._failed[name])
+            elif broken := [s for s in self._catalogue.sources(name) if s in self.lookout.broken]:
+                reasons[name] = str(self.lookout.broken[broken[0]])
             elif stored is None or stored.ts < newest:
                 reasons[name] = self._away_reason(name)
         return reasons
@@ -342,10 +321,19 @@ class Maintainer:
             return
         self._acknowledged = time.monotonic()
         views = [v for n, v in self._store.head.views.items() if n in self._catalogue]
-        for source in self._sources():
-            positions = [v.positions[source] for v in views if source in v.positions]
+        for source in self.lookout.sources():
+            held = [v for v in views if source in v.positions]
+            stale = [v for v in held if self._is_stale(v, source)]
+            if any(not view.stopped for view in stale):
+                self._store.commit(Stop(v.view, _stale(v, source)) for v in stale if not v.stopped)
+            positions = [v.positions[source] for v in held if v not in stale]
             if positions:
                 self._acknowledge(source, min(positions))
+
+    def _is_stale(self, view: ViewHead, source: str) -> bool:
+        """Whether a view that waits would hold back more of a source's log than it may."""
+        newest = self.lookout.known.get(source, 0)
+        return newest - view.positions[source] > self._settings.batch.wait_rows
 
     def _acknowledge(self, name: str, position: int) -> None:
         try:
@@ -354,5 +342,8 @@ class Maintainer:
             self.observer.trouble(error)
 
 
-def _entry(ts: int, source: str, after: int, boundary: Boundary) -> Entry:
-    return Entry(ts, source, after, boundary.position, boundary.committed_at, boundary.changes)
+def _stale(view: ViewHead, source: str) -> str:
+    return (
+        f'stale: too many changes of source "{source}" came while this view waited\n'
+        f"  way out: `viewkeeper run --full-refresh {view.view}`"
+    )

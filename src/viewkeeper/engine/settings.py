@@ -34,6 +34,8 @@ class BatchSettings:
     """Up to this many changes a batch runs in the driver, above it as one Spark job."""
     part_rows: int = 50_000
     """Origin rows that one task sweeps at a time."""
+    wait_rows: int = 20_000_000
+    """Changes of a source that a waiting view may hold back in its log before it is stale."""
     memory: int = 256 << 20
     """Bytes of changes held in memory before the update queue spills to files."""
 

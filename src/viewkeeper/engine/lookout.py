@@ -1,0 +1,97 @@
+"""The lookout: what the sources have committed that no batch has taken yet.
+
+Looking is cheap and gives each reported transaction the ts that it will have, in the order in which
+it was seen. Nothing here is durable: what is forgotten in a crash is simply seen again.
+"""
+
+from __future__ import annotations
+
+from viewkeeper.engine.batches import columns_of
+from viewkeeper.engine.catalogue import ViewCatalogue
+from viewkeeper.engine.connections import Connections
+from viewkeeper.errors import SourceError
+from viewkeeper.sources.sqlite import SqliteSource
+from viewkeeper.updates.protocol import Boundary
+from viewkeeper.view.plan import sweep_plan
+from viewkeeper.warehouse.plan import Entry
+from viewkeeper.warehouse.store import Store
+
+
+class Lookout:
+    """Watches the sources of all views whose definition is known."""
+
+    def __init__(self, store: Store, catalogue: ViewCatalogue, connections: Connections) -> None:
+        self._store = store
+        self._catalogue = catalogue
+        self._connections = connections
+        self._seen: list[Entry] = []
+        self.known: dict[str, int] = {}
+        """Per source, the position up to which it was looked at."""
+        self.broken: dict[str, SourceError] = {}
+        """Sources that have lost what is still needed, or their shape; not looked at again."""
+
+    def look(self) -> dict[str, SourceError]:
+        """See what is new; the sources that turned out to be broken."""
+        found: dict[str, SourceError] = {}
+        for name in self.sources():
+            try:
+                boundaries = self._connections.attempt(name, self._look_at)
+            except SourceError as error:
+                found[name] = error
+                continue
+            for boundary in boundaries or ():
+                self._seen.append(self._entry(name, boundary))
+                self.known[name] = boundary.position
+        self.broken |= found
+        return found
+
+    def take(self) -> tuple[Entry, ...]:
+        """Everything seen; it is no longer the lookout's."""
+        entries, self._seen = tuple(self._seen), []
+        return entries
+
+    @property
+    def changes(self) -> int:
+        """How many changes were seen and not taken."""
+        return sum(entry.changes for entry in self._seen)
+
+    @property
+    def oldest(self) -> float | None:
+        """When the oldest change that was seen and not taken was committed."""
+        return min((entry.committed_at for entry in self._seen), default=None)
+
+    def sources(self) -> list[str]:
+        """The sources that are looked at."""
+        used = dict.fromkeys(s for view in self._catalogue.bound() for s in view.sources)
+        return [source for source in used if source not in self.broken]
+
+    def follow(self, source: SqliteSource) -> int:
+        """Have everything captured that the known views read; the source's position now."""
+        wanted = columns_of(sweep_plan(view) for view in self._catalogue.bound())
+        return source.follow(
+            {r.table: [f.name for f in fs] for r, fs in wanted.items() if r.source == source.name}
+        )
+
+    def _look_at(self, source: SqliteSource) -> tuple[Boundary, ...]:
+        if source.name not in self.known:
+            self.known[source.name] = self._position(source)
+        return source.look(self.known[source.name])
+
+    def _position(self, source: SqliteSource) -> int:
+        """Where a source's stream stands for us; where it stands now if no view has it."""
+        using = [v for v in self._store.head.views.values() if source.name in v.positions]
+        if not using:
+            return self.follow(source)
+        newest = max(using, key=lambda view: view.ts)
+        ledger = self._store.ledger
+        since = [e for e in ledger.between(newest.ts, ledger.next_ts) if e.source == source.name]
+        position = since[-1].until if since else newest.positions[source.name]
+        # Looking first finds a log that was lost; following would silently begin a new one.
+        source.look(position)
+        self.follow(source)
+        return position
+
+    def _entry(self, source: str, boundary: Boundary) -> Entry:
+        ts = self._store.ledger.next_ts + len(self._seen)
+        after, until = self.known[source], boundary.position
+        return Entry(ts, source, after, until, boundary.committed_at, boundary.changes)
