@@ -16,7 +16,9 @@ import pytest
 
 import viewkeeper
 from tests.view.sample import HEAD, define
-from viewkeeper.view.definition import Equality, Relation
+from viewkeeper.errors import DefinitionError
+from viewkeeper.view.bind import bind
+from viewkeeper.view.definition import Equality, Field, Relation
 from viewkeeper.view.expression import Cast, Column, Compare, Literal, Logic, Not, SparkSql
 from viewkeeper.view.parse import parse_view
 
@@ -49,6 +51,17 @@ def test_a_place_has_the_columns_that_the_view_reads() -> None:
         " WHERE o.customer = c.id AND o.paid AND upper(c.NAME) = 'A'"
     )
     assert [place.columns for place in view.places] == [("customer", "paid"), ("id", "name")]
+
+
+def test_a_relation_that_is_only_counted_keeps_a_column() -> None:
+    view = define("SELECT o.id FROM shop.orders AS o, crm.customers AS c")
+    assert [len(place.columns) for place in view.places] == [1, 1]
+
+
+def test_columns_that_viewkeeper_needs_for_itself_are_refused() -> None:
+    parsed = parse_view("CREATE MATERIALIZED VIEW v AS SELECT t._ts AS at FROM s.t AS t")
+    with pytest.raises(DefinitionError, match='has a column "_ts"'):
+        bind(parsed, lambda _: (Field("_ts", pa.int64()),))
 
 
 def test_conditions_may_stand_anywhere() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from viewkeeper.updates.protocol import TS
+from viewkeeper.updates.protocol import COUNT, POSITION, TS
 from viewkeeper.updates.queue import BatchChanges, Changes
 from viewkeeper.view.definition import Relation
 from viewkeeper.warehouse import disk
@@ -119,7 +119,7 @@ def _continues(kept: Kept, changes: Changes, after: int) -> bool:
 
 
 def _columns(changes: Changes) -> tuple[str, ...]:
-    return tuple(n for n in changes.table.column_names if not n.startswith("_"))
+    return tuple(n for n in changes.table.column_names if n not in (COUNT, POSITION, TS))
 
 
 def read_index(folder: Path) -> dict[Relation, Kept]:

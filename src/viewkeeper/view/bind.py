@@ -13,6 +13,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 from sqlglot import exp
 
+from viewkeeper.errors import DefinitionError
 from viewkeeper.view.coerce import unify
 from viewkeeper.view.definition import Equality, Field, Output, Place, ViewDefinition
 from viewkeeper.view.expression import (
@@ -161,6 +162,12 @@ def _places(
         # A relation of which only the number of rows matters still needs a column to be counted by.
         used = columns or seat.columns[:1]
         fields = tuple(Field(column.name, column.type) for column in used)
+        if taken := [field.name for field in fields if field.name.lower() in RESERVED]:
+            raise DefinitionError(
+                f'{seat.table.relation} has a column "{taken[0]}", a name that Viewkeeper uses',
+                path=scope.sql.path,
+                hint=f"{', '.join(RESERVED)} cannot be read from a source; rename the column there",
+            )
         places.append(Place(index, seat.table.alias, seat.table.relation, fields))
     return tuple(places)
 
