@@ -61,8 +61,9 @@ class Ordeal:
         self.judge.check()
         return said
 
-    def writing(self, *databases: str) -> Process:
-        return writers(self.project, self.rng.randrange(1 << 30), *databases)
+    def writing(self, *databases: str, pause_seconds_max: float = 0.06) -> Process:
+        seed = self.rng.randrange(1 << 30)
+        return writers(self.project, seed, *databases, pause_seconds_max=pause_seconds_max)
 
     def finish(self, options: tuple[str, ...] = ()) -> None:
         """Nobody writes any more: run until all is shown, stop cleanly, judge."""

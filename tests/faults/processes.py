@@ -111,9 +111,10 @@ class Process:
         self._child.stdout.close()
 
 
-def writers(project: Path, seed: int, *databases: str) -> Process:
+def writers(project: Path, seed: int, *databases: str, pause_seconds_max: float = 0.06) -> Process:
     """The applications, writing to all databases or to these."""
-    process = Process("tests.faults.writer", [str(project), str(seed), *databases])
+    arguments = [str(project), str(seed), str(pause_seconds_max), *databases]
+    process = Process("tests.faults.writer", arguments)
     process.wait_for("ready")
     return process
 
@@ -121,3 +122,8 @@ def writers(project: Path, seed: int, *databases: str) -> Process:
 def maintainer(project: Path, *arguments: str) -> Process:
     """The process under test."""
     return Process("tests.faults.runner", [str(project), *arguments])
+
+
+def command(project: Path, *arguments: str) -> Process:
+    """The program itself."""
+    return Process("viewkeeper.cli.main", ["--project", str(project), *arguments])

@@ -1,4 +1,5 @@
-"""Kills while Spark works: in the initial load, in a batch that runs as a job, in compaction.
+"""Kills while Spark works: in the initial load, in a batch that runs as a job, in compaction; and
+the program itself, killed and stopped by a signal.
 
 Only the driver is killed. Its JVM and workers live on for a moment and may still write files, which
 nobody will ever name; the next process starts at once beside them.
@@ -6,25 +7,29 @@ nobody will ever name; the next process starts at once beside them.
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 
 from tests.faults.deaths import ENGINE, WAREHOUSE
 from tests.faults.ordeal import ordeal
+from tests.faults.processes import command
 from tests.faults.shop import copy_project, make_project, write_settings
 from viewkeeper.warehouse.head import read_head
 
 pytestmark = pytest.mark.campaign
 
 SPARK = ("--spark",)
+# Starting Spark takes long; meanwhile not too much should pile up.
+PAUSE_SECONDS_MAX = 0.3
 JOBS = "batch: {inline_rows: 0}\nspark: {master: 'local[2,3]', memory: 1g}\n"
 
 
 def test_killed_while_it_loads(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     project = make_project(tmp_path / "shop", JOBS)
     with ordeal(project, 20, request) as case:
-        with case.writing() as applications:
+        with case.writing(pause_seconds_max=PAUSE_SECONDS_MAX) as applications:
             case.kill_after("loading lines", case.rng.uniform(0, 0.5), SPARK)
             assert "lines" not in read_head(project / "warehouse").views
             loaded = f"{ENGINE}.maintainer:load@2:after"
@@ -39,7 +44,7 @@ def test_killed_while_a_batch_is_a_job(
 ) -> None:
     project = copy_project(loaded, tmp_path / "shop", JOBS)
     with ordeal(project, 21, request) as case:
-        with case.writing() as applications:
+        with case.writing(pause_seconds_max=PAUSE_SECONDS_MAX) as applications:
             case.kill_after("batch", case.rng.uniform(0, 0.5), SPARK)
             case.die_at(f"{ENGINE}.batches:run_on_spark@2:after", options=SPARK)
             assert applications.stop() == 0
@@ -54,7 +59,7 @@ def test_killed_while_it_compacts(
     folding = "retention: 1s\nhistory: 1s\nspark: {master: 'local[2,3]', memory: 1g}\n"
     project = copy_project(loaded, tmp_path / "shop", folding)
     with ordeal(project, 22, request) as case:
-        with case.writing() as applications:
+        with case.writing(pause_seconds_max=PAUSE_SECONDS_MAX) as applications:
             case.die_at(f"{WAREHOUSE}.compact:compact@3:after", options=SPARK)
             case.die_at(f"{WAREHOUSE}.redo:Tables._rewrite@4:before", options=SPARK)
             assert applications.stop() == 0
@@ -62,3 +67,23 @@ def test_killed_while_it_compacts(
         case.finish()
         horizons = [view.horizon for view in read_head(project / "warehouse").views.values()]
         assert max(horizons) > 0, "nothing was folded"
+
+
+def test_the_program_killed_and_then_stopped_by_a_signal(
+    loaded: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    project = copy_project(loaded, tmp_path / "shop", "spark: {memory: 1g}\n")
+    with ordeal(project, 23, request) as case:
+        with case.writing(pause_seconds_max=PAUSE_SECONDS_MAX) as applications:
+            with command(project, "run") as process:
+                start = case.ts("lines")
+                case.wait_until(lambda: case.ts("lines") > start, process)
+                process.kill()
+            case.judge.check()
+            with command(project, "run") as process:
+                start = case.ts("lines")
+                case.wait_until(lambda: case.ts("lines") > start, process)
+                assert process.stop(signal.SIGTERM) == 0, process.output
+            assert applications.stop() == 0
+        case.judge.check_no_orphans(case.judge.check())
+        case.finish()

@@ -1,6 +1,8 @@
 """The applications: a process that writes to all databases until its standard input ends.
 
-    python -m tests.faults.writer PROJECT SEED [DATABASE ...]
+    python -m tests.faults.writer PROJECT SEED PAUSE [DATABASE ...]
+
+Between two transactions it rests, for PAUSE seconds at most.
 
 Every transaction gets the next number of its database, inserted into the ledger with its other
 changes, and a line in the journal once it is committed. From the journal the state after any
@@ -19,10 +21,8 @@ from typing import TextIO
 
 from tests.faults.shop import JOURNAL, TABLES, run_all, transaction
 
-PAUSE_SECONDS_MAX = 0.04
 
-
-def main(folder: Path, seed: int, databases: list[str]) -> None:
+def main(folder: Path, seed: int, pause_seconds_max: float, databases: list[str]) -> None:
     rng = random.Random(seed)
     # Long enough for a test that locks a database.
     connections = {
@@ -31,7 +31,7 @@ def main(folder: Path, seed: int, databases: list[str]) -> None:
     }
     print("ready", flush=True)
     with open(folder / JOURNAL, "a", encoding="utf-8") as journal:
-        while not select.select([sys.stdin], [], [], rng.uniform(0, PAUSE_SECONDS_MAX))[0]:
+        while not select.select([sys.stdin], [], [], rng.uniform(0, pause_seconds_max))[0]:
             name = rng.choice(list(connections))
             write(connections[name], name, rng, journal)
     for connection in connections.values():
@@ -51,4 +51,4 @@ def write(connection: sqlite3.Connection, name: str, rng: random.Random, journal
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
+    main(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), sys.argv[4:])
