@@ -186,12 +186,12 @@ class Batches:
         return self._spark.get().sparkContext.defaultParallelism
 
     def _tasks(self, batch: Batch, member: Member, slots: int) -> list[PartTask]:
-        """Parts of bounded size, and at least one for every task slot."""
+        """Parts of bounded size, as many for every task slot as for the others."""
         places = member.plan.view.places
         rows = {p.index: batch.changes.relations[p.relation].rows for p in places}
-        share = -(-sum(rows.values()) // slots)
-        size = max(1, min(self._settings.batch.part_rows, share))
-        parts = split(member.plan, rows, size)
+        total = sum(rows.values())
+        waves = max(1, -(-total // (slots * self._settings.batch.part_rows)))
+        parts = split(member.plan, rows, max(1, -(-total // (slots * waves))))
         return [PartTask(member.name, number, part) for number, part in enumerate(parts)]
 
     def _gather(

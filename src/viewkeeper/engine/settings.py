@@ -30,7 +30,7 @@ class BatchSettings:
 
     rows: int = 500_000
     """A batch starts at the latest when this many changes wait."""
-    inline_rows: int = 5_000
+    inline_rows: int = 20_000
     """Up to this many changes a batch runs in the driver, above it as one Spark job."""
     part_rows: int = 50_000
     """Origin rows that one task sweeps at a time."""

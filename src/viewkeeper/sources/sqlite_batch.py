@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import pyarrow as pa
 
@@ -17,6 +18,10 @@ from viewkeeper.sources.sqlite_table import Table
 from viewkeeper.sources.sqlite_types import Array, Kind, MisfitError, Refusal, convert, kind_of
 
 ROWS_PER_BATCH = 50_000
+# Few enough that the rows of a fetch die young: the garbage collector never walks through them.
+ROWS_PER_FETCH = 2_000
+
+Columns = Sequence[Sequence[object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +42,26 @@ class Layout:
         return pa.schema([*fields, *(pa.field(name, pa.int64()) for name in self.integers)])
 
     def batches(self, cursor: sqlite3.Cursor) -> Iterator[pa.RecordBatch]:
-        while rows := self._fetch(cursor):
-            yield from self._convert(rows)
+        while columns := self._columns(cursor):
+            yield from self._convert(columns)
 
     def read(self, cursor: sqlite3.Cursor) -> pa.Table:
         return pa.Table.from_batches(self.batches(cursor), self.schema)
 
+    def _columns(self, cursor: sqlite3.Cursor) -> Columns:
+        """The next rows, by column; nothing at the end."""
+        columns: list[list[object]] = []
+        size = 0
+        while size < ROWS_PER_BATCH and (rows := self._fetch(cursor)):
+            columns = columns or [[] for _ in rows[0]]
+            for number, column in enumerate(columns):
+                column.extend(map(itemgetter(number), rows))
+            size += len(rows)
+        return columns
+
     def _fetch(self, cursor: sqlite3.Cursor) -> list[tuple[object, ...]]:
         try:
-            return cursor.fetchmany(ROWS_PER_BATCH)
+            return cursor.fetchmany(ROWS_PER_FETCH)
         except sqlite3.OperationalError as error:
             # Raised by Python, not by SQLite; the message names the column and shows the text.
             if "decode to UTF-8" not in str(error):
@@ -57,22 +73,21 @@ class Layout:
                 hint="correct the value, or declare the column as BLOB",
             ) from None
 
-    def _convert(self, rows: list[tuple[object, ...]]) -> Iterator[pa.RecordBatch]:
-        columns = list(zip(*rows, strict=True))
+    def _convert(self, columns: Columns) -> Iterator[pa.RecordBatch]:
         width = len(self.names)
         arrays = [self._column(number, columns) for number in range(width)]
         if any(isinstance(array, pa.ChunkedArray) for array in arrays):
             # Arrow gives one array at most 2 GB of text: such rows go into smaller batches.
-            half = len(rows) // 2
-            yield from self._convert(rows[:half])
-            yield from self._convert(rows[half:])
+            half = len(columns[0]) // 2
+            yield from self._convert([column[:half] for column in columns])
+            yield from self._convert([column[half:] for column in columns])
             return
         arrays += [
             pa.array(columns[width + number], pa.int64()) for number in range(len(self.integers))
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def _column(self, number: int, columns: Sequence[Sequence[object]]) -> Array:
+    def _column(self, number: int, columns: Columns) -> Array:
         try:
             return convert(columns[number], self.kinds[number])
         except MisfitError as error:

@@ -18,6 +18,7 @@ equal.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ import pyarrow as pa
 
 from viewkeeper.sources.sqlite_batch import kind_or_refuse
 from viewkeeper.sources.sqlite_table import OWN_PREFIX, Part, Table, affinity, quote
-from viewkeeper.sources.sqlite_types import Kind
+from viewkeeper.sources.sqlite_types import Kind, as_is
 
 KEYS = f"temp.{OWN_PREFIX}keys"
 # What SQLite itself brings; any other collation exists only in the application's connections.
@@ -70,26 +71,41 @@ def stored_keys(
         )
     except pa.ArrowException:
         return None
+    # In order, they search an index from one end to the other.
+    ordered = cast.sort_by([(name, "ascending") for name in cast.column_names])
     converted = [
-        [None if value is None else key.kind.to_stored(value) for value in values]
-        for (_, key), values in zip(columns, cast.to_pydict().values(), strict=True)
+        _stored(key.kind, values)
+        for (_, key), values in zip(columns, ordered.to_pydict().values(), strict=True)
     ]
     return dict.fromkeys(zip(*converted, strict=True))
 
 
+def _stored(kind: Kind, values: Sequence[object]) -> Sequence[object]:
+    if kind.to_stored is as_is:
+        return values
+    return [None if value is None else kind.to_stored(value) for value in values]
+
+
 def load_keys(
     connection: sqlite3.Connection,
+    table: Table,
     keys: dict[tuple[object, ...], None],
     columns: Sequence[KeyColumn],
 ) -> None:
-    """Replace the temporary table of keys."""
+    """Replace the temporary table of keys; indexed unless the keys only drive the search."""
     fields = ", ".join(f"k{i} {column.affinity}" for i, column in enumerate(columns))
     names = ", ".join(f"k{i}" for i in range(len(columns)))
     marks = ", ".join("?" for _ in columns)
     connection.execute(f"DROP TABLE IF EXISTS {KEYS}")
     connection.execute(f"CREATE TABLE {KEYS} ({fields})")
-    connection.executemany(f"INSERT INTO {KEYS} VALUES ({marks})", keys)
-    connection.execute(f"CREATE INDEX {KEYS}_all ON {OWN_PREFIX}keys ({names})")
+    if len(columns) == 1 and pa.types.is_integer(columns[0].kind.arrow):
+        # One statement instead of one per key. Integers only: SQLite's JSON cuts text at a zero.
+        numbers = json.dumps([key for (key,) in keys])
+        connection.execute(f"INSERT INTO {KEYS} SELECT value FROM json_each(?)", (numbers,))
+    else:
+        connection.executemany(f"INSERT INTO {KEYS} VALUES ({marks})", keys)
+    if len(prefix_of(table, [column.column for column in columns])) < len(columns):
+        connection.execute(f"CREATE INDEX {KEYS}_all ON {OWN_PREFIX}keys ({names})")
 
 
 def prefix_of(table: Table, columns: Sequence[str]) -> tuple[Part, ...]:

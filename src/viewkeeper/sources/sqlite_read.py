@@ -86,7 +86,7 @@ class SqliteSnapshot:
         if keys is None:
             return None
         columns = tuple(column for _, column in found)
-        load_keys(self._connection, keys, columns)
+        load_keys(self._connection, table, keys, columns)
         return columns
 
     def _rows(self, table: Table, lookup: Lookup, keyed: tuple[KeyColumn, ...] | None) -> pa.Table:

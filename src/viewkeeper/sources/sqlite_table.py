@@ -101,6 +101,8 @@ def affinity(declared: str) -> str:
 
 
 def _fold(name: str) -> str:
+    if name.isascii():
+        return name.lower()
     return "".join(letter.lower() if letter.isascii() else letter for letter in name)
 
 

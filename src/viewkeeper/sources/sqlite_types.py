@@ -144,7 +144,8 @@ def _decimals(target: pa.DataType) -> Callable[[Values], Array]:
     return to_arrow
 
 
-def _as_is(value: object) -> object:
+def as_is(value: object) -> object:
+    """What is stored is what Arrow has."""
     return value
 
 
@@ -180,17 +181,17 @@ def _kind(
     return Kind(target, storage, to_arrow, to_stored, expects, one_spelling)
 
 
-_INTEGER = _kind(pa.int64(), {int}, _integers, _as_is, "an integer")
+_INTEGER = _kind(pa.int64(), {int}, _integers, as_is, "an integer")
 _FLOAT = _kind(pa.float64(), {float, int}, _floats, _stored_float, "a floating-point number")
-_TEXT = _kind(pa.string(), {str}, _texts, _as_is, "text")
-_BLOB = _kind(pa.binary(), {bytes}, _blobs, _as_is, "a blob")
+_TEXT = _kind(pa.string(), {str}, _texts, as_is, "text")
+_BLOB = _kind(pa.binary(), {bytes}, _blobs, as_is, "a blob")
 _BOOLEAN = _kind(pa.bool_(), {int}, _booleans, _stored_boolean, "a boolean (0 or 1)")
 _DAY = _kind(pa.date32(), {str}, _dates, _stored_date, "a date (YYYY-MM-DD)")
 _TIME = _kind(
     pa.timestamp("us"),
     {str},
     _timestamps,
-    _as_is,
+    as_is,
     "a timestamp without zone (YYYY-MM-DD HH:MM:SS, at most 6 digits of fraction)",
     one_spelling=False,
 )
