@@ -176,7 +176,8 @@ class Bench:
     def _jobs(self) -> int:
         """How many Spark jobs the last batch started."""
         tracker = self.project.spark.get().sparkContext.statusTracker()
-        return len(tracker.getJobIdsForGroup(f"viewkeeper batch {self.store.head.record}"))
+        group = f"viewkeeper batch {self.store.head.record} of {self.project.reader()}"
+        return len(tracker.getJobIdsForGroup(group))
 
     def _bytes(self) -> int:
         folder = self.store.folder(VIEW)
