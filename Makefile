@@ -32,7 +32,7 @@ bench: setup ## measure; the figures go to benchmarks/out
 	$(PYTHON_RUN) benchmarks.run $(ARGS)
 
 faults: setup ## kill the engine again and again and check what it left
-	$(PYTHON_RUN) pytest -m campaign tests/faults $(ARGS)
+	$(PYTHON_RUN) pytest -m campaign tests $(ARGS)
 
 lock: setup ## resolve requirements.lock anew from pyproject.toml
 	.tools/uv pip compile pyproject.toml --group dev --generate-hashes --no-emit-index-url \
