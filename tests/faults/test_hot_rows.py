@@ -24,7 +24,6 @@ from viewkeeper.engine.report import Silent
 TRANSACTIONS = 200
 
 
-@pytest.mark.xfail(strict=True, reason="partial rows are not summed up between steps")
 def test_many_versions_of_few_rows_do_not_multiply(
     loaded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

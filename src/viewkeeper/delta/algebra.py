@@ -69,6 +69,10 @@ class Algebra(Protocol[D]):
 
     def is_empty(self, delta: D) -> bool: ...
 
+    def size(self, delta: D) -> int:
+        """How many rows the delta takes, consolidated or not."""
+        ...
+
     def add(self, deltas: Sequence[D]) -> D:
         """The sum; all have the same columns, and there is at least one."""
         ...

@@ -69,6 +69,9 @@ class Reference:
     def is_empty(self, delta: Rows) -> bool:
         return not delta.counts
 
+    def size(self, delta: Rows) -> int:
+        return len(delta.counts)
+
     def add(self, deltas: Sequence[Rows]) -> Rows:
         return _sum(deltas[0].columns, (item for d in deltas for item in d.counts.items()))
 

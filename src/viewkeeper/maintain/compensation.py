@@ -18,6 +18,7 @@ it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -50,20 +51,30 @@ def corrected(
     place, columns = step.target, lookup.columns
     rows = algebra.label(algebra.lift(answer.rows), place, columns)
     included, excluded = _split(pending.matching(lookup), answer)
-    early = algebra.negate(algebra.label(algebra.lift(included), place, columns))
-    late = algebra.label(algebra.lift(excluded), place, columns)
+    early = algebra.negate(_net(algebra, included, place, columns))
+    late = _net(algebra, excluded, place, columns)
 
     def extend(origin: int, partial: D) -> D:
-        terms = [algebra.join(partial, rows, step.on, None)]
+        found = algebra.join(partial, rows, step.on, None)
+        corrections = []
         if not algebra.is_empty(early):
             seen_too_early = When(Side.LATER, tie=place > origin)
-            terms.append(algebra.join(partial, early, step.on, seen_too_early))
+            corrections.append(algebra.join(partial, early, step.on, seen_too_early))
         if not algebra.is_empty(late):
             not_yet_seen = When(Side.EARLIER, tie=place < origin)
-            terms.append(algebra.join(partial, late, step.on, not_yet_seen))
-        return algebra.add(terms)
+            corrections.append(algebra.join(partial, late, step.on, not_yet_seen))
+        needed = algebra.add([found, *corrections])
+        # Versions of a row that came and went cancel; left in, they would multiply at every step.
+        many = sum(map(algebra.size, corrections)) > algebra.size(found)
+        return algebra.consolidate(needed) if many else needed
 
     return {origin: extend(origin, partial) for origin, partial in partials.items()}
+
+
+def _net(algebra: Algebra[D], changes: pa.Table, place: int, columns: Sequence[str]) -> D:
+    """Labelled changes with those of one ts netted: which of them came first no longer matters."""
+    labelled = algebra.label(algebra.lift(changes), place, columns)
+    return labelled if algebra.is_empty(labelled) else algebra.consolidate(labelled)
 
 
 def _split(changes: pa.Table, answer: Answer) -> tuple[pa.Table, pa.Table]:
