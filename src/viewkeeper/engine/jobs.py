@@ -112,11 +112,12 @@ def _canonical(expression: Expression, kind: pa.DataType) -> str:
 
 
 @contextmanager
-def limited(spark: SparkSession, what: str, minutes: float) -> Iterator[None]:
-    """A job group that is cancelled after a time limit."""
+def limited(spark: SparkSession, what: str, minutes: float, pool: str = "batch") -> Iterator[None]:
+    """A job group that is cancelled after a time limit; pools share the task slots fairly."""
     context = spark.sparkContext
     group = f"viewkeeper {what}"
     context.setJobGroup(group, group, interruptOnCancel=True)
+    context.setLocalProperty("spark.scheduler.pool", pool)
     timer = threading.Timer(minutes * 60, lambda: context.cancelJobGroup(group))
     timer.daemon = True
     timer.start()
@@ -124,6 +125,11 @@ def limited(spark: SparkSession, what: str, minutes: float) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+def cancel(spark: SparkSession) -> None:
+    """Cancel every job that is running."""
+    spark.sparkContext.cancelAllJobs()
 
 
 def _joined_schema(plan: SweepPlan) -> Any:

@@ -51,7 +51,7 @@ def load(
     """Compute the view as of the positions and write it, stamped with `ts`, into a folder."""
     from viewkeeper.warehouse.frames import write_frame
 
-    with limited(spark, f"load of {view.name}", minutes):
+    with limited(spark, f"load of {view.name}", minutes, pool="load"):
         frame = recomputed(spark, view, sources, reader, positions)
         schema = row_schema(frame, view)
         names = [f"`{name}`" for name in schema.names]

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Sequence
 
+from viewkeeper.engine.jobs import cancel
 from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.engine.report import BatchReport, Observer, Report
 from viewkeeper.engine.session import SparkHandle
@@ -53,6 +54,9 @@ def refresh(maintainer: Maintainer, observer: Observer, full_refresh: Sequence[s
     maintainer.bind()
     maintainer.look()
     maintainer.maintain()
+    while maintainer.loading is not None:
+        maintainer.loading.wait()
+        maintainer.maintain()
     maintainer.acknowledge(now=True)
     report.waiting = maintainer.waiting()
     report.seconds = time.perf_counter() - started
@@ -82,6 +86,10 @@ def run_until(
         else:
             maintainer.acknowledge()
             stop.wait(LOOK_SECONDS)
+    if maintainer.loading is not None:
+        # Nothing of a load is committed before it has ended; the next run begins it again.
+        cancel(spark.get())
+        maintainer.loading.wait()
     maintainer.acknowledge(now=True)
     report.waiting = maintainer.waiting()
     report.seconds = time.perf_counter() - started

@@ -19,7 +19,8 @@ from viewkeeper.engine.batches import Batches, Member, Outcome
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.history import History
-from viewkeeper.engine.load import load
+from viewkeeper.engine.load import Loaded, load
+from viewkeeper.engine.loading import Loading
 from viewkeeper.engine.lookout import Lookout
 from viewkeeper.engine.report import BatchReport, Observer
 from viewkeeper.engine.session import SparkHandle
@@ -58,6 +59,7 @@ class Maintainer:
         self._history = History(store.root / "history")
         self._failed: dict[str, ViewkeeperError] = {}
         self._acknowledged = 0.0
+        self.loading: Loading | None = None
         self.batch_seconds = 0.0
 
     @property
@@ -126,17 +128,19 @@ class Maintainer:
         """Whether some view could advance or be loaded now."""
         newest = self._store.ledger.next_ts - 1
         views = self._store.head.views
+        if self.loading is not None and self.loading.done:
+            return True
         return any(
-            (name not in views or views[name].ts < newest) and self._able(name)
+            views[name].ts < newest if name in views else self.loading is None
             for name in self._catalogue
+            if self._able(name)
         )
 
     def maintain(self) -> None:
         """Take everything seen into batches, bring every able view up to it, load new views."""
+        self._finish_load()
         self._advance()
-        for name in self._catalogue:
-            if name not in self._store.head.views and self._able(name):
-                self._load(name)
+        self._begin_load()
         self.acknowledge()
 
     def _advance(self) -> None:
@@ -206,10 +210,12 @@ class Maintainer:
 
     # -- views ---------------------------------------------------------------------------------
 
-    def _load(self, name: str) -> None:
-        """Load a new view as of the newest ts; maintenance goes on from there."""
-        started = time.perf_counter()
-        view = self._definition_of(name)
+    def _begin_load(self) -> None:
+        """Begin to load the next view that is new, as of the newest ts, if none is being loaded."""
+        new = [n for n in self._catalogue if n not in self._store.head.views and self._able(n)]
+        if self.loading is not None or not new:
+            return
+        view = self._definition_of(new[0])
         for source in view.sources:
             self._connections.attempt(source, self.lookout.follow)
         # What was committed before the columns of this view were captured gets its ts now, so that
@@ -219,31 +225,54 @@ class Maintainer:
         seen = self.lookout.known.keys() >= {*view.sources}
         if not (seen and self._connections.ready(view.sources)):
             return
-        self.observer.loading(name, "scanning and joining")
-        table = self._store.new_table(name)
         ts = self._store.ledger.next_ts - 1
         positions = {source: self.lookout.known[source] for source in view.sources}
-        try:
-            loaded = load(
+        self.loading = self._loading(view, ts, positions)
+        self.observer.loading(view.name, "scanning and joining")
+
+    def _loading(self, view: ViewDefinition, ts: int, positions: dict[str, int]) -> Loading:
+        table = self._store.new_table(view.name)
+        folder, number = self._store.table_folder(table), self._store.head.record + 1
+
+        def job() -> Loaded:
+            return load(
                 self._spark.get(),
                 view,
                 self._connections.settings,
                 self._connections.reader,
                 positions,
                 ts,
-                self._store.table_folder(table),
-                self._store.head.record + 1,
+                folder,
+                number,
                 self._settings.spark.job_minutes,
             )
-        except ViewkeeperError as error:
-            self._not_loaded(name, error)
+
+        return Loading(view.name, table, ts, positions, job)
+
+    def _finish_load(self) -> None:
+        """Commit a load that has ended; from its ts on the view is maintained like the others."""
+        if self.loading is None or not self.loading.done:
             return
+        ended, self.loading = self.loading, None
+        try:
+            loaded = ended.result()
+        except ViewkeeperError as error:
+            self._not_loaded(ended.name, error)
+            return
+        text = self._catalogue.text(ended.name)
         created = Create(
-            name, table, view.text, loaded.schema, ts, positions, loaded.files, distinct=True
+            ended.name,
+            ended.table,
+            text,
+            loaded.schema,
+            ended.ts,
+            ended.positions,
+            loaded.files,
+            distinct=True,
         )
         self._store.commit([created])
-        rows = self._store.head.views[name].rows
-        self.observer.loaded(name, rows, time.perf_counter() - started)
+        rows = self._store.head.views[ended.name].rows
+        self.observer.loaded(ended.name, rows, time.perf_counter() - ended.started)
 
     def _not_loaded(self, name: str, error: ViewkeeperError) -> None:
         if isinstance(error, SourceAwayError):
@@ -327,6 +356,8 @@ class Maintainer:
             if any(not view.stopped for view in stale):
                 self._store.commit(Stop(v.view, _stale(v, source)) for v in stale if not v.stopped)
             positions = [v.positions[source] for v in held if v not in stale]
+            if self.loading is not None and source in self.loading.positions:
+                positions.append(self.loading.positions[source])
             if positions:
                 self._acknowledge(source, min(positions))
 

@@ -28,6 +28,8 @@ _CONFIG: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.speculation": "false",
+    # A load does not keep the batches of other views waiting.
+    "spark.scheduler.mode": "FAIR",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.extraJavaOptions": "-XX:+ExitOnOutOfMemoryError",
