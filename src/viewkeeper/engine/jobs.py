@@ -127,9 +127,9 @@ def limited(spark: SparkSession, what: str, minutes: float, pool: str = "batch")
         timer.cancel()
 
 
-def cancel(spark: SparkSession) -> None:
-    """Cancel every job that is running."""
-    spark.sparkContext.cancelAllJobs()
+def cancel(spark: SparkSession, what: str) -> None:
+    """Cancel what `limited` began under this name."""
+    spark.sparkContext.cancelJobGroup(f"viewkeeper {what}")
 
 
 def _joined_schema(plan: SweepPlan) -> Any:

@@ -88,7 +88,7 @@ def run_until(
             stop.wait(LOOK_SECONDS)
     if maintainer.loading is not None:
         # Nothing of a load is committed before it has ended; the next run begins it again.
-        cancel(spark.get())
+        cancel(spark.get(), f"load of {maintainer.loading.name}")
         maintainer.loading.wait()
     maintainer.acknowledge(now=True)
     report.waiting = maintainer.waiting()
