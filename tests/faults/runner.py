@@ -90,7 +90,7 @@ def stopping() -> threading.Event:
 def hurry() -> None:
     """Make the rare frequent."""
     maintainer.ACKNOWLEDGE_SECONDS = 0.1
-    task.RETURN_BYTES = 4000
+    task.RETURN_BYTES = 200
     upkeep.MERGE_FILES = 5
     upkeep.ROUTINE_SECONDS = 0.3
     setattr(upkeep, "clean", partial(clean, retention_s=0.2, fold_at_least=8))  # noqa: B010
