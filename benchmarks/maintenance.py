@@ -124,6 +124,7 @@ class Bench:
         maintainer, _ = self.maintainer(0)
         started = time.perf_counter()
         maintainer.maintain()
+        maintainer.finish_loads()
         return time.perf_counter() - started
 
     def batch(self, way: Way, updates: int, transactions: int) -> Sample:

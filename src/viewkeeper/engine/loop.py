@@ -54,9 +54,7 @@ def refresh(maintainer: Maintainer, observer: Observer, full_refresh: Sequence[s
     maintainer.bind()
     maintainer.look()
     maintainer.maintain()
-    while maintainer.loading is not None:
-        maintainer.loading.wait()
-        maintainer.maintain()
+    maintainer.finish_loads()
     maintainer.acknowledge(now=True)
     report.waiting = maintainer.waiting()
     report.seconds = time.perf_counter() - started

@@ -143,6 +143,12 @@ class Maintainer:
         self._begin_load()
         self.acknowledge()
 
+    def finish_loads(self) -> None:
+        """Wait until every view that could be loaded is."""
+        while self.loading is not None:
+            self.loading.wait()
+            self.maintain()
+
     def _advance(self) -> None:
         entries = self.lookout.take()
         newest = entries[-1].ts if entries else self._store.ledger.next_ts - 1
