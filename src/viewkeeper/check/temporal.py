@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from viewkeeper.delta.algebra import COUNT, LAST_TS, TS
 from viewkeeper.view.definition import Relation, ViewDefinition
 from viewkeeper.view.query import extended_query
+from viewkeeper.view.render import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +28,7 @@ def lifetimes(signed: DataFrame, columns: list[str]) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812 - the name that everybody uses
 
-    keys = [F.col(_quoted(name)) for name in columns]
+    keys = [F.col(quoted(name)) for name in columns]
     steps = signed.groupBy(*keys, F.col(TS)).agg(F.sum(COUNT).alias(COUNT)).where(F.col(COUNT) != 0)
     timeline = Window.partitionBy(*keys).orderBy(F.col(TS))
     running = timeline.rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -49,14 +50,14 @@ def expected_changes(
     for place in view.places:
         alive = lifetimes(bases[place.relation], [f.name for f in view.columns(place.relation)])
         alive.createOrReplaceTempView(f"__place_{place.index}")
-    aliases = [f"`{place.alias}`" for place in view.places]
+    aliases = [quoted(place.alias) for place in view.places]
     extra = [
         f"{_of('greatest', aliases, _FROM)} AS `{_FROM}`",
         f"{_of('least', aliases, _TO)} AS `{_TO}`",
         f"{' * '.join(f'{alias}.`{COUNT}`' for alias in aliases)} AS `{COUNT}`",
     ]
     joined = spark.sql(extended_query(view, extra)).where(f"`{_FROM}` < `{_TO}`")
-    names = [_quoted(output.name) for output in view.outputs]
+    names = [quoted(output.name) for output in view.outputs]
     begins = joined.selectExpr(*names, f"`{_FROM}` AS `{TS}`", f"`{COUNT}`")
     ends = joined.selectExpr(*names, f"`{_TO}` AS `{TS}`", f"-`{COUNT}` AS `{COUNT}`")
     return begins.unionAll(ends.where(f"`{TS}` < {LAST_TS}"))
@@ -71,17 +72,13 @@ def differences(expected: DataFrame, found: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812 - the name that everybody uses
 
     keys = [name for name in expected.columns if name != COUNT]
-    quoted = [_quoted(name) for name in keys]
-    mine = expected.selectExpr(*quoted, f"CAST(`{COUNT}` AS BIGINT) AS `{COUNT}`")
-    theirs = found.selectExpr(*quoted, f"-CAST(`{COUNT}` AS BIGINT) AS `{COUNT}`")
-    summed = mine.unionAll(theirs).groupBy(*[F.col(name) for name in quoted])
+    named = [quoted(name) for name in keys]
+    mine = expected.selectExpr(*named, f"CAST(`{COUNT}` AS BIGINT) AS `{COUNT}`")
+    theirs = found.selectExpr(*named, f"-CAST(`{COUNT}` AS BIGINT) AS `{COUNT}`")
+    summed = mine.unionAll(theirs).groupBy(*[F.col(name) for name in named])
     return summed.agg(F.sum(COUNT).alias(COUNT)).where(F.col(COUNT) != 0)
 
 
 def _of(function: str, aliases: list[str], column: str) -> str:
     values = [f"{alias}.`{column}`" for alias in aliases]
     return values[0] if len(values) == 1 else f"{function}({', '.join(values)})"
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"

@@ -25,7 +25,7 @@ sources:
   crm:
     kind: sqlite
     path: crm.db
-    # busy_seconds: 30        # how long to wait for a database that somebody else has locked
+    # busy_seconds: 5         # how long one call waits for a database that is locked
   shop:
     kind: sqlite
     path: shop.db

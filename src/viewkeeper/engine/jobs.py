@@ -24,7 +24,7 @@ from viewkeeper.errors import ViewkeeperError
 from viewkeeper.updates.protocol import COUNT, TS
 from viewkeeper.view.expression import Expression
 from viewkeeper.view.plan import SweepPlan
-from viewkeeper.view.render import spark_sql, spark_type
+from viewkeeper.view.render import quoted, spark_sql, spark_type
 from viewkeeper.warehouse.files import stored_schema
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def finished(joined: DataFrame, plan: SweepPlan, schema: pa.Schema) -> DataFrame
     for condition in plan.late:
         joined = joined.where(spark_sql(condition))
     outputs = zip(plan.view.outputs, schema, strict=True)
-    columns = [f"{_canonical(o.expression, f.type)} AS `{o.name}`" for o, f in outputs]
+    columns = [f"{_canonical(o.expression, f.type)} AS {quoted(o.name)}" for o, f in outputs]
     return joined.selectExpr(*columns, f"`{COUNT}`", f"`{TS}`")
 
 

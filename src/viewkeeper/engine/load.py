@@ -22,6 +22,7 @@ from viewkeeper.errors import ExpressionError, UnsupportedError
 from viewkeeper.sources.catalogue import SourceSettings
 from viewkeeper.updates.protocol import COUNT, TS
 from viewkeeper.view.definition import ViewDefinition
+from viewkeeper.view.render import quoted
 from viewkeeper.warehouse.files import stored_schema
 from viewkeeper.warehouse.record import DataFile
 
@@ -54,7 +55,7 @@ def load(
     with limited(spark, f"load of {view.name}", minutes, pool="load"):
         frame = recomputed(spark, view, sources, reader, positions)
         schema = row_schema(frame, view)
-        names = [f"`{name}`" for name in schema.names]
+        names = [quoted(name) for name in schema.names]
         stamped = frame.selectExpr(*names, f"`{COUNT}`", f"CAST({ts} AS BIGINT) AS `{TS}`")
         stored = stored_schema(schema)
         return Loaded(schema, carried(lambda: write_frame(stamped, folder, stored, batch)))

@@ -22,6 +22,7 @@ from viewkeeper.sources.catalogue import SourceSettings, open_source
 from viewkeeper.updates.protocol import COUNT
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
 from viewkeeper.view.query import extended_query
+from viewkeeper.view.render import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,9 +59,9 @@ def counted(
     """The view over base rows with signed counts: one row per tuple, no zeros."""
     for place in view.places:
         bases[place.relation].createOrReplaceTempView(f"__place_{place.index}")
-    product = " * ".join(f"`{place.alias}`.`{COUNT}`" for place in view.places)
+    product = " * ".join(f"{quoted(place.alias)}.`{COUNT}`" for place in view.places)
     joined = spark.sql(extended_query(view, [f"{product} AS `{COUNT}`"]))
-    names = [f"`{output.name}`" for output in view.outputs]
+    names = [quoted(output.name) for output in view.outputs]
     return (
         joined.groupBy(*names)
         .agg({COUNT: "sum"})

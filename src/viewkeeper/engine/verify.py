@@ -33,6 +33,7 @@ from viewkeeper.errors import HorizonError
 from viewkeeper.updates.protocol import COUNT, POSITION, TS
 from viewkeeper.updates.queue import change_schema
 from viewkeeper.view.definition import Relation, ViewDefinition
+from viewkeeper.view.render import quoted
 from viewkeeper.warehouse.head import ViewHead, read_head
 from viewkeeper.warehouse.read import files_until
 
@@ -162,7 +163,7 @@ def _every(subject: _Subject, oldest: int) -> DataFrame:
     view, head = subject.view, subject.head
     bases = {relation: _signed(subject, relation, oldest) for relation in view.relations}
     expected = expected_changes(subject.spark, view, bases)
-    names = [f"`{name}`" for name in (*head.schema.names, COUNT)]
+    names = [quoted(name) for name in (*head.schema.names, COUNT)]
     # What lies before the window belongs to the state that the window begins with.
     clamped = f"greatest(`{TS}`, CAST({oldest} AS BIGINT)) AS `{TS}`"
     return differences(expected, _stored(subject).selectExpr(*names, clamped))
@@ -184,7 +185,7 @@ def _signed(subject: _Subject, relation: Relation, oldest: int) -> DataFrame:
     """
     view, head = subject.view, subject.head
     fields = view.columns(relation)
-    names = [f"`{field.name}`" for field in fields]
+    names = [quoted(field.name) for field in fields]
     now = scanned(
         subject.spark,
         relation,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from viewkeeper.errors import ProjectError
-from viewkeeper.sources.sqlite import SqliteSource
+from viewkeeper.sources.sqlite import BUSY_SECONDS, SqliteSource
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -38,7 +38,7 @@ def open_source(settings: SourceSettings, reader: str) -> SqliteSource:
     `reader` is how this warehouse is called in the source's list of followers.
     """
     path = Path(settings.folder, _text(settings, "path"))
-    return SqliteSource(settings.name, path, reader, _seconds(settings, "busy_seconds", 30.0))
+    return SqliteSource(settings.name, path, reader, _seconds(settings, "busy_seconds"))
 
 
 def check_settings(settings: SourceSettings) -> None:
@@ -56,7 +56,7 @@ def check_settings(settings: SourceSettings) -> None:
                 hint=f"options of {settings.kind}: {', '.join(known)}{nearest(option, known)}",
             )
     _text(settings, "path")
-    _seconds(settings, "busy_seconds", 30.0)
+    _seconds(settings, "busy_seconds")
 
 
 def nearest(word: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
@@ -75,8 +75,8 @@ def _text(settings: SourceSettings, option: str) -> str:
     return _REFERENCE.sub(lambda match: _environment(settings.name, match.group(1)), value)
 
 
-def _seconds(settings: SourceSettings, option: str, default: float) -> float:
-    value = settings.options.get(option, default)
+def _seconds(settings: SourceSettings, option: str) -> float:
+    value = settings.options.get(option, BUSY_SECONDS)
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
         raise ProjectError(f'source "{settings.name}": option "{option}" must be a number >= 0')
     return float(value)

@@ -39,6 +39,9 @@ from viewkeeper.view.definition import Field
 # How long one acknowledgement may spend on trimming, and wait for a writer before it gives up.
 _TRIM_SECONDS = 1.0
 _TRIM_WAIT_MS = 50
+# How long one call waits for a database that somebody else has locked. Short, because whoever is
+# refused tries again later, and other sources wait meanwhile.
+BUSY_SECONDS = 5.0
 # Changes of other readers' tables are reported, as an empty transaction, once so many have come:
 # else a reader whose tables rest would keep everybody's log from being trimmed.
 _IDLE_CHANGES = 10_000
@@ -48,7 +51,7 @@ class SqliteSource:
     """One SQLite database, followed by the project `reader`; may be sent to other processes."""
 
     def __init__(
-        self, name: str, path: str | Path, reader: str, busy_seconds: float = 30.0
+        self, name: str, path: str | Path, reader: str, busy_seconds: float = BUSY_SECONDS
     ) -> None:
         self.name = name
         self.path = Path(path)

@@ -26,9 +26,10 @@ from viewkeeper.view.expression import (
     type_of,
 )
 from viewkeeper.view.parse import ParsedView
+from viewkeeper.view.render import quoted
 from viewkeeper.view.scope import Schema, Scope, Scopes, qualifier_of, scopes
 from viewkeeper.view.select import SelectItem
-from viewkeeper.view.sqltext import Piece, Span, leaf_span, quoted
+from viewkeeper.view.sqltext import Piece, Span, leaf_span
 from viewkeeper.view.translate import Resolved, translate
 
 RESERVED = ("_count", "_ts", "_position")

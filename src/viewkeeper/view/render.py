@@ -35,7 +35,7 @@ def spark_sql(expression: Expression) -> str:
     """
     match expression:
         case Column():
-            return f"`{expression.label.replace('`', '``')}`"
+            return quoted(expression.label)
         case Literal():
             return _literal(expression)
         case Compare() | Arithmetic():
@@ -54,6 +54,15 @@ def spark_sql(expression: Expression) -> str:
             return f"({expression.text})"
         case _:
             assert_never(expression)
+
+
+def quoted(name: str) -> str:
+    """A name as Spark SQL reads it, whatever characters it has.
+
+    >>> quoted("0.order")
+    '`0.order`'
+    """
+    return "`" + name.replace("`", "``") + "`"
 
 
 def spark_type(kind: pa.DataType) -> str:
@@ -95,9 +104,9 @@ def _literal(literal: Literal) -> str:
         return f"CAST('{value}' AS {spark_type(literal.type)})"
     if isinstance(value, bytes):
         return f"X'{value.hex()}'"
-    return f"CAST({_quoted(value)} AS {spark_type(literal.type)})"
+    return f"CAST({_text(value)} AS {spark_type(literal.type)})"
 
 
-def _quoted(value: int | float | str | decimal.Decimal | datetime.date) -> str:
+def _text(value: int | float | str | decimal.Decimal | datetime.date) -> str:
     text = value if isinstance(value, str) else str(value)
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -95,15 +95,6 @@ class SqlText:
         return "".join([*parts, self.text[position : span.end]])
 
 
-def quoted(name: str) -> str:
-    """A name as Spark SQL reads it, whatever characters it has.
-
-    >>> quoted("0.order")
-    '`0.order`'
-    """
-    return "`" + name.replace("`", "``") + "`"
-
-
 def span_of_tokens(tokens: list[Token]) -> Span:
     return Span(tokens[0].start, tokens[-1].end + 1)
 

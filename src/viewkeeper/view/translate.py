@@ -35,7 +35,8 @@ from viewkeeper.view.expression import (
     SparkSql,
     type_of,
 )
-from viewkeeper.view.sqltext import Piece, Span, SqlText, leaf_span, own_span, quoted
+from viewkeeper.view.render import quoted
+from viewkeeper.view.sqltext import Piece, Span, SqlText, leaf_span, own_span
 
 COMPARISONS: dict[type[exp.Expr], OneOf["=", "<>", "<", "<=", ">", ">=", "<=>"]] = {
     exp.EQ: "=",
