@@ -32,7 +32,7 @@ class BatchSettings:
     """A batch starts at the latest when this many changes wait."""
     inline_rows: int = 20_000
     """Up to this many changes a batch runs in the driver, above it as one Spark job."""
-    part_rows: int = 50_000
+    part_rows: int = 100_000
     """Origin rows that one task sweeps at a time."""
     wait_rows: int = 20_000_000
     """Changes of a source that a waiting view may hold back in its log before it is stale."""
