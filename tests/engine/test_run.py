@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import viewkeeper
 from tests.engine.shop import LINES, Shop, rows_of
-from viewkeeper.engine import load, maintainer
+from viewkeeper.engine import load, loading
 
 CITIES = """SELECT c.city, o.id AS order_id FROM crm.customer c
 JOIN shop.orders o ON o.customer_id = c.id"""
@@ -73,7 +73,7 @@ class Gate:
             self.open.wait(timeout=120)
             return load.load(*arguments)
 
-        monkeypatch.setattr(maintainer, "load", slow)
+        monkeypatch.setattr(loading, "load", slow)
 
 
 def test_views_stay_fresh_while_another_is_loaded(

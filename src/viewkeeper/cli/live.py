@@ -93,14 +93,15 @@ class LiveDisplay:
     # -- what the maintaining thread tells ------------------------------------------------------
 
     def loading(self, view: str, stage: str) -> None:
-        self._stage, self._stage_began = f"{view}: {stage}", time.monotonic()
+        if not self._stage.startswith(f"{view}: "):
+            self._stage_began = time.monotonic()
+        self._stage = f"{view}: {stage}"
 
     def loaded(self, view: str, rows: int, seconds: float) -> None:
         self._stage, self._stage_began = "", time.monotonic()
         self._lines.loaded(view, rows, seconds)
 
     def batch(self, report: BatchReport) -> None:
-        self._stage = ""
         self._total.add(report)
         self._recent.append((time.monotonic(), report))
         for view in report.views:

@@ -127,6 +127,19 @@ def limited(spark: SparkSession, what: str, minutes: float, pool: str = "batch")
         timer.cancel()
 
 
+def progress(spark: SparkSession, what: str) -> str | None:
+    """How far the jobs that `limited` began under this name are; None before they have tasks."""
+    tracker = spark.sparkContext.statusTracker()
+    jobs = [
+        tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(f"viewkeeper {what}")
+    ]
+    stages = [tracker.getStageInfo(number) for job in jobs if job for number in job.stageIds]
+    known = [stage for stage in stages if stage]
+    total = sum(stage.numTasks for stage in known)
+    done = sum(stage.numCompletedTasks for stage in known)
+    return f"{done} of {total} tasks" if total else None
+
+
 def cancel(spark: SparkSession, what: str) -> None:
     """Cancel what `limited` began under this name."""
     spark.sparkContext.cancelJobGroup(f"viewkeeper {what}")

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Sequence
 
-from viewkeeper.engine.jobs import cancel
 from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.engine.report import BatchReport, Observer, Report
 from viewkeeper.engine.session import SparkHandle
@@ -83,11 +82,9 @@ def run_until(
             upkeep.step()
         else:
             maintainer.acknowledge()
+            maintainer.tell_progress()
             stop.wait(LOOK_SECONDS)
-    if maintainer.loading is not None:
-        # Nothing of a load is committed before it has ended; the next run begins it again.
-        cancel(spark.get(), f"load of {maintainer.loading.name}")
-        maintainer.loading.wait()
+    maintainer.loader.abandon()
     maintainer.acknowledge(now=True)
     report.waiting = maintainer.waiting()
     report.seconds = time.perf_counter() - started

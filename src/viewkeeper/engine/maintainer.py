@@ -19,8 +19,7 @@ from viewkeeper.engine.batches import Batches, Member, Outcome
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.history import History
-from viewkeeper.engine.load import Loaded, load
-from viewkeeper.engine.loading import Loading
+from viewkeeper.engine.loading import Loader
 from viewkeeper.engine.lookout import Lookout
 from viewkeeper.engine.report import BatchReport, Observer
 from viewkeeper.engine.session import SparkHandle
@@ -30,10 +29,11 @@ from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.view.plan import sweep_plan
 from viewkeeper.warehouse.head import ViewHead
 from viewkeeper.warehouse.plan import Entry, Plan
-from viewkeeper.warehouse.record import Advance, Create, Drop, Resume, Stop, ViewChange
+from viewkeeper.warehouse.record import Advance, Drop, Resume, Stop, ViewChange
 from viewkeeper.warehouse.store import Store
 
 ACKNOWLEDGE_SECONDS = 1.0
+PROGRESS_SECONDS = 5.0
 
 
 class Maintainer:
@@ -55,11 +55,12 @@ class Maintainer:
         self._spark = spark
         self.observer = observer
         self._batches = Batches(settings, connections, spark, store.root / "spool")
+        self.loader = Loader(settings, store, connections, spark)
         self.lookout = Lookout(store, catalogue, connections)
         self._history = History(store.root / "history")
         self._failed: dict[str, ViewkeeperError] = {}
         self._acknowledged = 0.0
-        self.loading: Loading | None = None
+        self._told = 0.0
         self.batch_seconds = 0.0
 
     @property
@@ -128,10 +129,10 @@ class Maintainer:
         """Whether some view could advance or be loaded now."""
         newest = self._store.ledger.next_ts - 1
         views = self._store.head.views
-        if self.loading is not None and self.loading.done:
+        if self.loader.ended:
             return True
         return any(
-            views[name].ts < newest if name in views else self.loading is None
+            views[name].ts < newest if name in views else self.loader.current is None
             for name in self._catalogue
             if self._able(name)
         )
@@ -145,9 +146,20 @@ class Maintainer:
 
     def finish_loads(self) -> None:
         """Wait until every view that could be loaded is."""
-        while self.loading is not None:
-            self.loading.wait()
-            self.maintain()
+        while self.loader.current is not None:
+            if self.loader.current.wait(PROGRESS_SECONDS):
+                self.maintain()
+            else:
+                self.tell_progress()
+
+    def tell_progress(self) -> None:
+        """Say how far a load is; at most every few seconds."""
+        now = time.monotonic()
+        if self.loader.current is None or now - self._told < PROGRESS_SECONDS:
+            return
+        self._told = now
+        if (found := self.loader.progress()) is not None:
+            self.observer.loading(self.loader.current.name, f"scanning and joining, {found}")
 
     def _advance(self) -> None:
         entries = self.lookout.take()
@@ -219,7 +231,7 @@ class Maintainer:
     def _begin_load(self) -> None:
         """Begin to load the next view that is new, as of the newest ts, if none is being loaded."""
         new = [n for n in self._catalogue if n not in self._store.head.views and self._able(n)]
-        if self.loading is not None or not new:
+        if self.loader.current is not None or not new:
             return
         view = self._definition_of(new[0])
         for source in view.sources:
@@ -233,49 +245,19 @@ class Maintainer:
             return
         ts = self._store.ledger.next_ts - 1
         positions = {source: self.lookout.known[source] for source in view.sources}
-        self.loading = self._loading(view, ts, positions)
+        self.loader.begin(view, ts, positions)
         self.observer.loading(view.name, "scanning and joining")
-
-    def _loading(self, view: ViewDefinition, ts: int, positions: dict[str, int]) -> Loading:
-        table = self._store.new_table(view.name)
-        folder, number = self._store.table_folder(table), self._store.head.record + 1
-
-        def job() -> Loaded:
-            return load(
-                self._spark.get(),
-                view,
-                self._connections.settings,
-                self._connections.reader,
-                positions,
-                ts,
-                folder,
-                number,
-                self._settings.spark.job_minutes,
-            )
-
-        return Loading(view.name, table, ts, positions, job)
 
     def _finish_load(self) -> None:
         """Commit a load that has ended; from its ts on the view is maintained like the others."""
-        if self.loading is None or not self.loading.done:
+        if not self.loader.ended:
             return
-        ended, self.loading = self.loading, None
+        ended = self.loader.take()
         try:
-            loaded = ended.result()
+            created = ended.created(self._catalogue.text(ended.name))
         except ViewkeeperError as error:
             self._not_loaded(ended.name, error)
             return
-        text = self._catalogue.text(ended.name)
-        created = Create(
-            ended.name,
-            ended.table,
-            text,
-            loaded.schema,
-            ended.ts,
-            ended.positions,
-            loaded.files,
-            distinct=True,
-        )
         self._store.commit([created])
         rows = self._store.head.views[ended.name].rows
         self.observer.loaded(ended.name, rows, time.perf_counter() - ended.started)
@@ -362,8 +344,7 @@ class Maintainer:
             if any(not view.stopped for view in stale):
                 self._store.commit(Stop(v.view, _stale(v, source)) for v in stale if not v.stopped)
             positions = [v.positions[source] for v in held if v not in stale]
-            if self.loading is not None and source in self.loading.positions:
-                positions.append(self.loading.positions[source])
+            positions += self.loader.held(source)
             if positions:
                 self._acknowledge(source, min(positions))
 
