@@ -41,7 +41,7 @@ QUICK = Sizes(2_000, {1: 3, 100: 3, 1_000: 3}, 2, 4, 100, 2)
 TINY = Sizes(200, {1: 1, 100: 1}, 1, 2, 10, 0)
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> None:
     options = _options(arguments)
     # Tasks on Spark import these modules too.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
@@ -51,11 +51,11 @@ def main(arguments: Sequence[str]) -> int:
         prepared(Path(folder, "world"), sizes.rows) as bench,
     ):
         print(f"initial load: {bench.load():.1f} s", flush=True)
-        return measure(bench, sizes, options.out, options.sections)
+        measure(bench, sizes, options.out, options.sections)
 
 
-def measure(bench: Bench, sizes: Sizes, out: Path, sections: Sequence[str] = SECTIONS) -> int:
-    """Measure, print and write; 0 if all aims hold that could be judged, else 1."""
+def measure(bench: Bench, sizes: Sizes, out: Path, sections: Sequence[str] = SECTIONS) -> None:
+    """Measure, print and write; an aim that is missed is a figure like the others."""
     out.mkdir(parents=True, exist_ok=True)
     facts = report.environment() | {"rows_per_relation": sizes.rows, "java": _java(bench)}
     print(" ".join(f"{name}={value}" for name, value in facts.items()), flush=True)
@@ -102,8 +102,6 @@ def _conclude(
         title = f"View over 4 relations of {rows:,} rows, {cores} cores"
         report.plot(out / "maintenance.png", figures, recompute, title)
     print(f"written to {out}")
-    # A missed aim is a figure like the others; on a noisy machine it is no failure.
-    return 0
 
 
 def _java(bench: Bench) -> str:
@@ -121,4 +119,4 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])
