@@ -61,7 +61,7 @@ def measure(bench: Bench, sizes: Sizes, out: Path, sections: Sequence[str] = SEC
     print(" ".join(f"{name}={value}" for name, value in facts.items()), flush=True)
     figures = _batches(bench, sizes) if "batches" in sections else []
     recompute = _recompute(bench, sizes) if "recompute" in sections else None
-    return _conclude(out, facts, figures, recompute)
+    _conclude(out, facts, figures, recompute)
 
 
 def _batches(bench: Bench, sizes: Sizes) -> list[Figure]:
@@ -83,7 +83,7 @@ def _recompute(bench: Bench, sizes: Sizes) -> float:
 
 def _conclude(
     out: Path, facts: dict[str, Any], figures: Sequence[Figure], recompute: float | None
-) -> int:
+) -> None:
     judged = report.aims(figures, recompute)
     meeting = report.crossover(figures) if figures else None
     if figures:
