@@ -34,8 +34,8 @@ def detach(invocation: Invocation, sources: tuple[str, ...], force: bool, yes: b
     The views stay readable but cannot be continued: the next run has to load them again with
     --full-refresh. Needs no Spark.
     """
-    from viewkeeper.engine.connections import Connections
-    from viewkeeper.engine.status import reader_of, running
+    from viewkeeper.engine.connections import Connections, reader_of
+    from viewkeeper.engine.status import running
 
     settings = invocation.settings()
     known = tuple(settings.sources)

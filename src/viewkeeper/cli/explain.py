@@ -38,16 +38,16 @@ def explain(invocation: Invocation, view: str, wants_json: bool) -> int:
     For a change of each relation: which other tables are asked, by which key, and whether an index
     serves it. Also where expressions run, the consistency level, and the columns with their types.
     """
-    from viewkeeper.engine.connections import Connections
+    from viewkeeper.engine.catalogue import read_views
+    from viewkeeper.engine.connections import Connections, reader_of
     from viewkeeper.engine.explain import explain_view
-    from viewkeeper.engine.status import reader_of
 
-    project = invocation.open()
-    project.view(view)
-    settings = project.settings
+    settings = invocation.settings()
+    catalogue = read_views(settings.folder, frozenset(settings.sources))
+    catalogue.check(view)
     connections = Connections(settings.sources, reader_of(settings.warehouse), time.time)
     try:
-        found = explain_view(project.catalogue.bind(view, connections), connections)
+        found = explain_view(catalogue.bind(view, connections), connections)
     finally:
         connections.close()
     if wants_json:

@@ -38,6 +38,15 @@ class ViewCatalogue:
     def __len__(self) -> int:
         return len(self._parsed)
 
+    def check(self, name: str) -> None:
+        """Refuse a name that no view has."""
+        if name not in self._parsed:
+            known = tuple(self._parsed)
+            raise ProjectError(
+                f'there is no view "{name}"',
+                hint=f"views of this project: {', '.join(known)}{nearest(name, known)}",
+            )
+
     def text(self, name: str) -> str:
         """The SQL of a view as the project has it now."""
         return self._parsed[name].text

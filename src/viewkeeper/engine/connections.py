@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from viewkeeper.errors import SourceAwayError
@@ -28,6 +29,14 @@ class Away:
     since: float
     attempts: int
     retry_at: float
+
+
+def reader_of(warehouse: Path) -> str:
+    """How the warehouse is called at its sources; nothing while it follows none."""
+    try:
+        return (warehouse / "identity").read_text().strip()
+    except OSError:
+        return ""
 
 
 class Connections:

@@ -29,8 +29,6 @@ from viewkeeper.engine.settings import Settings, read_settings
 from viewkeeper.engine.upkeep import Reader, compact_views, publish_views
 from viewkeeper.engine.verify import Verification, verify_views
 from viewkeeper.engine.view import View
-from viewkeeper.errors import ProjectError
-from viewkeeper.sources.catalogue import nearest
 from viewkeeper.warehouse import disk
 from viewkeeper.warehouse.head import Head, read_head
 from viewkeeper.warehouse.store import Store
@@ -102,12 +100,7 @@ class Project:
 
     def view(self, name: str) -> View:
         """A view of this project."""
-        if name not in self.catalogue:
-            known = tuple(self.catalogue)
-            raise ProjectError(
-                f'there is no view "{name}"',
-                hint=f"views of this project: {', '.join(known)}{nearest(name, known)}",
-            )
+        self.catalogue.check(name)
         return View(name, self.settings.warehouse, self.spark)
 
     def head(self) -> Head:

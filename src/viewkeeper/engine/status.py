@@ -17,6 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from viewkeeper.engine.connections import reader_of
 from viewkeeper.engine.settings import Settings
 from viewkeeper.errors import SourceError, ViewkeeperError
 from viewkeeper.sources import sqlite_capture as capture
@@ -159,14 +160,6 @@ def _ledger(root: Path) -> Ledger:
         # The plans were folded while we read them.
         return load_ledger(root)
     return ledger
-
-
-def reader_of(warehouse: Path) -> str:
-    """How the warehouse is called at its sources; nothing while it follows none."""
-    try:
-        return (warehouse / "identity").read_text().strip()
-    except OSError:
-        return ""
 
 
 def running(warehouse: Path) -> Holder | None:
