@@ -32,7 +32,7 @@ def test_killed_while_it_loads(tmp_path: Path, request: pytest.FixtureRequest) -
         with case.writing(pause_seconds_max=PAUSE_SECONDS_MAX) as applications:
             case.kill_after("loading lines", case.rng.uniform(0, 0.5), SPARK)
             assert "lines" not in read_head(project / "warehouse").views
-            loaded = f"{ENGINE}.maintainer:load@2:after"
+            loaded = f"{ENGINE}.loading:load@2:after"
             case.die_at(loaded, options=SPARK)
             assert applications.stop() == 0
         write_settings(project, "spark: {master: 'local[2,3]', memory: 1g}\n")
