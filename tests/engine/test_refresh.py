@@ -124,6 +124,8 @@ def test_a_changed_definition_is_loaded_again_on_request(shop: Shop, spark: Spar
         with pytest.raises(ProjectError, match="its SQL is not the one") as refused:
             project.refresh()
         assert "--full-refresh cities" in str(refused.value)
+        with pytest.raises(ProjectError, match='there is no view "citis"'):
+            project.refresh(full_refresh=["citis"])
         report = project.refresh(full_refresh=["cities"])
         assert list(report.loaded) == ["cities"]
         assert rows_of(project.view("cities")) == shop.recomputed(shop.views["cities"])

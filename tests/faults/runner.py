@@ -62,7 +62,8 @@ def main() -> int:
 
 
 def run_inline(project: Project, stop: threading.Event) -> None:
-    with project.maintainer("run", Telling()) as (keeper, told):
+    told = Telling()
+    with project.maintainer("run", told) as keeper:
         print("ready", flush=True)
         run_until(keeper, project.settings, told, stop, (), project.spark)
         assert not project.spark.started

@@ -38,7 +38,7 @@ def test_many_versions_of_few_rows_do_not_multiply(
         return joined
 
     monkeypatch.setattr(Kernel, "join", measured)
-    with viewkeeper.open(project) as opened, opened.maintainer("run", Silent()) as (keeper, _):
+    with viewkeeper.open(project) as opened, opened.maintainer("run", Silent()) as keeper:
         keeper.start()
         keeper.bind()
         for _ in churn(project):

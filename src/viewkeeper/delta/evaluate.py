@@ -39,7 +39,7 @@ def evaluate(expression: Expression, table: pa.Table) -> Any:
     """The value of an expression for every row of a table whose columns are labels."""
     try:
         value: Any = _value(expression, table)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except pa.ArrowInvalid as error:
         raise ExpressionError(
             f"an expression of the view failed: {error}",
             hint="overflow is an error, as in Spark's ANSI mode; widen the type with CAST",

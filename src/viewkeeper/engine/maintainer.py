@@ -72,6 +72,8 @@ class Maintainer:
     def start(self, full_refresh: Sequence[str] = ()) -> None:
         """Bring the warehouse in line with the project, and finish what a crash left open."""
         views = self._store.head.views
+        for name in full_refresh:
+            self._catalogue.check(name)
         self._check_definitions(full_refresh)
         gone = [Drop(name, v.table) for name, v in views.items() if name not in self._catalogue]
         again = [Drop(name, views[name].table) for name in full_refresh if name in views]
@@ -99,8 +101,7 @@ class Maintainer:
         plan = self._store.pending_plan()
         if plan is None:
             return
-        for name in self._catalogue:
-            self._definition(name)
+        self.bind()
         members = [n for n in plan.views if n not in without and self._able(n)]
         self._commit_batch(plan, members)
 

@@ -51,7 +51,8 @@ class Project:
 
     def refresh(self, observer: Observer | None = None, full_refresh: Sequence[str] = ()) -> Report:
         """Maintain everything that the sources have committed up to now, then return."""
-        with self.maintainer("refresh", observer or Silent()) as (maintainer, told):
+        told = observer or Silent()
+        with self.maintainer("refresh", told) as maintainer:
             return refresh(maintainer, told, full_refresh)
 
     def run(
@@ -62,22 +63,20 @@ class Project:
     ) -> Report:
         """Keep the views fresh until `stop` is set; the commit under way is finished first."""
         self.spark.begin()
-        with self.maintainer("run", observer or Silent()) as (maintainer, told):
+        told = observer or Silent()
+        with self.maintainer("run", told) as maintainer:
             return run_until(
                 maintainer, self.settings, told, stop or threading.Event(), full_refresh, self.spark
             )
 
     @contextmanager
-    def maintainer(self, command: str, observer: Observer) -> Iterator[tuple[Maintainer, Observer]]:
+    def maintainer(self, command: str, observer: Observer) -> Iterator[Maintainer]:
         """The maintainer of this project's warehouse, with the lock held."""
         with Store.open(self.settings.warehouse, f"viewkeeper {command}", time.time) as store:
             connections = self.connections()
             try:
-                yield (
-                    Maintainer(
-                        self.settings, store, self.catalogue, connections, self.spark, observer
-                    ),
-                    observer,
+                yield Maintainer(
+                    self.settings, store, self.catalogue, connections, self.spark, observer
                 )
             finally:
                 connections.close()
