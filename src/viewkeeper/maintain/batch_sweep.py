@@ -85,10 +85,10 @@ def drive(sweep: Sweep[D], ask: Callable[[Lookup], Answer]) -> tuple[D, int]:
     """Run a sweep to its end by asking directly; its result and the number of lookups."""
     lookups = 0
     try:
-        lookup = next(sweep)
+        asked = next(sweep)
         while True:
-            lookups += 1
-            lookup = sweep.send(ask(lookup))
+            lookups += len(asked)
+            asked = sweep.send(tuple(ask(lookup) for lookup in asked))
     except StopIteration as finished:
         result: D = finished.value
         return result, lookups

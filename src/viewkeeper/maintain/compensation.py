@@ -19,19 +19,26 @@ it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 
 from viewkeeper.delta.algebra import LAST_TS, TS, Algebra, D, Side, When
 from viewkeeper.updates.protocol import POSITION, Answer, Lookup
 from viewkeeper.view.plan import Step
 
+pc: Any = pyarrow.compute
+"""Untyped: the stubs do not know that every function takes arrays and scalars alike."""
+
 
 class Pending(Protocol):
-    """The changes of a batch, as far as compensation asks for them."""
+    """The changes that the asker knows, as far as compensation asks for them.
+
+    Those after the position up to which the answer counts its tail are left aside: they are in the
+    tail if they are in the answer.
+    """
 
     def matching(self, lookup: Lookup) -> pa.Table:
         """The changes of the lookup's relation whose key is among its keys, or more of them:
@@ -80,7 +87,8 @@ def _net(algebra: Algebra[D], changes: pa.Table, place: int, columns: Sequence[s
 def _split(changes: pa.Table, answer: Answer) -> tuple[pa.Table, pa.Table]:
     """The changes that the answer contains, its tail among them, and those that it lacks."""
     inside = answer.cut.mask(changes[POSITION])
+    known = pc.less_equal(changes[POSITION], pa.scalar(answer.after, pa.int64()))
     after = pa.array(np.full(answer.tail.num_rows, LAST_TS))
     tail = answer.tail.append_column(TS, after).select(changes.column_names)
-    included = pa.concat_tables([changes.filter(inside), tail])
-    return included, changes.filter(pc.invert(inside))
+    included = pa.concat_tables([changes.filter(pc.and_(inside, known)), tail])
+    return included, changes.filter(pc.and_not(known, inside))

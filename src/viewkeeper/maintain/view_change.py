@@ -6,7 +6,7 @@ function over the sweep plan, because every partial row carries the ts of the ch
 from, and partial rows are kept apart by the place of that change: (ts, place) is all that
 compensation needs to know.
 
-It is a generator: it yields a lookup and is sent the answer. It does no I/O, reads no clock and
+It is a generator: it yields lookups and is sent their answers. It does no I/O, reads no clock and
 starts no thread, so that the same code runs in a Spark task, in the driver and in simulation.
 
 What must hold:
@@ -19,7 +19,7 @@ Symbols: the paper's TempView is `partials`; its left and right sweep are the up
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -28,33 +28,55 @@ from viewkeeper.maintain.compensation import Pending, corrected
 from viewkeeper.updates.protocol import Answer, Lookup
 from viewkeeper.view.plan import Step, SweepPlan
 
-Sweep = Generator[Lookup, Answer, D]
+Sweep = Generator[tuple[Lookup, ...], tuple[Answer, ...], D]
+"""Yields the lookups that can be asked at the same time, is sent their answers in that order."""
+
+Stages = Sequence[Sequence[Step]]
+"""Steps in their order; those of one stage are asked at the same time."""
 
 
 def view_change(
-    algebra: Algebra[D], plan: SweepPlan, origins: Mapping[int, pa.Table], pending: Pending
+    algebra: Algebra[D],
+    plan: SweepPlan,
+    origins: Mapping[int, pa.Table],
+    pending: Pending,
+    stages: Stages | None = None,
+    bound: Mapping[int, pa.Table] | None = None,
 ) -> Sweep[D | None]:
     """The rows that the changes of `origins` add to and take from the join, not yet projected.
 
     `origins` maps a place to changes of its relation: the place's columns, `_ts` and `_count`. None
-    means that there are no such rows.
+    means that there are no such rows. Without `stages` the plan's own steps are made one by one. At
+    a `bound` place the partial rows meet the given signed rows and nobody is asked.
     """
     partials = _start(algebra, plan, origins)
     covered = {place: frozenset({place}) for place in partials}
-    for step in plan.steps:
-        waiting = {p: partials[p] for p in sorted(partials) if p in step.origins}
-        if not waiting:
-            continue
-        lookup = _lookup(algebra, plan, step, waiting)
-        if lookup.keys is not None and lookup.keys.num_rows == 0:
-            partials = {p: d for p, d in partials.items() if p not in waiting}
-            continue
-        answer = yield lookup
-        for p, extended in corrected(algebra, step, lookup, answer, pending, waiting).items():
+
+    def extend(step: Step, extended: Mapping[int, D]) -> None:
+        for p, delta in extended.items():
             before, covered[p] = covered[p], covered[p] | {step.target}
-            partials[p] = algebra.where(extended, plan.decidable(covered[p], before))
+            partials[p] = algebra.where(delta, plan.decidable(covered[p], before))
             if algebra.is_empty(partials[p]):
                 del partials[p]
+
+    for stage in stages if stages is not None else [[step] for step in plan.steps]:
+        asked: list[tuple[Step, Lookup]] = []
+        for step in stage:
+            waiting = {p: partials[p] for p in sorted(partials) if p in step.origins}
+            if not waiting:
+                continue
+            if bound and step.target in bound:
+                extend(step, _met(algebra, plan, step, bound[step.target], waiting))
+                continue
+            lookup = _lookup(algebra, plan, step, waiting)
+            if lookup.keys is not None and lookup.keys.num_rows == 0:
+                partials = {p: d for p, d in partials.items() if p not in waiting}
+            else:
+                asked.append((step, lookup))
+        answers = (yield tuple(lookup for _, lookup in asked)) if asked else ()
+        for (step, lookup), answer in zip(asked, answers, strict=True):
+            waiting = {p: partials[p] for p in sorted(partials) if p in step.origins}
+            extend(step, corrected(algebra, step, lookup, answer, pending, waiting))
     return algebra.add([_shape(algebra, plan, d) for d in partials.values()]) if partials else None
 
 
@@ -78,6 +100,15 @@ def shown(algebra: Algebra[D], plan: SweepPlan, rows: D) -> D:
 def _start(algebra: Algebra[D], plan: SweepPlan, origins: Mapping[int, pa.Table]) -> dict[int, D]:
     started = {place: relevant(algebra, plan, place, rows) for place, rows in origins.items()}
     return {place: delta for place, delta in started.items() if not algebra.is_empty(delta)}
+
+
+def _met(
+    algebra: Algebra[D], plan: SweepPlan, step: Step, rows: pa.Table, waiting: Mapping[int, D]
+) -> dict[int, D]:
+    """Partial rows joined with rows that are given instead of asked for."""
+    columns = plan.view.places[step.target].columns
+    given = algebra.label(algebra.lift(rows), step.target, columns)
+    return {p: algebra.join(partial, given, step.on, None) for p, partial in waiting.items()}
 
 
 def _lookup(algebra: Algebra[D], plan: SweepPlan, step: Step, waiting: Mapping[int, D]) -> Lookup:

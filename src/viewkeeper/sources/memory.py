@@ -104,9 +104,8 @@ class MemorySnapshot:
             keys = {tuple(key.values()) for key in lookup.keys.to_pylist()}
             found = zip(*(rows[name].to_pylist() for name in lookup.on), strict=True)
             rows = rows.filter(pa.array([key in keys for key in found], pa.bool_()))
-        return Answer(
-            rows, self._cut, self._source._changes(table, lookup.columns, after, self._cut)
-        )
+        tail = self._source._changes(table, lookup.columns, after, self._cut)
+        return Answer(rows, self._cut, after, tail)
 
     def scan(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
         table = relation.table

@@ -73,7 +73,7 @@ class SqliteSnapshot:
                             lookup.columns,
                             range(after + 1, cut + 1),
                         )
-                        return Answer(rows, Cut(cut), tail)
+                        return Answer(rows, Cut(cut), after, tail)
                 self._tables.clear()
         raise SourceAwayError(self._database.source, "its tables are being changed all the time")
 

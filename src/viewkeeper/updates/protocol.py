@@ -68,14 +68,16 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The rows that a lookup found, what they contain, and every change after the batch in them.
+    """The rows that a lookup found, what they contain, and every change after `after` in them.
 
     `rows` has the lookup's columns and no `_count`: a row that occurs twice is there twice. `tail`
-    is a change table: the lookup's columns, `_count`, `_position`.
+    is a change table: the lookup's columns, `_count`, `_position`. It holds what the cut includes
+    after the position `after`; up to there, the asker knows the changes itself.
     """
 
     rows: pa.Table
     cut: Cut
+    after: int
     tail: pa.Table
 
 

@@ -48,6 +48,24 @@ class SweepPlan:
         ready = [c for c in self.conditions if places_of(c) <= covered]
         return ready if before is None else [c for c in ready if not places_of(c) <= before]
 
+    def walk(self, origin: int) -> tuple[Step, ...]:
+        """The m - 1 steps of a sweep from one place, lower places first.
+
+        In a chain that is SWEEP's order: first all to the left, then all to the right.
+        """
+        return tuple(_walk(self.tree, origin, origin, None))
+
+
+def _walk(tree: JoinTree, origin: int, at: int, came_from: int | None) -> list[Step]:
+    below = [(e.child, e.on) for e in tree.edges if e.parent == at]
+    above = [(e.parent, tuple(k.reverse() for k in e.on)) for e in tree.edges if e.child == at]
+    steps = []
+    for target, on in sorted(below + above, key=lambda neighbour: neighbour[0]):
+        if target != came_from:
+            steps.append(Step(at, target, on, frozenset({origin})))
+            steps += _walk(tree, origin, target, at)
+    return steps
+
 
 def sweep_plan(view: ViewDefinition) -> SweepPlan:
     """The plan of a view."""

@@ -1,0 +1,58 @@
+"""A history: what the sources committed, in order, and the states that the warehouse showed.
+
+That is all that consistency is about; how the states came to be does not matter. Positions are
+counted per source from 1, so that a *vector* (how many transactions of each source) names a source
+state; 0 is the initial one. A global transaction has a part at several sources. A state may claim
+the vector that it stands for; a claim makes checking quick, it is never believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from viewkeeper.view.definition import Field, Relation, ViewDefinition
+
+Row = tuple[Any, ...]
+Bag = Mapping[Row, int]
+"""Rows with positive counts."""
+
+Vector = Mapping[str, int]
+"""Per source, how many of its transactions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A source transaction: per source (several if it is global), signed rows per relation."""
+
+    name: str
+    parts: Mapping[str, Mapping[Relation, tuple[tuple[Row, int], ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a reader saw of the view from some moment on.
+
+    `quiet`: nothing was under way then, everything committed had been delivered and maintained.
+    """
+
+    rows: Bag
+    claim: Vector | None = None
+    quiet: bool = False
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A run as a checker sees it; `states` begins with the initial one.
+
+    `tables` has every column of every relation, `initial` its rows before the first transaction;
+    `transactions` are in the order in which they were committed, over all sources.
+    """
+
+    view: ViewDefinition
+    tables: Mapping[Relation, tuple[Field, ...]]
+    initial: Mapping[Relation, Bag]
+    transactions: tuple[Committed, ...]
+    states: tuple[State, ...]

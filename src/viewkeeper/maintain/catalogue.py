@@ -1,0 +1,47 @@
+"""All algorithms by name: how they are made, what they need, what they promise.
+
+The names are those of the command line and of the project file. The promises are the papers' and
+DESIGN's, per scenario; `make simulate` finds the levels that runs really have and compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from viewkeeper.maintain.promises import Level, Scenario
+from viewkeeper.maintain.protocol import Algorithm
+from viewkeeper.maintain.sweep import Sweep
+
+Make = Callable[..., Algorithm]
+"""Called with the algebra, the sweep plan, the resume and the kind's options."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """An algorithm as users know it."""
+
+    name: str
+    make: Make
+    promise: Mapping[Scenario, Level]
+    arrival: bool = False
+    """Infers what an answer saw from arrival order; gets FIFO channels, real or emulated."""
+    keyed: bool = False
+    """Needs a key of every relation in the stored view (`viewkeeper.view.keyed`)."""
+    one_source: bool = False
+    """All relations must be at one source."""
+    quiescence: bool = False
+    """The view may stand still for as long as updates keep coming."""
+    options: Mapping[str, Any] | None = None
+    """Names and default values of its options."""
+
+
+def _all(level: Level) -> dict[Scenario, Level]:
+    return dict.fromkeys(Scenario, level)
+
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (Kind("sweep", Sweep, _all(Level.COMPLETE), options={"parallel": 1}),)
+}

@@ -1,0 +1,66 @@
+"""A scenario: a view, tables with rows, transactions, and how sources and warehouse are connected.
+
+It says what happens, not when: the schedule, a list of steps, says that (`viewkeeper.simulate
+.world`). Both together are a run, and both have a text form (`viewkeeper.simulate.script`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from viewkeeper.check.history import Bag, Committed
+from viewkeeper.view.definition import Field, Relation, ViewDefinition
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A relation of the scenario: its columns, its key (none: a bag), its rows at the start."""
+
+    relation: Relation
+    fields: tuple[Field, ...]
+    key: tuple[str, ...]
+    rows: Bag
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What happens in a world.
+
+    `fifo`: reports and answers of a source share one channel, as the papers assume. Otherwise they
+    travel apart and an answer says by its cut what it contains. `tails`: an answer then brings the
+    changes that the asker does not know yet; otherwise it waits until they were delivered.
+    `reporter` maps a global transaction to the source that reports it for all; by default each
+    source reports its own part. `late` are transactions, by name, that are reported before they are
+    visible to questions at these sources (PostgreSQL); they become visible by a step of their own.
+    """
+
+    view: ViewDefinition
+    tables: tuple[Table, ...]
+    transactions: tuple[Committed, ...]
+    fifo: bool = True
+    tails: bool = False
+    reporter: Mapping[str, str] = field(default_factory=dict)
+    late: frozenset[tuple[str, str]] = frozenset()
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(table.relation.source for table in self.tables))
+
+    @property
+    def keys(self) -> dict[Relation, tuple[Field, ...]]:
+        """The key columns of every table that has a key."""
+        return {
+            table.relation: tuple(f for f in table.fields if f.name in table.key)
+            for table in self.tables
+            if table.key
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The algorithm under test: its name in the catalogue and its options."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
