@@ -25,9 +25,15 @@ Delta = Mapping[str, Sequence[tuple[Row, int]]]
 class MemorySource:
     """Tables as lists of signed rows, by position."""
 
-    def __init__(self, name: str, tables: Mapping[str, tuple[Field, ...]]) -> None:
+    def __init__(
+        self,
+        name: str,
+        tables: Mapping[str, tuple[Field, ...]],
+        initial: Mapping[str, Mapping[Row, int]] | None = None,
+    ) -> None:
         self.name = name
         self._tables = dict(tables)
+        self._initial = {table: Counter(rows) for table, rows in (initial or {}).items()}
         self._log: list[tuple[int, Delta]] = []
 
     def commit(self, delta: Delta) -> int:
@@ -71,7 +77,7 @@ class MemorySource:
 
     def state(self, table: str, cut: Cut) -> Counter[Row]:
         """The rows of a table under a cut, with counts; a hole may make a count negative."""
-        rows: Counter[Row] = Counter()
+        rows = Counter(self._initial.get(table, Counter()))
         for position, delta in self._log:
             if cut.includes(position):
                 for row, count in delta.get(table, ()):
