@@ -18,6 +18,7 @@ exact way out. Facts that a program may want are attributes.
     │   ├── LockedError         another process maintains it
     │   ├── CorruptError        a file in it cannot be believed
     │   └── HorizonError        a state was asked for that is no longer, or not yet, kept
+    ├── SimulationError         a simulated run did not end, or a history text is wrong
     └── SparkUnavailableError   Spark or Java cannot be started
 """
 
@@ -131,3 +132,7 @@ class HorizonError(WarehouseError):
 
 class SparkUnavailableError(ViewkeeperError):
     """Spark or Java cannot be started."""
+
+
+class SimulationError(ViewkeeperError):
+    """A simulated run did not end, or the text of a history cannot be read."""

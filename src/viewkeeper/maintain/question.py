@@ -1,0 +1,59 @@
+"""Questions that a source with all relations answers by itself: sums of terms.
+
+A term is the view's join with some relations replaced by given rows. Evaluating it needs no
+compensation: everything is read in one state of one source (ECA, which sends whole queries), or
+every answer is taken as it is (Strobe's *source_evaluate*). It is the same view change as
+everywhere, with nothing to correct.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from viewkeeper.delta.algebra import COUNT, POSITION, TS, Algebra, D
+from viewkeeper.maintain.protocol import Term
+from viewkeeper.maintain.view_change import Sweep, view_change
+from viewkeeper.updates.protocol import Lookup
+from viewkeeper.view.plan import SweepPlan
+
+
+class Uncorrected:
+    """Nothing is known to be pending: answers are taken as they are."""
+
+    def __init__(self, plan: SweepPlan) -> None:
+        self._plan = plan
+
+    def matching(self, lookup: Lookup) -> pa.Table:
+        fields = self._plan.view.places[lookup.place].fields
+        columns = [(field.name, field.type) for field in fields]
+        extra = [(name, pa.int64()) for name in (COUNT, POSITION, TS)]
+        return pa.schema([*columns, *extra]).empty_table()
+
+
+def term_rows(algebra: Algebra[D], plan: SweepPlan, term: Term) -> Sweep[D | None]:
+    """The joined rows of one term, not yet projected, all under ts 0; None if there are none."""
+    start = min(term.bound)
+    rows = term.bound[start]
+    origin = rows.append_column(TS, pa.array(np.zeros(rows.num_rows, np.int64)))
+    stages = [[step] for step in plan.walk(start)]
+    bound = {place: table for place, table in term.bound.items() if place != start}
+    found = yield from view_change(algebra, plan, {start: origin}, Uncorrected(plan), stages, bound)
+    return found if found is None or term.sign > 0 else algebra.negate(found)
+
+
+def sum_of_terms(algebra: Algebra[D], plan: SweepPlan, terms: Sequence[Term]) -> Sweep[D]:
+    """The joined rows of all terms together, consolidated."""
+    found: list[D] = []
+    for term in terms:
+        rows = yield from term_rows(algebra, plan, term)
+        if rows is not None:
+            found.append(rows)
+    return algebra.consolidate(algebra.add(found)) if found else algebra.lift(_nothing(plan))
+
+
+def _nothing(plan: SweepPlan) -> pa.Table:
+    columns = [(f"{p.index}.{f.name}", f.type) for p in plan.view.places for f in p.fields]
+    return pa.schema([*columns, (TS, pa.int64()), (COUNT, pa.int64())]).empty_table()
