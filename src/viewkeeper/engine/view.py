@@ -66,5 +66,5 @@ class View:
 
     @property
     def ts(self) -> int:
-        """The ts of the newest state."""
+        """The ts up to which everything is in the newest state, and to which as-of reads reach."""
         return self.head.ts

@@ -5,7 +5,8 @@ States from the horizon on are unchanged; older ones can no longer be told apart
 from then on. Where nothing changed since the last horizon, only the horizon moves. Spark groups,
 the one writer writes, and the exchange of files is a record of its own, with the crash behaviour of
 every record. Files that reach across the horizon are split: what lies beyond it is written again as
-it was.
+it was. A horizon lies at or below the mark, so what is ahead stays as it is; a count below zero,
+which only a view that was maintained wrongly has there, stays too.
 
 The sum of all counts must be the same before and after; that is checked before the record.
 """
@@ -65,7 +66,7 @@ def _beyond(
     store: Store, view: ViewHead, olds: Sequence[ActiveFile], horizon: int, batch: int
 ) -> tuple[DataFile, ...]:
     across = [file for file in olds if file.ts_max > horizon]
-    rows = read_signed(store.root, view, across, after=horizon, until=view.ts)
+    rows = read_signed(store.root, view, across, after=horizon, until=view.reach)
     if not rows.num_rows:
         return ()
     folder = store.folder(view.view)

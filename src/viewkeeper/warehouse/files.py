@@ -114,6 +114,12 @@ def count_sum(paths: Iterable[Path]) -> int:
     return total
 
 
+def stamps(path: Path) -> set[int]:
+    """Every ts of which a file has rows."""
+    with pq.ParquetFile(path) as file:
+        return {_whole(ts) for ts in pc.unique(file.read(columns=[TS])[TS])}
+
+
 class _Writer:
     """One file that is being written; removed again if writing fails."""
 

@@ -4,7 +4,8 @@
 large; the tail is small. So the tail is netted per row in Arrow; rows with a negative net are
 broadcast and subtracted from the body by a left join on all columns, null-safely; rows with a
 positive net are added. The body is never shuffled: on 3 million rows with a tail of 20,000, 1.1 s
-against 4.7 s. Where the body is not one row per tuple, or the tail is large, all is grouped.
+against 4.7 s. Where the body is not one row per tuple, or has a count below zero, or the tail is
+large, all is grouped.
 
 Small files are read in Arrow and handed to Spark as one staged file, because Spark pays for every
 file; rows never pass through the JVM from Python, which would change naive timestamps. The caller
@@ -58,7 +59,8 @@ def state_frame(
     files = files_until(root, view, until)
     body = [file for file in files if file.ts_max <= view.horizon]
     tail = [file for file in files if file.ts_max > view.horizon]
-    if not view.distinct or sum(file.rows for file in tail) > NETTED_ROWS:
+    mergeable = view.distinct and all(file.count_min > 0 for file in body)
+    if not mergeable or sum(file.rows for file in tail) > NETTED_ROWS:
         signed = signed_frame(spark, root, view, files, staging, until=until)
         return _repeated(grouped(signed, view).where(F.col(COUNT) > 0), view)
     net = summed(read_signed(root, view, tail, until=until))

@@ -41,9 +41,12 @@ class Location:
 class ViewHead:
     """A view as committed.
 
-    `schema` is that of its rows, without `_count` and `_ts`. States from `horizon` to `ts` can be
-    read. `rows` counts the newest state's rows, `files` the table's data files. `distinct`: what
-    lies at or before the horizon has one row per tuple. `stopped` is why it does not advance.
+    `schema` is that of its rows, without `_count` and `_ts`. States from `horizon` to `ts`, the
+    mark, can be read. `ahead` are the ts above the mark that are in the newest state too; there are
+    gaps between them. `rows` is the sum of all counts: the number of rows in the newest state, or
+    fewer while something is ahead, because counts below zero are in the sum and are not shown.
+    `files` counts the table's data files. `distinct`: what lies at or before the horizon has one
+    row per tuple. `stopped` is why it does not advance.
     """
 
     view: str
@@ -60,6 +63,12 @@ class ViewHead:
     distinct: bool
     committed_at: float
     stopped: str | None = None
+    ahead: tuple[int, ...] = ()
+
+    @property
+    def reach(self) -> int:
+        """The greatest ts of which rows may be in the view."""
+        return self.ahead[-1] if self.ahead else self.ts
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +132,7 @@ def _changed(
                 old,
                 location=at,
                 ts=change.ts,
+                ahead=change.ahead,
                 positions={**old.positions, **change.positions},
                 rows=old.rows + sum(file.count_sum for file in change.files),
                 files=old.files + len(change.files),
@@ -178,5 +188,9 @@ def _encode(view: ViewHead) -> Body:
 
 
 def _decode(body: Body) -> ViewHead:
-    location = Location(*body["location"])
-    return ViewHead(**{**body, "location": location, "schema": schema_of(body["schema"])})
+    exact: Body = {
+        "location": Location(*body["location"]),
+        "schema": schema_of(body["schema"]),
+        "ahead": tuple(body.get("ahead", ())),
+    }
+    return ViewHead(**{**body, **exact})

@@ -24,7 +24,7 @@ def merge_tail(store: Store, view: str, small_rows: int = SMALL_ROWS) -> Head:
     if len(tail) < 2:
         return store.head
     tail.sort(key=lambda file: (file.ts_min, file.path))
-    rows = read_signed(store.root, head, tail, until=head.ts)
+    rows = read_signed(store.root, head, tail, until=head.reach)
     merged = files.write_rows(store.folder(view), head.schema, rows, store.head.record + 1, 0)
     assert merged.rows == sum(file.rows for file in tail), "merging changes no row"
     return store.commit([Rewrite(view, (merged,), tuple(file.path for file in tail))])

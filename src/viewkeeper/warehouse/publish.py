@@ -1,9 +1,10 @@
 """The plain table of a view: rows only, for tools that read Delta Lake tables directly.
 
 Each publication replaces the whole content of `published/<view>` in one log entry; its metadata
-says as of which ts. There is no record: a crash leaves the old content or the new, and publishing
-again is always right. An entry torn by a power cut is found by its missing last line and deleted
-first. Replaced files stay for the retention, for readers that still use them.
+says as of which ts, and which ts above that are in it too. There is no record: a crash leaves the
+old content or the new, and publishing again is always right. An entry torn by a power cut is found
+by its missing last line and deleted first. Replaced files stay for the retention, for readers that
+still use them.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def _publish(store: Readable, spark: SparkSession, view: str, retention_s: float
     # from; before the commit, so that a crash in between can only keep a file longer.
     for old in table.files():
         os.utime(folder / old.path, (store.now(), store.now()))
-    facts = {"viewkeeper_ts": head.ts}
+    facts = {"viewkeeper_ts": head.ts, "viewkeeper_ahead": list(head.ahead)}
     version = table.commit(n, store.now(), news, overwrite=True, facts=facts)
     _remove_replaced(table, store.now() - retention_s)
     return version
@@ -88,7 +89,7 @@ def _table(folder: Path, schema: pa.Schema, view: str) -> Table:
 
 
 def _sized(frame: DataFrame, rows: int) -> DataFrame:
-    return frame.coalesce(1 + rows // files.ROWS_PER_FILE)
+    return frame.coalesce(1 + max(0, rows) // files.ROWS_PER_FILE)
 
 
 def _remove_replaced(table: Table, older_than: float) -> None:

@@ -5,6 +5,10 @@ the sum of `_count` per row over `_ts` <= T; the changes since S are the rows wi
 whose statistics say that they hold nothing of interest are not opened. As-of never uses old Delta
 Lake versions: those are about files, `_ts` is about the sources.
 
+The newest state is the sum of everything, commits ahead of the mark included; what then has a count
+below one waits for a commit that is still to come and is not shown. As-of and changes end at the
+mark.
+
 States before the horizon are folded together and are refused, naming what can be asked for. A
 `since` of 0 stands for "from the beginning": the changes then start with the initial load, or with
 the folded body, under its ts.
@@ -36,7 +40,6 @@ def counted(root: Path, view: ViewHead, as_of: int | None = None) -> pa.Table:
     """The view's rows as of a ts, each once, with `_count`."""
     until = state_ts(view, as_of)
     rows = summed(read_signed(root, view, files_until(root, view, until), until=until))
-    # A maintained view has no negative counts at a committed ts; what has one is not shown.
     return rows.filter(pc.field(COUNT) > 0)
 
 
@@ -49,15 +52,16 @@ def changes(root: Path, view: ViewHead, since: int, until: int | None = None) ->
 
 def state_ts(view: ViewHead, as_of: int | None) -> int:
     """The ts to read, or HorizonError."""
-    ts = view.ts if as_of is None else as_of
-    if not view.horizon <= ts <= view.ts:
-        raise _outside(view, f"no state as of {ts}")
-    return ts
+    if as_of is None:
+        return view.reach
+    if not view.horizon <= as_of <= view.ts:
+        raise _outside(view, f"no state as of {as_of}")
+    return as_of
 
 
 def change_span(view: ViewHead, since: int, until: int | None) -> tuple[int, int]:
     """The span of ts to read, or HorizonError; -1 stands for before the initial load."""
-    end = state_ts(view, until)
+    end = view.ts if until is None else state_ts(view, until)
     if since == 0:
         return -1, end
     if not view.horizon <= since <= view.ts:
@@ -108,8 +112,9 @@ def _read(folder: Path, file: ActiveFile, stored: pa.Schema, after: int, until: 
 
 
 def _outside(view: ViewHead, what: str) -> HorizonError:
+    end = "the mark: above it commits are still missing" if view.ahead else "the newest"
     return HorizonError(
         f'view "{view.view}": {what}',
-        detail=f"states from ts {view.horizon} (the horizon) to ts {view.ts} (the newest) are kept",
+        detail=f"states from ts {view.horizon} (the horizon) to ts {view.ts} ({end}) are kept",
         hint=f"ask for a ts from {view.horizon} to {view.ts}; changes also from 0, the beginning",
     )

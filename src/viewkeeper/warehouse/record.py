@@ -59,12 +59,20 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """A view moves to a ts; without files, nothing changed in it."""
+    """A view moves to a ts, its mark; without files, nothing changed in it.
+
+    `ahead` are all ts above the mark whose rows are in the view too: commits out of order.
+    """
 
     view: str
     ts: int
     positions: Mapping[str, int]
     files: tuple[DataFile, ...] = ()
+    ahead: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        assert list(self.ahead) == sorted({*self.ahead}), "what is ahead is in ts order"
+        assert not self.ahead or self.ahead[0] > self.ts, "what is ahead is above the mark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +118,8 @@ _KINDS: dict[str, type[ViewChange]] = {
     "resume": Resume,
     "drop": Drop,
 }
+
+_LISTS = {"removes", "ahead"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +172,6 @@ def _decode(body: Body) -> ViewChange:
         facts["schema"] = schema_of(facts["schema"])
     if "files" in facts:
         facts["files"] = tuple(DataFile(**file) for file in facts["files"])
-    if "removes" in facts:
-        facts["removes"] = tuple(facts["removes"])
+    for name in _LISTS & facts.keys():
+        facts[name] = tuple(facts[name])
     return _KINDS[body["kind"]](**facts)

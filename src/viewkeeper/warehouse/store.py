@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from viewkeeper.errors import WarehouseError
 from viewkeeper.warehouse import chronicle, disk, files
-from viewkeeper.warehouse.head import NAME, Head, encode_head
+from viewkeeper.warehouse.head import NAME, Head, ViewHead, encode_head
 from viewkeeper.warehouse.lock import Holder, Lock
 from viewkeeper.warehouse.plan import Ledger, Plan
 from viewkeeper.warehouse.record import (
@@ -199,8 +199,21 @@ class Store:
     def _check_advance(self, change: Advance) -> None:
         view = self.head.view(change.view)
         assert change.ts >= view.ts, "a view never goes back"
-        assert all(view.ts < f.ts_min and f.ts_max <= change.ts for f in change.files)
+        ahead = {*change.ahead}
+        assert all(ts in ahead or ts <= change.ts for ts in view.ahead), "nothing is taken back"
+        assert not ahead or max(ahead) < self.ledger.next_ts, "only what has its ts can be ahead"
         self._check_files(view.table, view.schema, change.files)
+        for file in change.files:
+            assert view.ts < file.ts_min, "everything up to the mark is there already"
+            for ts in self._stamps(view, change, file):
+                assert ts not in view.ahead, f"ts {ts} is there already"
+                assert ts <= change.ts or ts in ahead, f"ts {ts} is above the mark, not ahead of it"
+
+    def _stamps(self, view: ViewHead, change: Advance, file: DataFile) -> Iterable[int]:
+        """The ts in a file, as far as they matter; read only where its ends do not tell."""
+        if file.ts_min == file.ts_max or (file.ts_max <= change.ts and not view.ahead):
+            return {file.ts_min, file.ts_max}
+        return files.stamps(self._tables.folder(view.table) / file.path)
 
     def _check_rewrite(self, change: Rewrite) -> None:
         view = self.head.view(change.view)

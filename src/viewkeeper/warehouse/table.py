@@ -42,6 +42,7 @@ class ActiveFile:
     path: str
     size: int
     rows: int
+    count_min: int
     count_max: int
     ts_min: int
     ts_max: int
@@ -161,9 +162,10 @@ def _active(handle: DeltaTable) -> tuple[ActiveFile, ...]:
     actions = pa.table(handle.get_add_actions(flatten=True))
     plain = [actions[name].to_pylist() for name in ("path", "size_bytes", "num_records")]
     if f"max.{COUNT}" in actions.column_names:
-        measured = [actions[n].to_pylist() for n in (f"max.{COUNT}", f"min.{TS}", f"max.{TS}")]
+        names = (f"min.{COUNT}", f"max.{COUNT}", f"min.{TS}", f"max.{TS}")
+        measured = [actions[name].to_pylist() for name in names]
     else:
-        measured = [[fixed] * actions.num_rows for fixed in (1, 0, 0)]
+        measured = [[fixed] * actions.num_rows for fixed in (1, 1, 0, 0)]
     return tuple(ActiveFile(*facts) for facts in zip(*plain, *measured, strict=True))
 
 
