@@ -79,6 +79,11 @@ class SimulatedStore:
         """What a reader sees now."""
         return self._visible()
 
+    @property
+    def counts(self) -> Mapping[Row, int]:
+        """What is stored, hidden columns and negative counts included."""
+        return self._counts
+
     def _note_as_of(self, ts: int, commit: Commit) -> None:
         """The state as of a ts of this commit: rows of that ts, added to the state before it."""
         if any(not isinstance(change, Add) for change in commit.changes) or commit.ahead:

@@ -6,6 +6,7 @@ was said, in the words of the papers: transactions by name, questions by number,
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -13,10 +14,23 @@ from typing import Literal
 import pyarrow as pa
 
 from viewkeeper.check.history import Row
-from viewkeeper.maintain.protocol import Ask, Commit
+from viewkeeper.delta.algebra import COUNT, TS
+from viewkeeper.maintain.protocol import Ask, Commit, Term
+from viewkeeper.simulate.tuples import write_bag
 from viewkeeper.updates.protocol import Answer
+from viewkeeper.view.definition import Place
 
-What = Literal["commit", "deliver", "ask", "ask again", "evaluate", "answer", "store", "crash"]
+What = Literal[
+    "commit",
+    "deliver",
+    "ask",
+    "ask again",
+    "evaluate",
+    "answer",
+    "compensate",
+    "store",
+    "crash",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +47,12 @@ class Entry:
 
 
 class Trace:
-    """Entries as they happen."""
+    """Entries as they happen; `places` are those of the view, for names of what is asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, places: Sequence[Place] = ()) -> None:
         self.entries: list[Entry] = []
         self.steps: list[str] = []
+        self._places = places
 
     def begin(self, step: str) -> None:
         self.steps.append(step)
@@ -45,51 +60,76 @@ class Trace:
     def _add(self, what: What, text: str, **facts: object) -> None:
         self.entries.append(Entry(len(self.steps), text, what, **facts))  # type: ignore[arg-type]  # the facts are Entry's own fields
 
-    def committed(self, name: str, parts: Mapping[str, int]) -> None:
-        self._add("commit", name, sources=tuple(parts), names=(name,))
+    def committed(self, name: str, parts: Mapping[str, int], changes: Sequence[str]) -> None:
+        self._add("commit", name, sources=tuple(parts), names=(name,), rows=tuple(changes))
 
     def delivered(self, names: Iterable[str], sources: Sequence[str]) -> None:
         told = tuple(names)
         self._add("deliver", ", ".join(told), sources=tuple(sources), names=told)
 
     def asked(self, ask: Ask) -> None:
-        self._add("ask", question(ask), sources=(ask.source,), number=ask.number)
+        self._add("ask", self.question(ask), sources=(ask.source,), number=ask.number)
 
     def asked_again(self, ask: Ask) -> None:
-        self._add("ask again", question(ask), sources=(ask.source,), number=ask.number)
+        self._add("ask again", self.question(ask), sources=(ask.source,), number=ask.number)
 
     def evaluated(self, ask: Ask, answers: Sequence[Answer]) -> None:
-        rows = tuple(row for answer in answers for row in shown(answer.rows))
-        self._add("evaluate", f"A{ask.number}", sources=(ask.source,), number=ask.number, rows=rows)
+        rows = tuple(shown(answer.rows) for answer in answers)
+        self._add("evaluate", "; ".join(rows), sources=(ask.source,), number=ask.number, rows=rows)
 
     def answered(self, ask: Ask) -> None:
         self._add("answer", f"A{ask.number}", sources=(ask.source,), number=ask.number)
 
+    def compensated(self, place: int, rows: Mapping[Row, int]) -> None:
+        relation = self._places[place].relation
+        told = f"{relation.table} {signed(rows)}"
+        self._add("compensate", told, sources=(relation.source,))
+
     def stored(self, commit: Commit, rows: Mapping[Row, int]) -> None:
-        told = tuple(
-            f"{_tuple(row)}" + (f"[{count}]" if count != 1 else "") for row, count in rows.items()
-        )
-        self._add("store", f"ts {commit.ts}", rows=told)
+        self._add("store", f"ts {commit.ts}", rows=(write_bag(rows),))
 
     def crashed(self) -> None:
         self._add("crash", "crash")
 
+    def question(self, ask: Ask) -> str:
+        """A question in a few words: of which relation, for which keys."""
+        told = [
+            f"{lookup.relation.table} {'all' if lookup.keys is None else shown(lookup.keys)}"
+            for lookup in ask.lookups
+        ]
+        return "; ".join([*told, *map(self._term, ask.terms)])
 
-def question(ask: Ask) -> str:
-    """A question in a few words: what of whom, for which keys."""
-    if ask.terms:
-        return f"Q{ask.number}: {len(ask.terms)} terms"
-    told = []
-    for lookup in ask.lookups:
-        keys = "all" if lookup.keys is None else " ".join(shown(lookup.keys))
-        told.append(f"{lookup.relation.table}? {keys}")
-    return f"Q{ask.number}: " + "; ".join(told)
+    def _term(self, term: Term) -> str:
+        """A product: the given rows in place of their relations, the others by name."""
+        factors = [
+            f"{place.relation.table}{signed(_signed_rows(term.bound[place.index], place))}"
+            if place.index in term.bound
+            else place.relation.table
+            for place in self._places
+        ]
+        return f"{'+' if term.sign > 0 else '-'} " + " x ".join(factors)
 
 
-def shown(table: pa.Table) -> tuple[str, ...]:
-    """Rows as the papers write them."""
-    return tuple(_tuple(tuple(row.values())) for row in table.to_pylist())
+def shown(table: pa.Table) -> str:
+    """Rows as the papers write them; signed ones with their counts."""
+    rows: Counter[Row] = Counter()
+    for values in table.to_pylist():
+        count = values.pop(COUNT, 1)
+        rows[tuple(value for name, value in values.items() if name != TS)] += count
+    return write_bag(rows)
 
 
-def _tuple(row: Row) -> str:
-    return "(" + ",".join("-" if value is None else str(value) for value in row) + ")"
+def signed(rows: Mapping[Row, int]) -> str:
+    """Signed rows: `+(1,2)` and `-(1,2)`, several times with a number before."""
+    told = [
+        f"{'+' if count > 0 else '-'}{abs(count) if abs(count) > 1 else ''}{write_bag({row: 1})}"
+        for row, count in rows.items()
+    ]
+    return " ".join(sorted(told))
+
+
+def _signed_rows(table: pa.Table, place: Place) -> dict[Row, int]:
+    rows: Counter[Row] = Counter()
+    for values in table.to_pylist():
+        rows[tuple(values[name] for name in place.columns)] += values[COUNT]
+    return rows

@@ -18,20 +18,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
-from viewkeeper.check.history import History
+from viewkeeper.check.history import History, Row
 from viewkeeper.delta.algebra import Algebra
 from viewkeeper.delta.reference import Reference
 from viewkeeper.maintain import protocol
 from viewkeeper.maintain.catalogue import KINDS, Kind
 from viewkeeper.maintain.protocol import Acknowledge, Answered, Ask, Delivered, Event, Stamp
 from viewkeeper.simulate.load import loaded
+from viewkeeper.simulate.observed import Observed
 from viewkeeper.simulate.scenario import Scenario, Subject
 from viewkeeper.simulate.source import SimulatedSource
 from viewkeeper.simulate.steps import Commit, Crash, Deliver, Evaluate, Repeat, Reveal, Step
 from viewkeeper.simulate.store import SimulatedStore
-from viewkeeper.simulate.trace import Trace
+from viewkeeper.simulate.trace import Trace, signed
 from viewkeeper.updates.protocol import Answer
 from viewkeeper.updates.transaction import Transaction
+from viewkeeper.view.definition import Relation
 from viewkeeper.view.keyed import keyed
 from viewkeeper.view.plan import sweep_plan
 
@@ -55,13 +57,11 @@ class Reply:
 class World:
     """A scenario at work under one algorithm."""
 
-    def __init__(
-        self, scenario: Scenario, subject: Subject, algebra: Algebra[Any] | None = None
-    ) -> None:
+    def __init__(self, scenario: Scenario, subject: Subject, observed: bool = False) -> None:
+        """`observed`: compensations are put into the trace too."""
         self.scenario = scenario
         self.kind: Kind = KINDS[subject.name]
         self._subject = subject
-        self._algebra: Algebra[Any] = algebra or Reference()
         stored, hidden = scenario.view, tuple[str, ...]()
         self._options: dict[str, Any] = dict(subject.options)
         if self.kind.keyed:
@@ -73,7 +73,8 @@ class World:
         positions = dict.fromkeys(scenario.sources, 0)
         columns = [output.name for output in stored.outputs]
         self.store = SimulatedStore(columns, hidden, loaded(scenario, self.plan), positions)
-        self.trace = Trace()
+        self.trace = Trace(self.plan.view.places)
+        self._algebra: Algebra[Any] = Observed(self.trace) if observed else Reference()
         self.asks: Counter[str] = Counter()
         self.asked_rows = 0
         self.committed: list[str] = []
@@ -171,7 +172,8 @@ class World:
         transaction = self._transaction(name)
         self.committed.append(name)
         parts = {s: self.sources[s].commit(transaction) for s in transaction.parts}
-        self.trace.committed(name, parts)
+        changes = [_told(part) for part in transaction.parts.values()]
+        self.trace.committed(name, parts, changes)
         self._send_reports(name, parts)
 
     def _send_reports(self, name: str, parts: Mapping[str, int]) -> None:
@@ -299,6 +301,10 @@ class World:
             for at in range(1, simulated.position + 1)
             if simulated.name_of(at) == name
         }
+
+
+def _told(part: Mapping[Relation, tuple[tuple[Row, int], ...]]) -> str:
+    return " ".join(f"{relation.table} {signed(dict(rows))}" for relation, rows in part.items())
 
 
 def _size(ask: Ask) -> int:
