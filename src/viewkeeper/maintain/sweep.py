@@ -14,7 +14,7 @@ Invariants:
 
 Variants: *pipelined*, several updates are swept at the same time and committed in order (the
 paper's section 5.3); *arms*, the branches of the join tree around the changed relation are swept at
-the same time and merged at the end (left and right sweep in parallel).
+the same time and merged at the end (left and right sweep in parallel, `viewkeeper.maintain.arms`).
 
 Symbols: UpdateMessageQueue is `Intake.waiting` and the backlog; ViewChange is `view_change`.
 """
@@ -22,15 +22,18 @@ Symbols: UpdateMessageQueue is `Intake.waiting` and the backlog; ViewChange is `
 from __future__ import annotations
 
 from viewkeeper.delta.algebra import Algebra, D
+from viewkeeper.maintain.arms import by_arms
 from viewkeeper.maintain.intake import Intake, Taken
-from viewkeeper.maintain.jobs import Jobs
 from viewkeeper.maintain.protocol import Action, Answered, Change, Delivered, Event, Resume
-from viewkeeper.maintain.unit_change import Strategy, by_walk, unit_rows
+from viewkeeper.maintain.unit_change import Efforts, Strategy, by_walk, unit_rows
 from viewkeeper.view.plan import SweepPlan
 
 
 class Sweep:
-    """SWEEP; `parallel` is the number of updates in the pipeline, 1 as in figure 4."""
+    """SWEEP; `parallel` is the number of updates in the pipeline, 1 as in figure 4.
+
+    `arms`: the branches around a change are swept at the same time.
+    """
 
     def __init__(
         self,
@@ -38,14 +41,14 @@ class Sweep:
         plan: SweepPlan,
         resume: Resume,
         parallel: int = 1,
-        strategy: Strategy[D] = by_walk,
+        arms: bool = False,
     ) -> None:
         self._algebra = algebra
         self._plan = plan
         self._parallel = parallel
-        self._strategy = strategy
+        self._strategy: Strategy[D] = by_arms if arms else by_walk
         self._intake = Intake(plan.view, resume)
-        self._jobs: Jobs[int, D | None] = Jobs(self._intake.backlog.known)
+        self._efforts: Efforts[int, D] = Efforts(self._intake.backlog.known)
         self._line: list[Taken] = []
         """What was taken and is not committed, in order."""
         self._results: dict[int, list[Change]] = {}
@@ -58,7 +61,7 @@ class Sweep:
 
     def _answered(self, event: Answered) -> list[Action]:
         self._intake.answered(event)
-        actions = self._intake.asking(self._jobs.answer(event))
+        actions = self._intake.asking(self._efforts.answer(event))
         return actions + self._go_on()
 
     def _go_on(self) -> list[Action]:
@@ -67,13 +70,14 @@ class Sweep:
         while self._intake.ready and len(self._line) < self._parallel:
             taken = self._intake.take()
             self._line.append(taken)
-            sweep = self._strategy(self._algebra, self._plan, taken, self._intake.backlog)
-            actions += taken.actions + self._intake.asking(self._jobs.start(taken.ts, sweep))
+            effort = self._strategy(self._algebra, self._plan, taken, self._intake.backlog)
+            asks = self._efforts.start(taken.ts, effort)
+            actions += taken.actions + self._intake.asking(asks)
             actions += self._committed()
         return actions
 
     def _committed(self) -> list[Action]:
-        for ts, rows in self._jobs.take():
+        for ts, rows in self._efforts.take():
             self._results[ts] = unit_rows(self._algebra, self._plan, rows)
         actions: list[Action] = []
         while self._line and self._line[0].ts in self._results:

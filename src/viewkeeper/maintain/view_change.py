@@ -49,7 +49,22 @@ def view_change(
     means that there are no such rows. Without `stages` the plan's own steps are made one by one. At
     a `bound` place the partial rows meet the given signed rows and nobody is asked.
     """
-    partials = _start(algebra, plan, origins)
+    started = {place: relevant(algebra, plan, place, rows) for place, rows in origins.items()}
+    in_order = stages if stages is not None else [[step] for step in plan.steps]
+    partials = yield from swept(algebra, plan, started, pending, in_order, bound)
+    return algebra.add([_shape(algebra, plan, d) for d in partials.values()]) if partials else None
+
+
+def swept(
+    algebra: Algebra[D],
+    plan: SweepPlan,
+    started: Mapping[int, D],
+    pending: Pending,
+    stages: Stages,
+    bound: Mapping[int, pa.Table] | None = None,
+) -> Sweep[dict[int, D]]:
+    """Partial rows, by the place they come from, after these stages; only those that are left."""
+    partials = {place: delta for place, delta in started.items() if not algebra.is_empty(delta)}
     covered = {place: frozenset({place}) for place in partials}
 
     def extend(step: Step, extended: Mapping[int, D]) -> None:
@@ -59,7 +74,7 @@ def view_change(
             if algebra.is_empty(partials[p]):
                 del partials[p]
 
-    for stage in stages if stages is not None else [[step] for step in plan.steps]:
+    for stage in stages:
         asked: list[tuple[Step, Lookup]] = []
         for step in stage:
             waiting = {p: partials[p] for p in sorted(partials) if p in step.origins}
@@ -68,7 +83,7 @@ def view_change(
             if bound and step.target in bound:
                 extend(step, _met(algebra, plan, step, bound[step.target], waiting))
                 continue
-            lookup = _lookup(algebra, plan, step, waiting)
+            lookup = lookup_for(algebra, plan, step, waiting)
             if lookup.keys is not None and lookup.keys.num_rows == 0:
                 partials = {p: d for p, d in partials.items() if p not in waiting}
             else:
@@ -77,7 +92,7 @@ def view_change(
         for (step, lookup), answer in zip(asked, answers, strict=True):
             waiting = {p: partials[p] for p in sorted(partials) if p in step.origins}
             extend(step, corrected(algebra, step, lookup, answer, pending, waiting))
-    return algebra.add([_shape(algebra, plan, d) for d in partials.values()]) if partials else None
+    return partials
 
 
 def relevant(algebra: Algebra[D], plan: SweepPlan, place: int, changes: pa.Table) -> D:
@@ -97,11 +112,6 @@ def shown(algebra: Algebra[D], plan: SweepPlan, rows: D) -> D:
     return algebra.consolidate(algebra.project(rows, plan.view.outputs))
 
 
-def _start(algebra: Algebra[D], plan: SweepPlan, origins: Mapping[int, pa.Table]) -> dict[int, D]:
-    started = {place: relevant(algebra, plan, place, rows) for place, rows in origins.items()}
-    return {place: delta for place, delta in started.items() if not algebra.is_empty(delta)}
-
-
 def _met(
     algebra: Algebra[D], plan: SweepPlan, step: Step, rows: pa.Table, waiting: Mapping[int, D]
 ) -> dict[int, D]:
@@ -111,7 +121,10 @@ def _met(
     return {p: algebra.join(partial, given, step.on, None) for p, partial in waiting.items()}
 
 
-def _lookup(algebra: Algebra[D], plan: SweepPlan, step: Step, waiting: Mapping[int, D]) -> Lookup:
+def lookup_for(
+    algebra: Algebra[D], plan: SweepPlan, step: Step, waiting: Mapping[int, D]
+) -> Lookup:
+    """What partial rows ask of the step's target: their distinct keys, or all rows without one."""
     target = plan.view.places[step.target]
     return Lookup(
         place=step.target,
