@@ -12,6 +12,8 @@ from typing import Any
 
 from viewkeeper.maintain.promises import Level, Scenario
 from viewkeeper.maintain.protocol import Algorithm
+from viewkeeper.maintain.pvm import Pvm
+from viewkeeper.maintain.pvm_cc import PvmCc
 from viewkeeper.maintain.sweep import Sweep
 
 Make = Callable[..., Algorithm]
@@ -41,7 +43,14 @@ def _all(level: Level) -> dict[Scenario, Level]:
     return dict.fromkeys(Scenario, level)
 
 
+_SWEEP = {"parallel": 1, "arms": False}
+_PVM = {"parallel": 4, "strategy": "sweep"}
+
 KINDS: dict[str, Kind] = {
     kind.name: kind
-    for kind in (Kind("sweep", Sweep, _all(Level.COMPLETE), options={"parallel": 1}),)
+    for kind in (
+        Kind("sweep", Sweep, _all(Level.COMPLETE), options=_SWEEP),
+        Kind("pvm", Pvm, _all(Level.CONVERGENCE), options=_PVM),
+        Kind("pvm_cc", PvmCc, _all(Level.COMPLETE), options=_PVM),
+    )
 }
