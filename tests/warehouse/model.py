@@ -48,13 +48,22 @@ class World:
     store: Store
     schema: pa.Schema = SCHEMA
     history: list[tuple[int, Counter[Row]]] = field(default_factory=list)
+    hidden: tuple[str, ...] = ()
 
     def load(self, rows: Bag, *, distinct: bool = True) -> None:
         """Create the view with rows as of its first ts."""
         table = self.store.new_table(VIEW)
         files = self.files(self.store.table_folder(table), rows, LOADED)
         create = Create(
-            VIEW, table, "SELECT ...", self.schema, LOADED, {"shop": 0}, files, distinct
+            VIEW,
+            table,
+            "SELECT ...",
+            self.schema,
+            LOADED,
+            {"shop": 0},
+            files,
+            distinct,
+            hidden=self.hidden,
         )
         self.store.commit([create])
         self.history.append((LOADED, Counter(rows)))

@@ -163,14 +163,17 @@ def _every(subject: _Subject, oldest: int) -> DataFrame:
     view, head = subject.view, subject.head
     bases = {relation: _signed(subject, relation, oldest) for relation in view.relations}
     expected = expected_changes(subject.spark, view, bases)
-    names = [quoted(name) for name in (*head.schema.names, COUNT)]
+    names = [quoted(name) for name in (*head.shown.names, COUNT)]
     # What lies before the window belongs to the state that the window begins with.
     clamped = f"greatest(`{TS}`, CAST({oldest} AS BIGINT)) AS `{TS}`"
     return differences(expected, _stored(subject).selectExpr(*names, clamped))
 
 
 def _stored(subject: _Subject) -> DataFrame:
-    """Every signed row that is stored of the view, nothing hidden."""
+    """Every signed row that is stored of the view up to its mark, hidden columns too.
+
+    Rows are compared by the columns of the user's own query, so counts are summed without them.
+    """
     from viewkeeper.warehouse.frames import signed_frame
 
     root, head = subject.root, subject.head

@@ -10,7 +10,7 @@ from viewkeeper.warehouse.files import stored_schema, write_rows, write_stream
 from viewkeeper.warehouse.head import Head, ViewHead, read_head
 from viewkeeper.warehouse.merge import merge_tail
 from viewkeeper.warehouse.plan import Entry, Ledger, Plan
-from viewkeeper.warehouse.read import changes, counted, state
+from viewkeeper.warehouse.read import changes, counted, state, stored
 from viewkeeper.warehouse.record import (
     Advance,
     Create,
@@ -48,6 +48,7 @@ __all__ = [
     "merge_tail",
     "read_head",
     "state",
+    "stored",
     "stored_schema",
     "write_rows",
     "write_stream",

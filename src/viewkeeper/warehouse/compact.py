@@ -57,7 +57,7 @@ def _body(
 ) -> DataFrame:
     signed = signed_frame(spark, root, view, olds, staging, until=horizon)
     parts = 1 + sum(file.rows for file in olds) // files.ROWS_PER_FILE
-    stamped = grouped(signed, view).withColumn(TS, F.lit(horizon).cast("bigint"))
+    stamped = grouped(signed, view.schema.names).withColumn(TS, F.lit(horizon).cast("bigint"))
     names = [named(name) for name in (*view.schema.names, COUNT, TS)]
     return stamped.select(*names).coalesce(parts)
 

@@ -11,6 +11,8 @@ Small files are read in Arrow and handed to Spark as one staged file, because Sp
 file; rows never pass through the JVM from Python, which would change naive timestamps. The caller
 names the folder for staged files, which must live as long as the DataFrame, and be reachable by the
 executors.
+
+Merging and grouping need the stored columns; hidden ones are dropped last.
 """
 
 from __future__ import annotations
@@ -60,11 +62,13 @@ def state_frame(
     body = [file for file in files if file.ts_max <= view.horizon]
     tail = [file for file in files if file.ts_max > view.horizon]
     mergeable = view.distinct and all(file.count_min > 0 for file in body)
-    if not mergeable or sum(file.rows for file in tail) > NETTED_ROWS:
+    if mergeable and sum(file.rows for file in tail) <= NETTED_ROWS:
+        net = summed(read_signed(root, view, tail, until=until))
+        rows = _merged(spark, root, view, body, net, staging)
+    else:
         signed = signed_frame(spark, root, view, files, staging, until=until)
-        return _repeated(grouped(signed, view).where(F.col(COUNT) > 0), view)
-    net = summed(read_signed(root, view, tail, until=until))
-    return _merged(spark, root, view, body, net, staging)
+        rows = _repeated(grouped(signed, view.schema.names).where(F.col(COUNT) > 0), view)
+    return rows.select(*map(named, view.shown.names)) if view.hidden else rows
 
 
 def changes_frame(
@@ -79,7 +83,8 @@ def changes_frame(
     since, until = change_span(view, since, until)
     files = [file for file in files_until(root, view, until) if file.ts_max > since]
     signed = signed_frame(spark, root, view, files, staging, after=since, until=until)
-    return grouped(signed, view, TS).select(*map(named, stored_schema(view.schema).names))
+    names = stored_schema(view.shown).names
+    return grouped(signed, [name for name in names if name != COUNT]).select(*map(named, names))
 
 
 def signed_frame(
@@ -168,9 +173,11 @@ def _subtracted(body: DataFrame, less: DataFrame, view: ViewHead) -> DataFrame:
     return joined.select(*map(named, names), left.alias(COUNT)).where(F.col(COUNT) > 0)
 
 
-def grouped(signed: DataFrame, view: ViewHead, *extra: str) -> DataFrame:
-    keys = [named(name) for name in (*view.schema.names, *extra)]
-    return signed.groupBy(*keys).agg(F.sum(COUNT).alias(COUNT)).where(F.col(COUNT) != 0)
+def grouped(signed: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Counts summed per value of these columns, without zeros."""
+    return (
+        signed.groupBy(*map(named, names)).agg(F.sum(COUNT).alias(COUNT)).where(F.col(COUNT) != 0)
+    )
 
 
 def _repeated(counted: DataFrame, view: ViewHead) -> DataFrame:

@@ -41,12 +41,13 @@ class Location:
 class ViewHead:
     """A view as committed.
 
-    `schema` is that of its rows, without `_count` and `_ts`. States from `horizon` to `ts`, the
-    mark, can be read. `ahead` are the ts above the mark that are in the newest state too; there are
-    gaps between them. `rows` is the sum of all counts: the number of rows in the newest state, or
-    fewer while something is ahead, because counts below zero are in the sum and are not shown.
-    `files` counts the table's data files. `distinct`: what lies at or before the horizon has one
-    row per tuple. `stopped` is why it does not advance.
+    `schema` is that of its stored rows, without `_count` and `_ts`; columns that are `hidden` are
+    not shown to readers. States from `horizon` to `ts`, the mark, can be read. `ahead` are the ts
+    above the mark that are in the newest state too; there are gaps between them. `rows` is the sum
+    of all counts: the number of rows in the newest state, or fewer while something is ahead,
+    because counts below zero are in the sum and are not shown. `files` counts the table's data
+    files. `distinct`: what lies at or before the horizon has one row per tuple. `stopped` is why it
+    does not advance.
     """
 
     view: str
@@ -64,6 +65,12 @@ class ViewHead:
     committed_at: float
     stopped: str | None = None
     ahead: tuple[int, ...] = ()
+    hidden: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> pa.Schema:
+        """The schema of the rows that readers see."""
+        return pa.schema([field for field in self.schema if field.name not in self.hidden])
 
     @property
     def reach(self) -> int:
@@ -119,6 +126,7 @@ def _created(change: Create, record: Record, at: Location) -> ViewHead:
         rows=sum(file.count_sum for file in change.files),
         files=len(change.files),
         distinct=change.distinct,
+        hidden=change.hidden,
         committed_at=record.committed_at,
     )
 
@@ -192,5 +200,6 @@ def _decode(body: Body) -> ViewHead:
         "location": Location(*body["location"]),
         "schema": schema_of(body["schema"]),
         "ahead": tuple(body.get("ahead", ())),
+        "hidden": tuple(body.get("hidden", ())),
     }
     return ViewHead(**{**body, **exact})

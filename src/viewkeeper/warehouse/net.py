@@ -14,8 +14,8 @@ from viewkeeper.updates.protocol import COUNT, TS
 
 
 def summed(rows: pa.Table) -> pa.Table:
-    """One row per tuple, with the non-zero sum of its `_count`; `_ts` is forgotten."""
-    return _sum(rows.drop_columns([TS]))
+    """One row per tuple, with the non-zero sum of its `_count`; a `_ts` is forgotten."""
+    return _sum(rows.drop_columns([TS]) if TS in rows.schema.names else rows)
 
 
 def summed_per_ts(rows: pa.Table) -> pa.Table:

@@ -62,7 +62,7 @@ def _publish(store: Readable, spark: SparkSession, view: str, retention_s: float
     head = store.head.view(view)
     folder = store.root / "published" / view
     disk.make_folder(folder)
-    schema = head.schema.remove_metadata()
+    schema = head.shown.remove_metadata()
     table = _table(folder, schema, view)
     n = table.applied() + 1
     with store.staging() as staging:

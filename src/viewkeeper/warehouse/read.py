@@ -9,6 +9,10 @@ The newest state is the sum of everything, commits ahead of the mark included; w
 below one waits for a commit that is still to come and is not shown. As-of and changes end at the
 mark.
 
+Columns that are hidden are there to tell stored rows apart. What is shown is the projection of what
+is stored: a stored row with a count below one is left out first, then counts are summed without the
+hidden columns. `stored` alone shows everything.
+
 States before the horizon are folded together and are refused, naming what can be asked for. A
 `since` of 0 stands for "from the beginning": the changes then start with the initial load, or with
 the folded body, under its ts.
@@ -38,16 +42,22 @@ def state(root: Path, view: ViewHead, as_of: int | None = None) -> pa.Table:
 
 def counted(root: Path, view: ViewHead, as_of: int | None = None) -> pa.Table:
     """The view's rows as of a ts, each once, with `_count`."""
+    rows = stored(root, view, as_of).filter(pc.field(COUNT) > 0)
+    return summed(rows.drop_columns(list(view.hidden))) if view.hidden else rows
+
+
+def stored(root: Path, view: ViewHead, as_of: int | None = None) -> pa.Table:
+    """The rows as they are stored, hidden columns and counts below zero too, each with `_count`."""
     until = state_ts(view, as_of)
-    rows = summed(read_signed(root, view, files_until(root, view, until), until=until))
-    return rows.filter(pc.field(COUNT) > 0)
+    return summed(read_signed(root, view, files_until(root, view, until), until=until))
 
 
 def changes(root: Path, view: ViewHead, since: int, until: int | None = None) -> pa.Table:
     """The signed rows with `since` < `_ts` <= `until`, summed per row and ts, in ts order."""
     since, until = change_span(view, since, until)
     files = [file for file in files_until(root, view, until) if file.ts_max > since]
-    return summed_per_ts(read_signed(root, view, files, after=since, until=until))
+    rows = read_signed(root, view, files, after=since, until=until)
+    return summed_per_ts(rows.drop_columns(list(view.hidden)))
 
 
 def state_ts(view: ViewHead, as_of: int | None) -> int:

@@ -44,6 +44,7 @@ class Create:
     """A view begins, with its initial load; `replaces` is the table of the view it takes over from.
 
     `distinct` says that the load has one row per tuple, which lets readers merge without a shuffle.
+    `hidden` are columns that are stored and not shown: keys that the user did not ask for.
     """
 
     view: str
@@ -55,6 +56,7 @@ class Create:
     files: tuple[DataFile, ...]
     distinct: bool = False
     replaces: str | None = None
+    hidden: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ _KINDS: dict[str, type[ViewChange]] = {
     "drop": Drop,
 }
 
-_LISTS = {"removes", "ahead"}
+_LISTS = {"removes", "ahead", "hidden"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,6 +194,7 @@ class Store:
         old = self.head.views.get(change.view)
         assert change.replaces == (old.table if old else None), "a view is replaced by name"
         assert all(f.ts_min == f.ts_max == change.ts for f in change.files)
+        assert {*change.schema.names} > {*change.hidden}, "a view shows some of its columns"
         self._check_files(change.table, change.schema, change.files)
 
     def _check_advance(self, change: Advance) -> None:
