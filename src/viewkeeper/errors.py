@@ -19,6 +19,7 @@ exact way out. Facts that a program may want are attributes.
     │   ├── CorruptError        a file in it cannot be believed
     │   └── HorizonError        a state was asked for that is no longer, or not yet, kept
     ├── SimulationError         a simulated run did not end, or a history text is wrong
+    ├── HistoryError            a history to be checked is wrong; knows the place in it
     └── SparkUnavailableError   Spark or Java cannot be started
 """
 
@@ -128,6 +129,24 @@ class CorruptError(WarehouseError):
 
 class HorizonError(WarehouseError):
     """A state outside the kept window was asked for."""
+
+
+class HistoryError(ViewkeeperError):
+    """A history to be checked is wrong, at a place that the user can look at."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        place: str | None = None,
+        detail: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        where = "".join(f"{part}: " for part in (path, place) if part)
+        super().__init__(f"{where}{message}", detail=detail, hint=hint)
+        self.path = path
+        self.place = place
 
 
 class SparkUnavailableError(ViewkeeperError):

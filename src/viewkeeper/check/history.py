@@ -4,6 +4,10 @@ That is all that consistency is about; how the states came to be does not matter
 counted per source from 1, so that a *vector* (how many transactions of each source) names a source
 state; 0 is the initial one. A global transaction has a part at several sources. A state may claim
 the vector that it stands for; a claim makes checking quick, it is never believed.
+
+The parts of a global transaction need not be committed at one moment: those that were committed
+apart are listed apart, under the same name. So two sources can have two global transactions in
+opposite orders.
 """
 
 from __future__ import annotations
@@ -24,7 +28,10 @@ Vector = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A source transaction: per source (several if it is global), signed rows per relation."""
+    """A source transaction: per source (several if it is global), signed rows per relation.
+
+    Its name is its own; what has the same name is another part of the same global transaction.
+    """
 
     name: str
     parts: Mapping[str, Mapping[Relation, tuple[tuple[Row, int], ...]]]
@@ -56,3 +63,9 @@ class History:
     initial: Mapping[Relation, Bag]
     transactions: tuple[Committed, ...]
     states: tuple[State, ...]
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The view's sources, then all others that have transactions."""
+        others = (source for transaction in self.transactions for source in transaction.parts)
+        return tuple(dict.fromkeys((*self.view.sources, *others)))

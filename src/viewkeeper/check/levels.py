@@ -1,0 +1,121 @@
+"""Consistency levels as data: four predicates on a history, and what each paper calls their sums.
+
+The same word means different things in different papers: *weak* includes convergence in the Strobe
+paper and not in the PVM paper, which also has a level, *consistency*, that the other does not name.
+So a checker decides predicates, and a level is a name for some of them, with its citation.
+
+Convergence at the end of a run is both papers'. A quiet moment in the middle is the end of a run
+that happened to go on, so what is shown then must be legal at least (PVM says exactly that).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from viewkeeper.maintain.promises import Level
+
+
+class Predicate(Enum):
+    """What can be decided about a history."""
+
+    CONVERGENT = "convergent"
+    LEGAL = "legal"
+    ORDERED = "ordered"
+    COMPLETE = "complete"
+
+    @property
+    def meaning(self) -> str:
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Predicate.CONVERGENT: "the last state is the view over the sources' final states, and every "
+    "quiet state is legal",
+    Predicate.LEGAL: "every state is the view over some number of transactions of each source",
+    Predicate.ORDERED: "the states follow one serial order of all transactions, each of them "
+    "whole, and never go back",
+    Predicate.COMPLETE: "the states show that order transaction by transaction, none skipped",
+}
+
+
+class Answer(Enum):
+    """Yes, no, or beyond the limit of the search."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+def all_of(answers: Iterable[Answer]) -> Answer:
+    """Whether all hold: one no decides, and so does yes throughout.
+
+    >>> all_of([Answer.YES, Answer.UNKNOWN]), all_of([Answer.UNKNOWN, Answer.NO])
+    (<Answer.UNKNOWN: 'unknown'>, <Answer.NO: 'no'>)
+    """
+    found = set(answers)
+    if Answer.NO in found:
+        return Answer.NO
+    return Answer.UNKNOWN if Answer.UNKNOWN in found else Answer.YES
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A level as a paper names it, and the predicates that it is the sum of."""
+
+    name: str
+    needs: frozenset[Predicate]
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """The levels of one paper, in its own order."""
+
+    paper: str
+    citation: str
+    levels: tuple[Named, ...]
+
+    def answers(self, found: Mapping[Predicate, Answer]) -> dict[str, Answer]:
+        """For every level, whether the history has it."""
+        return {level.name: all_of(found[need] for need in level.needs) for level in self.levels}
+
+
+_CONVERGENT = frozenset({Predicate.CONVERGENT})
+_LEGAL = frozenset({Predicate.LEGAL})
+_ORDERED = _LEGAL | {Predicate.ORDERED}
+_COMPLETE = _ORDERED | {Predicate.COMPLETE}
+
+STROBE = Ladder(
+    "Strobe",
+    "Zhuge, Garcia-Molina, Wiener: The Strobe Algorithms for Multi-Source Warehouse Consistency "
+    "(1996), section 4.2",
+    (
+        Named(Level.CONVERGENCE.word, _CONVERGENT),
+        Named(Level.WEAK.word, _CONVERGENT | _LEGAL),
+        Named(Level.STRONG.word, _CONVERGENT | _ORDERED),
+        Named(Level.COMPLETE.word, _CONVERGENT | _COMPLETE),
+    ),
+)
+"""Each level subsumes those before it."""
+
+PVM = Ladder(
+    "PVM",
+    "Zhang, Ding, Rundensteiner: Parallel multisource view maintenance (2003), section 4.1, "
+    "definition 3",
+    (
+        Named("convergence", _CONVERGENT),
+        Named("weak", _LEGAL),
+        Named("consistency", _ORDERED),
+        Named("strong", _CONVERGENT | _ORDERED),
+        Named("complete", _CONVERGENT | _COMPLETE),
+    ),
+)
+"""Convergence and weak are independent of each other; strong subsumes all before it."""
+
+LADDERS = (STROBE, PVM)
+
+
+def needs(level: Level) -> frozenset[Predicate]:
+    """The predicates that a level of the Strobe paper is the sum of."""
+    return next((n.needs for n in STROBE.levels if n.name == level.word), frozenset())
