@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from viewkeeper.maintain.batch_machine import BatchSweep
+from viewkeeper.maintain.nested_sweep import NestedSweep
 from viewkeeper.maintain.promises import Level, Scenario
 from viewkeeper.maintain.protocol import Algorithm
 from viewkeeper.maintain.pvm import Pvm
@@ -35,6 +37,8 @@ class Kind:
     """All relations must be at one source."""
     quiescence: bool = False
     """The view may stand still for as long as updates keep coming."""
+    as_of: bool = False
+    """The promise is over the states as of every ts; a reader of the newest state gets strong."""
     options: Mapping[str, Any] | None = None
     """Names and default values of its options."""
 
@@ -45,12 +49,15 @@ def _all(level: Level) -> dict[Scenario, Level]:
 
 _SWEEP = {"parallel": 1, "arms": False}
 _PVM = {"parallel": 4, "strategy": "sweep"}
+_BATCH = {"part_rows": 10_000}
 
 KINDS: dict[str, Kind] = {
     kind.name: kind
     for kind in (
         Kind("sweep", Sweep, _all(Level.COMPLETE), options=_SWEEP),
+        Kind("nested_sweep", NestedSweep, _all(Level.STRONG), options={"depth": 5}),
         Kind("pvm", Pvm, _all(Level.CONVERGENCE), options=_PVM),
         Kind("pvm_cc", PvmCc, _all(Level.COMPLETE), options=_PVM),
+        Kind("batch_sweep", BatchSweep, _all(Level.COMPLETE), as_of=True, options=_BATCH),
     )
 }

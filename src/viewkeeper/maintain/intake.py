@@ -105,6 +105,11 @@ class Intake:
         """Whether there is something to take."""
         return not self._stamps and bool(self._again or self.waiting)
 
+    @property
+    def begun(self) -> int:
+        """How many of the next units had their ts before a crash, and keep it."""
+        return len(self._again)
+
     def take(self, unit: Unit | None = None) -> Taken:
         """The next unit, or a given one of those that wait, with its ts."""
         if unit is None and self._again:
@@ -156,6 +161,11 @@ class Intake:
                 self._acknowledged[source] = position
                 actions.append(Acknowledge(source, position))
         return actions
+
+    @property
+    def holds(self) -> bool:
+        """Whether something delivered waits for a missing part, or for what precedes it."""
+        return bool(self._gather.held)
 
     @property
     def idle(self) -> bool:
