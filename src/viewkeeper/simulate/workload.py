@@ -84,7 +84,8 @@ class Workload:
 def random_scenario(rng: random.Random, workload: Workload) -> Scenario:
     """A scenario of the wanted kind."""
     relations = _relations(rng, workload)
-    keyed = workload.keyed or rng.random() < 0.5
+    # Drawn in any case, so that the choices after it do not depend on who asks.
+    keyed = (rng.random() < 0.5) or workload.keyed
     view = _view(rng, workload.shape, relations)
     tables = tuple(_table(rng, relation, keyed) for relation in relations)
     transactions = _transactions(rng, workload, tables)

@@ -61,7 +61,7 @@ class World:
         """`observed`: compensations are put into the trace too."""
         self.scenario = scenario
         self.kind: Kind = KINDS[subject.name]
-        self._subject = subject
+        self.subject = subject
         stored, hidden = scenario.view, tuple[str, ...]()
         self._options: dict[str, Any] = dict(subject.options)
         if self.kind.keyed:
@@ -140,6 +140,11 @@ class World:
                 self._crash()
             case _:
                 assert_never(step)
+
+    @property
+    def outstanding(self) -> dict[str, int]:
+        """How many questions wait at each source to be evaluated."""
+        return {name: len(asks) for name, asks in self._inbox.items()}
 
     @property
     def quiet(self) -> bool:

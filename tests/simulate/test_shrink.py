@@ -1,0 +1,86 @@
+"""Shrinking: a planted bug in the compensation is found by some seed and reduced to a few lines.
+
+What is left must still fail, also when it is read back from its own text, and must be tiny: the
+bug needs two transactions and a question between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from viewkeeper.maintain.promises import Level
+from viewkeeper.maintain.promises import Scenario as Transactions
+from viewkeeper.simulate.campaign import Cell, falls_below, replayed, run_seed, smallest, steps_of
+from viewkeeper.simulate.perform import perform
+from viewkeeper.simulate.read_script import read_script
+from viewkeeper.simulate.scenario import Subject
+from viewkeeper.simulate.script import script_of
+from viewkeeper.simulate.shrink import Case, possible, shrink
+from viewkeeper.simulate.world import World
+from viewkeeper.updates.backlog import Backlog
+
+CELL = Cell(Subject("sweep"), Transactions.LOCAL)
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compensation that knows of nothing which is concurrent."""
+    matching = Backlog.matching
+    monkeypatch.setattr(Backlog, "matching", lambda *asked: matching(*asked).slice(0, 0))
+
+
+@pytest.fixture
+def failing(broken: None) -> Iterator[int]:
+    return (seed for seed in range(50) if run_seed(CELL, seed).is_below(Level.COMPLETE))
+
+
+@pytest.mark.parametrize("nth", range(3))
+def test_a_planted_bug_shrinks_to_a_few_transactions(failing: Iterator[int], nth: int) -> None:
+    seed = [next(failing) for _ in range(nth + 1)][-1]
+    world = smallest(CELL, seed, Level.COMPLETE)
+    case = steps_of(world)
+    assert possible(case.scenario)
+    assert falls_below(case, Level.COMPLETE)
+    assert len(case.scenario.transactions) <= 3
+    assert len(case.scenario.tables) <= 2
+    changes = [row for t in case.scenario.transactions for p in t.parts.values() for row in p]
+    assert len(changes) <= 4
+    text = str(script_of(case.scenario, case.subject, case.steps, f"seed {seed}"))
+    assert len(text.splitlines()) <= 20
+    script = read_script(text)
+    again = perform(script, script.runs[0])
+    assert again.verdict is not None
+    assert again.verdict.level < Level.COMPLETE
+
+
+def test_the_budget_ends_it(failing: Iterator[int]) -> None:
+    case = steps_of(replayed(CELL, next(failing)))
+    asked = []
+
+    def fails(smaller: Case) -> bool:
+        asked.append(smaller)
+        return falls_below(smaller, Level.COMPLETE)
+
+    assert falls_below(shrink(case, fails, budget=7), Level.COMPLETE)
+    assert len(asked) == 7
+
+
+def test_a_replayed_seed_is_the_same_run() -> None:
+    once, again = replayed(CELL, 11), replayed(CELL, 11)
+    assert once.trace.steps == again.trace.steps
+    assert once.store.states == again.store.states
+
+
+def test_scenarios_that_cannot_be_are_none() -> None:
+    text = """\
+view SELECT r.a FROM x.r r
+table x.r (a*, b)  (1,2)
+transaction T1  -x.r(1,2)
+transaction T2  +x.r(1,3)
+"""
+    assert possible(read_script(text).scenario)
+    assert not possible(read_script(text.replace("(1,2)\n", "(2,2)\n", 1)).scenario)
+    assert not possible(read_script(text.replace("-x.r(1,2)", "+x.r(2,2)")).scenario)
+    assert World(read_script(text).scenario, Subject("sweep")).quiet
