@@ -2,7 +2,8 @@
 
 Prints, from one run, the time of batches of concurrent updates inline and on Spark, where it goes,
 how often the sources are asked, the time of recomputation on Spark, and whether the aims hold. The
-same goes to `maintenance.json` and `maintenance.png` in the folder of `--out`.
+same goes to `maintenance.json` and `maintenance.png` in the folder of `--out`. The section `pvm` is
+the PVM paper's experiment in simulated time, which needs no world.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import report
+from benchmarks import pvm_experiment, report
 from benchmarks.maintenance import Bench, Figure, measure_batches, peak_driver_mb, prepared, warm_up
 
 ROOT = Path(__file__).resolve().parent.parent
-SECTIONS = ("batches", "recompute")
+SECTIONS = ("pvm", "batches", "recompute")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,10 @@ def main(arguments: Sequence[str]) -> None:
     # Tasks on Spark import these modules too.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     sizes = QUICK if options.quick else FULL
+    if "pvm" in options.sections:
+        pvm_experiment.draw(options.out)
+    if set(options.sections) == {"pvm"}:
+        return
     with (
         tempfile.TemporaryDirectory(prefix="viewkeeper-bench-") as folder,
         prepared(Path(folder, "world"), sizes.rows) as bench,
