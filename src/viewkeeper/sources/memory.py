@@ -30,10 +30,12 @@ class MemorySource:
         name: str,
         tables: Mapping[str, tuple[Field, ...]],
         initial: Mapping[str, Mapping[Row, int]] | None = None,
+        keys: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         self.name = name
         self._tables = dict(tables)
         self._initial = {table: Counter(rows) for table, rows in (initial or {}).items()}
+        self._keys = dict(keys or {})
         self._log: list[tuple[int, Delta]] = []
 
     def commit(self, delta: Delta) -> int:
@@ -46,6 +48,13 @@ class MemorySource:
         if table not in self._tables:
             raise SchemaError(self.name, f'table "{table}" does not exist')
         return self._tables[table]
+
+    def key(self, table: str) -> tuple[str, ...]:
+        """The key that the maker of this source promised to keep."""
+        known = {field.name for field in self.schema(table)}
+        key = self._keys.get(table, ())
+        assert known.issuperset(key), f"{key} are not among the columns of {table}"
+        return key
 
     def follow(self, tables: Mapping[str, Sequence[str]]) -> int:
         return len(self._log)

@@ -83,6 +83,17 @@ class SqliteSource:
             name: f"{kind.reason}; {kind.hint}" for name, kind in kinds if isinstance(kind, Refusal)
         }
 
+    def key(self, table: str) -> tuple[str, ...]:
+        """The columns of a key that SQLite enforces and that cannot be NULL; () without one.
+
+        Rows that it tells apart must be told apart by the values that are kept, so a timestamp,
+        which has several spellings, is part of no key.
+        """
+        found = self._table(table)
+        kinds = {column.name: kind_of(column.declared) for column in found.columns}
+        exact = {n for n, k in kinds.items() if not isinstance(k, Refusal) and k.one_spelling}
+        return next((key for key in found.strict_keys if exact.issuperset(key)), ())
+
     def indexed(self, table: str, columns: Sequence[str]) -> bool:
         """Whether a lookup by these columns searches an index instead of reading the table."""
         found = self._table(table)

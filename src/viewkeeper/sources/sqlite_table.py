@@ -48,6 +48,7 @@ class Key:
     unique: bool
     partial: bool
     leading: int
+    primary: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,25 @@ class Table:
     def unique_keys(self) -> tuple[Key, ...]:
         """The keys, besides the identity, on which an insert can collide."""
         return tuple(key for key in self.keys if key.unique and key.parts != self.identity)
+
+    @property
+    def strict_keys(self) -> tuple[tuple[str, ...], ...]:
+        """The columns of every key that no two rows share and that is never NULL, the best first.
+
+        That is the primary key, then the shortest. SQLite lets NULL into the primary key of a table
+        with rowids, and into any UNIQUE, as often as it comes. A collation other than BINARY calls
+        values equal that we tell apart, so its keys are left out.
+        """
+        places = {column.name: i for i, column in enumerate(self.columns)}
+        full = {column.name for column in self.columns if column.not_null}
+        found = []
+        for key in self.keys:
+            names = tuple(dict.fromkeys(part.column for part in key.parts))
+            exact = all(part.collation == "BINARY" for part in key.parts)
+            if key.unique and not key.partial and exact and full.issuperset(names):
+                found.append((not key.primary, len(names), [places[n] for n in names], names))
+        rowid = [(self.rowid,)] if self.rowid in places else []
+        return tuple(rowid + [names for *_, names in sorted(found)])
 
     def column(self, source: str, name: str) -> Column:
         """A column by its name, in SQLite's way: without regard to ASCII case."""
@@ -209,7 +229,8 @@ def _keys(connection: sqlite3.Connection, table: str) -> tuple[tuple[Key, ...], 
         ).fetchall()
         plain = tuple(Part(name, coll) for cid, name, coll in parts if cid >= 0)
         leading = next((i for i, part in enumerate(parts) if part[0] < 0), len(parts))
-        key = Key(plain, bool(unique), bool(partial) or leading < len(parts), leading)
+        covers_some = bool(partial) or leading < len(parts)
+        key = Key(plain, bool(unique), covers_some, leading, origin == "pk")
         keys.append(key)
-        primary = key if origin == "pk" else primary
+        primary = key if key.primary else primary
     return tuple(keys), primary

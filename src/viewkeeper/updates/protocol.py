@@ -127,6 +127,10 @@ class Source(Protocol):
         """The columns of a table; a SchemaError with the nearest names if there is none."""
         ...
 
+    def key(self, table: str) -> tuple[str, ...]:
+        """The columns of a key that the database enforces and that cannot be NULL; () if none."""
+        ...
+
     def follow(self, tables: Mapping[str, Sequence[str]]) -> int:
         """Capture these columns of these tables from now on; a position before which nothing
         that happens from now on can lie."""
