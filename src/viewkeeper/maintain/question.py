@@ -8,7 +8,7 @@ everywhere, with nothing to correct.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -33,14 +33,30 @@ class Uncorrected:
         return pa.schema([*columns, *extra]).empty_table()
 
 
+def source_evaluate(
+    algebra: Algebra[D],
+    plan: SweepPlan,
+    origins: Mapping[int, pa.Table],
+    bound: Mapping[int, pa.Table] | None = None,
+) -> Sweep[D | None]:
+    """The joined rows that have rows of `origins` at one of its places, answers taken as they are.
+
+    At `bound` places there are the given rows instead of a relation. Not yet projected, all under
+    ts 0; None if there are none.
+    """
+    stamped = {
+        place: rows.append_column(TS, pa.array(np.zeros(rows.num_rows, np.int64)))
+        for place, rows in origins.items()
+    }
+    stages = [[step] for step in plan.walk(*origins)] if len(origins) == 1 else None
+    return (yield from view_change(algebra, plan, stamped, Uncorrected(plan), stages, bound))
+
+
 def term_rows(algebra: Algebra[D], plan: SweepPlan, term: Term) -> Sweep[D | None]:
     """The joined rows of one term, not yet projected, all under ts 0; None if there are none."""
     start = min(term.bound)
-    rows = term.bound[start]
-    origin = rows.append_column(TS, pa.array(np.zeros(rows.num_rows, np.int64)))
-    stages = [[step] for step in plan.walk(start)]
     bound = {place: table for place, table in term.bound.items() if place != start}
-    found = yield from view_change(algebra, plan, {start: origin}, Uncorrected(plan), stages, bound)
+    found = yield from source_evaluate(algebra, plan, {start: term.bound[start]}, bound)
     return found if found is None or term.sign > 0 else algebra.negate(found)
 
 

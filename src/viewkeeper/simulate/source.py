@@ -106,6 +106,7 @@ class SimulatedSource:
         if ask.terms:
             carrier = Reference()
             sweep = sum_of_terms(carrier, self._plan, ask.terms)
-            rows, _ = drive(sweep, lambda lookup: snapshot.ask(lookup, ask.after))
+            # Evaluated here, in this very state: nothing in it is too early.
+            rows, _ = drive(sweep, lambda lookup: snapshot.ask(lookup, self.position))
             return (Answer(carrier.lower(rows), self.cut, ask.after, pa.table({})),)
         return tuple(snapshot.ask(lookup, ask.after) for lookup in ask.lookups)
