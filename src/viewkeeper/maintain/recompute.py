@@ -1,0 +1,134 @@
+"""Recompute: read every relation and replace the view. The specification, and the simplest way.
+
+Citation: none needed; the Strobe paper names it as the alternative that moves all base data (Zhuge,
+Garcia-Molina, Wiener 1996, section 1).
+
+Assumes: every answer knows its cut, and all relations of one source are read under one cut.
+
+Guarantees: strong consistency for single updates and transactions of one source, since a state is
+the view at one cut of every source and cuts only move on; weak consistency for global transactions,
+which cuts of different sources may have in part.
+
+Invariants:
+1. One recomputation at a time; what arrives meanwhile only makes another one follow.
+2. A cut with holes stands for no prefix of its source's transactions: that source is asked again.
+3. A commit waits until everything that its cuts include was delivered, and gives it its ts.
+
+Symbols: none.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Generic
+
+import pyarrow as pa
+
+from viewkeeper.delta.algebra import TS, Algebra, D
+from viewkeeper.maintain.batch_sweep import drive
+from viewkeeper.maintain.intake import Intake
+from viewkeeper.maintain.protocol import (
+    Action,
+    Answered,
+    Ask,
+    Delivered,
+    Event,
+    Replace,
+    Resume,
+    Term,
+)
+from viewkeeper.maintain.question import sum_of_terms
+from viewkeeper.maintain.view_change import shown
+from viewkeeper.updates.protocol import Answer, Lookup
+from viewkeeper.view.definition import Relation
+from viewkeeper.view.plan import SweepPlan
+
+
+class Recompute(Generic[D]):
+    """Recomputation whenever something has changed."""
+
+    def __init__(self, algebra: Algebra[D], plan: SweepPlan, resume: Resume) -> None:
+        self._algebra = algebra
+        self._plan = plan
+        self._intake = Intake(plan.view, resume, apart=True)
+        self._numbers = count(1)
+        self._asked: dict[int, str] = {}
+        self._answers: dict[str, tuple[Answer, ...]] = {}
+        """Per source the answers of the recomputation at work, one for each relation."""
+
+    def receive(self, event: Event) -> list[Action]:
+        actions: list[Action] = []
+        if isinstance(event, Delivered):
+            self._intake.deliver(event)
+        else:
+            actions += self._answered(event)
+        return actions + self._committed() + self._begun()
+
+    def _begun(self) -> list[Action]:
+        """Ask every source, if there is something new and nothing at work."""
+        if self._asked or self._answers or not self._intake.ready:
+            return []
+        return self._ask(self._plan.view.sources)
+
+    def _ask(self, sources: tuple[str, ...]) -> list[Action]:
+        asks = []
+        for source in sources:
+            number = next(self._numbers)
+            self._asked[number] = source
+            lookups = tuple(self._whole(relation) for relation in self._relations(source))
+            asks.append(Ask(number, source, self._intake.backlog.known(source), lookups))
+        return self._intake.asking(asks)
+
+    def _relations(self, source: str) -> list[Relation]:
+        return [relation for relation in self._plan.view.relations if relation.source == source]
+
+    def _whole(self, relation: Relation) -> Lookup:
+        view = self._plan.view
+        place = next(p.index for p in view.places if p.relation == relation)
+        columns = tuple(field.name for field in view.columns(relation))
+        return Lookup(place, relation, columns, on=(), null_safe=(), keys=None)
+
+    def _answered(self, event: Answered) -> list[Action]:
+        self._intake.answered(event)
+        source = self._asked.pop(event.number)
+        if event.answers[0].cut.missing:
+            return self._ask((source,))
+        self._answers[source] = event.answers
+        return []
+
+    def _committed(self) -> list[Action]:
+        """The commit, once all sources have answered and all that they saw was delivered."""
+        if len(self._answers) < len(self._plan.view.sources) or not self._intake.ready:
+            return []
+        cuts = {source: answers[0].cut.position for source, answers in self._answers.items()}
+        if any(self._intake.backlog.known(source) < cut for source, cut in cuts.items()):
+            return []
+        actions: list[Action] = []
+        stamps = []
+        taken = [self._intake.take() for _ in range(self._intake.begun)]
+        inside = [u for u in self._intake.waiting if all(t.position <= cuts[t.source] for t in u)]
+        for each in taken + [self._intake.take(unit) for unit in inside]:
+            actions += each.actions
+            stamps.append(each.ts)
+        rows = self._rows()
+        self._answers = {}
+        return actions + self._intake.commit(stamps, [Replace(rows)])
+
+    def _rows(self) -> pa.Table:
+        """The view over what the sources have answered."""
+        found = {
+            relation: answer.rows
+            for source, answers in self._answers.items()
+            for relation, answer in zip(self._relations(source), answers, strict=True)
+        }
+        bound = {p.index: found[p.relation].select(p.columns) for p in self._plan.view.places}
+        joined, _ = drive(sum_of_terms(self._algebra, self._plan, [Term(1, bound)]), _nobody)
+        return self._algebra.lower(shown(self._algebra, self._plan, joined)).drop_columns([TS])
+
+    @property
+    def idle(self) -> bool:
+        return self._intake.idle
+
+
+def _nobody(lookup: Lookup) -> Answer:
+    raise AssertionError(f"{lookup.relation} was read already")
