@@ -1,0 +1,143 @@
+"""ECA: every query also asks for the opposite of what it does to the queries under way.
+
+Citation: Zhuge, Garcia-Molina, Hammer, Widom: View Maintenance in a Warehousing Environment, SIGMOD
+1995, as told by Agrawal, El Abbadi, Singh, Yurek 1997, section 3, and by the Strobe paper.
+
+Assumes: one source has all relations, evaluates a whole query in one of its states, and sends
+reports and answers in order. Rows have signed counts; no keys are needed.
+
+Guarantees: strong consistency in every scenario, since with one source every transaction is local.
+It needs quiet moments, and questions grow with the square of the number of updates that overlap.
+
+A query that is unanswered when a transaction T arrives will see T. So the query for T takes back
+what T changes in it. Relations are read after T, and before T each changed relation was smaller by
+its own change; so what T adds to a product is the sum, over the non-empty sets S of changed places
+that are still free in it, of the product with the changes in S given, with a minus where S is even.
+That covers transactions of several relations, and relations that the view uses twice.
+
+Invariants:
+1. Q(T) = V<T> - sum of Q<T> over all unanswered Q; every answer is evaluated in a state that
+   contains exactly what was delivered when it arrives.
+2. The view changes only when nothing is unanswered, by everything collected, in one commit.
+
+Symbols: V<T> and Q<T> are `given`; UQS is `_unanswered`; COLLECT is `_collected`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations, count
+from typing import Generic
+
+import numpy as np
+import pyarrow as pa
+
+from viewkeeper.delta.algebra import COUNT, TS, Algebra, D
+from viewkeeper.maintain.intake import Intake, Taken
+from viewkeeper.maintain.key_delete import changes_of
+from viewkeeper.maintain.protocol import (
+    Action,
+    Add,
+    Answered,
+    Ask,
+    Change,
+    Delivered,
+    Event,
+    Resume,
+    Term,
+)
+from viewkeeper.maintain.view_change import relevant, shown
+from viewkeeper.view.plan import SweepPlan
+
+
+def given(terms: Iterable[Term], changes: Mapping[int, pa.Table]) -> Iterator[Term]:
+    """What a transaction adds to a sum of terms that are read after it."""
+    for term in terms:
+        free = [place for place in changes if place not in term.bound]
+        for size in range(1, len(free) + 1):
+            sign = term.sign if size % 2 else -term.sign
+            for places in combinations(free, size):
+                yield Term(sign, {**term.bound, **{place: changes[place] for place in places}})
+
+
+class Eca(Generic[D]):
+    """The eager compensating algorithm."""
+
+    def __init__(self, algebra: Algebra[D], plan: SweepPlan, resume: Resume) -> None:
+        assert len(plan.view.sources) == 1, "ECA is for one source"
+        self._algebra = algebra
+        self._plan = plan
+        self._source = plan.view.sources[0]
+        self._intake = Intake(plan.view, resume)
+        self._numbers = count(1)
+        self._unanswered: dict[int, tuple[Term, ...]] = {}
+        self._collected: list[pa.Table] = []
+        self._through: list[int] = []
+        """The ts of transactions that were handled since the last commit."""
+
+    def receive(self, event: Event) -> list[Action]:
+        actions: list[Action] = []
+        if isinstance(event, Delivered):
+            self._intake.deliver(event)
+            while self._intake.ready:
+                actions += self._handled(self._intake.take())
+        else:
+            self._answered(event)
+        return actions + self._applied()
+
+    def _handled(self, taken: Taken) -> list[Action]:
+        self._through.append(taken.ts)
+        changes = self._changes(taken)
+        whole = Term(1, {})
+        under_way = [term for terms in self._unanswered.values() for term in terms]
+        undone = [Term(-term.sign, term.bound) for term in given(under_way, changes)]
+        terms = (*given([whole], changes), *undone)
+        if not terms:
+            return taken.actions
+        number = next(self._numbers)
+        self._unanswered[number] = terms
+        known = self._intake.backlog.known(self._source)
+        return taken.actions + self._intake.asking([Ask(number, self._source, known, terms=terms)])
+
+    def _changes(self, taken: Taken) -> dict[int, pa.Table]:
+        """Signed rows by place, where they can affect the view."""
+        changes = changes_of(taken.unit)
+        found = {}
+        for place in self._plan.view.places:
+            rows = changes.get(place.relation)
+            if rows is None:
+                continue
+            netted = self._algebra.consolidate(
+                self._algebra.lift(rows.select([*place.columns, COUNT]))
+            )
+            table = self._algebra.lower(netted)
+            if not self._algebra.is_empty(relevant(self._algebra, self._plan, place.index, table)):
+                found[place.index] = table
+        return found
+
+    def _answered(self, event: Answered) -> None:
+        self._intake.answered(event)
+        del self._unanswered[event.number]
+        self._collected.append(event.answers[0].rows)
+
+    def _applied(self) -> list[Action]:
+        if self._unanswered or not self._through:
+            return []
+        through, self._through = self._through, []
+        collected, self._collected = self._collected, []
+        found = [self._projected(rows, through[-1]) for rows in collected if rows.num_rows]
+        changes: list[Change] = []
+        if found:
+            total = self._algebra.consolidate(self._algebra.add(found))
+            changes.append(Add(self._algebra.lower(total)))
+        return self._intake.commit(through, changes)
+
+    def _projected(self, rows: pa.Table, ts: int) -> D:
+        """Joined rows of an answer as the view shows them, under the ts of their commit."""
+        bare = rows.drop_columns([TS]) if TS in rows.column_names else rows
+        stamped = bare.append_column(TS, pa.array(np.full(rows.num_rows, ts)))
+        return shown(self._algebra, self._plan, self._algebra.lift(stamped))
+
+    @property
+    def idle(self) -> bool:
+        return self._intake.idle
