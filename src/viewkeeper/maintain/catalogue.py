@@ -11,12 +11,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from viewkeeper.maintain.batch_machine import BatchSweep
+from viewkeeper.maintain.c_strobe import CStrobe
+from viewkeeper.maintain.c_t_strobe import CTStrobe
+from viewkeeper.maintain.conventional import Conventional
+from viewkeeper.maintain.eca import Eca
+from viewkeeper.maintain.g_strobe import GStrobe
 from viewkeeper.maintain.nested_sweep import NestedSweep
 from viewkeeper.maintain.promises import Level, Scenario
 from viewkeeper.maintain.protocol import Algorithm
 from viewkeeper.maintain.pvm import Pvm
 from viewkeeper.maintain.pvm_cc import PvmCc
+from viewkeeper.maintain.recompute import Recompute
+from viewkeeper.maintain.strobe import Strobe
 from viewkeeper.maintain.sweep import Sweep
+from viewkeeper.maintain.t_strobe import TStrobe
 
 Make = Callable[..., Algorithm]
 """Called with the algebra, the sweep plan, the resume and the kind's options."""
@@ -47,6 +55,31 @@ def _all(level: Level) -> dict[Scenario, Level]:
     return dict.fromkeys(Scenario, level)
 
 
+def _levels(single: Level, local: Level, across: Level) -> dict[Scenario, Level]:
+    return {Scenario.SINGLE: single, Scenario.LOCAL: local, Scenario.GLOBAL: across}
+
+
+def _keyed(
+    name: str, make: Make, promise: Mapping[Scenario, Level], quiescence: bool, **options: Any
+) -> Kind:
+    """One of those that delete by key and read arrival order."""
+    return Kind(
+        name,
+        make,
+        promise,
+        arrival=True,
+        keyed=True,
+        quiescence=quiescence,
+        options=options or None,
+    )
+
+
+_STROBE = _levels(Level.STRONG, Level.CONVERGENCE, Level.CONVERGENCE)
+_T_STROBE = _levels(Level.STRONG, Level.STRONG, Level.WEAK)
+_C_STROBE = _levels(Level.COMPLETE, Level.CONVERGENCE, Level.CONVERGENCE)
+_C_T_STROBE = _levels(Level.COMPLETE, Level.COMPLETE, Level.WEAK)
+
+_C = {"grouped": True, "period": 1}
 _SWEEP = {"parallel": 1, "arms": False}
 _PVM = {"parallel": 4, "strategy": "sweep"}
 _BATCH = {"part_rows": 10_000}
@@ -54,6 +87,14 @@ _BATCH = {"part_rows": 10_000}
 KINDS: dict[str, Kind] = {
     kind.name: kind
     for kind in (
+        Kind("recompute", Recompute, _levels(Level.STRONG, Level.STRONG, Level.WEAK)),
+        _keyed("conventional", Conventional, _all(Level.NONE), quiescence=False),
+        Kind("eca", Eca, _all(Level.STRONG), arrival=True, one_source=True, quiescence=True),
+        _keyed("strobe", Strobe, _STROBE, quiescence=True),
+        _keyed("t_strobe", TStrobe, _T_STROBE, quiescence=True, gather=False),
+        _keyed("g_strobe", GStrobe, _all(Level.STRONG), quiescence=True),
+        _keyed("c_strobe", CStrobe, _C_STROBE, quiescence=False, **_C),
+        _keyed("c_t_strobe", CTStrobe, _C_T_STROBE, quiescence=False, **_C, gather=False),
         Kind("sweep", Sweep, _all(Level.COMPLETE), options=_SWEEP),
         Kind("nested_sweep", NestedSweep, _all(Level.STRONG), options={"depth": 5}),
         Kind("pvm", Pvm, _all(Level.CONVERGENCE), options=_PVM),
