@@ -1,0 +1,71 @@
+"""Runs for the tests of algorithms: seeded worlds, and the judgement of how they went.
+
+A seed determines the scenario, the tempo and every step; the same seed gives the same run to every
+algorithm that asks the same questions. Judging recomputes the view from the sources' transactions.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from viewkeeper.check.checker import check
+from viewkeeper.check.levels import Answer
+from viewkeeper.maintain.promises import Level
+from viewkeeper.maintain.promises import Scenario as Transactions
+from viewkeeper.simulate.read_script import read_script
+from viewkeeper.simulate.scenario import Subject
+from viewkeeper.simulate.schedule import play, random_tempo
+from viewkeeper.simulate.steps import Deliver, Evaluate, read_step
+from viewkeeper.simulate.workload import Shape, Workload, random_scenario
+from viewkeeper.simulate.world import World
+
+SHAPES = ("chain:3", "star:3", "chain:2", "self:3", "cycle:3", "chain:4")
+
+
+def random_run(
+    name: str,
+    options: Mapping[str, Any],
+    transactions: Transactions,
+    seed: int,
+    shapes: tuple[str, ...] = SHAPES,
+) -> World:
+    """A world that was run to its end by chance."""
+    rng = random.Random(seed)
+    shape = Shape.read(rng.choice(shapes))
+    scenario = random_scenario(rng, Workload(shape, transactions, keyed=False, one_source=False))
+    world = World(scenario, Subject(name, options))
+    play(world, rng, random_tempo(rng, world))
+    return world
+
+
+def has(world: World, level: Level, as_of: bool = False) -> bool:
+    """Whether the run had a level, in its newest states or in those as of every ts."""
+    return check(world.history(as_of), at_least=level).has(level) is Answer.YES
+
+
+def scripted(text: str, name: str, **options: Any) -> World:
+    """A world at its beginning, from the statements of a script."""
+    script = read_script(f"{text}\nalgorithm sweep\nrun\n  drain\n")
+    return World(script.scenario, Subject(name, options))
+
+
+def make(world: World, *steps: str) -> None:
+    """Make steps, each of which must be possible."""
+    for text in steps:
+        step = read_step(text)
+        assert str(step) == "crash" or step in world.enabled(), (text, world.enabled())
+        world.make(step)
+
+
+def rounds_of(world: World) -> int:
+    """Answer everything that is asked, then hand over everything, until nothing is asked."""
+    rounds = 0
+    while evaluations := [step for step in world.enabled() if isinstance(step, Evaluate)]:
+        rounds += 1
+        for step in evaluations:
+            world.make(step)
+        while deliveries := [step for step in world.enabled() if isinstance(step, Deliver)]:
+            world.make(deliveries[0])
+    return rounds
