@@ -1,0 +1,221 @@
+"""Deliberately broken compensation, queue, acknowledgement, replay, store: each must be found out.
+
+The switches are here, not in the product. Each breaks one thing that the proofs rely on; within 50
+seeds the checker must find a run that falls below the promise, or that claims a state it does not
+have. The unbroken machine passes the very same seeds. Where the general workload is too tame for a
+mistake, the test chooses its own: self-joins, transactions that become visible late, crashes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.maintain.runs import SHAPES
+from viewkeeper.check.checker import check
+from viewkeeper.check.levels import Answer
+from viewkeeper.delta.algebra import Side, When
+from viewkeeper.errors import SimulationError
+from viewkeeper.maintain import compensation
+from viewkeeper.maintain.catalogue import KINDS
+from viewkeeper.maintain.intake import Intake, Taken
+from viewkeeper.maintain.promises import Scenario as Transactions
+from viewkeeper.maintain.protocol import Change
+from viewkeeper.simulate.scenario import Subject
+from viewkeeper.simulate.schedule import play, random_tempo
+from viewkeeper.simulate.store import SimulatedStore
+from viewkeeper.simulate.workload import Shape, Workload, random_scenario
+from viewkeeper.simulate.world import World
+from viewkeeper.updates.backlog import Backlog
+from viewkeeper.updates.protocol import Answer as SourceAnswer
+
+SEEDS = 50
+SELF_JOINS = ("self:2", "self:3", "self:4")
+Break = Callable[[pytest.MonkeyPatch], None]
+Halves = tuple[pa.Table, pa.Table]
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """What is broken, and the algorithm and the worlds in which that must show."""
+
+    name: str
+    apply: Break
+    algorithm: str = "batch_sweep"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    shapes: tuple[str, ...] = SHAPES
+    late: bool = False
+    """Every transaction is reported before it is visible, and stays hidden for long."""
+    crash: float | None = None
+    """How likely a crash is at every step; by default as in any random world."""
+
+
+# -- the mistakes ----------------------------------------------------------------------------------
+
+
+def _halves(patch: pytest.MonkeyPatch, change: Callable[[pa.Table, pa.Table], Halves]) -> None:
+    whole = compensation._split
+
+    def split(changes: pa.Table, answer: SourceAnswer) -> Halves:
+        return change(*whole(changes, answer))
+
+    patch.setattr(compensation, "_split", split)
+
+
+def keep_what_is_too_early(patch: pytest.MonkeyPatch) -> None:
+    _halves(patch, lambda included, excluded: (included.slice(0, 0), excluded))
+
+
+def leave_out_what_is_too_late(patch: pytest.MonkeyPatch) -> None:
+    _halves(patch, lambda included, excluded: (included, excluded.slice(0, 0)))
+
+
+def turn_the_order_of_ts(patch: pytest.MonkeyPatch) -> None:
+    right = When.holds
+
+    def wrong(when: When, ours: int, theirs: int) -> bool:
+        return right(when, theirs, ours)
+
+    patch.setattr(When, "holds", wrong)
+
+
+def _ties(patch: pytest.MonkeyPatch, counts: Callable[[When], bool]) -> None:
+    """Decide by `counts` whether a change of the same ts at another place meets a row."""
+    right = When.holds
+
+    def wrong(when: When, ours: int, theirs: int) -> bool:
+        return counts(when) if ours == theirs else right(when, ours, theirs)
+
+    patch.setattr(When, "holds", wrong)
+
+
+def turn_the_order_of_places(patch: pytest.MonkeyPatch) -> None:
+    _ties(patch, lambda when: not when.tie)
+
+
+def let_all_places_see_each_other(patch: pytest.MonkeyPatch) -> None:
+    _ties(patch, lambda when: when.side is Side.EARLIER)
+
+
+def let_no_place_see_another(patch: pytest.MonkeyPatch) -> None:
+    _ties(patch, lambda when: when.side is Side.LATER)
+
+
+def ignore_the_tail(patch: pytest.MonkeyPatch) -> None:
+    whole = compensation._split
+
+    def split(changes: pa.Table, answer: SourceAnswer) -> Halves:
+        return whole(changes, replace(answer, tail=answer.tail.slice(0, 0)))
+
+    patch.setattr(compensation, "_split", split)
+
+
+def forget_what_is_committed(patch: pytest.MonkeyPatch) -> None:
+    def clean(backlog: Backlog) -> None:
+        backlog._kept = [kept for kept in backlog if not kept.committed]
+
+    patch.setattr(Backlog, "clean", clean)
+
+
+def acknowledge_what_is_committed(patch: pytest.MonkeyPatch) -> None:
+    def acknowledged(backlog: Backlog, positions: Mapping[str, int]) -> dict[str, int]:
+        return dict(positions)
+
+    patch.setattr(Backlog, "acknowledged", acknowledged)
+
+
+def replay_whatever_comes_first(patch: pytest.MonkeyPatch) -> None:
+    """The ts of the plan go to other transactions than those that it names."""
+
+    def recover(intake: Intake) -> None:
+        if len(intake.waiting) < len(intake._stamps):
+            return
+        for stamp in sorted(intake._stamps, key=lambda stamp: stamp.ts):
+            unit = intake.waiting.popleft()
+            intake.backlog.take(unit, stamp.ts)
+            intake._taken[stamp.ts] = unit
+            intake._again.append(Taken(stamp.ts, unit, None))
+        intake._stamps = []
+
+    patch.setattr(Intake, "_recover", recover)
+
+
+def drop_negative_counts(patch: pytest.MonkeyPatch) -> None:
+    apply = SimulatedStore._apply
+
+    def positive(store: SimulatedStore, change: Change) -> None:
+        apply(store, change)
+        for row in [row for row, count in store._counts.items() if count < 0]:
+            del store._counts[row]
+
+    patch.setattr(SimulatedStore, "_apply", positive)
+
+
+MISTAKES = (
+    Mistake("what an answer saw too early is not removed", keep_what_is_too_early),
+    Mistake("what an answer lacks is not added", leave_out_what_is_too_late),
+    Mistake("the order of ts is turned", turn_the_order_of_ts),
+    Mistake("both places see each other", let_all_places_see_each_other, shapes=SELF_JOINS),
+    Mistake("neither place sees the other", let_no_place_see_another, shapes=SELF_JOINS),
+    Mistake("the tail is ignored", ignore_the_tail),
+    Mistake("the queue is cleaned too early", forget_what_is_committed, "pvm"),
+    Mistake("the queue is cleaned too early", forget_what_is_committed, late=True),
+    Mistake("acknowledged too early", acknowledge_what_is_committed, late=True, crash=0.1),
+    Mistake("another batch is replayed", replay_whatever_comes_first, crash=0.1),
+    Mistake("negative counts are dropped", drop_negative_counts, "pvm"),
+)
+
+
+# -- runs ------------------------------------------------------------------------------------------
+
+
+def _world(mistake: Mistake, seed: int) -> World:
+    rng = random.Random(seed)
+    shape = Shape.read(rng.choice(mistake.shapes))
+    transactions = rng.choice(list(Transactions))
+    scenario = random_scenario(rng, Workload(shape, transactions, keyed=False, one_source=False))
+    if mistake.late:
+        late = frozenset((source, t.name) for t in scenario.transactions for source in t.parts)
+        scenario = replace(scenario, fifo=False, late=late)
+    world = World(scenario, Subject(mistake.algorithm, mistake.options))
+    tempo = random_tempo(rng, world)
+    if mistake.late:
+        tempo = replace(tempo, reveal=0.05)
+    if mistake.crash is not None:
+        tempo = replace(tempo, crash=mistake.crash)
+    play(world, rng, tempo)
+    return world
+
+
+def _kept_promise(mistake: Mistake, seed: int) -> bool:
+    """Whether the run has the level that is promised, and every claim is true."""
+    kind = KINDS[mistake.algorithm]
+    try:
+        world = _world(mistake, seed)
+    except (AssertionError, SimulationError):
+        return False  # a machine that trips over its own assertion, or never ends, is found out
+    level = min(kind.promise.values())
+    verdict = check(world.history(kind.as_of), at_least=level)
+    return verdict.has(level) is Answer.YES and not verdict.claim_faults
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda m: f"{m.name} ({m.algorithm})")
+def test_a_mistake_is_found_within_fifty_seeds(
+    monkeypatch: pytest.MonkeyPatch, mistake: Mistake
+) -> None:
+    assert all(_kept_promise(mistake, seed) for seed in range(SEEDS)), "unbroken"
+    mistake.apply(monkeypatch)
+    found = next((seed for seed in range(SEEDS) if not _kept_promise(mistake, seed)), None)
+    assert found is not None
+
+
+def test_any_order_of_places_will_do_as_long_as_it_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within one ts a view change adds place after place; which goes first does not matter."""
+    turned = Mistake("", turn_the_order_of_places, shapes=SELF_JOINS)
+    turned.apply(monkeypatch)
+    assert all(_kept_promise(turned, seed) for seed in range(SEEDS))
