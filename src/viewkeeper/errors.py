@@ -18,7 +18,8 @@ exact way out. Facts that a program may want are attributes.
     │   ├── LockedError         another process maintains it
     │   ├── CorruptError        a file in it cannot be believed
     │   └── HorizonError        a state was asked for that is no longer, or not yet, kept
-    ├── SimulationError         a simulated run did not end, or a history text is wrong
+    ├── SimulationError         a simulated run did not end, or the text of one is wrong
+    │   └── ExpectationError    a script expects what did not happen
     ├── HistoryError            a history to be checked is wrong; knows the place in it
     └── SparkUnavailableError   Spark or Java cannot be started
 """
@@ -154,4 +155,8 @@ class SparkUnavailableError(ViewkeeperError):
 
 
 class SimulationError(ViewkeeperError):
-    """A simulated run did not end, or the text of a history cannot be read."""
+    """A simulated run did not end, or the text of one cannot be read."""
+
+
+class ExpectationError(SimulationError):
+    """What a script expects at some line did not happen."""

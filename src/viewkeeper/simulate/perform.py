@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import assert_never
 
 from viewkeeper.check.checker import Verdict, check
-from viewkeeper.errors import SimulationError
+from viewkeeper.errors import ExpectationError, SimulationError
 from viewkeeper.simulate.schedule import drain
 from viewkeeper.simulate.script import Drain, Expect, Line, Run, Script
 from viewkeeper.simulate.steps import Crash
@@ -96,7 +96,8 @@ class _Stage:
             raise self._error(lines[0], str(wrong)) from wrong
         if found != wanted:
             told, real = " | ".join(wanted) or NOTHING, " | ".join(found) or NOTHING
-            raise self._error(lines[0], f"expected {what} {told}, found {real}")
+            where = f"{self._path or 'script'}:{lines[0].number}"
+            raise ExpectationError(f"{where}: expected {what} {told}, found {real}")
 
     def _compared(self, line: Line, wanted: list[str]) -> tuple[list[str], list[str]]:
         """What was found and what was wanted, in the same words."""

@@ -1,0 +1,92 @@
+"""Campaigns on all cores: seeds in small portions, one process per core, and a progress bar.
+
+Outcomes come back in any order and are summed up, so the result does not depend on the number of
+processes. Ctrl-C says how far it came and what was found until then; portions that were begun end
+by themselves.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import sys
+from collections.abc import Generator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from viewkeeper.cli.speech import console, note
+from viewkeeper.cli.values import amount
+from viewkeeper.maintain.promises import Level
+from viewkeeper.simulate.campaign import Cell, Outcome, Tally, run_seed
+
+PORTION = 20
+Portion = tuple[int, list[Outcome]]
+
+
+def campaign(
+    cells: Sequence[Cell], seeds: int, jobs: int, level: Level | None = None, quiet: bool = False
+) -> list[Tally]:
+    """Run so many seeds of every cell; `level` is demanded instead of what is promised."""
+    tallies = [Tally(cell, cell.promise if level is None else level) for cell in cells]
+    show = not quiet and sys.stderr.isatty()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    bar = Progress(*columns, TimeRemainingColumn(), console=console(stderr=True), disable=not show)
+    portions = _portions(cells, seeds, jobs)
+    with bar:
+        task = bar.add_task("seeds", total=seeds * len(cells))
+        try:
+            for index, outcomes in portions:
+                tallies[index].add(outcomes)
+                bar.advance(task, len(outcomes))
+                failed = sum(len(tally.failed) for tally in tallies)
+                if failed:
+                    bar.update(task, description=f"seeds, {failed} below")
+        except KeyboardInterrupt:
+            bar.stop()
+            note(_how_far(tallies, seeds * len(cells)))
+            raise
+        finally:
+            portions.close()
+    for tally in tallies:
+        tally.failed.sort(key=lambda outcome: outcome.seed)
+    return tallies
+
+
+def _how_far(tallies: Sequence[Tally], total: int) -> str:
+    done = sum(tally.seeds for tally in tallies)
+    failed = sum(len(tally.failed) for tally in tallies)
+    return f"stopped after {done:,} of {amount(total, 'seed')}; {failed:,} of them below the level"
+
+
+def _portions(cells: Sequence[Cell], seeds: int, jobs: int) -> Generator[Portion, None, None]:
+    """Outcomes as they come, with the index of their cell."""
+    wanted = [
+        (index, range(start, min(start + PORTION, seeds)))
+        for index in range(len(cells))
+        for start in range(0, seeds, PORTION)
+    ]
+    if jobs == 1:
+        for index, portion in wanted:
+            yield index, _run(cells[index], portion)
+        return
+    # Not forked: Arrow has threads by now.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(min(jobs, len(wanted)), context, initializer=_ignore_interrupts)
+    try:
+        futures: dict[Future[list[Outcome]], int] = {
+            pool.submit(_run, cells[index], portion): index for index, portion in wanted
+        }
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _run(cell: Cell, seeds: Sequence[int]) -> list[Outcome]:
+    return [run_seed(cell, seed) for seed in seeds]
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C goes to all processes of the terminal; the first of them decides what it means."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

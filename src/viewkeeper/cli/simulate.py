@@ -1,0 +1,181 @@
+"""`viewkeeper simulate`: algorithms in random worlds, seeds that replay, and scripts.
+
+The worlds are in `viewkeeper.simulate`, the processes in `viewkeeper.cli.campaigns`. A seed that
+falls below its level is reduced to the smallest run that still does, and that run is printed in
+the language that a script file is written in; so what is printed can be run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from viewkeeper.cli.speech import nearest
+from viewkeeper.errors import SimulationError
+from viewkeeper.maintain.catalogue import KINDS
+from viewkeeper.maintain.promises import Level
+from viewkeeper.maintain.promises import Scenario as Transactions
+
+if TYPE_CHECKING:
+    from viewkeeper.simulate.campaign import Cell
+    from viewkeeper.simulate.world import World
+
+EPILOG = """\b
+Examples:
+  viewkeeper simulate --algorithm batch_sweep --seeds 2000
+  viewkeeper simulate --algorithm strobe --scenario local --level strong
+  viewkeeper simulate --algorithm sweep --scenario global --seed 17 --diagram run.svg
+  viewkeeper simulate tests/specs/sweep-figure-5.txt
+  viewkeeper simulate --table --seeds 200
+
+docs/algorithms.md says what the algorithms are and how to write a script.
+
+Exit codes: 0 every seed has its level, 1 one falls below it or a script expects something else,
+2 usage, or the file is no script, 130 cancelled."""
+
+LEVELS = [level.word for level in Level]
+ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Where a run is drawn and recorded."""
+
+    diagram: Path | None
+    history: Path | None
+
+    @property
+    def any(self) -> bool:
+        return self.diagram is not None or self.history is not None
+
+    def write(self, world: World, title: str) -> None:
+        """Draw and record a run that was made."""
+        if self.diagram is not None:
+            from viewkeeper.simulate.diagram import diagram
+
+            self.diagram.write_text(diagram(world, title), encoding="utf-8")
+        if self.history is not None:
+            from viewkeeper.check.history_json import write_history
+
+            text = write_history(world.history(as_of=world.kind.as_of))
+            self.history.write_text(text, encoding="utf-8")
+
+
+def _algorithm(_: click.Context, __: click.Parameter, name: str | None) -> str | None:
+    if name is not None and name not in KINDS:
+        raise click.BadParameter(f'there is no algorithm "{name}"{nearest(name, KINDS)}')
+    return name
+
+
+def _options(_: click.Context, __: click.Parameter, words: Sequence[str]) -> dict[str, Any]:
+    from viewkeeper.simulate.script import read_options
+
+    try:
+        return dict(read_options(words))
+    except ValueError as wrong:
+        raise click.BadParameter(str(wrong)) from wrong
+
+
+@click.command(epilog=EPILOG)
+@click.argument(
+    "file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+@click.option("--algorithm", metavar="NAME", callback=_algorithm, help=", ".join(KINDS) + ".")
+@click.option(
+    "--seeds", type=click.IntRange(1), default=200, show_default=True, help="How many, from 0 on."
+)
+@click.option("--seed", type=click.IntRange(0), help="Only this one; it replays exactly.")
+@click.option("--view", metavar="SHAPE", help="chain:4, star:3, cycle:3, self:3.  [default: any]")
+@click.option(
+    "--scenario",
+    type=click.Choice([*(t.value for t in Transactions), ALL]),
+    default=ALL,
+    show_default=True,
+    help="One change per transaction; several at one source; or at several sources.",
+)
+@click.option(
+    "--level",
+    type=click.Choice(LEVELS),
+    help="What every run must have.  [default: what the algorithm promises]",
+)
+@click.option(
+    "--option", "options", multiple=True, metavar="KEY=VALUE", callback=_options, help="Repeatable."
+)
+@click.option("--diagram", type=click.Path(dir_okay=False, path_type=Path), help="Draw it (SVG).")
+@click.option(
+    "--history", type=click.Path(dir_okay=False, path_type=Path), help="Record it for `check`."
+)
+@click.option("--run", "number", type=click.IntRange(1), help="Only this run of FILE.")
+@click.option("--jobs", type=click.IntRange(1), help="Processes.  [default: one per core]")
+@click.option("--table", is_flag=True, help="All algorithms and scenarios, as a table.")
+@click.option(
+    "--into",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="With --table: put it between the markers of this file. Repeatable.",
+)
+def simulate(
+    file: Path | None,
+    algorithm: str | None,
+    seeds: int,
+    seed: int | None,
+    view: str | None,
+    scenario: str,
+    level: str | None,
+    options: dict[str, Any],
+    diagram: Path | None,
+    history: Path | None,
+    number: int | None,
+    jobs: int | None,
+    table: bool,
+    into: tuple[Path, ...],
+) -> int:
+    """Run an algorithm in random worlds and check the level of every run, or run a script FILE.
+
+    A seed determines a world: the view, the transactions, the order of all messages, crashes. One
+    that falls below the promised level is printed with the command that replays it, and as the
+    smallest run that still fails.
+    """
+    outputs = Outputs(diagram, history)
+    wanted = None if level is None else Level[level.upper()]
+    if sum((file is not None, algorithm is not None, table)) != 1:
+        raise click.UsageError("say one of: a FILE, --algorithm NAME, --table")
+    if file is not None:
+        from viewkeeper.cli.simulate_script import run_file
+
+        return run_file(file, number, wanted, outputs)
+    from viewkeeper.cli.simulate_seeds import run_many, run_one, run_table
+
+    workers = jobs or os.cpu_count() or 1
+    if table:
+        return run_table(seeds, workers, into)
+    assert algorithm is not None
+    cells = _cells(algorithm, options, scenario, view)
+    if seed is not None:
+        if outputs.any and len(cells) > 1:
+            raise click.UsageError("--diagram and --history need a --scenario, to know which run")
+        return max(run_one(cell, seed, wanted, outputs) for cell in cells)
+    return run_many(cells, seeds, workers, wanted, outputs)
+
+
+def _cells(algorithm: str, options: dict[str, Any], scenario: str, view: str | None) -> list[Cell]:
+    from viewkeeper.simulate.campaign import Cell
+    from viewkeeper.simulate.scenario import Subject
+    from viewkeeper.simulate.workload import Shape
+
+    known = KINDS[algorithm].options or {}
+    for key in options:
+        if key not in known:
+            hint = f"its options are {', '.join(known)}" if known else "it has no options"
+            raise SimulationError(f'algorithm "{algorithm}": no option "{key}"', hint=hint)
+    shape = None if view is None else Shape.read(view)
+    return [
+        Cell(Subject(algorithm, options), transactions, shape)
+        for transactions in Transactions
+        if scenario in (ALL, transactions.value)
+    ]
