@@ -87,12 +87,12 @@ class Brute:
             yield []
         for unit in left:
             others = [name for other in left if other != unit for name in other]
-            if all(self._before(name, unit) for name in others):
+            if all(self.may_precede(unit, name) for name in others):
                 for rest in self.schedules([other for other in left if other != unit]):
                     yield [unit, *rest]
 
-    def _before(self, name: str, unit: frozenset[str]) -> bool:
-        """Whether no member of the unit must come after `name`."""
+    def may_precede(self, unit: frozenset[str], name: str) -> bool:
+        """Whether no member of the unit must come after a transaction."""
         return not any(
             name in log and member in log and log.index(name) < log.index(member)
             for log in self.logs.values()

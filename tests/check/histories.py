@@ -76,7 +76,7 @@ def random_history(rng: random.Random, spoil: bool = True) -> History:
     """A history, entirely determined by the generator; not spoiled, it shows every state."""
     sources = ["x", "y", "z"][: rng.randint(1, 3)]
     relations = [Relation(source, "r") for source in sources]
-    initial = {r: Counter(_row(rng) for _ in range(rng.randint(0, 4))) for r in relations}
+    initial = {r: Counter(_row(rng) for _ in range(rng.randint(1, 4))) for r in relations}
     base = History(
         _view(rng, relations),
         dict.fromkeys(relations, FIELDS),
@@ -86,6 +86,15 @@ def random_history(rng: random.Random, spoil: bool = True) -> History:
     )
     states = _full(rng, base)
     return replace(base, states=tuple(_spoiled(rng, base, states) if spoil else states))
+
+
+def random_orders(rng: random.Random) -> History:
+    """A history of empty transactions, most of them global, in any orders at their sources."""
+    history = random_history(rng)
+    names = [f"T{number}" for number in range(rng.randint(1, 7))]
+    parts = [(n, s) for n in names for s in rng.sample("vwxyz", rng.randint(1, 2))]
+    rng.shuffle(parts)
+    return replace(history, transactions=tuple(Committed(n, {s: {}}) for n, s in parts))
 
 
 def _row(rng: random.Random) -> Row:
@@ -102,11 +111,11 @@ def _view(rng: random.Random, relations: list[Relation]) -> ViewDefinition:
     equalities = tuple(
         Equality(column(rng.randrange(i)), column(i), rng.random() < 0.3)
         for i in range(1, len(places))
-        if rng.random() < 0.9
+        if rng.random() < 0.7
     )
     one = Literal(1, pa.int64())
     predicates = list[Expression]()
-    if rng.random() < 0.3:
+    if rng.random() < 0.2:
         predicates.append(Compare(rng.choice(["<", ">=", "<>"]), column(0), one))
     if rng.random() < 0.2:
         predicates.append(Compare("<=", column(0), column(len(places) - 1)))
@@ -143,7 +152,7 @@ def _late(
 
 def _changes(rng: random.Random, rows: Counter[Row]) -> Changes:
     changes = list[tuple[Row, int]]()
-    for _ in range(rng.choice([0, 1, 1, 2])):
+    for _ in range(rng.choice([0, 1, 1, 1, 2, 2])):
         present = sorted(rows.elements(), key=repr)
         remove = present and rng.random() < 0.5
         change = (rng.choice(present), -1) if remove else (_row(rng), 1)
@@ -171,12 +180,12 @@ def _spoiled(rng: random.Random, history: History, states: list[State]) -> list[
     for _ in range(rng.randint(1, 3)):
         at = rng.randrange(len(states))
         other = rng.randrange(len(states))
-        match rng.randrange(7):
+        match rng.randrange(9):
             case 0:
                 states[at] = replace(states[at], rows=_other_rows(rng, states[at].rows))
             case 1:
                 states[at], states[other] = states[other], states[at]
-            case 2 if len(states) > 1:
+            case 2 | 6 | 7 if len(states) > 1:
                 del states[at]
             case 3:
                 states[at] = _anywhere(rng, history)

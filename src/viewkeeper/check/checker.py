@@ -17,15 +17,12 @@ from itertools import groupby
 
 from viewkeeper.check.claims import ClaimFault, Claims, prove_steps, read_claims
 from viewkeeper.check.history import History
-from viewkeeper.check.levels import Answer, Ladder, Predicate, all_of, needs
+from viewkeeper.check.levels import LIMIT, Answer, Ladder, Predicate, all_of, needs
 from viewkeeper.check.recomputation import Recomputation
 from viewkeeper.check.schedule import Point, Schedule
 from viewkeeper.check.search import Search, find_chain, find_legal, find_steps
 from viewkeeper.errors import HistoryError
 from viewkeeper.maintain.promises import Level
-
-LIMIT = 100_000
-"""How many vectors a search may visit by default."""
 
 
 @dataclass(frozen=True, slots=True)

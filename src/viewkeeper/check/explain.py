@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby, islice, product
 
-from viewkeeper.check.checker import LIMIT, Evidence, Verdict
+from viewkeeper.check.checker import Evidence, Verdict
 from viewkeeper.check.claims import ClaimFault, Fault
-from viewkeeper.check.levels import Answer, Predicate
+from viewkeeper.check.levels import LIMIT, Answer, Predicate
 from viewkeeper.check.schedule import Point, Unit, within
 from viewkeeper.check.wording import Wording, difference_text, distance, listed, rows_text
 
@@ -90,9 +90,11 @@ class _Explainer:
         unmatched = self._found.unmatched
         for index in unmatched[:EXAMPLES_MAX]:
             number, point = self._nearest(index)
+            rows = self._views.bag(self._numbers[index])
+            never = f"exactly {rows_text(rows)}" if rows else "empty"
             yield (
-                f"{self._begin(index)} matches no source vector: no number of transactions of each "
-                f"source gives {rows_text(self._views.bag(self._numbers[index]))}. The nearest is "
+                f"{self._begin(index)} matches no source vector: however many transactions of each "
+                f"source are taken, the view is never {never}. The nearest is "
                 f"{self._words.vector(point)}: compared with the view there, the state "
                 f"{self._compared(index, number)}."
             )
@@ -147,7 +149,7 @@ class _Explainer:
         inside = [s for s, begin, _ in unit.spans if point[s] > begin]
         outside = [s for s, begin, end in unit.spans if point[s] < end and s not in inside]
         kind = "global transaction" if len(unit.names) == 1 else "global transactions"
-        without = f", without {self._words.at(outside)}" if outside else ""
+        without = f" but not at {self._words.at(outside)}" if outside else ""
         return (
             f"{self._begin(index)} shows the {kind} {unit} in halves: its rows are "
             f"{rows_text(self._views.bag(self._numbers[index]))}, the view with {unit} at "

@@ -40,6 +40,10 @@ _MEANINGS = {
 }
 
 
+LIMIT = 100_000
+"""How many vectors a search may visit by default; beyond it the answer is unknown."""
+
+
 class Answer(Enum):
     """Yes, no, or beyond the limit of the search."""
 
@@ -79,6 +83,12 @@ class Ladder:
     def answers(self, found: Mapping[Predicate, Answer]) -> dict[str, Answer]:
         """For every level, whether the history has it."""
         return {level.name: all_of(found[need] for need in level.needs) for level in self.levels}
+
+    def highest(self, found: Mapping[Predicate, Answer]) -> list[str]:
+        """The levels that a history has, without those that another of them subsumes."""
+        answers = self.answers(found)
+        held = [level for level in self.levels if answers[level.name] is Answer.YES]
+        return [one.name for one in held if not any(one.needs < other.needs for other in held)]
 
 
 _CONVERGENT = frozenset({Predicate.CONVERGENT})

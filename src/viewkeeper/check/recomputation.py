@@ -19,6 +19,7 @@ from typing import Any
 
 from viewkeeper.check.history import Bag, History, Row
 from viewkeeper.check.schedule import Point, Schedule
+from viewkeeper.check.wording import row_text
 from viewkeeper.delta.reference import evaluate
 from viewkeeper.errors import HistoryError
 from viewkeeper.view.definition import Place, Relation, ViewDefinition
@@ -93,12 +94,15 @@ class Recomputation:
             local = [p for p in self._view.predicates if places_of(p) == {step.place.index}]
             labels = [f"{step.place.index}.{name}" for name in step.place.columns]
             known: dict[frozenset[tuple[Row, int]], int] = {}
+            previous: dict[Row, int] | None = None
             for state in states:
-                bag = _sum((pick(row), n) for row, n in state.items())
-                number = known.setdefault(frozenset(bag.items()), len(known))
+                if state is not previous:
+                    previous = state
+                    bag = _sum((pick(row), n) for row, n in state.items())
+                    number = known.setdefault(frozenset(bag.items()), len(known))
+                    if number == len(step.bags):
+                        step.add([item for item in bag.items() if _holds(local, labels, item[0])])
                 step.versions.append(number)
-                if number == len(step.bags):
-                    step.add([item for item in bag.items() if _holds(local, labels, item[0])])
 
     # -- values ------------------------------------------------------------------------------------
 
@@ -167,7 +171,7 @@ def _states(history: History, relation: Relation) -> Iterable[dict[Row, int]]:
             rows = _sum((*rows.items(), *changes))
             for row in [row for row, count in rows.items() if count < 0]:
                 raise HistoryError(
-                    f'transaction "{transaction.name}": deletes {row} from {relation}, '
+                    f'transaction "{transaction.name}": deletes {row_text(row)} from {relation}, '
                     f"which does not have it",
                     hint="check the initial rows and the order of the transactions",
                 )

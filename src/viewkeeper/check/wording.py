@@ -67,7 +67,7 @@ def rows_text(bag: Bag) -> str:
     """Rows with their counts.
 
     >>> rows_text({(1, 2): 1, (3, 4): 2})
-    "(1, 2) and 2 times (3, 4)"
+    '(1, 2) and 2 times (3, 4)'
     """
     texts = [
         (row_text(row) if count == 1 else f"{count} times {row_text(row)}")

@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "query": ("viewkeeper.cli.query", "Run one SELECT over the views."),
     "explain": ("viewkeeper.cli.explain", "Show how a view is maintained, and what that costs."),
     "verify": ("viewkeeper.cli.verify", "Compare views with recomputation from the sources."),
+    "check": ("viewkeeper.cli.check", "Decide which consistency level a recorded history has."),
     "publish": ("viewkeeper.cli.upkeep", "Write plain tables, rows only, for other tools."),
     "compact": ("viewkeeper.cli.upkeep", "Fold old states and merge small files."),
     "detach": ("viewkeeper.cli.detach", "Remove the change capture from the sources."),
