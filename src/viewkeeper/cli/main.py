@@ -39,6 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "explain": ("viewkeeper.cli.explain", "Show how a view is maintained, and what that costs."),
     "verify": ("viewkeeper.cli.verify", "Compare views with recomputation from the sources."),
     "check": ("viewkeeper.cli.check", "Decide which consistency level a recorded history has."),
+    "simulate": ("viewkeeper.cli.simulate", "Try an algorithm in random worlds, or run a script."),
     "publish": ("viewkeeper.cli.upkeep", "Write plain tables, rows only, for other tools."),
     "compact": ("viewkeeper.cli.upkeep", "Fold old states and merge small files."),
     "detach": ("viewkeeper.cli.detach", "Remove the change capture from the sources."),
