@@ -12,8 +12,10 @@ from typing import Any
 
 from viewkeeper.check.checker import check
 from viewkeeper.check.levels import Answer
+from viewkeeper.maintain.catalogue import KINDS
 from viewkeeper.maintain.promises import Level
 from viewkeeper.maintain.promises import Scenario as Transactions
+from viewkeeper.maintain.protocol import Action, Ask, Commit, Event
 from viewkeeper.simulate.read_script import read_script
 from viewkeeper.simulate.scenario import Subject
 from viewkeeper.simulate.schedule import play, random_tempo
@@ -34,7 +36,8 @@ def random_run(
     """A world that was run to its end by chance."""
     rng = random.Random(seed)
     shape = Shape.read(rng.choice(shapes))
-    scenario = random_scenario(rng, Workload(shape, transactions, keyed=False, one_source=False))
+    kind = KINDS[name]
+    scenario = random_scenario(rng, Workload(shape, transactions, kind.keyed, kind.one_source))
     world = World(scenario, Subject(name, options))
     play(world, rng, random_tempo(rng, world))
     return world
@@ -57,6 +60,32 @@ def make(world: World, *steps: str) -> None:
         step = read_step(text)
         assert str(step) == "crash" or step in world.enabled(), (text, world.enabled())
         world.make(step)
+
+
+class Recorded:
+    """A world's algorithm, with everything that it does noted; a crash ends the recording."""
+
+    def __init__(self, world: World) -> None:
+        self._algorithm = world.algorithm
+        self.actions: list[Action] = []
+        world.algorithm = self
+
+    def receive(self, event: Event) -> list[Action]:
+        actions = self._algorithm.receive(event)
+        self.actions += actions
+        return actions
+
+    @property
+    def idle(self) -> bool:
+        return self._algorithm.idle
+
+    @property
+    def asks(self) -> list[Ask]:
+        return [action for action in self.actions if isinstance(action, Ask)]
+
+    @property
+    def commits(self) -> list[Commit]:
+        return [action for action in self.actions if isinstance(action, Commit)]
 
 
 def rounds_of(world: World) -> int:
