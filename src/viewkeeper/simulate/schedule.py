@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from viewkeeper.errors import SimulationError
 from viewkeeper.simulate.steps import Commit, Crash, Deliver, Evaluate, Repeat, Reveal, Step
@@ -17,6 +17,9 @@ from viewkeeper.simulate.world import World
 
 BUDGET = 5_000
 """Steps after which a run that does not end is called stuck."""
+
+CRASHES = 20
+"""A run has no more crashes than this: work that takes longer than a life would never be done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +49,15 @@ def random_tempo(rng: random.Random, world: World, faults: bool = True) -> Tempo
 
 def play(world: World, rng: random.Random, tempo: Tempo) -> None:
     """Run a world to its end by chance."""
+    crashes = 0
     for _ in range(BUDGET):
         if world.done:
             return
-        world.make(_choice(world, rng, tempo))
+        step = _choice(world, rng, tempo)
+        world.make(step)
+        crashes += isinstance(step, Crash)
+        if crashes == CRASHES:
+            tempo = replace(tempo, crash=0.0)
     raise SimulationError(f"the run did not end within {BUDGET} steps")
 
 
