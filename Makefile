@@ -3,7 +3,7 @@
 # Each target prepares the checkout first (scripts/setup), which is quick when there is nothing to do.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test demo lint format bench faults lock clean
+.PHONY: help setup test demo lint format bench faults simulate figures lock clean
 
 PYTHON_RUN := .venv/bin/python -m
 
@@ -33,6 +33,13 @@ bench: setup ## measure; the figures go to benchmarks/out
 
 faults: setup ## kill the engine again and again and check what it left
 	$(PYTHON_RUN) pytest -m campaign tests $(ARGS)
+
+simulate: setup ## try every algorithm in 2,000 random worlds each and write the table of levels
+	.venv/bin/viewkeeper simulate --table --seeds 2000 --into README.md --into docs/algorithms.md $(ARGS)
+
+figures: setup ## draw the sequence diagrams of docs/figures
+	.venv/bin/viewkeeper simulate tests/specs/sweep-figure-5.txt --run 2 --diagram docs/figures/sweep-figure-5.svg
+	.venv/bin/viewkeeper simulate tests/specs/strobe-example-3.txt --run 1 --diagram docs/figures/strobe-example-3.svg
 
 lock: setup ## resolve requirements.lock anew from pyproject.toml
 	.tools/uv pip compile pyproject.toml --group dev --generate-hashes --no-emit-index-url \

@@ -9,13 +9,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, assert_never
 
 import pyarrow as pa
 
 from viewkeeper.check.history import Row
 from viewkeeper.delta.algebra import COUNT, TS
-from viewkeeper.maintain.protocol import Ask, Commit, Term
+from viewkeeper.maintain.protocol import (
+    Add,
+    Ask,
+    Change,
+    Commit,
+    Insert,
+    KeyDelete,
+    Replace,
+    Term,
+)
 from viewkeeper.simulate.tuples import write_bag
 from viewkeeper.updates.protocol import Answer
 from viewkeeper.view.definition import Place
@@ -78,7 +87,19 @@ class Trace:
         self._add("evaluate", "; ".join(rows), sources=(ask.source,), number=ask.number, rows=rows)
 
     def answered(self, ask: Ask) -> None:
-        self._add("answer", f"A{ask.number}", sources=(ask.source,), number=ask.number)
+        """An answer is used; `names` are the transactions that arrived since it was asked for."""
+        names = self._delivered_since(ask.number)
+        text = f"A{ask.number}"
+        self._add("answer", text, sources=(ask.source,), number=ask.number, names=names)
+
+    def _delivered_since(self, number: int) -> tuple[str, ...]:
+        names: list[str] = []
+        for entry in reversed(self.entries):
+            if entry.what == "deliver":
+                names += reversed(entry.names)
+            elif entry.what == "ask" and entry.number == number:
+                break
+        return tuple(reversed(names))
 
     def compensated(self, place: int, rows: Mapping[Row, int]) -> None:
         relation = self._places[place].relation
@@ -86,7 +107,8 @@ class Trace:
         self._add("compensate", told, sources=(relation.source,))
 
     def stored(self, commit: Commit, rows: Mapping[Row, int]) -> None:
-        self._add("store", f"ts {commit.ts}", rows=(write_bag(rows),))
+        told = tuple(text for change in commit.changes if (text := _change(change)))
+        self._add("store", f"ts {commit.ts}", names=told, rows=(write_bag(rows),))
 
     def crashed(self) -> None:
         self._add("crash", "crash")
@@ -110,13 +132,32 @@ class Trace:
         return f"{'+' if term.sign > 0 else '-'} " + " x ".join(factors)
 
 
-def shown(table: pa.Table) -> str:
-    """Rows as the papers write them; signed ones with their counts."""
+def _change(change: Change) -> str:
+    """What a commit does to the view; nothing if it has no rows."""
+    match change:
+        case Add():
+            return signed(_counted(change.rows))
+        case KeyDelete():
+            return f"key delete {'.'.join(change.columns)} {shown(change.keys)}"
+        case Insert():
+            return f"insert {shown(change.rows)}"
+        case Replace():
+            return "replace all"
+        case _:
+            assert_never(change)
+
+
+def _counted(table: pa.Table) -> Counter[Row]:
     rows: Counter[Row] = Counter()
     for values in table.to_pylist():
         count = values.pop(COUNT, 1)
         rows[tuple(value for name, value in values.items() if name != TS)] += count
-    return write_bag(rows)
+    return rows
+
+
+def shown(table: pa.Table) -> str:
+    """Rows as the papers write them; signed ones with their counts."""
+    return write_bag(_counted(table))
 
 
 def signed(rows: Mapping[Row, int]) -> str:
