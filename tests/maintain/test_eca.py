@@ -78,7 +78,7 @@ def test_questions_grow_with_the_square_of_the_updates_that_overlap(pairs: int) 
     for i in range(pairs):
         make(world, f"commit P{i}", f"commit Q{i}", "deliver x", "deliver x")
     # Each of the 2n updates asks for itself and takes back what it does to all of the other
-    # relation that are under way: 2n + n^2 terms, those of the second kind with two rows.
+    # relation that are under way: 2n + n^2 = (n + 1)(n + 1) - 1 terms, the latter with two rows.
     assert len(recorded.asks) == 2 * pairs
     assert sum(len(ask.terms) for ask in recorded.asks) == 2 * pairs + pairs**2
     assert world.asked_rows == 2 * pairs + 2 * pairs**2

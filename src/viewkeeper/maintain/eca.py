@@ -7,7 +7,9 @@ Assumes: one source has all relations, evaluates a whole query in one of its sta
 reports and answers in order. Rows have signed counts; no keys are needed.
 
 Guarantees: strong consistency in every scenario, since with one source every transaction is local.
-It needs quiet moments, and questions grow with the square of the number of updates that overlap.
+It needs quiet moments. Questions grow with the square of the number of updates that overlap (SWEEP
+paper, section 3), which is the case of two relations: if k updates that overlap change place p, for
+each p, they ask for the product of all k + 1, less one, terms together.
 
 A query that is unanswered when a transaction T arrives will see T. So the query for T takes back
 what T changes in it. Relations are read after T, and before T each changed relation was smaller by
