@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from viewkeeper.engine.connections import Connections
+from viewkeeper.engine.algorithms import AlgorithmSettings
 from viewkeeper.engine.explain import Explanation, explain_view
 from viewkeeper.sources.catalogue import SourceSettings
 from viewkeeper.view.bind import bind
@@ -37,7 +38,7 @@ def explained(folder: Path, select: str) -> Explanation:
     try:
         parsed = parse_view(f"CREATE MATERIALIZED VIEW v AS {select}")
         view = bind(parsed, lambda r: connections.source(r.source).schema(r.table))
-        return explain_view(view, connections)
+        return explain_view(view, connections, AlgorithmSettings())
     finally:
         connections.close()
 

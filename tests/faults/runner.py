@@ -21,7 +21,7 @@ from functools import partial
 
 import viewkeeper
 from tests.faults.deaths import arm
-from viewkeeper.engine import maintainer, task, upkeep
+from viewkeeper.engine import acknowledging, task, upkeep
 from viewkeeper.engine.loop import run_until
 from viewkeeper.engine.project import Project
 from viewkeeper.engine.report import BatchReport, Silent
@@ -90,7 +90,7 @@ def stopping() -> threading.Event:
 
 def hurry() -> None:
     """Make the rare frequent."""
-    maintainer.ACKNOWLEDGE_SECONDS = 0.1
+    acknowledging.SECONDS = 0.1
     task.RETURN_BYTES = 200
     upkeep.MERGE_FILES = 5
     upkeep.ROUTINE_SECONDS = 0.3

@@ -47,7 +47,9 @@ def explain(invocation: Invocation, view: str, wants_json: bool) -> int:
     catalogue.check(view)
     connections = Connections(settings.sources, reader_of(settings.warehouse), time.time)
     try:
-        found = explain_view(catalogue.bind(view, connections), connections)
+        found = explain_view(
+            catalogue.bind(view, connections), connections, settings.algorithm_of(view)
+        )
     finally:
         connections.close()
     if wants_json:
@@ -100,6 +102,9 @@ def _costs(found: Explanation) -> Iterator[str]:
             key = f" by {ask.by}" if ask.by else ""
             mark = " " if ask.cheap else "!"
             yield f" {mark}{number}. {ask.source}.{ask.table}{key}: {ask.served}"
+    if found.algorithm != "batch_sweep":
+        yield ""
+        return
     yield (
         f"  at most {found.lookups_max} lookups for a batch, however many transactions it has: "
         f"2(m-1) for m = {len(found.relations)} relations"
@@ -127,6 +132,7 @@ def _outputs(found: Explanation) -> Iterator[str]:
 
 def _guarantees(found: Explanation) -> Iterator[str]:
     yield f"incremental  {'yes' if found.incremental else 'no'}: {found.runs}"
+    yield f"algorithm    {found.algorithm}"
     yield f"consistency  {found.level}"
     yield f"             {found.level_reason}"
     for source in found.sources:

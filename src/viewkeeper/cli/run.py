@@ -31,6 +31,8 @@ Examples:
   viewkeeper run --once                           all that is committed now, then leave
   viewkeeper run --once --full-refresh order_lines
   viewkeeper run --once --json | jq .waiting
+  viewkeeper run --algorithm pvm_cc               one of the papers' algorithms for all views
+  viewkeeper run --algorithm strobe --level convergence
 
 The first Ctrl-C or SIGTERM finishes the commit under way, the second cancels it; both are safe.
 
@@ -47,20 +49,37 @@ Exit codes: 0 every view is maintained, 1 some view waits or is stopped, 2 usage
     metavar="VIEW",
     help="Load this view from scratch; can be repeated.",
 )
+@click.option(
+    "--algorithm",
+    metavar="NAME",
+    help="Maintain all views by this algorithm instead of those in the project file.",
+)
+@click.option(
+    "--level",
+    metavar="LEVEL",
+    help="Be content with this consistency level, where the algorithm promises less than strong.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but troubles.")
 @click.option("--json", "wants_json", is_flag=True, help="With --once: print the report as JSON.")
 @click.pass_obj
 def run(
-    invocation: Invocation, once: bool, full_refresh: tuple[str, ...], quiet: bool, wants_json: bool
+    invocation: Invocation,
+    once: bool,
+    full_refresh: tuple[str, ...],
+    algorithm: str | None,
+    level: str | None,
+    quiet: bool,
+    wants_json: bool,
 ) -> int:
     """Keep the views fresh, continuously or once.
 
     Loads views that are new, then maintains all of them incrementally. One process maintains a
-    warehouse at a time; reading needs none.
+    warehouse at a time; reading needs none. `viewkeeper simulate` has the algorithms.
     """
     if wants_json and not once:
         raise click.UsageError("--json needs --once")
     with invocation.open() as project:
+        project.settings = project.settings.using(algorithm, level)
         for name in full_refresh:
             project.view(name)
         with watching(project, quiet or wants_json) as watcher:

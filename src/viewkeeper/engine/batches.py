@@ -108,7 +108,7 @@ class Batches:
         able = list(members)
         while True:
             try:
-                outcome.kept = self._queue(able, entries)
+                outcome.kept = self.queue([member.plan for member in able], entries)
                 break
             except WarehouseError:
                 # A full disk is nobody's fault among the views.
@@ -124,8 +124,9 @@ class Batches:
         outcome.changes = sum(changes.rows for changes in outcome.kept.relations.values())
         return able
 
-    def _queue(self, members: Iterable[Member], entries: Sequence[Entry]) -> BatchChanges:
-        wanted = columns_of(member.plan for member in members)
+    def queue(self, plans: Iterable[SweepPlan], entries: Sequence[Entry]) -> BatchChanges:
+        """The changes of these entries that the views with these plans read."""
+        wanted = columns_of(plans)
         self.clean()
         folder = self._spool / "batch"
         with disk.refusals("create", folder):
@@ -154,7 +155,7 @@ class Batches:
         found: dict[str, ViewkeeperError] = {}
         for member in members:
             try:
-                self._queue([member], entries)
+                self.queue([member.plan], entries)
             except ViewkeeperError as error:
                 found[member.name] = error
         return found

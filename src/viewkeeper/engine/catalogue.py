@@ -28,6 +28,8 @@ class ViewCatalogue:
     def __init__(self, parsed: dict[str, ParsedView]) -> None:
         self._parsed = parsed
         self.definitions: dict[str, ViewDefinition] = {}
+        self.stored: dict[str, ViewDefinition] = {}
+        """Definitions with what an algorithm stores beside the user's columns."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._parsed)
@@ -56,7 +58,8 @@ class ViewCatalogue:
         return tuple(dict.fromkeys(relation.source for relation in self._parsed[name].relations))
 
     def bound(self) -> list[ViewDefinition]:
-        return list(self.definitions.values())
+        """Every view whose definition is known, as it is stored."""
+        return [self.stored.get(name, view) for name, view in self.definitions.items()]
 
     def bind(self, name: str, connections: Connections) -> ViewDefinition:
         """The typed definition of a view; SourceAwayError if its tables cannot be seen now."""

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
+from viewkeeper.engine.algorithms import DEFAULT, SCENARIO, AlgorithmSettings
 from viewkeeper.engine.connections import Connections
+from viewkeeper.maintain.promises import Level
 from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.view.expression import (
     Arithmetic,
@@ -36,6 +38,14 @@ LEVEL_REASON = (
     "SQLite has no transaction ids: what was committed between two looks is reported as one "
     "transaction, whole commits in their order. The view has a state for every report, and every "
     "state that it shows stands for one state of each source, in commit order."
+)
+STRONG_REASON = (
+    "Every state that the view shows stands for one state of each source, in commit order; "
+    "transactions that came close together may share a state."
+)
+WEAKER_REASON = (
+    "Less than strong: states in between may stand for no state that the sources had. "
+    "`viewkeeper simulate` shows runs in which it happens."
 )
 WAL_HINT = "sqlite3 {path} 'PRAGMA journal_mode = WAL' switches it for good"
 
@@ -128,16 +138,20 @@ class Explanation:
     conditions: tuple[Condition, ...]
     outputs: tuple[Shown, ...]
     runs: str
+    algorithm: str
     level: str
     level_reason: str
     warnings: tuple[str, ...]
 
 
-def explain_view(view: ViewDefinition, connections: Connections) -> Explanation:
+def explain_view(
+    view: ViewDefinition, connections: Connections, algorithm: AlgorithmSettings
+) -> Explanation:
     """Explain a bound view; asks its sources for their indexes only."""
     plan = sweep_plan(view)
     changes = tuple(_cost(view, plan, place.index, connections) for place in view.places)
     sources = tuple(_source(connections, name) for name in view.sources)
+    promise = algorithm.kind.promise[SCENARIO]
     return Explanation(
         view=view.name,
         path=view.path,
@@ -161,9 +175,10 @@ def explain_view(view: ViewDefinition, connections: Connections) -> Explanation:
             )
             for o in view.outputs
         ),
-        runs=_runs(view),
-        level=LEVEL,
-        level_reason=LEVEL_REASON,
+        runs=_runs(view, algorithm),
+        algorithm=algorithm.name,
+        level=LEVEL if promise is Level.COMPLETE else promise.word,
+        level_reason=_level_reason(promise),
         warnings=(*view.warnings, *_scans(changes), *(s.note for s in sources if s.note)),
     )
 
@@ -233,7 +248,15 @@ def where(expression: Expression) -> str:
     return "Spark: the kernel has no equal of it"
 
 
-def _runs(view: ViewDefinition) -> str:
+def _level_reason(promise: Level) -> str:
+    if promise is Level.COMPLETE:
+        return LEVEL_REASON
+    return STRONG_REASON if promise is Level.STRONG else WEAKER_REASON
+
+
+def _runs(view: ViewDefinition, algorithm: AlgorithmSettings) -> str:
+    if algorithm.name != DEFAULT:
+        return f"{algorithm.name} runs in the driver, transaction by transaction; no Spark job"
     if view.needs_spark:
         return (
             "every batch ends in a Spark job, because some expression is evaluated by Spark SQL "

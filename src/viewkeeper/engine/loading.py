@@ -31,6 +31,7 @@ class Loading:
     ts: int
     positions: Mapping[str, int]
     job: Callable[[], Loaded]
+    hidden: tuple[str, ...] = ()
     started: float = field(default_factory=time.perf_counter)
     _loaded: Loaded | None = None
     _error: BaseException | None = None
@@ -53,7 +54,15 @@ class Loading:
         assert self._loaded is not None
         schema, files = self._loaded.schema, self._loaded.files
         return Create(
-            self.name, self.table, definition, schema, self.ts, self.positions, files, distinct=True
+            self.name,
+            self.table,
+            definition,
+            schema,
+            self.ts,
+            self.positions,
+            files,
+            distinct=True,
+            hidden=self.hidden,
         )
 
     def _run(self) -> None:
@@ -79,8 +88,10 @@ class Loader:
     def ended(self) -> bool:
         return self.current is not None and self.current.wait(0)
 
-    def begin(self, view: ViewDefinition, ts: int, positions: Mapping[str, int]) -> None:
-        """Begin to load a view as of a ts."""
+    def begin(
+        self, view: ViewDefinition, hidden: tuple[str, ...], ts: int, positions: Mapping[str, int]
+    ) -> None:
+        """Begin to load a view as of a ts; the user does not see the `hidden` columns."""
         assert self.current is None
         table = self._store.new_table(view.name)
         folder, number = self._store.table_folder(table), self._store.head.record + 1
@@ -98,7 +109,7 @@ class Loader:
                 self._settings.spark.job_minutes,
             )
 
-        self.current = Loading(view.name, table, ts, positions, job)
+        self.current = Loading(view.name, table, ts, positions, job, hidden)
 
     def take(self) -> Loading:
         """The load that has ended; another one may begin."""

@@ -6,6 +6,8 @@ it was seen. Nothing here is durable: what is forgotten in a crash is simply see
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from viewkeeper.engine.batches import columns_of
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import Connections
@@ -44,6 +46,19 @@ class Lookout:
                 self.known[name] = boundary.position
         self.broken |= found
         return found
+
+    def until(self, name: str, position: int) -> tuple[Entry, ...]:
+        """What a source has committed up to a position, looked at now; nothing else may wait.
+
+        A report that goes beyond the position is split there: a cut lies between commits.
+        """
+        assert not self._seen, "what was seen earlier is taken first"
+        for boundary in self._connections.source(name).look(self.known[name]):
+            if self.known[name] < position:
+                until = min(boundary.position, position)
+                self._seen.append(self._entry(name, replace(boundary, position=until)))
+                self.known[name] = until
+        return self.take()
 
     def take(self) -> tuple[Entry, ...]:
         """Everything seen; it is no longer the lookout's."""

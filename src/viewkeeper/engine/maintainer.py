@@ -15,6 +15,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from viewkeeper.engine.acknowledging import Acknowledging
+from viewkeeper.engine.algorithms import Choice, choose
 from viewkeeper.engine.batches import Batches, Member, Outcome
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import Connections
@@ -24,15 +26,20 @@ from viewkeeper.engine.lookout import Lookout
 from viewkeeper.engine.report import BatchReport, Observer
 from viewkeeper.engine.session import SparkHandle
 from viewkeeper.engine.settings import Settings
-from viewkeeper.errors import ProjectError, SourceAwayError, SourceError, ViewkeeperError
+from viewkeeper.engine.stepper import Stepper, positions_at
+from viewkeeper.errors import (
+    ProjectError,
+    SourceAwayError,
+    SourceError,
+    ViewkeeperError,
+    WarehouseError,
+)
 from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.view.plan import sweep_plan
-from viewkeeper.warehouse.head import ViewHead
 from viewkeeper.warehouse.plan import Entry, Plan
 from viewkeeper.warehouse.record import Advance, Drop, Resume, Stop, ViewChange
 from viewkeeper.warehouse.store import Store
 
-ACKNOWLEDGE_SECONDS = 1.0
 PROGRESS_SECONDS = 5.0
 
 
@@ -58,8 +65,13 @@ class Maintainer:
         self.loader = Loader(settings, store, connections, spark)
         self.lookout = Lookout(store, catalogue, connections)
         self._history = History(store.root / "history")
+        self._stepper = Stepper(
+            settings, store, connections, self._batches, self.lookout, self._history
+        )
+        self._choices: dict[str, Choice] = {}
+        self._thanks = Acknowledging(settings, store, catalogue, connections, self.lookout)
         self._failed: dict[str, ViewkeeperError] = {}
-        self._acknowledged = 0.0
+        self._again: frozenset[str] = frozenset()
         self._told = 0.0
         self.batch_seconds = 0.0
 
@@ -72,8 +84,9 @@ class Maintainer:
     def start(self, full_refresh: Sequence[str] = ()) -> None:
         """Bring the warehouse in line with the project, and finish what a crash left open."""
         views = self._store.head.views
-        for name in full_refresh:
+        for name in (*full_refresh, *self._settings.views):
             self._catalogue.check(name)
+        self._again = frozenset(full_refresh)
         self._check_definitions(full_refresh)
         gone = [Drop(name, v.table) for name, v in views.items() if name not in self._catalogue]
         again = [Drop(name, views[name].table) for name in full_refresh if name in views]
@@ -85,6 +98,7 @@ class Maintainer:
         self._finish_plan({change.view for change in (*gone, *again)})
         if gone or again or stopped:
             self._store.commit([*gone, *again, *stopped])
+        self._again = frozenset()
         if not self._settings.history:
             self._history.clear()
 
@@ -103,7 +117,7 @@ class Maintainer:
             return
         self.bind()
         members = [n for n in plan.views if n not in without and self._able(n)]
-        self._commit_batch(plan, members)
+        self._commit_batch(plan, [name for name in members if self._in_batches(name)])
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -145,6 +159,11 @@ class Maintainer:
         self._begin_load()
         self.acknowledge()
 
+    def acknowledge(self, now: bool = False) -> None:
+        """Tell the sources what no view will ask for again; at most once a second."""
+        for error in self._thanks.tell(self.loader.held, now):
+            self.observer.trouble(error)
+
     def finish_loads(self) -> None:
         """Wait until every view that could be loaded is."""
         while self.loader.current is not None:
@@ -167,13 +186,44 @@ class Maintainer:
         newest = entries[-1].ts if entries else self._store.ledger.next_ts - 1
         views = self._store.head.views
         able = [n for n in self._catalogue if n in views and self._able(n)]
-        groups = sorted({views[n].ts for n in able if views[n].ts < newest})
+        together = [n for n in able if self._in_batches(n)]
+        groups = sorted({views[n].ts for n in together if views[n].ts < newest})
         for at in groups or ([newest] if entries else []):
-            members = {n: (at, newest) for n in able if views[n].ts == at}
+            members = {n: (at, newest) for n in together if views[n].ts == at}
             plan = Plan(self._store.next_plan, entries, members)
             self._store.write_plan(plan)
             entries = ()
             self._commit_batch(plan, list(members))
+        for name in able:
+            if name not in together and self._store.head.views[name].ts < newest:
+                self._step(name, newest)
+
+    def _in_batches(self, name: str) -> bool:
+        """Whether a view is swept with others; not while commits ahead of its mark have gaps."""
+        return self._choices[name].is_default and not self._store.head.views[name].ahead
+
+    def _step(self, name: str, until: int) -> None:
+        """Bring a view up to date by its own machine; its trouble is its own."""
+        started = time.perf_counter()
+        choice = self._choices[name]
+        entries = self._store.ledger.between(self._store.head.views[name].ts, until)
+        try:
+            stepped = self._stepper.advance(choice, until)
+        except WarehouseError:
+            raise
+        except SourceAwayError as error:
+            self._connections.mark(error)
+            self.observer.trouble(error)
+            return
+        except ViewkeeperError as error:
+            self._store.commit([Stop(name, str(error))])
+            self.observer.trouble(error)
+            return
+        self.batch_seconds = time.perf_counter() - started
+        oldest = min(entry.committed_at for entry in entries)
+        age = max(0.0, time.time() - oldest)
+        number = self._store.head.plan
+        self.observer.batch(stepped.report(number, name, self.batch_seconds, age))
 
     def _commit_batch(self, plan: Plan, names: Sequence[str]) -> None:
         """Do the work of a plan and commit what could be done; nothing is acknowledged yet."""
@@ -182,7 +232,7 @@ class Maintainer:
         used = {source for member in members for source in member.plan.view.sources}
         after, until = next(iter(plan.views.values()), (0, 0))
         entries = [e for e in self._store.ledger.between(after, until) if e.source in used]
-        ends = {s: p for name in names for s, p in self._positions(name, until).items()}
+        ends = {s: p for name in names for s, p in positions_at(self._store, name, until).items()}
         outcome = self._batches.run(self._store.head.record + 1, members, entries, ends)
         if self._settings.history:
             self._history.keep(outcome.kept, after, until)
@@ -201,16 +251,9 @@ class Maintainer:
             return None
         if error is not None:
             return Stop(name, str(error))
-        return Advance(name, until, self._positions(name, until), outcome.files.get(name, ()))
-
-    def _positions(self, name: str, until: int) -> dict[str, int]:
-        """Where a view's sources stand as of a ts that it has not reached yet."""
-        stored = self._store.head.views[name]
-        positions = dict(stored.positions)
-        for entry in self._store.ledger.between(stored.ts, until):
-            if entry.source in positions:
-                positions[entry.source] = entry.until
-        return positions
+        return Advance(
+            name, until, positions_at(self._store, name, until), outcome.files.get(name, ())
+        )
 
     def _report(self, plan: Plan, entries: Sequence[Entry], outcome: Outcome) -> BatchReport:
         oldest = min(entry.committed_at for entry in entries)
@@ -246,7 +289,7 @@ class Maintainer:
             return
         ts = self._store.ledger.next_ts - 1
         positions = {source: self.lookout.known[source] for source in view.sources}
-        self.loader.begin(view, ts, positions)
+        self.loader.begin(view, self._choices[view.name].hidden, ts, positions)
         self.observer.loading(view.name, "scanning and joining")
 
     def _finish_load(self) -> None:
@@ -278,12 +321,28 @@ class Maintainer:
     def _definition(self, name: str) -> ViewDefinition | None:
         """A view's definition; None while a source that it needs for that is away."""
         if not self._connections.ready(self._catalogue.sources(name)):
-            return self._catalogue.definitions.get(name)
+            return self._catalogue.stored.get(name)
         try:
-            return self._catalogue.bind(name, self._connections)
+            bound = self._catalogue.bind(name, self._connections)
+            if name not in self._choices:
+                self._choose(name, bound)
+            return self._choices[name].view
         except SourceAwayError as error:
             self._connections.mark(error)
             return None
+
+    def _choose(self, name: str, bound: ViewDefinition) -> None:
+        """Fix the algorithm of a view for this run; refuse one that its stored rows do not fit."""
+        choice = choose(bound, self._settings.algorithm_of(name), self._connections)
+        stored = self._store.head.views.get(name)
+        if stored is not None and name not in self._again and stored.hidden != choice.hidden:
+            raise ProjectError(
+                f'view "{name}": {choice.kind.name} stores other columns than those that are there',
+                detail="algorithms that delete by key keep the keys of all relations in the view",
+                hint=f"`viewkeeper run --full-refresh {name}` loads it again",
+            )
+        self._choices[name] = choice
+        self._catalogue.stored[name] = choice.view
 
     def _definition_of(self, name: str) -> ViewDefinition:
         view = self._definition(name)
@@ -297,7 +356,7 @@ class Maintainer:
             return False
         if name in self._failed:
             return False
-        view = self._catalogue.definitions.get(name)
+        view = self._catalogue.stored.get(name)
         if view is None or self.lookout.broken.keys() & {*view.sources}:
             return False
         return self._connections.ready(view.sources)
@@ -330,39 +389,3 @@ class Maintainer:
             if source in self._connections.away
         ]
         return "\n".join(away) or "not maintained yet"
-
-    # -- acknowledging -------------------------------------------------------------------------
-
-    def acknowledge(self, now: bool = False) -> None:
-        """Tell the sources what no view will ask for again; at most once a second."""
-        if not now and time.monotonic() - self._acknowledged < ACKNOWLEDGE_SECONDS:
-            return
-        self._acknowledged = time.monotonic()
-        views = [v for n, v in self._store.head.views.items() if n in self._catalogue]
-        for source in self.lookout.sources():
-            held = [v for v in views if source in v.positions]
-            stale = [v for v in held if self._is_stale(v, source)]
-            if any(not view.stopped for view in stale):
-                self._store.commit(Stop(v.view, _stale(v, source)) for v in stale if not v.stopped)
-            positions = [v.positions[source] for v in held if v not in stale]
-            positions += self.loader.held(source)
-            if positions:
-                self._acknowledge(source, min(positions))
-
-    def _is_stale(self, view: ViewHead, source: str) -> bool:
-        """Whether a view that waits would hold back more of a source's log than it may."""
-        newest = self.lookout.known.get(source, 0)
-        return newest - view.positions[source] > self._settings.batch.wait_rows
-
-    def _acknowledge(self, name: str, position: int) -> None:
-        try:
-            self._connections.attempt(name, lambda source: source.acknowledge(position))
-        except ViewkeeperError as error:
-            self.observer.trouble(error)
-
-
-def _stale(view: ViewHead, source: str) -> str:
-    return (
-        f'stale: too many changes of source "{source}" came while this view waited\n'
-        f"  way out: `viewkeeper run --full-refresh {view.view}`"
-    )

@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from viewkeeper.engine.algorithms import (
+    DEFAULT,
+    AlgorithmSettings,
+    read_algorithm,
+    read_level,
+)
 from viewkeeper.errors import ProjectError
 from viewkeeper.sources.catalogue import SourceSettings, check_settings, nearest
 
@@ -68,6 +74,28 @@ class Settings:
     """Every how many seconds plain tables are published; None: only by command."""
     batch: BatchSettings = BatchSettings()
     spark: SparkSettings = SparkSettings()
+    algorithm: AlgorithmSettings = field(default_factory=AlgorithmSettings)
+    """What maintains the views that `views` does not name."""
+    views: Mapping[str, AlgorithmSettings] = field(default_factory=dict)
+
+    def algorithm_of(self, view: str) -> AlgorithmSettings:
+        return self.views.get(view, self.algorithm)
+
+    def using(self, algorithm: str | None, level: str | None) -> Settings:
+        """The same with another algorithm for every view, or another level to be content with."""
+        if algorithm is not None:
+            facts = {} if level is None else {"level": level}
+            return replace(
+                self, algorithm=read_algorithm(algorithm, facts, "--algorithm"), views={}
+            )
+        if level is None:
+            return self
+        accepted = read_level(level, "--level")
+        return replace(
+            self,
+            algorithm=replace(self.algorithm, level=accepted),
+            views={name: replace(chosen, level=accepted) for name, chosen in self.views.items()},
+        )
 
 
 def read_settings(path: Path) -> Settings:
@@ -114,6 +142,8 @@ def _settings(file: Path, raw: dict[str, Any]) -> Settings:
         publish=None if publish in (None, False) else _duration(publish, f'{where}: "publish"'),
         batch=_batch(_mapping(raw.get("batch") or {}, f'{where}: "batch"'), where),
         spark=_spark(_mapping(raw.get("spark") or {}, f'{where}: "spark"'), where),
+        algorithm=read_algorithm(raw.get("algorithm", DEFAULT), {}, where),
+        views=_views(_mapping(raw.get("views") or {}, f'{where}: "views"'), where),
         **times,
     )
 
@@ -154,6 +184,17 @@ def _spark(raw: dict[str, Any], where: str) -> SparkSettings:
         values["job_minutes"] = float(_typed(raw["job_minutes"], int, f"{where}: job_minutes"))
     config = _mapping(raw.get("config") or {}, f'{where}: "spark.config"')
     return SparkSettings(**values, config={str(k): str(v) for k, v in config.items()})
+
+
+def _views(raw: dict[str, Any], where: str) -> dict[str, AlgorithmSettings]:
+    views = {}
+    for name, entry in raw.items():
+        place = f'{where}: view "{name}"'
+        facts = _mapping(entry, place)
+        if "algorithm" not in facts:
+            raise ProjectError(f"{place} names no algorithm", hint="algorithm: sweep")
+        views[str(name)] = read_algorithm(facts["algorithm"], facts, place)
+    return views
 
 
 def _only(raw: Mapping[str, object], known: tuple[str, ...], where: str) -> None:

@@ -138,7 +138,8 @@ def window(subject: _Subject, since: int | None) -> int:
     head, view = subject.head, subject.view
     columns = {r: [f.name for f in view.columns(r)] for r in view.relations}
     kept = reach(subject.history, columns, head.ts)
-    oldest = head.ts if kept is None else min(head.ts, max(kept, head.horizon))
+    # Before `exact_ts` several transactions share a state, which is not that of each of them.
+    oldest = head.ts if kept is None else min(head.ts, max(kept, head.horizon, head.exact_ts))
     if since is not None and since < oldest:
         raise HorizonError(
             f'view "{head.view}": states before ts {oldest} cannot be verified any more',

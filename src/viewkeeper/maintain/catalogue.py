@@ -39,6 +39,8 @@ class Kind:
     promise: Mapping[Scenario, Level]
     arrival: bool = False
     """Infers what an answer saw from arrival order; gets FIFO channels, real or emulated."""
+    caught_up: bool = False
+    """Uses an answer only when everything that its cut includes was delivered."""
     keyed: bool = False
     """Needs a key of every relation in the stored view (`viewkeeper.view.keyed`)."""
     one_source: bool = False
@@ -75,7 +77,7 @@ def _keyed(
 
 
 _STROBE = _levels(Level.STRONG, Level.CONVERGENCE, Level.CONVERGENCE)
-_T_STROBE = _levels(Level.STRONG, Level.STRONG, Level.WEAK)
+_RECOMPUTE = _T_STROBE = _levels(Level.STRONG, Level.STRONG, Level.WEAK)
 _C_STROBE = _levels(Level.COMPLETE, Level.CONVERGENCE, Level.CONVERGENCE)
 _C_T_STROBE = _levels(Level.COMPLETE, Level.COMPLETE, Level.WEAK)
 
@@ -87,7 +89,7 @@ _BATCH = {"part_rows": 10_000}
 KINDS: dict[str, Kind] = {
     kind.name: kind
     for kind in (
-        Kind("recompute", Recompute, _levels(Level.STRONG, Level.STRONG, Level.WEAK)),
+        Kind("recompute", Recompute, _RECOMPUTE, caught_up=True),
         _keyed("conventional", Conventional, _all(Level.NONE), quiescence=False),
         Kind("eca", Eca, _all(Level.STRONG), arrival=True, one_source=True, quiescence=True),
         _keyed("strobe", Strobe, _STROBE, quiescence=True),

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 
 from viewkeeper.view.definition import Field, Output, Place, Relation, ViewDefinition
 from viewkeeper.view.expression import Column
+from viewkeeper.view.query import extended_query
+from viewkeeper.view.render import quoted
 
 PREFIX = "_key_"
 
@@ -45,7 +47,16 @@ def keyed(view: ViewDefinition, keys: Mapping[Relation, tuple[Field, ...]]) -> K
             pairs.append((field.name, name))
         where[place.index] = tuple(pairs)
     stored = replace(view, places=places, outputs=(*view.outputs, *hidden))
+    if hidden:
+        stored = replace(stored, query=extended_query(view, [_selected(o, view) for o in hidden]))
     return KeyedView(stored, where, tuple(output.name for output in hidden))
+
+
+def _selected(output: Output, view: ViewDefinition) -> str:
+    """A hidden column as the user's own SELECT would have it."""
+    assert isinstance(output.expression, Column)
+    alias = view.places[output.expression.place].alias
+    return f"{quoted(alias)}.{quoted(output.expression.name)} AS {quoted(output.name)}"
 
 
 def _with_key(place: Place, key: tuple[Field, ...]) -> Place:

@@ -47,7 +47,8 @@ class ViewHead:
     of all counts: the number of rows in the newest state, or fewer while something is ahead,
     because counts below zero are in the sum and are not shown. `files` counts the table's data
     files. `distinct`: what lies at or before the horizon has one row per tuple. `stopped` is why it
-    does not advance.
+    does not advance. From `exact_ts` on every ts has a state of its own; before it some have that
+    of an earlier commit (algorithms that are strong and not complete).
     """
 
     view: str
@@ -66,6 +67,7 @@ class ViewHead:
     stopped: str | None = None
     ahead: tuple[int, ...] = ()
     hidden: tuple[str, ...] = ()
+    exact_ts: int = 0
 
     @property
     def shown(self) -> pa.Schema:
@@ -141,6 +143,7 @@ def _changed(
                 location=at,
                 ts=change.ts,
                 ahead=change.ahead,
+                exact_ts=old.exact_ts if change.exact else change.ts,
                 positions={**old.positions, **change.positions},
                 rows=old.rows + sum(file.count_sum for file in change.files),
                 files=old.files + len(change.files),

@@ -63,7 +63,8 @@ class Create:
 class Advance:
     """A view moves to a ts, its mark; without files, nothing changed in it.
 
-    `ahead` are all ts above the mark whose rows are in the view too: commits out of order.
+    `ahead` are all ts above the mark whose rows are in the view too: commits out of order. `exact`:
+    every ts on the way has a state of its own; otherwise they share the one that is reached.
     """
 
     view: str
@@ -71,6 +72,7 @@ class Advance:
     positions: Mapping[str, int]
     files: tuple[DataFile, ...] = ()
     ahead: tuple[int, ...] = ()
+    exact: bool = True
 
     def __post_init__(self) -> None:
         assert list(self.ahead) == sorted({*self.ahead}), "what is ahead is in ts order"

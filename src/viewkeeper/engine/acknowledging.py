@@ -1,0 +1,81 @@
+"""Telling the sources what no view will ask for again, so that they can forget it.
+
+Nothing is acknowledged before it is committed on disk, and nothing that a load under way still has
+to take back. A view that waits holds a source's log back, up to a limit; beyond it the view is
+stale and stops, so that one view cannot fill a database.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from viewkeeper.engine.catalogue import ViewCatalogue
+from viewkeeper.engine.connections import Connections
+from viewkeeper.engine.lookout import Lookout
+from viewkeeper.engine.settings import Settings
+from viewkeeper.errors import ViewkeeperError
+from viewkeeper.warehouse.head import ViewHead
+from viewkeeper.warehouse.record import Stop
+from viewkeeper.warehouse.store import Store
+
+SECONDS = 1.0
+
+
+class Acknowledging:
+    """Acknowledges for all views of a project together."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        catalogue: ViewCatalogue,
+        connections: Connections,
+        lookout: Lookout,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._catalogue = catalogue
+        self._connections = connections
+        self._lookout = lookout
+        self._told = 0.0
+
+    def tell(self, held: Callable[[str], list[int]], now: bool) -> list[ViewkeeperError]:
+        """Acknowledge, at most once a second unless `now`; what went wrong.
+
+        `held` gives positions of a source that must be kept for other reasons.
+        """
+        if not now and time.monotonic() - self._told < SECONDS:
+            return []
+        self._told = time.monotonic()
+        views = [v for n, v in self._store.head.views.items() if n in self._catalogue]
+        troubles = []
+        for source in self._lookout.sources():
+            using = [view for view in views if source in view.positions]
+            stale = [view for view in using if self._is_stale(view, source)]
+            if any(not view.stopped for view in stale):
+                self._store.commit(Stop(v.view, _stale(v, source)) for v in stale if not v.stopped)
+            positions = [view.positions[source] for view in using if view not in stale]
+            positions += held(source)
+            if positions:
+                troubles += self._acknowledge(source, min(positions))
+        return troubles
+
+    def _is_stale(self, view: ViewHead, source: str) -> bool:
+        """Whether a view that waits would hold back more of a source's log than it may."""
+        newest = self._lookout.known.get(source, 0)
+        return newest - view.positions[source] > self._settings.batch.wait_rows
+
+    def _acknowledge(self, name: str, position: int) -> list[ViewkeeperError]:
+        try:
+            self._connections.attempt(name, lambda source: source.acknowledge(position))
+        except ViewkeeperError as error:
+            return [error]
+        return []
+
+
+def _stale(view: ViewHead, source: str) -> str:
+    return (
+        f'stale: too many changes of source "{source}" came while this view waited\n'
+        f"  way out: `viewkeeper run --full-refresh {view.view}`"
+    )

@@ -1,0 +1,98 @@
+"""Asking real sources for a state machine: several questions at the same time, each in one state.
+
+Every question gets a snapshot of its own. Where a source cannot hold a snapshot over several reads
+(SQLite in rollback mode), a question of several reads is made again until all of them had the same
+cut. Answers come back in the order in which they are ready.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing
+from types import TracebackType
+
+import pyarrow as pa
+
+from viewkeeper.delta.kernel import Kernel
+from viewkeeper.errors import SourceAwayError
+from viewkeeper.maintain.batch_sweep import drive
+from viewkeeper.maintain.protocol import Ask
+from viewkeeper.maintain.question import sum_of_terms
+from viewkeeper.sources.catalogue import SourceSettings, open_source
+from viewkeeper.updates.cut import Cut
+from viewkeeper.updates.protocol import Answer, Lookup, Snapshot
+from viewkeeper.view.plan import SweepPlan
+
+ATTEMPTS = 20
+
+
+class Asker:
+    """Questions under way; use as a context manager."""
+
+    def __init__(
+        self,
+        plan: SweepPlan,
+        sources: Mapping[str, SourceSettings],
+        reader: str,
+        workers: int,
+    ) -> None:
+        self._plan = plan
+        self._sources = sources
+        self._reader = reader
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="ask")
+        self._at_work: dict[Future[tuple[Answer, ...]], Ask] = {}
+        self.lookups: Counter[str] = Counter()
+
+    def ask(self, ask: Ask) -> None:
+        """Begin to ask."""
+        self.lookups[ask.source] += max(1, len(ask.lookups))
+        self._at_work[self._pool.submit(self._answers, ask)] = ask
+
+    def ready(self) -> list[tuple[Ask, tuple[Answer, ...]]]:
+        """Wait for the next answers; an error of a source is raised here."""
+        assert self._at_work, "nobody is asked, so nobody will answer"
+        ended, _ = wait(self._at_work, return_when=FIRST_COMPLETED)
+        return [(self._at_work.pop(future), future.result()) for future in ended]
+
+    def _answers(self, ask: Ask) -> tuple[Answer, ...]:
+        with closing(open_source(self._sources[ask.source], self._reader)) as source:
+            for _ in range(ATTEMPTS):
+                with closing(source.snapshot()) as snapshot:
+                    answers, cuts = self._attempt(ask, snapshot)
+                if len(cuts) <= 1:
+                    return answers
+        raise SourceAwayError(
+            ask.source,
+            "it changes faster than several of its tables can be read in one state",
+            hint="`PRAGMA journal_mode = WAL` lets us read all of them in one state",
+        )
+
+    def _attempt(self, ask: Ask, snapshot: Snapshot) -> tuple[tuple[Answer, ...], set[Cut]]:
+        """The answers, and the cuts that they were read under."""
+        cuts: set[Cut] = set()
+
+        def asked(lookup: Lookup) -> Answer:
+            answer = snapshot.ask(lookup, ask.after)
+            cuts.add(answer.cut)
+            return answer
+
+        if not ask.terms:
+            return tuple(asked(lookup) for lookup in ask.lookups), cuts
+        algebra = Kernel()
+        rows, _ = drive(sum_of_terms(algebra, self._plan, ask.terms), asked)
+        # Where nothing had to be read, the source is as far as the asker knows.
+        cut = max(cuts, key=lambda found: found.position, default=Cut(ask.after))
+        return (Answer(algebra.lower(rows), cut, ask.after, pa.table({})),), cuts
+
+    def __enter__(self) -> Asker:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)

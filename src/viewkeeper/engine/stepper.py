@@ -1,0 +1,217 @@
+"""Views that are not maintained in batches: each is brought up to date by its own machine.
+
+What a machine commits becomes a record of its own: signed rows as files, key deletes and inserts
+evaluated against what is stored. Every record stands for a ts of the ledger, so a view may change
+its algorithm between two runs, and one that stopped in the middle goes on from its last record.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+import pyarrow as pa
+
+from viewkeeper.engine.algorithms import Choice
+from viewkeeper.engine.asking import Asker
+from viewkeeper.engine.batches import Batches
+from viewkeeper.engine.connections import Connections
+from viewkeeper.engine.history import History
+from viewkeeper.engine.lookout import Lookout
+from viewkeeper.engine.report import BatchReport
+from viewkeeper.engine.settings import Settings
+from viewkeeper.engine.stepwise import Stepwise, Written
+from viewkeeper.maintain.protocol import Add, Change, Insert, KeyDelete, Replace
+from viewkeeper.updates.protocol import COUNT, TS
+from viewkeeper.updates.queue import BatchChanges
+from viewkeeper.view.plan import SweepPlan, sweep_plan
+from viewkeeper.warehouse import actions
+from viewkeeper.warehouse.files import write_rows
+from viewkeeper.warehouse.head import ViewHead
+from viewkeeper.warehouse.plan import Entry, Plan
+from viewkeeper.warehouse.record import Advance, DataFile
+from viewkeeper.warehouse.store import Store
+
+WORKERS = 4
+"""Questions at the same time, where the algorithm does not say."""
+
+
+@dataclass(slots=True)
+class Stepped:
+    """What bringing a view up to date took."""
+
+    transactions: int = 0
+    changes: int = 0
+    rows: int = 0
+    commits: int = 0
+    lookups: Counter[str] = field(default_factory=Counter)
+
+    def report(self, number: int, view: str, seconds: float, freshness: float) -> BatchReport:
+        return BatchReport(
+            number=number,
+            where="inline",
+            views=(view,),
+            transactions=self.transactions,
+            changes=self.changes,
+            rows=self.rows,
+            lookups=dict(self.lookups),
+            parts=self.commits,
+            seconds=seconds,
+            freshness=freshness,
+        )
+
+
+class Stepper:
+    """Runs the machines of a project's views, one view at a time."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        connections: Connections,
+        batches: Batches,
+        lookout: Lookout,
+        history: History,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._connections = connections
+        self._batches = batches
+        self._lookout = lookout
+        self._history = history
+
+    def advance(self, choice: Choice, until: int) -> Stepped:
+        """Bring a view from where it stands to a ts of the ledger, or beyond."""
+        run = _Run(self, choice, sweep_plan(choice.view))
+        name = choice.view.name
+        while entries := run.next_entries(until):
+            run.step(entries)
+        head = self._store.head.views[name]
+        if head.ts < until:
+            run.keep(run.read(()), until)
+            self._store.commit([Advance(name, until, positions_at(self._store, name, until))])
+        return run.stepped
+
+
+class _Run:
+    """One view on its way."""
+
+    def __init__(self, stepper: Stepper, choice: Choice, plan: SweepPlan) -> None:
+        self._in = stepper
+        self._choice = choice
+        self._plan = plan
+        self._name = choice.view.name
+        self._kept = self._head.ts
+        self.stepped = Stepped()
+
+    @property
+    def _head(self) -> ViewHead:
+        return self._in._store.head.views[self._name]
+
+    def next_entries(self, until: int) -> list[Entry]:
+        """What comes next: as much as a batch may have, or all where arrival order is emulated."""
+        ledger = self._in._store.ledger
+        found = [
+            entry
+            for entry in ledger.between(self._head.ts, until)
+            if entry.source in self._choice.view.sources
+        ]
+        if self._choice.kind.arrival or self._choice.kind.caught_up:
+            return found
+        limit = self._in._settings.batch.rows
+        last_ahead = max(self._head.ahead, default=0)
+        totals = accumulate(entry.changes for entry in found)
+        return [
+            entry
+            for entry, total in zip(found, totals, strict=True)
+            if total - entry.changes < limit or entry.ts <= last_ahead
+        ]
+
+    def step(self, entries: Sequence[Entry]) -> None:
+        workers = max(WORKERS, int(self._choice.options.get("parallel", 0)))
+        connections = self._in._connections
+        with Asker(self._plan, connections.settings, connections.reader, workers) as asker:
+            machine = Stepwise(
+                self._choice, self._plan, asker, self._read_kept, self._more, self._write
+            )
+            machine.run(entries, self._head.positions, self._head.ahead)
+            self.stepped.lookups += asker.lookups
+        self.stepped.changes += machine.changes
+        self._in._batches.clean()
+
+    def read(self, entries: Sequence[Entry]) -> BatchChanges:
+        return self._in._batches.queue([self._plan], entries)
+
+    def keep(self, changes: BatchChanges, until: int) -> None:
+        """Remember the changes, so that past states can be verified."""
+        if self._in._settings.history:
+            self._in._history.keep(changes, self._kept, until)
+        self._kept = until
+
+    def _read_kept(self, entries: Sequence[Entry]) -> BatchChanges:
+        self.stepped.transactions += len(entries)
+        changes = self.read(entries)
+        self.keep(changes, entries[-1].ts)
+        return changes
+
+    def _more(self, source: str, position: int) -> tuple[Entry, ...]:
+        """What a cut has shown gets its ts, in a plan of its own that is finished at once."""
+        store = self._in._store
+        entries = self._in._lookout.until(source, position)
+        if entries:
+            plan = Plan(store.next_plan, entries)
+            store.write_plan(plan)
+            store.commit([], plan.n)
+        return entries
+
+    def _write(self, written: Written) -> None:
+        store, head = self._in._store, self._head
+        ts = max(written.ts, head.ts)
+        files = self._files(written, ts)
+        positions = positions_at(store, self._name, ts)
+        exact = written.exact
+        store.commit([Advance(self._name, ts, positions, files, written.ahead, exact)])
+        self.stepped.commits += 1
+        self.stepped.rows += sum(file.rows for file in files)
+
+    def _files(self, written: Written, ts: int) -> tuple[DataFile, ...]:
+        store, head = self._in._store, self._head
+        added = [change.rows for change in written.changes if isinstance(change, Add)]
+        others = [_action(change) for change in written.changes if not isinstance(change, Add)]
+        assert not (added and others), "an algorithm adds rows or acts on those that are stored"
+        if others:
+            signed = actions.signed(store.root, head, others)
+            stamps = pa.array([ts] * signed.num_rows, pa.int64())
+            added = [signed.append_column(TS, stamps)]
+        columns = [*head.schema.names, COUNT, TS]
+        rows = [table.select(columns) for table in added if table.num_rows]
+        if not rows:
+            return ()
+        number = store.head.record + 1
+        whole = pa.concat_tables(rows)
+        return (write_rows(store.folder(self._name), head.schema, whole, number, 0),)
+
+
+def _action(change: Change) -> actions.Action:
+    """The same in the warehouse's own words."""
+    match change:
+        case KeyDelete():
+            return actions.KeyDelete(change.columns, change.keys)
+        case Insert():
+            return actions.Insert(change.rows)
+        case Replace():
+            return actions.Replace(change.rows)
+        case Add():
+            raise AssertionError("signed rows need no evaluation")
+
+
+def positions_at(store: Store, name: str, until: int) -> Mapping[str, int]:
+    """Where a view's sources stand as of a ts that it has not reached yet."""
+    head = store.head.views[name]
+    positions = dict(head.positions)
+    for entry in store.ledger.between(head.ts, until):
+        if entry.source in positions:
+            positions[entry.source] = entry.until
+    return positions
