@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.algorithms import AlgorithmSettings
+from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.explain import Explanation, explain_view
 from viewkeeper.sources.catalogue import SourceSettings
 from viewkeeper.view.bind import bind
