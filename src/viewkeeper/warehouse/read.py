@@ -20,7 +20,8 @@ the folded body, under its ts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -104,17 +105,24 @@ def read_signed(
     return pa.concat_tables([stored.empty_table(), *pieces])
 
 
-def _read(folder: Path, file: ActiveFile, stored: pa.Schema, after: int, until: int) -> pa.Table:
+@contextmanager
+def believed(path: Path) -> Iterator[None]:
+    """Turn a data file that cannot be read into an error that says why that may be."""
     try:
-        with pq.ParquetFile(folder / file.path) as parquet:
-            rows = parquet.read().replace_schema_metadata(None)
+        yield
     except (OSError, pa.ArrowInvalid) as error:
         raise CorruptError(
-            f'warehouse file "{folder / file.path}": cannot be read',
+            f'warehouse file "{path}": cannot be read',
             detail=str(error),
             hint="if it is missing, the reader took longer than the retention: read again; "
             "otherwise restore it from a backup or load the view again",
         ) from error
+
+
+def _read(folder: Path, file: ActiveFile, stored: pa.Schema, after: int, until: int) -> pa.Table:
+    path = folder / file.path
+    with believed(path), pq.ParquetFile(path) as parquet:
+        rows = parquet.read().replace_schema_metadata(None)
     assert rows.schema.equals(stored), f"{file.path} has {rows.schema}"
     if after < file.ts_min and file.ts_max <= until:
         return rows
