@@ -82,7 +82,7 @@ class Judge:
 
     def _check_join(self, head: Head, ledgers: dict[str, list[int]]) -> None:
         view = head.views["lines"]
-        oldest = max(each.horizon for each in head.views.values())
+        oldest = max(max(each.horizon, each.exact_ts) for each in head.views.values())
         newest = min(each.ts for each in head.views.values())
         stamps = {ts for each in ledgers.values() for ts in each} | {oldest, newest}
         shown = States(read.changes(self._root, view, 0).to_pylist())
