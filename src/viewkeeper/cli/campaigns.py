@@ -11,7 +11,8 @@ import multiprocessing
 import signal
 import sys
 from collections.abc import Generator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from itertools import islice
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -22,6 +23,7 @@ from viewkeeper.simulate.campaign import Cell, Outcome, Tally, run_seed
 
 PORTION = 20
 Portion = tuple[int, list[Outcome]]
+Wanted = tuple[int, range]
 
 
 def campaign(
@@ -73,14 +75,28 @@ def _portions(cells: Sequence[Cell], seeds: int, jobs: int) -> Generator[Portion
     # Not forked: Arrow has threads by now.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(min(jobs, len(wanted)), context, initializer=_ignore_interrupts)
+    with pool:
+        yield from _windowed(pool, cells, wanted, 3 * jobs)
+
+
+def _windowed(
+    pool: ProcessPoolExecutor, cells: Sequence[Cell], wanted: list[Wanted], window: int
+) -> Generator[Portion, None, None]:
+    """Few portions are handed out at a time, so that an interrupt need not wait for many."""
+    left = iter(wanted)
+    running = dict[Future[list[Outcome]], int]()
     try:
-        futures: dict[Future[list[Outcome]], int] = {
-            pool.submit(_run, cells[index], portion): index for index, portion in wanted
-        }
-        for future in as_completed(futures):
-            yield futures[future], future.result()
+        while True:
+            for index, portion in islice(left, window - len(running)):
+                running[pool.submit(_run, cells[index], portion)] = index
+            if not running:
+                return
+            ended, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in ended:
+                yield running.pop(future), future.result()
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        for future in running:
+            future.cancel()
 
 
 def _run(cell: Cell, seeds: Sequence[int]) -> list[Outcome]:

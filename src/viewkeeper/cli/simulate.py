@@ -104,11 +104,18 @@ def _options(_: click.Context, __: click.Parameter, words: Sequence[str]) -> dic
     help="What every run must have.  [default: what the algorithm promises]",
 )
 @click.option(
-    "--option", "options", multiple=True, metavar="KEY=VALUE", callback=_options, help="Repeatable."
+    "--option",
+    "options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=_options,
+    help="Of the algorithm.",
 )
-@click.option("--diagram", type=click.Path(dir_okay=False, path_type=Path), help="Draw it (SVG).")
 @click.option(
-    "--history", type=click.Path(dir_okay=False, path_type=Path), help="Record it for `check`."
+    "--diagram", type=click.Path(dir_okay=False, path_type=Path), help="Draw the run, in SVG."
+)
+@click.option(
+    "--history", type=click.Path(dir_okay=False, path_type=Path), help="Record the run for `check`."
 )
 @click.option("--run", "number", type=click.IntRange(1), help="Only this run of FILE.")
 @click.option("--jobs", type=click.IntRange(1), help="Processes.  [default: one per core]")
@@ -135,11 +142,12 @@ def simulate(
     table: bool,
     into: tuple[Path, ...],
 ) -> int:
-    """Run an algorithm in random worlds and check the level of every run, or run a script FILE.
+    """Try an algorithm in random worlds, or run a script.
 
-    A seed determines a world: the view, the transactions, the order of all messages, crashes. One
-    that falls below the promised level is printed with the command that replays it, and as the
-    smallest run that still fails.
+    A seed determines a world: the view, the transactions, the order of all messages, crashes. The
+    consistency level of every run is checked. A seed that falls below what is promised is printed
+    with the command that replays it, and as the smallest run that still fails: a script, that is a
+    FILE for this command.
     """
     outputs = Outputs(diagram, history)
     wanted = None if level is None else Level[level.upper()]

@@ -119,6 +119,9 @@ def command(cell: Cell, seed: int, level: Level | None = None) -> str:
 
 def run_table(seeds: int, jobs: int, files: Sequence[Path]) -> int:
     """All algorithms and scenarios; 1 if a promise is not kept."""
+    for path in files:
+        # Better said before the long run than after it.
+        into(path.read_text(encoding="utf-8"), (), str(path))
     cells = [Cell(Subject(name), transactions) for name in KINDS for transactions in Transactions]
     tallies = campaign(cells, seeds, jobs)
     lines = [line_of(t, stands_still(t.cell.subject, t.cell.transactions)) for t in tallies]

@@ -21,7 +21,7 @@ from viewkeeper.simulate.workload import FIELDS, defined
 from viewkeeper.simulate.world import World
 from viewkeeper.view.definition import Relation
 
-UPDATES = 30
+UPDATES = 20
 """Enough for bounds on nested work to be reached; the view grows with their square."""
 
 
