@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from viewkeeper.cli.simulate_outputs import Outputs
 from viewkeeper.cli.speech import nearest
 from viewkeeper.errors import SimulationError
 from viewkeeper.maintain.catalogue import KINDS
@@ -23,7 +23,6 @@ from viewkeeper.maintain.promises import Scenario as Transactions
 
 if TYPE_CHECKING:
     from viewkeeper.simulate.campaign import Cell
-    from viewkeeper.simulate.world import World
 
 EPILOG = """\b
 Examples:
@@ -40,30 +39,6 @@ Exit codes: 0 every seed has its level, 1 one falls below it or a script expects
 
 LEVELS = [level.word for level in Level]
 ALL = "all"
-
-
-@dataclass(frozen=True, slots=True)
-class Outputs:
-    """Where a run is drawn and recorded."""
-
-    diagram: Path | None
-    history: Path | None
-
-    @property
-    def any(self) -> bool:
-        return self.diagram is not None or self.history is not None
-
-    def write(self, world: World, title: str) -> None:
-        """Draw and record a run that was made."""
-        if self.diagram is not None:
-            from viewkeeper.simulate.diagram import diagram
-
-            self.diagram.write_text(diagram(world, title), encoding="utf-8")
-        if self.history is not None:
-            from viewkeeper.check.history_json import write_history
-
-            text = write_history(world.history(as_of=world.kind.as_of))
-            self.history.write_text(text, encoding="utf-8")
 
 
 def _algorithm(_: click.Context, __: click.Parameter, name: str | None) -> str | None:

@@ -7,11 +7,11 @@ that was printed, must have what its algorithm promises; so it fails as long as 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from viewkeeper.check.explain import explain
+from viewkeeper.cli.simulate_outputs import Outputs
 from viewkeeper.cli.values import amount
 from viewkeeper.errors import ExpectationError, SimulationError
 from viewkeeper.maintain.promises import Level
@@ -20,9 +20,6 @@ from viewkeeper.simulate.perform import Performed, perform
 from viewkeeper.simulate.read_script import read_script
 from viewkeeper.simulate.scenario import Scenario
 from viewkeeper.simulate.script import Expect, Run, Script
-
-if TYPE_CHECKING:
-    from viewkeeper.cli.simulate import Outputs
 
 
 def run_file(path: Path, number: int | None, level: Level | None, outputs: Outputs) -> int:

@@ -15,6 +15,7 @@ import click
 
 from viewkeeper.check.explain import explain
 from viewkeeper.cli.campaigns import campaign
+from viewkeeper.cli.simulate_outputs import Outputs
 from viewkeeper.cli.speech import note
 from viewkeeper.cli.values import amount
 from viewkeeper.maintain.catalogue import KINDS
@@ -36,7 +37,6 @@ from viewkeeper.simulate.standstill import stands_still
 from viewkeeper.simulate.table import full, into, line_of
 
 if TYPE_CHECKING:
-    from viewkeeper.cli.simulate import Outputs
     from viewkeeper.simulate.world import World
 
 
