@@ -87,6 +87,17 @@ def test_a_script_file(tmp_path: Path) -> None:
     assert "not a step: 'delivre y'" in unread.stderr
 
 
+def test_the_script_in_the_documentation_fails_as_it_says(tmp_path: Path) -> None:
+    page = (ROOT / "docs/algorithms.md").read_text(encoding="utf-8")
+    block = re.search(r"```text\n(.*?)```", page, re.S)
+    assert block is not None
+    file = tmp_path / "printed.txt"
+    file.write_text(block[1], encoding="utf-8")
+    result = call("simulate", str(file), "--level", "strong")
+    assert result.exit_code == 1
+    assert "strong was wanted" in result.stdout
+
+
 def test_the_table(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("a\n<!-- algorithms:begin -->\nold\n<!-- algorithms:end -->\nz\n")

@@ -7,12 +7,14 @@ bug needs two transactions and a question between them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from viewkeeper.maintain.intake import Intake, Taken
 from viewkeeper.maintain.promises import Level
 from viewkeeper.maintain.promises import Scenario as Transactions
-from viewkeeper.simulate.campaign import Cell, falls_below, replayed, run_seed, smallest, steps_of
+from viewkeeper.simulate.campaign import Cell, failure, replayed, run_seed, smallest, steps_of
 from viewkeeper.simulate.perform import perform
 from viewkeeper.simulate.read_script import read_script
 from viewkeeper.simulate.scenario import Subject
@@ -42,7 +44,7 @@ def test_a_planted_bug_shrinks_to_a_few_transactions(failing: Iterator[int], nth
     world = smallest(CELL, seed, Level.COMPLETE)
     case = steps_of(world)
     assert possible(case.scenario)
-    assert falls_below(case, Level.COMPLETE)
+    assert failure(case, Level.COMPLETE) == "below"
     assert len(case.scenario.transactions) <= 3
     assert len(case.scenario.tables) <= 2
     changes = [row for t in case.scenario.transactions for p in t.parts.values() for row in p]
@@ -61,10 +63,29 @@ def test_the_budget_ends_it(failing: Iterator[int]) -> None:
 
     def fails(smaller: Case) -> bool:
         asked.append(smaller)
-        return falls_below(smaller, Level.COMPLETE)
+        return failure(smaller, Level.COMPLETE) is not None
 
-    assert falls_below(shrink(case, fails, budget=7), Level.COMPLETE)
+    assert failure(shrink(case, fails, budget=7), Level.COMPLETE) is not None
     assert len(asked) == 7
+
+
+def test_an_algorithm_that_raises_shrinks_to_what_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    take = Intake.take
+
+    def second_fails(intake: Intake, *given: Any) -> Taken:
+        taken = take(intake, *given)
+        if taken.ts == 2:
+            raise LookupError("planted")
+        return taken
+
+    monkeypatch.setattr(Intake, "take", second_fails)
+    outcome = run_seed(CELL, 5)
+    assert outcome.error == "LookupError: planted"
+    assert outcome.is_below(Level.NONE)
+    case = steps_of(smallest(CELL, 5, Level.COMPLETE))
+    assert failure(case, Level.COMPLETE) == "LookupError"
+    assert len(case.scenario.transactions) == 2
+    assert len(case.scenario.tables) == 1
 
 
 def test_a_replayed_seed_is_the_same_run() -> None:

@@ -126,19 +126,22 @@ def steps_of(world: World) -> Case:
     return Case(world.scenario, world.subject, steps)
 
 
-def falls_below(case: Case, level: Level) -> bool:
-    """Whether a case, made again, fails."""
+def failure(case: Case, level: Level) -> str | None:
+    """How a case fails when it is made again: by its level, or by what it raises."""
     world = World(case.scenario, case.subject)
     try:
         follow(world, case.steps)
-        return judged(world).possible < level
-    except Exception:  # noqa: BLE001 - to raise is to fail
-        return True
+        return "below" if judged(world).possible < level else None
+    except Exception as raised:  # noqa: BLE001 - to raise is to fail
+        return type(raised).__name__
 
 
 def smallest(cell: Cell, seed: int, level: Level) -> World:
     """The smallest run found that fails like a seed, made and observed."""
-    case = shrink(steps_of(replayed(cell, seed)), lambda smaller: falls_below(smaller, level))
+    case = steps_of(replayed(cell, seed))
+    how = failure(case, level)
+    if how is not None:
+        case = shrink(case, lambda smaller: failure(smaller, level) == how)
     world = World(case.scenario, case.subject, observed=True)
     try:
         follow(world, case.steps)
