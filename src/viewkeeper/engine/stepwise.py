@@ -7,8 +7,8 @@ as the machine wants; commits become records.
 The warehouse counts a view's progress in ts, so a commit is written as soon as what is committed is
 a prefix of the ledger; one that is not (Nested SWEEP takes updates of one source before earlier
 ones of another) is written together with what completes it. Only PVM commits ahead of the mark.
-Commits that become ready while another is being written share the next record; new questions are
-under way meanwhile.
+A record is written beside the machine's work: commits that become ready meanwhile share the next
+one, and new questions are under way.
 
 An algorithm that reads arrival order gets FIFO emulated: before an answer is handed over, all that
 its cut includes gets its ts and is delivered; an answer that is behind is asked for again.
@@ -17,6 +17,7 @@ its cut includes gets its ts and is delivered; an answer that is behind is asked
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import assert_never
@@ -90,6 +91,7 @@ class Stepwise:
         self._written: tuple[int, tuple[int, ...]] = (0, ())
         """The mark, and what is ahead of it, as they are on disk."""
         self._out_of_order = False
+        self._writing: Future[None] | None = None
         self.changes = 0
 
     def run(
@@ -101,12 +103,16 @@ class Stepwise:
         options = {**keys, **self._choice.options}
         self._machine = self._choice.kind.make(Kernel(), self._plan, resume, **options)
         self._delivered = dict(positions)
-        self._deliver(entries)
-        self._flush()
-        while not self._machine.idle:
-            for ask, answers in self._asker.ready():
-                self._answer(ask, answers)
+        with ThreadPoolExecutor(1, thread_name_prefix="write") as self._writer:
+            self._deliver(entries)
             self._flush()
+            while not self._machine.idle:
+                for ask, answers in self._asker.ready():
+                    self._answer(ask, answers)
+                self._flush()
+            self._written_through()
+            self._flush()
+            self._written_through()
         assert not self._held, "an idle machine has committed everything"
 
     def _resume(
@@ -176,9 +182,13 @@ class Stepwise:
         if self._choice.kind.arrival:
             # Each is evaluated against what is stored, so each must be stored before the next.
             self._flush()
+            self._written_through()
 
     def _flush(self) -> None:
-        """Write what was committed, as soon as the ledger can name it."""
+        """Write what was committed, as soon as the ledger can name it and nothing is written."""
+        if self._writing is not None and not self._writing.done():
+            return
+        self._written_through()
         prefix = [e.ts for e in takewhile(lambda e: e.ts in self._committed, self._entries)]
         mark = prefix[-1] if prefix else 0
         beyond = tuple(sorted(self._committed - set(prefix)))
@@ -193,7 +203,13 @@ class Stepwise:
         exact = covered == 1 or (in_order and signed and not self._choice.kind.arrival)
         changes = tuple(self._stamped(change, None if exact else mark) for change in self._held)
         self._held, self._written = [], (mark, beyond)
-        self._write(Written(mark, beyond, changes, exact))
+        self._writing = self._writer.submit(self._write, Written(mark, beyond, changes, exact))
+
+    def _written_through(self) -> None:
+        """Wait for the record that is being written; its error is raised here."""
+        if self._writing is not None:
+            writing, self._writing = self._writing, None
+            writing.result()
 
     def _stamped(self, change: Change, ts: int | None) -> Change:
         """Signed rows with the ledger's ts instead of the machine's, or all with one ts."""
