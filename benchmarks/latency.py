@@ -55,7 +55,7 @@ class Measured:
     parallel: int | None
     updates: int
     lookups: int
-    commits: int
+    records: int
     seconds: float
 
     @property
@@ -148,11 +148,11 @@ def _numbers() -> range:
 class _Counting(Silent):
     def __init__(self) -> None:
         self.lookups: Counter[str] = Counter()
-        self.commits = 0
+        self.records = 0
 
     def batch(self, report: BatchReport) -> None:
         self.lookups.update(report.lookups)
-        self.commits += report.parts
+        self.records += report.parts
 
 
 def run(
@@ -175,7 +175,7 @@ def run(
     assert found == chain.recomputed(), f"{algorithm.name} is wrong"
     parallel = algorithm.options.get("parallel")
     lookups = sum(counting.lookups.values())
-    return Measured(algorithm.name, parallel, updates, lookups, counting.commits, seconds)
+    return Measured(algorithm.name, parallel, updates, lookups, counting.records, seconds)
 
 
 def algorithms(threads: Sequence[int]) -> list[AlgorithmSettings]:
@@ -210,13 +210,13 @@ def measure(
 
 
 HEADER = (
-    f"{'algorithm':<16}{'updates':>8}{'lookups':>9}{'commits':>9}{'seconds':>9}{'speed-up':>10}"
+    f"{'algorithm':<16}{'updates':>8}{'lookups':>9}{'records':>9}{'seconds':>9}{'speed-up':>10}"
 )
 
 
 def line(found: Measured, measured: Sequence[Measured]) -> str:
     return (
-        f"{found.label:<16}{found.updates:>8}{found.lookups:>9}{found.commits:>9}"
+        f"{found.label:<16}{found.updates:>8}{found.lookups:>9}{found.records:>9}"
         f"{found.seconds:>9.2f}{speed_up(found, measured):>10.1f}"
     )
 

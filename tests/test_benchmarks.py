@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from benchmarks import backlog
+from benchmarks import backlog, latency
 from benchmarks.maintenance import Bench, prepared
 from benchmarks.probe import PHASES
 from benchmarks.report import Aim, aims, at_least, at_most
@@ -47,6 +47,19 @@ def test_a_tiny_run_measures_both_ways(
 def test_a_tiny_backlog_is_maintained(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert backlog.measure(bench, 300) > 0
     assert "maintained: 300 changes" in capsys.readouterr().out
+
+
+def test_a_tiny_experiment_runs_every_algorithm(
+    tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each run compares its view with SQLite's answer; here only the counts are asserted."""
+    measured = latency.measure(tmp_path / "chain", {8: (1, 3)}, 50, 0.0, spark)
+    lookups = {found.label: found.lookups for found in measured}
+    assert lookups["sweep"] == lookups["pvm p=1"] == lookups["pvm p=3"] == 8 * 3
+    assert lookups["batch_sweep"] <= 6
+    assert lookups["nested_sweep"] < lookups["sweep"]
+    assert [aim.holds for aim in latency.aims(measured)][1:] == [True]
+    assert "nested_sweep" in capsys.readouterr().out
 
 
 def test_an_aim_is_judged_by_its_limit() -> None:
