@@ -163,7 +163,7 @@ def _connections(case: Case) -> Iterator[Case]:
     ):
         if simpler != scenario:
             yield replace(case, scenario=simpler)
-    for late in scenario.late:
+    for late in sorted(scenario.late):
         yield replace(case, scenario=replace(scenario, late=scenario.late - {late}))
 
 

@@ -37,9 +37,13 @@ class Line:
     @property
     def level(self) -> str:
         """The level in one word, or in two where more was found than promised."""
-        mark = AS_OF if KINDS[self.name].as_of else ""
         more = f" ({self.found.word} found)" if self.found != self.promised else ""
-        return f"{self.promised.word}{mark}{more}"
+        return f"{self.promised.word}{self.mark}{more}"
+
+    @property
+    def mark(self) -> str:
+        """Whether the level is over the states as of every ts."""
+        return AS_OF if KINDS[self.name].as_of else ""
 
 
 def line_of(tally: Tally, still: bool) -> Line:
@@ -82,9 +86,9 @@ def full(lines: Sequence[Line]) -> str:
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     body = [
-        f"| `{line.name}` | {line.transactions.value} | {line.promised.word} | {line.found.word} "
-        f"| {line.incomplete:,} of {line.seeds:,} | {line.messages:.2f} "
-        f"| {'needed' if line.still else 'not needed'} |"
+        f"| `{line.name}` | {line.transactions.value} | {line.promised.word}{line.mark} "
+        f"| {line.found.word}{line.mark} | {line.incomplete:,} of {line.seeds:,} "
+        f"| {line.messages:.2f} | {'needed' if line.still else 'not needed'} |"
         for line in lines
     ]
     return "\n".join([*head, *body, "", _note(lines)])

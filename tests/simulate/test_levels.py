@@ -1,0 +1,87 @@
+"""Promises hold: every algorithm in every scenario, 200 random worlds each, and the tables say so.
+
+One test per algorithm; the seeds of its three scenarios are spread over two processes. What the
+README and docs/algorithms.md say was found by `make simulate` over ten times as many seeds; the
+words must be the same here, the figures need not.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from viewkeeper.cli.campaigns import campaign
+from viewkeeper.cli.simulate_seeds import command
+from viewkeeper.maintain.catalogue import KINDS
+from viewkeeper.maintain.promises import Level
+from viewkeeper.maintain.promises import Scenario as Transactions
+from viewkeeper.simulate.campaign import Cell, Tally
+from viewkeeper.simulate.scenario import Subject
+from viewkeeper.simulate.standstill import stands_still
+
+ROOT = Path(__file__).parents[2]
+SEEDS, PROCESSES = 200, 2
+ROW = re.compile(r"^\| `(\w+)` \| (.*) \|$", re.M)
+
+
+def rows(path: str, form: str) -> list[tuple[str, str]]:
+    """The rows between a file's markers: the algorithm, and the other columns."""
+    text = (ROOT / path).read_text(encoding="utf-8")
+    table = re.search(f"<!-- {form}:begin -->(.*)<!-- {form}:end -->", text, re.S)
+    assert table is not None
+    return ROW.findall(table[1].replace("¹", ""))
+
+
+@cache
+def full_table() -> dict[tuple[str, str], tuple[str, str, str]]:
+    """Promised level, level found and quiet moments, by algorithm and scenario."""
+    found = {}
+    for name, rest in rows("docs/algorithms.md", "scenarios"):
+        scenario, promised, lowest, _, _, quiet = rest.split(" | ")
+        found[name, scenario] = (promised, lowest, quiet)
+    return found
+
+
+@cache
+def brief_table() -> dict[str, list[str]]:
+    return {name: rest.split(" | ") for name, rest in rows("README.md", "algorithms")}
+
+
+def tallies(name: str) -> list[Tally]:
+    cells = [Cell(Subject(name), transactions) for transactions in Transactions]
+    return campaign(cells, SEEDS, PROCESSES, quiet=True)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_promises_hold(name: str) -> None:
+    for tally in tallies(name):
+        cell = tally.cell
+        assert tally.seeds == SEEDS
+        assert not tally.failed, command(cell, tally.failed[0].seed)
+        assert not tally.undecided, "the checker must decide such small histories"
+        if cell.promise < Level.COMPLETE:
+            assert tally.incomplete, "the worlds are too tame to show what is not promised"
+        if name == "conventional":
+            assert tally.lowest is Level.NONE, "the anomaly must appear"
+        still = "needed" if stands_still(cell.subject, cell.transactions) else "not needed"
+        assert (still == "needed") is KINDS[name].quiescence
+        words = (cell.promise.word, tally.lowest.word, still)
+        assert full_table()[name, cell.transactions.value] == words, "run: make simulate"
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_readme_says_what_the_full_table_says(name: str) -> None:
+    *levels, lookups, quiet = brief_table()[name]
+    assert len(lookups.split(" / ")) == len(levels) == len(Transactions)
+    for transactions, said in zip(Transactions, levels, strict=True):
+        promised, found, needed = full_table()[name, transactions.value]
+        assert said == (promised if promised == found else f"{promised} ({found} found)")
+        assert quiet == needed
+
+
+def test_the_tables_have_all_algorithms_and_no_others() -> None:
+    assert list(brief_table()) == list(KINDS)
+    assert list(full_table()) == [(name, t.value) for name in KINDS for t in Transactions]
