@@ -50,7 +50,7 @@ _DRIVER: tuple[tuple[Any, str, str], ...] = (
     (Maintainer, "acknowledge", "acknowledge"),
     (Store, "write_plan", "plan"),
     (Store, "commit", "commit"),
-    (batches.Batches, "_queue", "read changes"),
+    (batches.Batches, "queue", "read changes"),
     (batches, "write_rows", "write"),
     (History, "keep", "history"),
 )
