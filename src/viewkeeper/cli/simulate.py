@@ -16,7 +16,6 @@ import click
 
 from viewkeeper.cli.simulate_outputs import Outputs
 from viewkeeper.cli.speech import nearest
-from viewkeeper.errors import SimulationError
 from viewkeeper.maintain.catalogue import KINDS
 from viewkeeper.maintain.promises import Level
 from viewkeeper.maintain.promises import Scenario as Transactions
@@ -151,11 +150,7 @@ def _cells(algorithm: str, options: dict[str, Any], scenario: str, view: str | N
     from viewkeeper.simulate.scenario import Subject
     from viewkeeper.simulate.workload import Shape
 
-    known = KINDS[algorithm].options or {}
-    for key in options:
-        if key not in known:
-            hint = f"its options are {', '.join(known)}" if known else "it has no options"
-            raise SimulationError(f'algorithm "{algorithm}": no option "{key}"', hint=hint)
+    KINDS[algorithm].check(options, "--option")
     shape = None if view is None else Shape.read(view)
     return [
         Cell(Subject(algorithm, options), transactions, shape)

@@ -71,21 +71,13 @@ def read_algorithm(name: object, raw: Mapping[str, Any], where: str) -> Algorith
             hint=f"algorithms: {', '.join(KINDS)}{nearest(str(name), tuple(KINDS))}",
         )
     level = read_level(raw["level"], where) if "level" in raw else None
-    # How batches are cut is said under `batch:`, for all views together.
-    known = {} if kind.name == DEFAULT else dict(kind.options or {})
     options = {key: value for key, value in raw.items() if key not in ("algorithm", "level")}
-    for key, value in options.items():
-        if key not in known:
-            words = ", ".join(("level", *known))
-            raise ProjectError(
-                f'{where}: {kind.name} has no option "{key}"',
-                hint=f"options of {kind.name}: {words}{nearest(key, tuple(known))}",
-            )
-        if type(value) is not type(known[key]) or (type(value) is int and value < 1):
-            raise ProjectError(
-                f'{where}: "{key}" must be like {known[key]!r}, not {value!r}',
-                hint="whole numbers are at least 1",
-            )
+    if options and kind.name == DEFAULT:
+        raise ProjectError(
+            f"{where}: {DEFAULT} has no options of its own",
+            hint="how batches are cut is said under `batch:`, for all views together",
+        )
+    kind.check(options, where)
     return AlgorithmSettings(kind.name, level, options)
 
 

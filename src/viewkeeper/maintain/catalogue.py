@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from viewkeeper.errors import ProjectError
 from viewkeeper.maintain.batch_machine import BatchSweep
 from viewkeeper.maintain.c_strobe import CStrobe
 from viewkeeper.maintain.c_t_strobe import CTStrobe
@@ -28,6 +29,10 @@ from viewkeeper.maintain.t_strobe import TStrobe
 
 Make = Callable[..., Algorithm]
 """Called with the algebra, the sweep plan, the resume and the kind's options."""
+
+
+CHOICES: Mapping[str, tuple[str, ...]] = {"strategy": ("sweep", "posse")}
+"""Options that are one of a few words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,23 @@ class Kind:
     """The promise is over the states as of every ts; a reader of the newest state gets strong."""
     options: Mapping[str, Any] | None = None
     """Names and default values of its options."""
+
+    def check(self, options: Mapping[str, Any], where: str) -> None:
+        """Refuse an option that it does not have, or a value that does not fit."""
+        known = dict(self.options or {})
+        for key, value in options.items():
+            if key not in known:
+                words = ", ".join(known) or "none"
+                raise ProjectError(
+                    f'{where}: {self.name} has no option "{key}"',
+                    hint=f"options of {self.name}: {words}",
+                )
+            fits = type(value) is type(known[key]) and value in CHOICES.get(key, (value,))
+            if not fits or (type(value) is int and value < 1):
+                words = ", ".join(CHOICES.get(key, (f"like {known[key]!r}, at least 1",)))
+                raise ProjectError(
+                    f'{where}: "{key}" cannot be {value!r}', hint=f"possible: {words}"
+                )
 
 
 def _all(level: Level) -> dict[Scenario, Level]:
