@@ -11,6 +11,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from pyspark.sql import SparkSession
 
 import viewkeeper
 from tests.engine.shop import LINES, Shop, rows_of
-from viewkeeper.engine import asking
+from viewkeeper.engine import asking, stepper
 from viewkeeper.engine.project import Project
 from viewkeeper.engine.report import Silent
 from viewkeeper.errors import ProjectError, SourceAwayError
@@ -286,6 +287,45 @@ def test_a_source_that_goes_away_leaves_what_is_committed(
         assert "sold" in project.refresh().waiting
         assert rows_of(project.view("sold")) == rows
         monkeypatch.undo()
+        project.refresh()
+        assert rows_of(project.view("sold")) == shop.recomputed(SOLD)
+
+
+def test_an_algorithm_that_finds_no_quiet_moment_lets_others_have_their_turn(
+    shop: Shop, spark: SparkSession, before: Before, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Updates come before every answer; Strobe's family waits, gives up, and says why."""
+    monkeypatch.setattr(stepper, "QUIET_SECONDS", 0.5)
+    numbers = count(1000)
+    with opened(shop, spark, "t_strobe") as project:
+        project.refresh()
+        before(lambda: shop.execute("shop", f"INSERT INTO line VALUES ({next(numbers)}, 1, 1, 1)"))
+        shop.execute("shop", "INSERT INTO line VALUES (999, 2, 2, 2)")
+        rows = rows_of(project.view("sold"))
+        report = project.refresh()
+        assert "no quiet moment within" in report.waiting["sold"]
+        assert rows_of(project.view("sold")) == rows
+        before(lambda: None)
+        assert project.refresh().waiting == {}
+        assert rows_of(project.view("sold")) == shop.recomputed(SOLD)
+
+
+def test_a_run_ends_when_it_is_told_to(shop: Shop, spark: SparkSession, before: Before) -> None:
+    stop = threading.Event()
+    numbers = count(1000)
+
+    def insert() -> None:
+        number = next(numbers)
+        shop.execute("shop", f"INSERT INTO line VALUES ({number}, 1, 1, 1)")
+        if number == 1010:
+            stop.set()
+
+    with opened(shop, spark, "g_strobe") as project:
+        project.refresh()
+        before(insert)
+        shop.execute("shop", "INSERT INTO line VALUES (999, 2, 2, 2)")
+        project.run(stop=stop)
+        before(lambda: None)
         project.refresh()
         assert rows_of(project.view("sold")) == shop.recomputed(SOLD)
 

@@ -72,6 +72,7 @@ def run_until(
     report = Report()
     started = time.perf_counter()
     maintainer.observer = Adding(report, observer)
+    maintainer.stopping = stop.is_set
     maintainer.start(full_refresh)
     maintainer.bind()
     upkeep = Upkeep(maintainer.store, settings, spark, observer)

@@ -13,7 +13,7 @@ yet has left no trace here and is simply seen again.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from viewkeeper.engine.acknowledging import Acknowledging
 from viewkeeper.engine.algorithms import Choice, choose
@@ -26,7 +26,7 @@ from viewkeeper.engine.lookout import Lookout
 from viewkeeper.engine.report import BatchReport, Observer
 from viewkeeper.engine.session import SparkHandle
 from viewkeeper.engine.settings import Settings
-from viewkeeper.engine.stepper import Stepper, positions_at
+from viewkeeper.engine.stepper import Stepper, no_quiet, positions_at
 from viewkeeper.errors import (
     ProjectError,
     SourceAwayError,
@@ -72,6 +72,9 @@ class Maintainer:
         self._thanks = Acknowledging(settings, store, catalogue, connections, self.lookout)
         self._failed: dict[str, ViewkeeperError] = {}
         self._again: frozenset[str] = frozenset()
+        self._restless: dict[str, ViewkeeperError] = {}
+        """Views whose algorithm found no quiet moment."""
+        self.stopping: Callable[[], bool] = lambda: False
         self._told = 0.0
         self.batch_seconds = 0.0
 
@@ -208,7 +211,7 @@ class Maintainer:
         choice = self._choices[name]
         entries = self._store.ledger.between(self._store.head.views[name].ts, until)
         try:
-            stepped = self._stepper.advance(choice, until)
+            stepped = self._stepper.advance(choice, until, self.stopping)
         except WarehouseError:
             raise
         except SourceAwayError as error:
@@ -220,10 +223,13 @@ class Maintainer:
             self.observer.trouble(error)
             return
         self.batch_seconds = time.perf_counter() - started
-        oldest = min(entry.committed_at for entry in entries)
-        age = max(0.0, time.time() - oldest)
-        number = self._store.head.plan
-        self.observer.batch(stepped.report(number, name, self.batch_seconds, age))
+        age = max(0.0, time.time() - min(entry.committed_at for entry in entries))
+        plan = self._store.head.plan
+        self.observer.batch(stepped.report(plan, name, self.batch_seconds, age))
+        self._restless.pop(name, None)
+        if not stepped.ended and not self.stopping():
+            self._restless[name] = no_quiet(choice)
+            self.observer.trouble(self._restless[name])
 
     def _commit_batch(self, plan: Plan, names: Sequence[str]) -> None:
         """Do the work of a plan and commit what could be done; nothing is acknowledged yet."""
@@ -378,6 +384,8 @@ class Maintainer:
                 reasons[name] = str(self._failed[name])
             elif broken := [s for s in self._catalogue.sources(name) if s in self.lookout.broken]:
                 reasons[name] = str(self.lookout.broken[broken[0]])
+            elif name in self._restless:
+                reasons[name] = str(self._restless[name])
             elif stored is None or stored.ts < newest:
                 reasons[name] = self._away_reason(name)
         return reasons

@@ -7,8 +7,9 @@ its algorithm between two runs, and one that stopped in the middle goes on from 
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -23,6 +24,7 @@ from viewkeeper.engine.lookout import Lookout
 from viewkeeper.engine.report import BatchReport
 from viewkeeper.engine.settings import Settings
 from viewkeeper.engine.stepwise import Stepwise, Written
+from viewkeeper.errors import ViewkeeperError
 from viewkeeper.maintain.protocol import Add, Change, Insert, KeyDelete, Replace
 from viewkeeper.updates.protocol import COUNT, TS
 from viewkeeper.updates.queue import BatchChanges
@@ -37,6 +39,9 @@ from viewkeeper.warehouse.store import Store
 WORKERS = 4
 """Questions at the same time, where the algorithm does not say."""
 
+QUIET_SECONDS = 30.0
+"""How long an algorithm that needs a quiet moment waits for one before others have their turn."""
+
 
 @dataclass(slots=True)
 class Stepped:
@@ -47,6 +52,8 @@ class Stepped:
     rows: int = 0
     commits: int = 0
     lookups: Counter[str] = field(default_factory=Counter)
+    ended: bool = True
+    """Whether the view came to where it should; if not, the next run goes on."""
 
     def report(self, number: int, view: str, seconds: float, freshness: float) -> BatchReport:
         return BatchReport(
@@ -82,12 +89,21 @@ class Stepper:
         self._lookout = lookout
         self._history = history
 
-    def advance(self, choice: Choice, until: int) -> Stepped:
-        """Bring a view from where it stands to a ts of the ledger, or beyond."""
-        run = _Run(self, choice, sweep_plan(choice.view))
+    def advance(self, choice: Choice, until: int, stopping: Callable[[], bool]) -> Stepped:
+        """Bring a view from where it stands to a ts of the ledger, or beyond; less if stopped."""
+        end = time.monotonic() + QUIET_SECONDS
+        quiet = choice.kind.quiescence
+        run = _Run(
+            self,
+            choice,
+            sweep_plan(choice.view),
+            lambda: stopping() or (quiet and time.monotonic() > end),
+        )
         name = choice.view.name
-        while entries := run.next_entries(until):
+        while run.stepped.ended and (entries := run.next_entries(until)):
             run.step(entries)
+        if not run.stepped.ended:
+            return run.stepped
         head = self._store.head.views[name]
         if head.ts < until:
             run.keep(run.read(()), until)
@@ -98,8 +114,11 @@ class Stepper:
 class _Run:
     """One view on its way."""
 
-    def __init__(self, stepper: Stepper, choice: Choice, plan: SweepPlan) -> None:
+    def __init__(
+        self, stepper: Stepper, choice: Choice, plan: SweepPlan, stopping: Callable[[], bool]
+    ) -> None:
         self._in = stepper
+        self._stopping = stopping
         self._choice = choice
         self._plan = plan
         self._name = choice.view.name
@@ -134,9 +153,15 @@ class _Run:
         connections = self._in._connections
         with Asker(self._plan, connections.settings, connections.reader, workers) as asker:
             machine = Stepwise(
-                self._choice, self._plan, asker, self._read_kept, self._more, self._write
+                self._choice,
+                self._plan,
+                asker,
+                self._read_kept,
+                self._more,
+                self._write,
+                self._stopping,
             )
-            machine.run(entries, self._head.positions, self._head.ahead)
+            self.stepped.ended = machine.run(entries, self._head.positions, self._head.ahead)
             self.stepped.lookups += asker.lookups
         self.stepped.changes += machine.changes
         self._in._batches.clean()
@@ -205,6 +230,16 @@ def _action(change: Change) -> actions.Action:
             return actions.Replace(change.rows)
         case Add():
             raise AssertionError("signed rows need no evaluation")
+
+
+def no_quiet(choice: Choice) -> ViewkeeperError:
+    """What to say of a view whose algorithm waited in vain."""
+    return ViewkeeperError(
+        f'view "{choice.view.name}": no quiet moment within {QUIET_SECONDS:.0f} s',
+        detail=f"{choice.kind.name} shows changes only when no question is unanswered, and "
+        "updates keep coming",
+        hint="batch_sweep, sweep and pvm_cc need no quiet moment",
+    )
 
 
 def positions_at(store: Store, name: str, until: int) -> Mapping[str, int]:

@@ -75,6 +75,7 @@ class Stepwise:
         read: Read,
         more: More,
         write: Callable[[Written], None],
+        stopping: Callable[[], bool],
     ) -> None:
         self._choice = choice
         self._plan = plan
@@ -82,6 +83,7 @@ class Stepwise:
         self._read = read
         self._more = more
         self._write = write
+        self._stopping = stopping
         self._entries: list[Entry] = []
         self._numbers: dict[int, int] = {}
         """From the machine's ts to the ledger's."""
@@ -96,8 +98,11 @@ class Stepwise:
 
     def run(
         self, entries: Sequence[Entry], positions: Mapping[str, int], ahead: Sequence[int] = ()
-    ) -> None:
-        """Maintain the view for these entries; `ahead` are in it already."""
+    ) -> bool:
+        """Maintain the view for these entries; `ahead` are in it already.
+
+        Whether it came to an end: told to stop, it leaves what is not committed for the next run.
+        """
         keys = {} if self._choice.keyed is None else {"keys": self._choice.keyed.keys}
         resume = self._resume(entries, positions, ahead)
         options = {**keys, **self._choice.options}
@@ -106,14 +111,15 @@ class Stepwise:
         with ThreadPoolExecutor(1, thread_name_prefix="write") as self._writer:
             self._deliver(entries)
             self._flush()
-            while not self._machine.idle:
+            while not self._machine.idle and not self._stopping():
                 for ask, answers in self._asker.ready():
                     self._answer(ask, answers)
                 self._flush()
             self._written_through()
             self._flush()
             self._written_through()
-        assert not self._held, "an idle machine has committed everything"
+        assert not (self._machine.idle and self._held), "an idle machine has committed everything"
+        return self._machine.idle
 
     def _resume(
         self, entries: Sequence[Entry], positions: Mapping[str, int], ahead: Sequence[int]
