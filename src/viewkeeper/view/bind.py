@@ -25,6 +25,7 @@ from viewkeeper.view.expression import (
     columns_of,
     type_of,
 )
+from viewkeeper.view.keyed import PREFIX
 from viewkeeper.view.parse import ParsedView
 from viewkeeper.view.render import quoted
 from viewkeeper.view.scope import Schema, Scope, Scopes, qualifier_of, scopes
@@ -141,7 +142,7 @@ def _checked(
     origins = [item for item in items for _ in _expand(scope, item.piece.node) or (None,)]
     for item, output in zip(origins, outputs, strict=True):
         name = output.name.lower()
-        if name.startswith(RESERVED):
+        if name.startswith((*RESERVED, PREFIX)):
             message = f'the column name "{output.name}" is reserved'
             raise scope.sql.error(message, item.span.start, hint="give it another alias")
         if name in seen:
