@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from pathlib import Path
 
@@ -48,7 +48,12 @@ MANY = [name for name, kind in KINDS.items() if not kind.one_source]
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Shop:
-    shop = Shop(tmp_path, {"sold": SOLD})
+    return shop_with_keys(tmp_path, {"sold": SOLD})
+
+
+def shop_with_keys(folder: Path, views: Mapping[str, str]) -> Shop:
+    """The shop with lines that have a key."""
+    shop = Shop(folder, views)
     shop.fill()
     with shop.database("shop") as database:
         database.execute(
@@ -93,7 +98,11 @@ def change(shop: Shop, rng: random.Random) -> None:
 
 
 @pytest.fixture
-def before(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
+def before(monkeypatch: pytest.MonkeyPatch) -> Before:
+    return before_answers(monkeypatch)
+
+
+def before_answers(monkeypatch: pytest.MonkeyPatch) -> Before:
     """Makes something happen before every question of a machine is answered."""
 
     def set_up(happens: Callable[[], None]) -> None:
@@ -228,6 +237,20 @@ def test_commits_out_of_order_survive_a_crash_between_them(
     shop: Shop, spark: SparkSession, before: Before, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PVM dies after a commit ahead of the mark; another algorithm finishes what is open."""
+    die_ahead(shop, spark, before, monkeypatch)
+    with viewkeeper.open(shop.folder, spark=spark) as project:
+        assert project.view("sold").head.ahead
+    with opened(shop, spark, "batch_sweep") as project:
+        project.refresh()
+        view = project.view("sold")
+        assert not view.head.ahead
+        assert rows_of(view) == shop.recomputed(SOLD)
+
+
+def die_ahead(
+    shop: Shop, spark: SparkSession, before: Before, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Maintain by PVM until something is committed ahead of the mark."""
     rng = random.Random(2)
     with opened(shop, spark, "pvm") as project:
         project.refresh()
@@ -250,13 +273,6 @@ def test_commits_out_of_order_survive_a_crash_between_them(
             with pytest.raises(Death):
                 maintainer.maintain()
     monkeypatch.undo()
-    with viewkeeper.open(shop.folder, spark=spark) as project:
-        assert project.view("sold").head.ahead
-    with opened(shop, spark, "batch_sweep") as project:
-        project.refresh()
-        view = project.view("sold")
-        assert not view.head.ahead
-        assert rows_of(view) == shop.recomputed(SOLD)
 
 
 def slow_first() -> Callable[[], None]:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
+from dataclasses import replace
 from types import TracebackType
 
 import pyarrow as pa
@@ -80,8 +81,14 @@ class Asker:
 
         if not ask.terms:
             return tuple(asked(lookup) for lookup in ask.lookups), cuts
+
+        def as_it_is(lookup: Lookup) -> Answer:
+            # A term is evaluated in this very state: nothing in it is too early.
+            answer = asked(lookup)
+            return replace(answer, after=answer.cut.position, tail=answer.tail.slice(0, 0))
+
         algebra = Kernel()
-        rows, _ = drive(sum_of_terms(algebra, self._plan, ask.terms), asked)
+        rows, _ = drive(sum_of_terms(algebra, self._plan, ask.terms), as_it_is)
         # Where nothing had to be read, the source is as far as the asker knows.
         cut = max(cuts, key=lambda found: found.position, default=Cut(ask.after))
         return (Answer(algebra.lower(rows), cut, ask.after, pa.table({})),), cuts

@@ -53,7 +53,7 @@ class Lookout:
         A report that goes beyond the position is split there: a cut lies between commits.
         """
         assert not self._seen, "what was seen earlier is taken first"
-        for boundary in self._connections.source(name).look(self.known[name]):
+        for boundary in self._look_at(self._connections.source(name)):
             if self.known[name] < position:
                 until = min(boundary.position, position)
                 self._seen.append(self._entry(name, replace(boundary, position=until)))

@@ -91,6 +91,8 @@ class Maintainer:
             self._catalogue.check(name)
         self._again = frozenset(full_refresh)
         self._check_definitions(full_refresh)
+        # An algorithm or SQL that is refused must be refused before anything is dropped.
+        self.bind()
         gone = [Drop(name, v.table) for name, v in views.items() if name not in self._catalogue]
         again = [Drop(name, views[name].table) for name in full_refresh if name in views]
         stopped = [
@@ -118,7 +120,6 @@ class Maintainer:
         plan = self._store.pending_plan()
         if plan is None:
             return
-        self.bind()
         members = [n for n in plan.views if n not in without and self._able(n)]
         self._commit_batch(plan, [name for name in members if self._in_batches(name)])
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 import pyarrow as pa
@@ -25,6 +25,7 @@ from viewkeeper.engine.report import BatchReport
 from viewkeeper.engine.settings import Settings
 from viewkeeper.engine.stepwise import Stepwise, Written
 from viewkeeper.errors import ViewkeeperError
+from viewkeeper.maintain.catalogue import KINDS
 from viewkeeper.maintain.protocol import Add, Change, Insert, KeyDelete, Replace
 from viewkeeper.updates.protocol import COUNT, TS
 from viewkeeper.updates.queue import BatchChanges
@@ -91,6 +92,19 @@ class Stepper:
 
     def advance(self, choice: Choice, until: int, stopping: Callable[[], bool]) -> Stepped:
         """Bring a view from where it stands to a ts of the ledger, or beyond; less if stopped."""
+        stepped = Stepped()
+        ahead = self._store.head.views[choice.view.name].ahead
+        if ahead and (choice.kind.arrival or choice.kind.caught_up):
+            # What lacks below commits ahead must be signed rows, each under its own ts.
+            lacking = replace(choice, kind=KINDS["sweep"], options={}, keyed=None)
+            self._advance(lacking, ahead[-1], stopping, stepped)
+        if stepped.ended:
+            self._advance(choice, until, stopping, stepped)
+        return stepped
+
+    def _advance(
+        self, choice: Choice, until: int, stopping: Callable[[], bool], stepped: Stepped
+    ) -> None:
         end = time.monotonic() + QUIET_SECONDS
         quiet = choice.kind.quiescence
         run = _Run(
@@ -98,24 +112,26 @@ class Stepper:
             choice,
             sweep_plan(choice.view),
             lambda: stopping() or (quiet and time.monotonic() > end),
+            stepped,
         )
         name = choice.view.name
-        while run.stepped.ended and (entries := run.next_entries(until)):
+        while stepped.ended and (entries := run.next_entries(until)):
             run.step(entries)
-        if not run.stepped.ended:
-            return run.stepped
-        head = self._store.head.views[name]
-        if head.ts < until:
+        if stepped.ended and self._store.head.views[name].ts < until:
             run.keep(run.read(()), until)
             self._store.commit([Advance(name, until, positions_at(self._store, name, until))])
-        return run.stepped
 
 
 class _Run:
     """One view on its way."""
 
     def __init__(
-        self, stepper: Stepper, choice: Choice, plan: SweepPlan, stopping: Callable[[], bool]
+        self,
+        stepper: Stepper,
+        choice: Choice,
+        plan: SweepPlan,
+        stopping: Callable[[], bool],
+        stepped: Stepped,
     ) -> None:
         self._in = stepper
         self._stopping = stopping
@@ -123,7 +139,7 @@ class _Run:
         self._plan = plan
         self._name = choice.view.name
         self._kept = self._head.ts
-        self.stepped = Stepped()
+        self.stepped = stepped
 
     @property
     def _head(self) -> ViewHead:
@@ -131,13 +147,15 @@ class _Run:
 
     def next_entries(self, until: int) -> list[Entry]:
         """What comes next: as much as a batch may have, or all where arrival order is emulated."""
-        ledger = self._in._store.ledger
+        ledger, kind = self._in._store.ledger, self._choice.kind
+        # Beyond `until` the ledger has what answers for an earlier view showed; ours show it too.
+        end = ledger.next_ts if kind.arrival or kind.caught_up else until
         found = [
             entry
-            for entry in ledger.between(self._head.ts, until)
+            for entry in ledger.between(self._head.ts, end)
             if entry.source in self._choice.view.sources
         ]
-        if self._choice.kind.arrival or self._choice.kind.caught_up:
+        if kind.arrival or kind.caught_up:
             return found
         limit = self._in._settings.batch.rows
         last_ahead = max(self._head.ahead, default=0)
