@@ -21,8 +21,8 @@ TITLES = (
     "SELECT p.title, o.placed FROM shop.orders o JOIN shop.item i ON i.order_id = o.id "
     "JOIN catalogue.product p ON p.id = i.product_id"
 )
-KEYED = TITLES.replace(" FROM", ", o.id AS key_of_order, p.id AS key_of_product FROM")
-HIDDEN = ("key_of_order", "key_of_product")
+KEYED = TITLES.replace(" FROM", ", o.id AS of_order, p.id AS of_product FROM")
+HIDDEN = ("of_order", "of_product")
 CHANGES = (
     ("shop", "DELETE FROM item WHERE order_id = 5"),
     ("catalogue", "UPDATE product SET title = 'p1' WHERE id = 2"),
@@ -83,7 +83,7 @@ def test_what_is_shown_is_read_and_verified(shop: Shop, spark: SparkSession) -> 
         assert sorted(map(str, found.to_pylist())) == per_ts
         answer = call("--project", str(shop.folder), "query", "SELECT * FROM titles", spark=spark)
         assert answer.stdout.split()[:2] == ["title", "placed"], answer.output
-        assert "key_of" not in answer.output
+        assert "of_order" not in answer.output
         shop.execute("shop", "DELETE FROM item WHERE order_id = 8")
         [newest] = project.verify(["titles"])
         [every] = project.verify(["titles"], every_state=True)
@@ -98,7 +98,7 @@ def test_one_wrong_row_under_another_key_is_found(shop: Shop, spark: SparkSessio
         root, head = project.settings.warehouse, project.head().view("keyed")
         one = changes(root, head, 0).slice(0, 1)
         wrong = one.set_column(one.schema.get_field_index(COUNT), COUNT, pa.array([1]))
-        wrong = wrong.set_column(one.schema.get_field_index("key_of_order"), "key_of_order", [[999]])
+        wrong = wrong.set_column(one.schema.get_field_index("of_order"), "of_order", [[999]])
         wrong = wrong.set_column(one.schema.get_field_index(TS), TS, [[head.ts]])
         hide_keys(project, wrong)
         for every_state in (False, True):
