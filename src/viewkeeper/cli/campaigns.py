@@ -10,6 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import sys
+import time
 from collections.abc import Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import islice
@@ -22,6 +23,9 @@ from viewkeeper.maintain.promises import Level
 from viewkeeper.simulate.campaign import Cell, Outcome, Tally, run_seed
 
 PORTION = 20
+TELL_SECONDS = 30.0
+"""How often progress is told where there is no terminal for a bar."""
+
 Portion = tuple[int, list[Outcome]]
 Wanted = tuple[int, range]
 
@@ -35,6 +39,7 @@ def campaign(
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     bar = Progress(*columns, TimeRemainingColumn(), console=console(stderr=True), disable=not show)
     portions = _portions(cells, seeds, jobs)
+    told = time.monotonic()
     with bar:
         task = bar.add_task("seeds", total=seeds * len(cells))
         try:
@@ -44,6 +49,10 @@ def campaign(
                 failed = sum(len(tally.failed) for tally in tallies)
                 if failed:
                     bar.update(task, description=f"seeds, {failed} below")
+                if not (quiet or show) and time.monotonic() - told > TELL_SECONDS:
+                    told = time.monotonic()
+                    done = sum(tally.seeds for tally in tallies)
+                    note(f"{done:,} of {amount(seeds * len(cells), 'seed')}; {failed:,} below")
         except KeyboardInterrupt:
             bar.stop()
             note(_how_far(tallies, seeds * len(cells)))
