@@ -110,3 +110,21 @@ def test_an_algorithm_that_is_refused_drops_nothing(tmp_path: Path, spark: Spark
         with pytest.raises(ProjectError, match="strobe promises convergence here"):
             project.refresh(full_refresh=["sold"])
         assert rows_of(project.view("sold")) == shop.recomputed(SOLD)
+
+
+def test_every_state_can_be_verified_beside_views_that_read_other_columns(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    """What is kept of a relation does not depend on the view that it was read for."""
+    shop = shop_with_keys(tmp_path, {"sold": SOLD, "told": WITH_CITY})
+    with (shop.folder / "viewkeeper.yml").open("a") as file:
+        file.write("views:\n  sold: {algorithm: sweep}\n")
+    rng = random.Random(4)
+    with viewkeeper.open(shop.folder, spark=spark) as project:
+        project.refresh()
+        for _ in range(6):
+            change(shop, rng)
+            project.refresh()
+        found = project.verify(every_state=True)
+        assert all(verification.ok for verification in found)
+        assert {verification.states for verification in found} == {7}

@@ -38,6 +38,8 @@ sources:
 # freshness: 1s             # how old a committed change may get before a view shows it
 # history: 1h               # for how long changes are kept for `verify --every-state`; 0: not
 # retention: 7d             # for how long past states can be read with `query --as-of`
+# algorithm: batch_sweep    # what maintains the views; docs/algorithms.md has all of them
+# views: {}                 # for single views, like order_lines: {algorithm: pvm_cc, parallel: 8}
 # publish: false            # write plain tables this often, like 5m; false: only by command
 
 # batch:
@@ -87,7 +89,8 @@ INSERT INTO customer VALUES
 
 SHOP = """
 CREATE TABLE orders (id INTEGER PRIMARY KEY, customer_id INTEGER, placed DATE);
-CREATE TABLE item (order_id INTEGER, product_id INTEGER, quantity INTEGER);
+CREATE TABLE item (order_id INTEGER NOT NULL, product_id INTEGER NOT NULL, quantity INTEGER,
+                   PRIMARY KEY (order_id, product_id));
 CREATE INDEX orders_customer ON orders (customer_id);
 CREATE INDEX item_order ON item (order_id);
 CREATE INDEX item_product ON item (product_id);

@@ -121,10 +121,11 @@ def _check_level(view: ViewDefinition, settings: AlgorithmSettings) -> None:
         raise ProjectError(
             f'view "{view.name}": {settings.name} promises {promised.word} here, '
             f"less than {wanted.word}",
-            detail="what a source committed between two looks is reported as one transaction of "
-            "several changes",
-            hint=f"choose another algorithm, or ask for that level by name: "
-            f"--level {promised.word}, or `level: {promised.word}` beside `algorithm:`",
+            detail="that is its level for transactions of several changes at one source, which is "
+            "how sources report what they committed between two looks",
+            hint=f"choose another algorithm, or ask for that level by name: --level "
+            f"{promised.word}, or views: {{{view.name}: {{algorithm: {settings.name}, level: "
+            f"{promised.word}}}}} in viewkeeper.yml",
         )
 
 

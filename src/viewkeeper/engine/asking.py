@@ -11,16 +11,12 @@ from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
-from dataclasses import replace
 from types import TracebackType
-
-import pyarrow as pa
 
 from viewkeeper.delta.kernel import Kernel
 from viewkeeper.errors import SourceAwayError
-from viewkeeper.maintain.batch_sweep import drive
 from viewkeeper.maintain.protocol import Ask
-from viewkeeper.maintain.question import sum_of_terms
+from viewkeeper.maintain.question import answered
 from viewkeeper.sources.catalogue import SourceSettings, open_source
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.protocol import Answer, Lookup, Snapshot
@@ -74,24 +70,12 @@ class Asker:
         """The answers, and the cuts that they were read under."""
         cuts: set[Cut] = set()
 
-        def asked(lookup: Lookup) -> Answer:
+        def read(lookup: Lookup) -> Answer:
             answer = snapshot.ask(lookup, ask.after)
             cuts.add(answer.cut)
             return answer
 
-        if not ask.terms:
-            return tuple(asked(lookup) for lookup in ask.lookups), cuts
-
-        def as_it_is(lookup: Lookup) -> Answer:
-            # A term is evaluated in this very state: nothing in it is too early.
-            answer = asked(lookup)
-            return replace(answer, after=answer.cut.position, tail=answer.tail.slice(0, 0))
-
-        algebra = Kernel()
-        rows, _ = drive(sum_of_terms(algebra, self._plan, ask.terms), as_it_is)
-        # Where nothing had to be read, the source is as far as the asker knows.
-        cut = max(cuts, key=lambda found: found.position, default=Cut(ask.after))
-        return (Answer(algebra.lower(rows), cut, ask.after, pa.table({})),), cuts
+        return answered(Kernel(), self._plan, ask, read, now=Cut(ask.after)), cuts
 
     def __enter__(self) -> Asker:
         return self

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
 
+from viewkeeper.delta.algebra import LAST_TS
 from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.jobs import run_inline, run_late, run_on_spark
 from viewkeeper.engine.session import SparkHandle
 from viewkeeper.engine.settings import Settings
 from viewkeeper.engine.task import Batch, PartResult, PartTask, ViewTask
-from viewkeeper.errors import SourceAwayError, ViewkeeperError, WarehouseError
+from viewkeeper.errors import ConversionError, SourceAwayError, ViewkeeperError, WarehouseError
 from viewkeeper.maintain.batch_sweep import split
 from viewkeeper.updates.queue import BatchChanges, Stamps, UpdateQueue, change_schema
 from viewkeeper.view.definition import Field, Relation
@@ -64,12 +65,19 @@ class Batches:
     """Runs batches for a project."""
 
     def __init__(
-        self, settings: Settings, connections: Connections, spark: SparkHandle, spool: Path
+        self,
+        settings: Settings,
+        connections: Connections,
+        spark: SparkHandle,
+        spool: Path,
+        beside: Callable[[int], Iterable[SweepPlan]],
     ) -> None:
+        """`beside` gives the plans of all views that were loaded before a ts."""
         self._settings = settings
         self._connections = connections
         self._spark = spark
         self._spool = spool
+        self._beside = beside
 
     def run(
         self,
@@ -124,9 +132,26 @@ class Batches:
         outcome.changes = sum(changes.rows for changes in outcome.kept.relations.values())
         return able
 
-    def queue(self, plans: Iterable[SweepPlan], entries: Sequence[Entry]) -> BatchChanges:
-        """The changes of these entries that the views with these plans read."""
-        wanted = columns_of(plans)
+    def queue(self, plans: Sequence[SweepPlan], entries: Sequence[Entry]) -> BatchChanges:
+        """The changes of these entries, of the relations that the views with these plans read.
+
+        With all columns that any view reads of them by then: so what `history:` keeps of a relation
+        is the same whichever view it was read for. But where another view's column cannot be read,
+        these views go on without it.
+        """
+        mine = columns_of(plans)
+        others = columns_of(self._beside(entries[0].ts if entries else LAST_TS))
+        all_columns = {r: _union(fields, others.get(r, ())) for r, fields in mine.items()}
+        try:
+            return self._queued(all_columns, entries)
+        except ConversionError:
+            if all_columns == mine:
+                raise
+            return self._queued(mine, entries)
+
+    def _queued(
+        self, wanted: Mapping[Relation, Sequence[Field]], entries: Sequence[Entry]
+    ) -> BatchChanges:
         self.clean()
         folder = self._spool / "batch"
         with disk.refusals("create", folder):
@@ -215,6 +240,10 @@ class Batches:
             number = len(results)
             files.append(write_rows(member.folder, member.schema, rows, batch.number, number))
         outcome.files[member.name] = tuple(files)
+
+
+def _union(some: Iterable[Field], others: Iterable[Field]) -> tuple[Field, ...]:
+    return tuple(sorted({*some, *others}, key=lambda field: field.name))
 
 
 def columns_of(plans: Iterable[SweepPlan]) -> dict[Relation, tuple[Field, ...]]:

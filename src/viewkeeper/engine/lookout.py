@@ -14,7 +14,7 @@ from viewkeeper.engine.connections import Connections
 from viewkeeper.errors import SourceError
 from viewkeeper.sources.sqlite import SqliteSource
 from viewkeeper.updates.protocol import Boundary
-from viewkeeper.view.plan import sweep_plan
+from viewkeeper.view.plan import SweepPlan, sweep_plan
 from viewkeeper.warehouse.plan import Entry
 from viewkeeper.warehouse.store import Store
 
@@ -79,6 +79,18 @@ class Lookout:
         """The sources that are looked at."""
         used = dict.fromkeys(s for view in self._catalogue.bound() for s in view.sources)
         return [source for source in used if source not in self.broken]
+
+    def loaded_before(self, ts: int) -> list[SweepPlan]:
+        """The plans of the views that were loaded before a ts and go on: since then all that they
+        read is captured."""
+        views = self._store.head.views
+        return [
+            sweep_plan(view)
+            for view in self._catalogue.bound()
+            if view.name in views
+            and views[view.name].created_ts < ts
+            and not views[view.name].stopped
+        ]
 
     def follow(self, source: SqliteSource) -> int:
         """Have everything captured that the known views read; the source's position now."""

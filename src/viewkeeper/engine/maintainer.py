@@ -61,9 +61,11 @@ class Maintainer:
         self._connections = connections
         self._spark = spark
         self.observer = observer
-        self._batches = Batches(settings, connections, spark, store.root / "spool")
-        self.loader = Loader(settings, store, connections, spark)
         self.lookout = Lookout(store, catalogue, connections)
+        self._batches = Batches(
+            settings, connections, spark, store.root / "spool", self.lookout.loaded_before
+        )
+        self.loader = Loader(settings, store, connections, spark)
         self._history = History(store.root / "history")
         self._stepper = Stepper(
             settings, store, connections, self._batches, self.lookout, self._history
@@ -215,18 +217,17 @@ class Maintainer:
             stepped = self._stepper.advance(choice, until, self.stopping)
         except WarehouseError:
             raise
-        except SourceAwayError as error:
-            self._connections.mark(error)
-            self.observer.trouble(error)
-            return
         except ViewkeeperError as error:
-            self._store.commit([Stop(name, str(error))])
+            if isinstance(error, SourceAwayError):
+                self._connections.mark(error)
+            else:
+                self._store.commit([Stop(name, str(error))])
             self.observer.trouble(error)
             return
         self.batch_seconds = time.perf_counter() - started
         age = max(0.0, time.time() - min(entry.committed_at for entry in entries))
-        plan = self._store.head.plan
-        self.observer.batch(stepped.report(plan, name, self.batch_seconds, age))
+        report = stepped.report(self._store.head.plan, name, self.batch_seconds, age)
+        self.observer.batch(report)
         self._restless.pop(name, None)
         if not stepped.ended and not self.stopping():
             self._restless[name] = no_quiet(choice)
@@ -284,7 +285,7 @@ class Maintainer:
         new = [n for n in self._catalogue if n not in self._store.head.views and self._able(n)]
         if self.loader.current is not None or not new:
             return
-        view = self._definition_of(new[0])
+        view = self._choices[new[0]].view
         for source in view.sources:
             self._connections.attempt(source, self.lookout.follow)
         # What was committed before the columns of this view were captured gets its ts now, so that
@@ -346,15 +347,10 @@ class Maintainer:
             raise ProjectError(
                 f'view "{name}": {choice.kind.name} stores other columns than those that are there',
                 detail="algorithms that delete by key keep the keys of all relations in the view",
-                hint=f"`viewkeeper run --full-refresh {name}` loads it again",
+                hint=f"the algorithm that it was loaded for, or `--full-refresh {name}`",
             )
         self._choices[name] = choice
         self._catalogue.stored[name] = choice.view
-
-    def _definition_of(self, name: str) -> ViewDefinition:
-        view = self._definition(name)
-        assert view is not None, "only able views are maintained"
-        return view
 
     def _able(self, name: str) -> bool:
         """Whether a view can be maintained now: defined, not stopped, all its sources there."""
@@ -370,7 +366,7 @@ class Maintainer:
 
     def _member(self, name: str) -> Member:
         stored = self._store.head.views[name]
-        plan = sweep_plan(self._definition_of(name))
+        plan = sweep_plan(self._choices[name].view)
         return Member(name, plan, stored.schema, self._store.folder(name))
 
     def waiting(self) -> dict[str, str]:

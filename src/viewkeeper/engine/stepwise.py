@@ -28,6 +28,7 @@ import pyarrow as pa
 from viewkeeper.delta.kernel import Kernel
 from viewkeeper.engine.algorithms import Choice
 from viewkeeper.engine.asking import Asker
+from viewkeeper.maintain.promises import Level
 from viewkeeper.maintain.protocol import (
     Acknowledge,
     Add,
@@ -40,9 +41,10 @@ from viewkeeper.maintain.protocol import (
     Resume,
     Stamp,
 )
-from viewkeeper.updates.protocol import TS, Answer
+from viewkeeper.updates.protocol import COUNT, POSITION, TS, Answer
 from viewkeeper.updates.queue import BatchChanges
 from viewkeeper.updates.transaction import Transaction
+from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.view.plan import SweepPlan
 from viewkeeper.warehouse.plan import Entry
 
@@ -145,11 +147,12 @@ class Stepwise:
         self.changes += sum(rows.rows for rows in changes.relations.values())
         for entry in entries:
             self._delivered[entry.source] = entry.until
-            self._receive(Delivered((transaction(entry, changes),)))
+            self._receive(Delivered((transaction(entry, changes, self._plan.view),)))
 
     def _answer(self, ask: Ask, answers: tuple[Answer, ...]) -> None:
         kind, cut = self._choice.kind, answers[0].cut
         if (kind.arrival or kind.caught_up) and cut.position > self._delivered[ask.source]:
+            self._written_through()
             self._deliver(self._more(ask.source, cut.position))
         if kind.arrival:
             if cut.position < self._delivered[ask.source] or cut.missing:
@@ -206,7 +209,9 @@ class Stepwise:
             # Nothing new, or part of a transaction (Strobe): no state that the ledger can name.
             return
         covered = sum(self._written[0] < ts for ts in prefix)
-        exact = covered == 1 or (in_order and signed and not self._choice.kind.arrival)
+        # Below strong, a commit may hold part of a transaction that is not covered yet.
+        alone = covered == 1 and self._choice.level >= Level.STRONG
+        exact = alone or (in_order and signed and not self._choice.kind.arrival)
         changes = tuple(self._stamped(change, None if exact else mark) for change in self._held)
         self._held, self._written = [], (mark, beyond)
         self._writing = self._writer.submit(self._write, Written(mark, beyond, changes, exact))
@@ -227,8 +232,8 @@ class Stepwise:
         return Add(change.rows.set_column(at, TS, pa.array(stamps, pa.int64())))
 
 
-def transaction(entry: Entry, changes: BatchChanges) -> Transaction:
-    """The changes of one entry, as an algorithm gets them."""
+def transaction(entry: Entry, changes: BatchChanges, view: ViewDefinition) -> Transaction:
+    """The changes of one entry in the columns that the view reads, as an algorithm gets them."""
     found = {}
     for relation, rows in changes.relations.items():
         if relation.source != entry.source:
@@ -237,5 +242,6 @@ def transaction(entry: Entry, changes: BatchChanges) -> Transaction:
         stamps = table[TS].to_numpy()
         start, stop = np.searchsorted(stamps, [entry.ts, entry.ts + 1])
         if stop > start:
-            found[relation] = table.slice(start, stop - start).drop_columns([TS])
+            columns = [field.name for field in view.columns(relation)]
+            found[relation] = table.slice(start, stop - start).select([*columns, COUNT, POSITION])
     return Transaction(entry.source, entry.after, entry.until, found)

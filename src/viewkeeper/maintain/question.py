@@ -8,15 +8,18 @@ everywhere, with nothing to correct.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import COUNT, POSITION, TS, Algebra, D
-from viewkeeper.maintain.protocol import Term
+from viewkeeper.maintain.batch_sweep import drive
+from viewkeeper.maintain.protocol import Ask, Term
 from viewkeeper.maintain.view_change import Sweep, view_change
-from viewkeeper.updates.protocol import Lookup
+from viewkeeper.updates.cut import Cut
+from viewkeeper.updates.protocol import Answer, Lookup
 from viewkeeper.view.plan import SweepPlan
 
 
@@ -73,3 +76,24 @@ def sum_of_terms(algebra: Algebra[D], plan: SweepPlan, terms: Sequence[Term]) ->
 def _nothing(plan: SweepPlan) -> pa.Table:
     columns = [(f"{p.index}.{f.name}", f.type) for p in plan.view.places for f in p.fields]
     return pa.schema([*columns, (TS, pa.int64()), (COUNT, pa.int64())]).empty_table()
+
+
+def answered(
+    algebra: Algebra[D], plan: SweepPlan, ask: Ask, read: Callable[[Lookup], Answer], now: Cut
+) -> tuple[Answer, ...]:
+    """The answers to a question, given a way to read one state of the source that is asked.
+
+    Lookups keep their tails. Terms are evaluated in that very state: nothing in it is too early.
+    Where nothing has to be read, the state is the one of the cut `now`.
+    """
+    if not ask.terms:
+        return tuple(read(lookup) for lookup in ask.lookups)
+    cuts: list[Cut] = []
+
+    def as_it_is(lookup: Lookup) -> Answer:
+        answer = read(lookup)
+        cuts.append(answer.cut)
+        return replace(answer, after=answer.cut.position, tail=answer.tail.slice(0, 0))
+
+    rows, _ = drive(sum_of_terms(algebra, plan, ask.terms), as_it_is)
+    return (Answer(algebra.lower(rows), cuts[-1] if cuts else now, ask.after, pa.table({})),)

@@ -14,9 +14,8 @@ import pyarrow as pa
 
 from viewkeeper.check.history import Committed, Row
 from viewkeeper.delta.reference import Reference
-from viewkeeper.maintain.batch_sweep import drive
 from viewkeeper.maintain.protocol import Ask
-from viewkeeper.maintain.question import sum_of_terms
+from viewkeeper.maintain.question import answered
 from viewkeeper.simulate.scenario import Scenario
 from viewkeeper.sources.memory import MemorySource
 from viewkeeper.updates.cut import Cut
@@ -103,10 +102,6 @@ class SimulatedSource:
     def evaluate(self, ask: Ask) -> tuple[Answer, ...]:
         """The answers to a question, in the state that is visible now."""
         snapshot = self._memory.snapshot(self.cut)
-        if ask.terms:
-            carrier = Reference()
-            sweep = sum_of_terms(carrier, self._plan, ask.terms)
-            # Evaluated here, in this very state: nothing in it is too early.
-            rows, _ = drive(sweep, lambda lookup: snapshot.ask(lookup, self.position))
-            return (Answer(carrier.lower(rows), self.cut, ask.after, pa.table({})),)
-        return tuple(snapshot.ask(lookup, ask.after) for lookup in ask.lookups)
+        return answered(
+            Reference(), self._plan, ask, lambda lookup: snapshot.ask(lookup, ask.after), self.cut
+        )

@@ -84,6 +84,14 @@ class SimulatedStore:
         """What is stored, hidden columns and negative counts included."""
         return self._counts
 
+    @property
+    def sums(self) -> Mapping[Row, int]:
+        """What is stored, summed over hidden columns: what is shown, if no count is below zero."""
+        summed: Counter[Row] = Counter()
+        for row, count in self._counts.items():
+            summed[tuple(row[i] for i in self._shown)] += count
+        return {row: count for row, count in summed.items() if count}
+
     def _note_as_of(self, ts: int, commit: Commit) -> None:
         """The state as of a ts of this commit: rows of that ts, added to the state before it."""
         if any(not isinstance(change, Add) for change in commit.changes) or commit.ahead:
