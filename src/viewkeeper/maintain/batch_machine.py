@@ -25,36 +25,23 @@ from collections.abc import Sequence
 from viewkeeper.delta.algebra import Algebra, D
 from viewkeeper.maintain.batch_sweep import Part, batch_sweep, split
 from viewkeeper.maintain.compensation import Pending
-from viewkeeper.maintain.intake import Intake, Taken
-from viewkeeper.maintain.protocol import Action, Add, Answered, Change, Delivered, Event, Resume
-from viewkeeper.maintain.unit_change import Effort, Efforts, added, origins_of
+from viewkeeper.maintain.intake import Taken
+from viewkeeper.maintain.machine import Machine
+from viewkeeper.maintain.protocol import Action, Add, Change, Resume
+from viewkeeper.maintain.unit_change import Effort, added, origins_of
 from viewkeeper.maintain.view_change import Sweep
 from viewkeeper.view.plan import SweepPlan
 
 
-class BatchSweep:
+class BatchSweep(Machine[None, D]):
     """The batch sweep; `part_rows` is the most that is swept on its own."""
 
     def __init__(
         self, algebra: Algebra[D], plan: SweepPlan, resume: Resume, part_rows: int = 10_000
     ) -> None:
-        self._algebra = algebra
-        self._plan = plan
+        super().__init__(algebra, plan, resume)
         self._part_rows = part_rows
-        self._intake = Intake(plan.view, resume)
-        self._efforts: Efforts[None, D] = Efforts(self._intake.backlog.known)
         self._batch: list[Taken] = []
-
-    def receive(self, event: Event) -> list[Action]:
-        if isinstance(event, Delivered):
-            self._intake.deliver(event)
-            return self._go_on()
-        return self._answered(event)
-
-    def _answered(self, event: Answered) -> list[Action]:
-        self._intake.answered(event)
-        actions = self._intake.asking(self._efforts.answer(event))
-        return actions + self._go_on()
 
     def _go_on(self) -> list[Action]:
         actions = self._committed()
@@ -83,10 +70,6 @@ class BatchSweep:
                 changes.append(Add(self._algebra.lower(self._algebra.consolidate(rows))))
             actions += self._intake.commit(stamps, changes)
         return actions
-
-    @property
-    def idle(self) -> bool:
-        return self._intake.idle
 
 
 def in_parts(

@@ -21,30 +21,27 @@ Invariants:
    commit, so that a crash between commits neither loses nor doubles a row.
 
 Symbols: UMQ is `Intake.waiting`, PPU `_at_work`, its size p `parallel`, RPU what the backlog keeps
-of committed transactions; CommitManager is `_finished`, AssignTimeStamp `Intake.take`.
+of committed transactions; CommitManager is `_finished`, AssignTimeStamp `Intake.take`; the machine
+is `viewkeeper.maintain.machine.Sweeping`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Literal
 
 from viewkeeper.delta.algebra import Algebra, D
-from viewkeeper.maintain.intake import Intake
+from viewkeeper.maintain.machine import Sweeping
 from viewkeeper.maintain.posse import by_cost
-from viewkeeper.maintain.protocol import Action, Answered, Change, Delivered, Event, Resume
-from viewkeeper.maintain.unit_change import Efforts, Strategy, by_walk, unit_rows
+from viewkeeper.maintain.protocol import Resume
+from viewkeeper.maintain.unit_change import Strategy, by_walk
 from viewkeeper.view.plan import SweepPlan
 
 StrategyName = Literal["sweep", "posse"]
 
 
-class Pvm:
-    """PVM with `parallel` updates at work.
-
-    `strategy` is the view change: one relation after the other, or stages by cost, which may be
-    given estimates: `fan_out` says for (via, target) how many rows of one meet a row of the other.
-    """
+class Pvm(Sweeping[D]):
+    """PVM with `parallel` updates at work; `strategy` is the view change: one relation after the
+    other, or stages by cost."""
 
     def __init__(
         self,
@@ -53,51 +50,10 @@ class Pvm:
         resume: Resume,
         parallel: int = 4,
         strategy: StrategyName = "sweep",
-        fan_out: Mapping[tuple[int, int], float] | None = None,
     ) -> None:
-        self._algebra = algebra
-        self._plan = plan
-        self._parallel = parallel
-        self._strategy: Strategy[D] = by_cost(fan_out) if strategy == "posse" else by_walk
-        self._intake = Intake(plan.view, resume)
-        self._efforts: Efforts[int, D] = Efforts(self._intake.backlog.known)
-        self._at_work: list[int] = []
-        """The ts that were taken and are not committed, in order."""
+        super().__init__(algebra, plan, resume, parallel, named(strategy))
 
-    def receive(self, event: Event) -> list[Action]:
-        if isinstance(event, Delivered):
-            self._intake.deliver(event)
-            return self._go_on()
-        return self._answered(event)
 
-    def _answered(self, event: Answered) -> list[Action]:
-        self._intake.answered(event)
-        actions = self._intake.asking(self._efforts.answer(event))
-        return actions + self._go_on()
-
-    def _go_on(self) -> list[Action]:
-        """Commit what is done and take what there is room for, until neither goes."""
-        actions = self._committed()
-        while self._intake.ready and len(self._at_work) < self._parallel:
-            taken = self._intake.take()
-            self._at_work.append(taken.ts)
-            effort = self._strategy(self._algebra, self._plan, taken, self._intake.backlog)
-            asks = self._efforts.start(taken.ts, effort)
-            actions += taken.actions + self._intake.asking(asks)
-            actions += self._committed()
-        return actions
-
-    def _committed(self) -> list[Action]:
-        actions: list[Action] = []
-        for ts, rows in self._efforts.take():
-            actions += self._finished(ts, unit_rows(self._algebra, self._plan, rows))
-        return actions
-
-    def _finished(self, ts: int, changes: list[Change]) -> list[Action]:
-        """A view change is done: commit it, whatever is still at work before it."""
-        self._at_work.remove(ts)
-        return self._intake.commit([ts], changes)
-
-    @property
-    def idle(self) -> bool:
-        return self._intake.idle
+def named(strategy: StrategyName) -> Strategy[D]:
+    """The view change with this name."""
+    return by_cost() if strategy == "posse" else by_walk

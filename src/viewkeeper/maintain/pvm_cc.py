@@ -13,20 +13,19 @@ Invariants:
 2. A view change that is done before an earlier one waits in the commit queue and, as in figure 17,
    keeps its place in the processing set: at most `parallel` updates are at work or queued.
 
-Symbols: CommitQueue is `_queue`; the others as in `viewkeeper.maintain.pvm`.
+Symbols: CommitQueue is `InOrder._queue`; the others as in `viewkeeper.maintain.pvm`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from viewkeeper.delta.algebra import Algebra, D
-from viewkeeper.maintain.protocol import Action, Change, Resume
-from viewkeeper.maintain.pvm import Pvm, StrategyName
+from viewkeeper.maintain.machine import InOrder
+from viewkeeper.maintain.protocol import Resume
+from viewkeeper.maintain.pvm import StrategyName, named
 from viewkeeper.view.plan import SweepPlan
 
 
-class PvmCc(Pvm):
+class PvmCc(InOrder[D]):
     """PVM CC; the parameters are PVM's."""
 
     def __init__(
@@ -36,16 +35,5 @@ class PvmCc(Pvm):
         resume: Resume,
         parallel: int = 4,
         strategy: StrategyName = "sweep",
-        fan_out: Mapping[tuple[int, int], float] | None = None,
     ) -> None:
-        super().__init__(algebra, plan, resume, parallel, strategy, fan_out)
-        self._queue: dict[int, list[Change]] = {}
-        """View changes that are done, by ts, until everything before them is committed."""
-
-    def _finished(self, ts: int, changes: list[Change]) -> list[Action]:
-        self._queue[ts] = changes
-        actions: list[Action] = []
-        while self._at_work and self._at_work[0] in self._queue:
-            first = self._at_work[0]
-            actions += super()._finished(first, self._queue.pop(first))
-        return actions
+        super().__init__(algebra, plan, resume, parallel, named(strategy))

@@ -23,7 +23,7 @@ from viewkeeper.simulate.scenario import Scenario, Subject, Table
 from viewkeeper.simulate.steps import Step
 from viewkeeper.view.bind import bind
 from viewkeeper.view.definition import Relation, ViewDefinition
-from viewkeeper.view.expression import Compare, places_of
+from viewkeeper.view.expression import Compare, Expression, places_of
 from viewkeeper.view.parse import parse_view
 from viewkeeper.view.render import spark_sql
 
@@ -228,9 +228,9 @@ def _select(view: ViewDefinition, gone: set[int], predicate: int | None) -> str:
     )
 
 
-def _text(view: ViewDefinition, expression: object) -> str:
+def _text(view: ViewDefinition, expression: Expression) -> str:
     """An expression with aliases instead of places."""
-    text = spark_sql(expression)  # type: ignore[arg-type]  # every expression of a view is one
+    text = spark_sql(expression)
     named = re.sub(
         r"`(\d+)\.([^`]+)`", lambda found: f"{view.places[int(found[1])].alias}.{found[2]}", text
     )

@@ -120,11 +120,11 @@ def into(text: str, lines: Sequence[Line], path: str) -> str:
     """A file's text with the table between its markers."""
     found = False
     for form, write in FORMS.items():
-        pattern = re.compile(f"<!-- {form}:begin -->.*?<!-- {form}:end -->", re.S)
-        if pattern.search(text):
+        place = re.search(f"<!-- {form}:begin -->.*?<!-- {form}:end -->", text, re.S)
+        if place is not None:
             found = True
             marked = MARKED.format(form=form, text=f"\n{write(lines)}\n")
-            text = pattern.sub(lambda _, marked=marked: marked, text)  # type: ignore[misc]  # the default binds the loop's value
+            text = text[: place.start()] + marked + text[place.end() :]
     if not found:
         raise SimulationError(
             f"{path}: no place for the table",

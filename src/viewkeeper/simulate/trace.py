@@ -66,8 +66,16 @@ class Trace:
     def begin(self, step: str) -> None:
         self.steps.append(step)
 
-    def _add(self, what: What, text: str, **facts: object) -> None:
-        self.entries.append(Entry(len(self.steps), text, what, **facts))  # type: ignore[arg-type]  # the facts are Entry's own fields
+    def _add(
+        self,
+        what: What,
+        text: str,
+        sources: tuple[str, ...] = (),
+        names: tuple[str, ...] = (),
+        number: int | None = None,
+        rows: tuple[str, ...] = (),
+    ) -> None:
+        self.entries.append(Entry(len(self.steps), text, what, sources, names, number, rows))
 
     def committed(self, name: str, parts: Mapping[str, int], changes: Sequence[str]) -> None:
         self._add("commit", name, sources=tuple(parts), names=(name,), rows=tuple(changes))
