@@ -42,7 +42,7 @@ figures: setup ## draw the sequence diagrams of docs/figures
 	.venv/bin/viewkeeper simulate tests/specs/strobe-example-3.txt --run 1 --diagram docs/figures/strobe-example-3.svg
 
 lock: setup ## resolve requirements.lock anew from pyproject.toml
-	.tools/uv pip compile pyproject.toml --group dev --generate-hashes --no-emit-index-url \
+	.tools/uv pip compile pyproject.toml --all-extras --group dev --generate-hashes --no-emit-index-url \
 		--no-header --python-version 3.11 --universal -q -o requirements.lock
 
 clean: ## remove all that make has made here, .venv and .tools included

@@ -12,7 +12,8 @@ exact way out. Facts that a program may want are attributes.
     │   ├── SourceAwayError     it cannot be reached now; waiting may help
     │   ├── SchemaError         a table or column is missing or cannot be kept exactly
     │   ├── ConversionError     a stored value does not fit its column's type
-    │   └── GapError            the source no longer has changes that are still needed
+    │   ├── GapError            the source no longer has changes that are still needed
+    │   └── BarrierError        a table was emptied; what lies before that cannot be read any more
     ├── ExpressionError         a row made an expression of a view fail
     ├── WarehouseError          something about the warehouse folder
     │   ├── LockedError         another process maintains it
@@ -110,6 +111,23 @@ class ConversionError(SourceError):
 
 class GapError(SourceError):
     """Changes that are still needed are gone from the source's log."""
+
+
+class BarrierError(SourceError):
+    """Rows that were there before a position are gone and were not listed.
+
+    What must still ask that table becomes visible together with the transaction at that position.
+    """
+
+    def __init__(self, source: str, table: str, position: int) -> None:
+        super().__init__(
+            source,
+            f'table "{table}" was emptied at position {position}',
+            detail="what it held before that is not known any more",
+            hint="nothing to do: the next batch includes that transaction",
+        )
+        self.table = table
+        self.position = position
 
 
 class ExpressionError(ViewkeeperError):

@@ -5,15 +5,17 @@ record batch of signed rows of one relation: the asked columns, then `_count` (+
 `_position` (int64, the position of the transaction that made the change).
 
 An *answer knows what it contains*: it carries the cut under which its rows were read, and the tail,
-every change of the relation after the batch that the cut includes. With that, compensation is a
-formula (`viewkeeper.maintain.compensation`).
+which is the signed difference between its rows and the relation as of a position that the asker
+names: what the cut includes after that position and, with counts reversed, what it lacks up to it.
+With that, compensation is a formula (`viewkeeper.maintain.compensation`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -26,13 +28,25 @@ __all__ = [
     "POSITION",
     "TS",
     "Answer",
+    "Behind",
     "Boundary",
+    "Detached",
+    "Finding",
     "Health",
     "Lookup",
+    "Opener",
+    "Retained",
     "Scan",
     "Snapshot",
     "Source",
+    "Tables",
 ]
+
+Tables: TypeAlias = Mapping[str, Sequence[str]]
+"""Columns, per table of one source."""
+
+LOOK_TRANSACTIONS = 20_000
+"""As many transactions a look reports at most; whoever wants to see all of them looks again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +55,14 @@ class Boundary:
     changes.
 
     `committed_at` is in seconds since the epoch. A source without transaction ids reports what it
-    committed between two looks as one transaction.
+    committed between two looks as one transaction. `emptied` are tables whose rows all went in it
+    without being listed (TRUNCATE); what its changes list of them is what came after that.
     """
 
     position: int
     committed_at: float
     changes: int
+    emptied: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +84,11 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The rows that a lookup found, what they contain, and every change after `after` in them.
+    """The rows that a lookup found, what they contain, and how they differ from a known state.
 
     `rows` has the lookup's columns and no `_count`: a row that occurs twice is there twice. `tail`
-    is a change table: the lookup's columns, `_count`, `_position`. It holds what the cut includes
-    after the position `after`; up to there, the asker knows the changes itself.
+    is a change table: the lookup's columns, `_count`, `_position`. Rows minus tail is what the
+    lookup finds in the relation as of the position `after`.
     """
 
     rows: pa.Table
@@ -95,63 +111,164 @@ class Scan:
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
-    """What `status` says of a source: whether it answers, and how much it keeps for us."""
+class Behind:
+    """What a source has committed beyond a position: how many changes, the time of the oldest."""
 
-    reachable: bool
+    changes: int
+    oldest_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """Who keeps a part of a source's log: a project or a lease, and from which position on."""
+
+    reader: str
+    ours: bool
+    position: int
+    amount: int
+    lease_until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """A source at this moment, as `status` shows it.
+
+    `position` is how far it has committed, `retained` how much it keeps for its readers, in `unit`.
+    `behind` has what lies beyond the positions asked for, as far as the source can count it without
+    disturbing whoever maintains. `warnings` are sentences that somebody should read.
+    """
+
+    followed: bool
     position: int | None
-    retained_changes: int | None
-    message: str | None = None
+    retained: int = 0
+    unit: Literal["changes", "bytes", "versions"] = "changes"
+    readers: tuple[Retained, ...] = ()
+    behind: Mapping[int, Behind] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check of `doctor`: what was looked at, how it is, and the statements that mend it."""
+
+    check: str
+    state: Literal["good", "warning", "bad"]
+    text: str
+    mend: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Detached:
+    """What detaching did: whether we followed at all, whether the capture itself is gone, and which
+    other readers it stays for."""
+
+    was_following: bool
+    capture_dropped: bool
+    other_readers: tuple[str, ...] = ()
 
 
 class Snapshot(Protocol):
     """A reader of one source, used by one task; cheap to open, closed when the part is done."""
 
     def ask(self, lookup: Lookup, after: int) -> Answer:
-        """Answer a lookup; the tail holds the relation's changes after position `after`."""
+        """Answer a lookup; rows minus tail are as of position `after`.
+
+        A BarrierError if the rows cannot be brought back to it.
+        """
         ...
 
     def scan(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
-        """Every row; the tail holds the relation's changes after position `after`."""
+        """Every row; rows minus tail are as of position `after`."""
         ...
 
     def close(self) -> None: ...
 
 
+Opener: TypeAlias = Callable[[], Snapshot]
+"""Opens a snapshot, here or in a task; can be pickled, and holds no secret."""
+
+
 class Source(Protocol):
-    """One autonomous database."""
+    """One autonomous database. Methods may be called from several threads."""
 
     name: str
 
+    def describe(self) -> str:
+        """Where and what it is, for people; no secret in it."""
+        ...
+
+    def advice(self) -> str | None:
+        """A sentence on what should be changed about it to make maintenance cheaper, if any."""
+        ...
+
     def schema(self, table: str) -> tuple[Field, ...]:
         """The columns of a table; a SchemaError with the nearest names if there is none."""
+        ...
+
+    def refused(self, table: str) -> Mapping[str, str]:
+        """The columns that no view can use, each with the reason and a hint."""
         ...
 
     def key(self, table: str) -> tuple[str, ...]:
         """The columns of a key that the database enforces and that cannot be NULL; () if none."""
         ...
 
-    def follow(self, tables: Mapping[str, Sequence[str]]) -> int:
+    def indexed(self, table: str, columns: Sequence[str]) -> bool:
+        """Whether a lookup by these columns searches an index instead of reading the table."""
+        ...
+
+    def finds_by_key(self, table: str, columns: Sequence[str]) -> bool:
+        """Whether some of these columns can be compared by key; else lookups return the table."""
+        ...
+
+    def follow(self, tables: Tables) -> int:
         """Capture these columns of these tables from now on; a position before which nothing
         that happens from now on can lie."""
         ...
 
     def look(self, after: int) -> tuple[Boundary, ...]:
-        """The transactions committed after a position, in commit order; usually none or one."""
+        """The transactions committed after a position, in commit order, LOOK_TRANSACTIONS at most.
+
+        A GapError if what was committed after it cannot be known any more.
+        """
         ...
 
     def changes(
-        self, tables: Mapping[str, Sequence[str]], after: int, until: int
+        self, tables: Tables, after: int, until: int
     ) -> Iterator[tuple[str, pa.RecordBatch]]:
         """The changes of these columns of these tables with `after` < position <= `until`."""
         ...
 
-    def snapshot(self) -> Snapshot: ...
+    def snapshots(self, after: int, tables: Tables) -> AbstractContextManager[Opener]:
+        """A way to open snapshots in which these tables can be brought back to position `after`.
+
+        It may be used until the context ends, by several tasks at once. Where connections can share
+        a snapshot, all of them have one cut.
+        """
+        ...
 
     def acknowledge(self, position: int) -> None:
         """Nothing at or before this position will be asked for again."""
         ...
 
-    def health(self) -> Health: ...
+    def hold(self, name: str, seconds: float) -> None:
+        """Keep for some time what is kept now, for a reader beside the maintainer."""
+        ...
+
+    def release(self, name: str) -> None:
+        """End a hold; nothing happens if it has ended."""
+        ...
+
+    def health(self, positions: Iterable[int]) -> Health:
+        """How it is now; SourceAwayError if it does not answer. Never waits long."""
+        ...
+
+    def diagnose(self, tables: Tables) -> list[Finding]:
+        """Everything that `doctor` can find out, given what the views read."""
+        ...
+
+    def detach(self, force: bool = False) -> Detached:
+        """Remove what we put into the database; what others use only by `force`."""
+        ...
 
     def close(self) -> None: ...
