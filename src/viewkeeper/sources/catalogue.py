@@ -1,44 +1,72 @@
 """The kinds of sources, by the word that a project file uses for them.
 
-Settings travel to tasks as they stand in the project file; `${NAME}` references are resolved where
-the source is opened, so that a secret is never part of a job, a plan or a record.
+A kind is imported when a source of it is opened, so that a project needs the drivers of its own
+databases only; a driver that is missing fails with the line that installs it.
 """
 
 from __future__ import annotations
 
-import difflib
-import os
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from importlib import import_module
 
 from viewkeeper.errors import ProjectError
-from viewkeeper.sources.sqlite import BUSY_SECONDS, SqliteSource
+from viewkeeper.sources.settings import Option, SourceSettings, check_options, nearest
+from viewkeeper.updates.protocol import Source
 
-_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-
-OPTIONS: Mapping[str, tuple[str, ...]] = {"sqlite": ("path", "busy_seconds")}
+OPTIONS: Mapping[str, tuple[Option, ...]] = {
+    "sqlite": (
+        Option("path", "text", "shop.db", required=True),
+        Option("busy_seconds", "number", "5"),
+    ),
+    "postgres": (
+        Option("url", "text", "postgresql://viewkeeper:${PGPASSWORD}@db/shop", required=True),
+        Option("capture", "text", "decoding", one_of=("decoding", "triggers")),
+        Option("slot", "text", "viewkeeper_shop"),
+        Option("publication", "text", "viewkeeper_shop"),
+        Option("retention", "size", "10gb"),
+        Option("delete_by_key", "list", "[public.orders]"),
+        Option("statement_seconds", "number", "60"),
+    ),
+    "mariadb": (
+        Option("url", "text", "mariadb://viewkeeper:${MARIADB_PASSWORD}@db/crm", required=True),
+        Option("server_id", "number", "4711"),
+        Option("statement_seconds", "number", "60"),
+    ),
+    "files": (
+        Option("path", "text", "exports", required=True),
+        Option("format", "text", "csv", required=True, one_of=("csv", "json", "parquet")),
+        Option("tables", "mapping", "{price: {columns: {sku: string}, key: [sku]}}"),
+        Option("settle_seconds", "number", "1"),
+    ),
+    "delta_lake": (
+        Option("path", "text", "lake/events", required=True),
+        Option("table", "text", "events"),
+    ),
+}
 """The options of each kind, beside `kind` itself."""
 
-
-@dataclass(frozen=True, slots=True)
-class SourceSettings:
-    """One entry of `sources:`; `folder` is the project's, which paths are relative to."""
-
-    name: str
-    kind: str
-    options: Mapping[str, object]
-    folder: str
+EXTRAS: Mapping[str, str] = {"postgres": "postgres", "mariadb": "mariadb"}
+"""The kinds whose drivers come with an extra of the package."""
 
 
-def open_source(settings: SourceSettings, reader: str) -> SqliteSource:
+def open_source(settings: SourceSettings, reader: str) -> Source:
     """The source that the settings describe; nothing is connected yet.
 
-    `reader` is how this warehouse is called in the source's list of followers.
+    `reader` is how this warehouse is called among those who follow the source.
     """
-    path = Path(settings.folder, _text(settings, "path"))
-    return SqliteSource(settings.name, path, reader, _seconds(settings, "busy_seconds"))
+    try:
+        module = import_module(f"viewkeeper.sources.{settings.kind}")
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get(settings.kind)
+        if extra is None or (error.name or "").startswith("viewkeeper"):
+            raise
+        raise ProjectError(
+            f'source "{settings.name}": the driver for {settings.kind} is not installed',
+            detail=str(error),
+            hint=f"pip install 'viewkeeper[{extra}]'",
+        ) from error
+    source: Source = module.open_source(settings, reader)
+    return source
 
 
 def check_settings(settings: SourceSettings) -> None:
@@ -48,45 +76,4 @@ def check_settings(settings: SourceSettings) -> None:
             f'source "{settings.name}": unknown kind "{settings.kind}"',
             hint=f"known kinds: {', '.join(OPTIONS)}{nearest(settings.kind, OPTIONS)}",
         )
-    known = OPTIONS[settings.kind]
-    for option in settings.options:
-        if option not in known:
-            raise ProjectError(
-                f'source "{settings.name}": unknown option "{option}"',
-                hint=f"options of {settings.kind}: {', '.join(known)}{nearest(option, known)}",
-            )
-    _text(settings, "path")
-    _seconds(settings, "busy_seconds")
-
-
-def nearest(word: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
-    """A clause that suggests the known word nearest to `word`, or nothing."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f'; did you mean "{close[0]}"?' if close else ""
-
-
-def _text(settings: SourceSettings, option: str) -> str:
-    value = settings.options.get(option)
-    if not isinstance(value, str) or not value:
-        raise ProjectError(
-            f'source "{settings.name}": option "{option}" must be a text',
-            hint=f"for example {option}: shop.db",
-        )
-    return _REFERENCE.sub(lambda match: _environment(settings.name, match.group(1)), value)
-
-
-def _seconds(settings: SourceSettings, option: str) -> float:
-    value = settings.options.get(option, BUSY_SECONDS)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        raise ProjectError(f'source "{settings.name}": option "{option}" must be a number >= 0')
-    return float(value)
-
-
-def _environment(source: str, name: str) -> str:
-    value = os.environ.get(name)
-    if value is None:
-        raise ProjectError(
-            f'source "{source}": the environment variable {name} is not set',
-            hint=f"export {name}=... before starting viewkeeper",
-        )
-    return value
+    check_options(settings, OPTIONS[settings.kind])

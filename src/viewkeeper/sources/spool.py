@@ -149,10 +149,10 @@ class Spool:
     def _write_file(self, segment: _Segment) -> None:
         self._files += 1
         file = self._own_folder() / f"{self._files:08d}.arrow"
-        with pa.OSFile(str(file), "wb") as sink:
-            with pa.ipc.new_file(sink, segment.batches[0].schema) as writer:
-                for batch in segment.batches:
-                    writer.write_batch(batch)
+        schema = segment.batches[0].schema
+        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            for batch in segment.batches:
+                writer.write_batch(batch)
         segment.file, segment.batches, segment.bytes = file, [], 0
 
     def _own_folder(self) -> Path:
@@ -167,8 +167,18 @@ def remove_stale(home: Path) -> None:
     """Remove the folders of processes that were killed."""
     for folder in home.glob(f"{_PREFIX}*"):
         number = folder.name.removeprefix(_PREFIX).partition("-")[0]
-        if number.isdigit() and not Path("/proc", number).exists():
+        if number.isdigit() and not _is_alive(int(number)):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _position(transaction: Streamed) -> int:

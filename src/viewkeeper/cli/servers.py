@@ -1,0 +1,272 @@
+"""Private database servers: for `viewkeeper demo --sources mixed`, tests and benchmarks.
+
+Each server has a data folder of its own, listens on loopback at a free port, and ends with the
+process that started it. No server that is already on the machine is assumed or touched. PostgreSQL
+refuses to run as root, so there it runs as the first of some unprivileged users that exist.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from viewkeeper.errors import ProjectError
+
+START_SECONDS = 60.0
+_USERS = ("postgres", "mysql", "nobody")
+
+
+class PrivateServer:
+    """A server process with its data below `folder`; use `start`, `kill`, `stop`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "not started"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Make the data folder if there is none, start, and wait until the server answers."""
+        if not self._data.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            give_away(self.folder)
+            self._create()
+        log = open(self.folder / "server.log", "ab")  # noqa: SIM115 - the server's own output
+        with log:
+            self._process = subprocess.Popen(
+                self._command(), stdout=log, stderr=log, cwd=self.folder, **unprivileged()
+            )
+        end = time.monotonic() + START_SECONDS
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > end:
+                self.kill()
+                raise ProjectError(
+                    f"{type(self).__name__} did not start",
+                    detail=(self.folder / "server.log").read_text()[-2000:],
+                )
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """End it in an orderly way; nothing happens if it is not running."""
+        self._end(self._stop_signal)
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, how: int) -> None:
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            self._process.send_signal(how)
+        self._process.wait(timeout=START_SECONDS)
+        self._process = None
+
+    _stop_signal: int = signal.SIGTERM
+
+    @property
+    def _data(self) -> Path:
+        return self.folder / "data"
+
+    def _create(self) -> None:
+        raise NotImplementedError
+
+    def _command(self) -> Sequence[str]:
+        raise NotImplementedError
+
+    def _answers(self) -> bool:
+        raise NotImplementedError
+
+    def _run(self, *command: str) -> None:
+        done = subprocess.run(command, capture_output=True, cwd=self.folder, **unprivileged())
+        if done.returncode:
+            output = (done.stdout + done.stderr).decode(errors="replace")
+            raise ProjectError(f"{Path(command[0]).name} failed", detail=output[-2000:])
+
+
+class PrivatePostgres(PrivateServer):
+    """PostgreSQL with logical decoding on; the superuser is `postgres`, its password `secret`."""
+
+    # Immediate: no checkpoint, no waiting for sessions; the log has everything.
+    _stop_signal = signal.SIGINT
+
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+        super().__init__(folder)
+        self._programs = postgres_programs()
+        self._settings = {
+            "wal_level": "logical",
+            "max_replication_slots": "40",
+            "max_wal_senders": "40",
+            "max_prepared_transactions": "20",
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": str(folder),
+            "fsync": "off",
+            "log_min_messages": "warning",
+            **(settings or {}),
+        }
+
+    def url(self, database: str = "postgres", user: str = "postgres") -> str:
+        return f"postgresql://{user}:secret@127.0.0.1:{self.port}/{database}"
+
+    def _create(self) -> None:
+        password = self.folder / "password"
+        password.write_text("secret\n")
+        give_away(password)
+        initdb = str(self._programs / "initdb")
+        arguments = ("-U", "postgres", "-A", "scram-sha-256", "-E", "UTF8", "--no-sync")
+        self._run(initdb, "-D", str(self._data), *arguments, "--locale=C", f"--pwfile={password}")
+
+    def _command(self) -> Sequence[str]:
+        options = [word for k, v in self._settings.items() for word in ("-c", f"{k}={v}")]
+        server = str(self._programs / "postgres")
+        return [server, "-D", str(self._data), "-p", str(self.port), *options]
+
+    def _answers(self) -> bool:
+        import psycopg
+
+        try:
+            psycopg.connect(self.url(), connect_timeout=2).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+
+class PrivateMariadb(PrivateServer):
+    """MariaDB with a row binlog; the superuser is `root`, its password `secret`."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+        super().__init__(folder)
+        self._settings = {
+            "log-bin": "binlog",
+            "server-id": "1",
+            "binlog-format": "ROW",
+            "binlog-row-image": "FULL",
+            "binlog-row-metadata": "FULL",
+            "innodb-flush-log-at-trx-commit": "2",
+            "sync-binlog": "0",
+            "innodb-buffer-pool-size": "128M",
+            "bind-address": "127.0.0.1",
+            "character-set-server": "utf8mb4",
+            # Else 127.0.0.1 would be called localhost, which is another user.
+            "skip-name-resolve": "1",
+            **(settings or {}),
+        }
+
+    def url(self, database: str = "", user: str = "root") -> str:
+        return f"mariadb://{user}:secret@127.0.0.1:{self.port}/{database}"
+
+    def _create(self) -> None:
+        installer = program("mariadb-install-db", "mysql_install_db")
+        self._run(
+            installer,
+            "--no-defaults",
+            f"--datadir={self._data}",
+            "--auth-root-authentication-method=normal",
+            "--skip-test-db",
+        )
+        statements = (
+            "CREATE OR REPLACE USER root@'127.0.0.1' IDENTIFIED BY 'secret';\n"
+            "GRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION;\n"
+        )
+        (self.folder / "first.sql").write_text(statements)
+        give_away(self.folder / "first.sql")
+
+    def _command(self) -> Sequence[str]:
+        first = self.folder / "first.sql"
+        begin = [f"--init-file={first}"] if not (self._data / "binlog.000001").exists() else []
+        return [
+            program("mariadbd", "mysqld"),
+            "--no-defaults",
+            f"--datadir={self._data}",
+            f"--port={self.port}",
+            f"--socket={self.folder / 'socket'}",
+            f"--pid-file={self.folder / 'pid'}",
+            *(f"--{key}={value}" for key, value in self._settings.items()),
+            *begin,
+        ]
+
+    def _answers(self) -> bool:
+        import pymysql
+
+        try:
+            pymysql.connect(
+                host="127.0.0.1", port=self.port, user="root", password="secret", connect_timeout=2
+            ).close()
+        except pymysql.err.OperationalError:
+            return False
+        return True
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def postgres_programs() -> Path:
+    """The folder with initdb and postgres; Debian keeps it out of PATH."""
+    versions = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda p: float(p.parts[-3])
+    )
+    if versions:
+        return versions[-1].parent
+    found = shutil.which("initdb")
+    if found is None:
+        raise ProjectError(
+            "PostgreSQL is not installed on this machine",
+            hint="sudo apt-get install -y postgresql",
+        )
+    return Path(found).resolve().parent
+
+
+def program(*names: str) -> str:
+    """The first of these programs that is installed."""
+    places = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"))
+    for name in names:
+        if found := shutil.which(name, path=places):
+            return found
+    raise ProjectError(
+        f"{names[0]} is not installed on this machine",
+        hint="sudo apt-get install -y mariadb-server",
+    )
+
+
+def unprivileged() -> dict[str, Any]:
+    """As whom a server runs: ourselves, or somebody else where we are root."""
+    if os.getuid() != 0:
+        return {}
+    user = _somebody()
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+
+
+def give_away(path: Path) -> None:
+    """Let the server's user own a path, and enter the folders above it."""
+    if os.getuid() == 0:
+        user = _somebody()
+        os.chown(path, user.pw_uid, user.pw_gid)
+        for folder in path.absolute().parents:
+            mode = folder.stat().st_mode
+            if folder.stat().st_uid == 0 and not mode & 0o001:
+                folder.chmod(mode | 0o001)
+
+
+def _somebody() -> pwd.struct_passwd:
+    for name in _USERS:
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    raise ProjectError("there is no unprivileged user that a private server could run as")

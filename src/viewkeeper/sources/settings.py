@@ -1,0 +1,133 @@
+"""The settings of one source: an entry of `sources:` in the project file, checked and resolved.
+
+Settings travel to tasks as they stand in the project file; `${NAME}` references are resolved where
+the source is opened, so that a secret is never part of a job, a plan or a record.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from viewkeeper.errors import ProjectError
+
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(kb|mb|gb|tb)")
+_BYTES = {"kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of a kind of source: what its value must be, and an example of one.
+
+    `size` is bytes written like 10gb; `mapping` and `list` are checked further by the kind.
+    """
+
+    name: str
+    type: Literal["text", "number", "size", "list", "mapping"]
+    example: str
+    required: bool = False
+    one_of: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSettings:
+    """One entry of `sources:`.
+
+    `folder` is the project's, which paths are relative to; `home` is where this source may keep
+    files of its own, inside the warehouse.
+    """
+
+    name: str
+    kind: str
+    options: Mapping[str, object]
+    folder: str
+    home: str = ""
+
+    def text(self, option: str, default: str = "") -> str:
+        """The value with its references resolved."""
+        value = str(self.options.get(option, default))
+        return _REFERENCE.sub(lambda match: environment(self.name, match.group(1)), value)
+
+    def number(self, option: str, default: float) -> float:
+        value = self.options.get(option, default)
+        assert isinstance(value, int | float)
+        return float(value)
+
+    def size(self, option: str, default: int) -> int:
+        value = self.options.get(option)
+        return default if value is None else size_of(str(value))
+
+    def path(self, option: str = "path") -> Path:
+        """A path, relative to the project's folder."""
+        return Path(self.folder, self.text(option))
+
+
+def check_options(settings: SourceSettings, known: Iterable[Option]) -> None:
+    """Refuse an unknown or missing option, or a value of the wrong type."""
+    options = {option.name: option for option in known}
+    for name in settings.options:
+        if name not in options:
+            raise ProjectError(
+                f'source "{settings.name}": unknown option "{name}"',
+                hint=f"options of {settings.kind}: {', '.join(options)}{nearest(name, options)}",
+            )
+    for option in options.values():
+        if option.name in settings.options:
+            _check(settings, option, settings.options[option.name])
+        elif option.required:
+            raise ProjectError(
+                f'source "{settings.name}": option "{option.name}" is missing',
+                hint=f"for example {option.name}: {option.example}",
+            )
+
+
+def _check(settings: SourceSettings, option: Option, value: object) -> None:
+    fits = {
+        "text": isinstance(value, str) and bool(value),
+        "number": isinstance(value, int | float) and not isinstance(value, bool) and value >= 0,
+        "size": isinstance(value, str) and bool(_SIZE.fullmatch(value.strip().lower())),
+        "list": isinstance(value, list),
+        "mapping": isinstance(value, dict),
+    }[option.type]
+    words = {"number": "a number >= 0", "size": "a size like 10gb"}
+    what = words.get(option.type, f"a {option.type}")
+    if fits and option.one_of and value not in option.one_of:
+        fits, what = False, "one of " + ", ".join(option.one_of)
+    if not fits:
+        raise ProjectError(
+            f'source "{settings.name}": option "{option.name}" must be {what}',
+            hint=f"for example {option.name}: {option.example}",
+        )
+
+
+def size_of(text: str) -> int:
+    """
+    >>> size_of("64mb")
+    67108864
+    """
+    match = _SIZE.fullmatch(text.strip().lower())
+    assert match is not None
+    return int(float(match.group(1)) * _BYTES[match.group(2)])
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A clause that suggests the known word nearest to `word`, or nothing."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f'; did you mean "{close[0]}"?' if close else ""
+
+
+def environment(source: str, name: str) -> str:
+    """The value of an environment variable that a source's settings refer to."""
+    value = os.environ.get(name)
+    if value is None:
+        raise ProjectError(
+            f'source "{source}": the environment variable {name} is not set',
+            hint=f"export {name}=... before starting viewkeeper",
+        )
+    return value
