@@ -22,6 +22,8 @@ from pyspark.sql import SparkSession
 from viewkeeper.engine.session import start
 from viewkeeper.engine.settings import SparkSettings
 
+pytest_plugins = ["tests.servers"]
+
 settings.register_profile("local", deadline=None, database=None, max_examples=60)
 settings.register_profile("ci", deadline=None, database=None, max_examples=100, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "local")

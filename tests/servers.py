@@ -1,0 +1,28 @@
+"""Private servers for tests: one of each kind for the whole run, started when asked.
+
+Tests make databases of their own in them, so that they do not see each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from viewkeeper.cli.servers import PrivateMariadb, PrivatePostgres
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivatePostgres]:
+    server = PrivatePostgres(tmp_path_factory.mktemp("postgres") / "server")
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateMariadb]:
+    server = PrivateMariadb(tmp_path_factory.mktemp("mariadb") / "server")
+    server.start()
+    yield server
+    server.stop()
