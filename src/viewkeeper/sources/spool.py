@@ -40,6 +40,7 @@ class Streamed:
     id: int = 0
     end: int = 0
     emptied: tuple[str, ...] = ()
+    keyed: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

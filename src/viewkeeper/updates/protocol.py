@@ -2,7 +2,8 @@
 
 A *position* is an integer that orders the transactions of one source. A *change batch* is an Arrow
 record batch of signed rows of one relation: the asked columns, then `_count` (+1 or -1, int64) and
-`_position` (int64, the position of the transaction that made the change).
+`_position` (int64, the position of the transaction that made the change). A row with `_count` 0 has
+only its key columns: the row with that key went, and its other values are not known.
 
 An *answer knows what it contains*: it carries the cut under which its rows were read, and the tail,
 which is the signed difference between its rows and the relation as of a position that the asker
@@ -55,14 +56,19 @@ class Boundary:
     changes.
 
     `committed_at` is in seconds since the epoch. A source without transaction ids reports what it
-    committed between two looks as one transaction. `emptied` are tables whose rows all went in it
-    without being listed (TRUNCATE); what its changes list of them is what came after that.
+    committed between two looks as one transaction.
+
+    `emptied` are tables whose rows all went in it without being listed (TRUNCATE); what its changes
+    list of them is what came after that. `keyed` are tables of which rows went, or got other
+    values, that only their key is known of. A transaction with either is a *barrier*: what must
+    still ask such a table about the time before becomes visible together with it.
     """
 
     position: int
     committed_at: float
     changes: int
     emptied: tuple[str, ...] = ()
+    keyed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
