@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.sources.opening import opened
 from viewkeeper.sources.sqlite import SqliteSource
 from viewkeeper.view.definition import Relation
 
@@ -239,7 +240,7 @@ class Writer:
 
 
 def rows_of(source: SqliteSource, table: str, columns: Sequence[str]) -> tuple[Counter[Row], int]:
-    snapshot = source.snapshot()
+    snapshot = opened(source)
     try:
         scan = snapshot.scan(Relation(source.name, table), columns, 0)
         rows: Counter[Row] = Counter()

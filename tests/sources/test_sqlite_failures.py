@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.sources.opening import opened
 from viewkeeper.errors import SourceAwayError, SourceError
 from viewkeeper.sources.sqlite import SqliteSource
 from viewkeeper.sources.sqlite_open import translate
@@ -36,8 +37,8 @@ def test_opening_never_creates_a_database(source: SqliteSource, path: Path) -> N
         source.follow({"t": ["v"]})
     assert caught.value.hint
     assert not path.exists()
-    assert not source.health().reachable
-    assert "no database file" in (source.health().message or "")
+    with pytest.raises(SourceAwayError, match="no database file"):
+        source.health()
 
 
 def test_a_folder_is_no_database(source: SqliteSource, path: Path) -> None:
@@ -49,7 +50,7 @@ def test_a_folder_is_no_database(source: SqliteSource, path: Path) -> None:
 def test_another_file_is_no_database(source: SqliteSource, path: Path) -> None:
     path.write_bytes(b"name,price\n" * 200)
     with pytest.raises(SourceError, match="not a SQLite database"):
-        source.snapshot()
+        opened(source)
 
 
 @pytest.mark.parametrize("mode", ["wal", "delete"])
@@ -77,14 +78,14 @@ def test_reads_in_rollback_mode_end_at_once(source: SqliteSource, path: Path) ->
     writer = sqlite3.connect(path, isolation_level=None, timeout=0)
     writer.execute("CREATE TABLE t(v INT)")
     position = source.follow({"t": ["v"]})
-    assert source.journal_mode() == "delete"
-    snapshot = source.snapshot()
+    assert source.describe().endswith("journal mode delete")
+    snapshot = opened(source)
     scan = snapshot.scan(Relation("shop", "t"), ["v"], position)
     writer.execute("INSERT INTO t VALUES (1)")
     assert [batch.num_rows for batch in scan.batches] == []
     snapshot.close()
     assert source.enable_wal()
-    assert source.journal_mode() == "wal"
+    assert source.describe().endswith("journal mode wal")
     writer.close()
 
 
@@ -97,7 +98,7 @@ def test_a_wal_database_that_nobody_has_open_can_be_read(source: SqliteSource, p
     writer.close()
     source.close()
     assert not path.with_name(path.name + "-shm").exists()
-    snapshot = source.snapshot()
+    snapshot = opened(source)
     scan = snapshot.scan(Relation("shop", "t"), ["v"], position)
     assert [batch.to_pylist() for batch in scan.batches] == [[{"v": 1}]]
     snapshot.close()

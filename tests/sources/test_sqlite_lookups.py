@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tests.sources.opening import opened
 from viewkeeper.sources.sqlite import SqliteSource
 from viewkeeper.updates.protocol import Answer, Lookup
 from viewkeeper.view.definition import Relation
@@ -57,7 +58,7 @@ def source(tmp_path: Path, writer: sqlite3.Connection) -> Iterator[SqliteSource]
 def ask(
     source: SqliteSource, on: Sequence[str], null_safe: Sequence[bool], keys: pa.Table
 ) -> Answer:
-    snapshot = source.snapshot()
+    snapshot = opened(source)
     try:
         place = Relation("shop", "T")
         columns = tuple(dict.fromkeys(("id", *on)))
@@ -115,7 +116,7 @@ def test_lookups_are_joins(source: SqliteSource, writer: sqlite3.Connection, ind
 
 
 def whole(source: SqliteSource, on: Sequence[str]) -> list[tuple[object, ...]]:
-    snapshot = source.snapshot()
+    snapshot = opened(source)
     try:
         columns = tuple(dict.fromkeys(("id", *on)))
         lookup = Lookup(0, Relation("shop", "t"), columns, (), (), None)
@@ -169,7 +170,7 @@ def test_an_answer_has_its_cut_and_its_tail(
     changes = rows_of(answer.tail, ["id", "a", "_count", "_position"])
     assert changes == [(1, 1, -1, after + 1), (1, 2, 1, after + 2)]
     assert answer.cut.position == after + 2
-    snapshot = source.snapshot()
+    snapshot = opened(source)
     scan = snapshot.scan(Relation("shop", "t"), ["a"], after)
     assert [batch.to_pylist() for batch in scan.batches] == [[{"a": 2}]]
     assert sum(batch.num_rows for batch in scan.tail) == 2

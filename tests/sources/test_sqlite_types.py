@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tests.sources.opening import opened
 from viewkeeper.errors import ConversionError, SchemaError
 from viewkeeper.sources.sqlite import SqliteSource
 from viewkeeper.updates.protocol import Lookup
@@ -115,7 +116,7 @@ def source(tmp_path: Path, writer: sqlite3.Connection) -> Iterator[SqliteSource]
 
 
 def scanned(source: SqliteSource, after: int) -> list[object]:
-    snapshot = source.snapshot()
+    snapshot = opened(source)
     try:
         scan = snapshot.scan(Relation("shop", "t"), ["v"], after)
         return [value for batch in scan.batches for value in batch.column("v").to_pylist()]
@@ -145,7 +146,7 @@ def test_values_that_fit_are_kept_exactly(
 
 
 def looked_up(source: SqliteSource, keys: pa.Table, position: int) -> list[object]:
-    snapshot = source.snapshot()
+    snapshot = opened(source)
     try:
         lookup = Lookup(0, Relation("shop", "t"), ("v",), ("v",), (True,), keys)
         return list(snapshot.ask(lookup, position).rows.column("v").to_pylist())

@@ -150,7 +150,7 @@ class Stepwise:
             self._receive(Delivered((transaction(entry, changes, self._plan.view),)))
 
     def _answer(self, ask: Ask, answers: tuple[Answer, ...]) -> None:
-        kind, cut = self._choice.kind, answers[0].cut
+        kind, cut = self._choice.kind, answers[0].whole_cut
         if (kind.arrival or kind.caught_up) and cut.position > self._delivered[ask.source]:
             self._written_through()
             self._deliver(self._more(ask.source, cut.position))

@@ -92,7 +92,7 @@ def answered(
 
     def as_it_is(lookup: Lookup) -> Answer:
         answer = read(lookup)
-        cuts.append(answer.cut)
+        cuts.append(answer.whole_cut)
         return replace(answer, after=answer.cut.position, tail=answer.tail.slice(0, 0))
 
     rows, _ = drive(sum_of_terms(algebra, plan, ask.terms), as_it_is)

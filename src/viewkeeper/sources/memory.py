@@ -1,4 +1,4 @@
-"""A source in memory: the protocol by definition, for tests and simulation.
+"""A source in memory: what a source is by definition, for tests and simulation.
 
 Every commit is a transaction with its own position. A snapshot may be opened at any cut, also one
 with holes, which is how the races of real databases are tried out without them.
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from viewkeeper.errors import SchemaError
 from viewkeeper.updates.cut import Cut
-from viewkeeper.updates.protocol import COUNT, POSITION, Answer, Boundary, Health, Lookup, Scan
+from viewkeeper.updates.protocol import COUNT, POSITION, Answer, Boundary, Lookup, Scan
 from viewkeeper.view.definition import Field, Relation
 
 Row = tuple[Any, ...]
@@ -74,15 +74,6 @@ class MemorySource:
 
     def snapshot(self, cut: Cut | None = None) -> MemorySnapshot:
         return MemorySnapshot(self, cut or Cut(len(self._log)))
-
-    def acknowledge(self, position: int) -> None:
-        pass
-
-    def health(self) -> Health:
-        return Health(True, len(self._log), 0)
-
-    def close(self) -> None:
-        pass
 
     def state(self, table: str, cut: Cut) -> Counter[Row]:
         """The rows of a table under a cut, with counts; a hole may make a count negative."""

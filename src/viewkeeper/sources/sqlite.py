@@ -17,8 +17,9 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,6 +27,8 @@ import pyarrow as pa
 from viewkeeper.errors import GapError, SourceError
 from viewkeeper.sources import sqlite_capture as capture
 from viewkeeper.sources import sqlite_log as log
+from viewkeeper.sources import sqlite_report as report
+from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.sources.sqlite_batch import kind_or_refuse
 from viewkeeper.sources.sqlite_lookup import prefix_of
 from viewkeeper.sources.sqlite_open import Database, is_busy
@@ -33,7 +36,7 @@ from viewkeeper.sources.sqlite_read import SqliteSnapshot, journal_mode
 from viewkeeper.sources.sqlite_state import Seen, seen_now, summary
 from viewkeeper.sources.sqlite_table import Table, read_table
 from viewkeeper.sources.sqlite_types import Refusal, kind_of
-from viewkeeper.updates.protocol import Boundary, Health
+from viewkeeper.updates.protocol import Boundary, Detached, Finding, Health, Opener, Tables
 from viewkeeper.view.definition import Field
 
 # How long one acknowledgement may spend on trimming, and wait for a writer before it gives up.
@@ -42,9 +45,15 @@ _TRIM_WAIT_MS = 50
 # How long one call waits for a database that somebody else has locked. Short, because whoever is
 # refused tries again later, and other sources wait meanwhile.
 BUSY_SECONDS = 5.0
+_HEALTH_SECONDS = 0.5
 # Changes of other readers' tables are reported, as an empty transaction, once so many have come:
 # else a reader whose tables rest would keep everybody's log from being trimmed.
 _IDLE_CHANGES = 10_000
+
+
+def open_source(settings: SourceSettings, reader: str) -> SqliteSource:
+    busy_seconds = settings.number("busy_seconds", BUSY_SECONDS)
+    return SqliteSource(settings.name, settings.path(), reader, busy_seconds)
 
 
 class SqliteSource:
@@ -110,7 +119,7 @@ class SqliteSource:
         with self._using() as connection:
             return read_table(connection, self.name, table)
 
-    def follow(self, tables: Mapping[str, Sequence[str]]) -> int:
+    def follow(self, tables: Tables) -> int:
         """Capture these columns too, for this reader, besides what it follows already.
 
         One short write transaction. Nothing happens if everything is captured already.
@@ -184,7 +193,7 @@ class SqliteSource:
                 raise
 
     def changes(
-        self, tables: Mapping[str, Sequence[str]], after: int, until: int
+        self, tables: Tables, after: int, until: int
     ) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Streamed in pieces of the log; `_position` is the log position of each change."""
         connection = self._database.open(write=False)
@@ -199,7 +208,7 @@ class SqliteSource:
     def _window(
         self,
         connection: sqlite3.Connection,
-        tables: Mapping[str, Sequence[str]],
+        tables: Tables,
         after: int,
         until: int,
     ) -> list[tuple[str, pa.RecordBatch]]:
@@ -215,8 +224,10 @@ class SqliteSource:
                     found += ((name, batch) for batch in batches)
         return found
 
-    def snapshot(self) -> SqliteSnapshot:
-        return SqliteSnapshot(self._database)
+    @contextmanager
+    def snapshots(self, after: int = 0, tables: Tables | None = None) -> Iterator[Opener]:
+        """Every snapshot reads the log itself, in the transaction that it reads the rows in."""
+        yield partial(SqliteSnapshot, self._database)
 
     def acknowledge(self, position: int) -> None:
         """Store the position, then trim what every reader has acknowledged.
@@ -236,8 +247,8 @@ class SqliteSource:
                 if not is_busy(error):
                     raise
 
-    def hold(self, name: str, seconds: float) -> int:
-        """Keep the log for some time, from the lowest position it still has; that position."""
+    def hold(self, name: str, seconds: float) -> None:
+        """Keep the log for some time, from the lowest position that it still has."""
         with self._using() as connection, self._writing(connection):
             capture.require_installed(connection, self.name)
             _, trimmed = capture.database_id(connection)
@@ -245,7 +256,6 @@ class SqliteSource:
                 "INSERT OR REPLACE INTO _viewkeeper_reader VALUES (?, ?, '{}', ?)",
                 (capture.lease_name(self.reader, name), trimmed, time.time() + seconds),
             )
-            return trimmed
 
     def release(self, name: str) -> None:
         """End a lease; nothing happens if it has ended."""
@@ -254,7 +264,7 @@ class SqliteSource:
                 held = (capture.lease_name(self.reader, name),)
                 connection.execute("DELETE FROM _viewkeeper_reader WHERE reader = ?", held)
 
-    def detach(self, force: bool = False) -> capture.Detached:
+    def detach(self, force: bool = False) -> Detached:
         """Stop following; the log and triggers go with the last reader, or at once by `force`."""
         with self._using() as connection, self._writing(connection):
             self._seen, self._id, self._acknowledged = None, None, -1
@@ -266,10 +276,14 @@ class SqliteSource:
             capture.require_installed(connection, self.name)
             return capture.database_id(connection)[0]
 
-    def journal_mode(self) -> str:
+    def describe(self) -> str:
+        with self._using() as connection:
+            return f"{self.path}, journal mode {journal_mode(connection)}"
+
+    def advice(self) -> str | None:
         """`wal` is recommended: else our reads make the application's writers wait."""
         with self._using() as connection:
-            return journal_mode(connection)
+            return report.wal_advice(self.name, self.path, journal_mode(connection))
 
     def enable_wal(self) -> bool:
         """Switch the database to WAL, for good; False if somebody uses it just now."""
@@ -282,15 +296,19 @@ class SqliteSource:
                 return False
             return str(row[0]).lower() == "wal"
 
-    def health(self) -> Health:
+    def health(self, positions: Iterable[int] = ()) -> Health:
+        """Read beside whoever maintains; a locked database is not waited for long."""
+        database = Database(self.name, str(self.path), min(self.busy_seconds, _HEALTH_SECONDS))
+        connection = database.open(write=False)
+        with closing(connection), database.errors(), self._reading(connection):
+            return report.health(connection, self.reader, positions)
+
+    def diagnose(self, tables: Tables) -> list[Finding]:
         try:
-            with self._using() as connection:
-                if not capture.is_installed(connection):
-                    return Health(True, None, None, "not followed yet")
-                position = capture.position(connection)
-                return Health(True, position, position - capture.database_id(connection)[1])
+            with self._using() as connection, self._reading(connection):
+                return report.diagnose(connection, self.name, self.path, self.reader, tables)
         except SourceError as error:
-            return Health(False, None, None, str(error))
+            return [Finding("reachable", "bad", error.message, error.hint)]
 
     def close(self) -> None:
         with self._lock:

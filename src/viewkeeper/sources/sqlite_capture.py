@@ -29,6 +29,7 @@ from viewkeeper.errors import GapError, SchemaError
 from viewkeeper.sources.sqlite_batch import kind_or_refuse
 from viewkeeper.sources.sqlite_table import OWN_PREFIX, Table, fires_before, read_table
 from viewkeeper.sources.sqlite_triggers import LOG, Capturing, pending_name, trigger_prefix
+from viewkeeper.updates.protocol import Detached
 
 _CREATE = (
     "CREATE TABLE IF NOT EXISTS _viewkeeper_database (id TEXT, trimmed INTEGER)",
@@ -54,16 +55,6 @@ class Capture:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.columns)
-
-
-@dataclass(frozen=True, slots=True)
-class Detached:
-    """What `detach` did: the readers that are left, the tables still captured, what was dropped."""
-
-    was_following: bool
-    other_readers: tuple[str, ...]
-    still_captured: tuple[str, ...]
-    log_dropped: bool
 
 
 def lease_name(reader: str, name: str) -> str:
@@ -322,7 +313,7 @@ def _is_outrun(connection: sqlite3.Connection, table: Table, capture: Capture) -
 def detach(connection: sqlite3.Connection, source: str, reader: str, force: bool) -> Detached:
     """Remove a reader, and everything of Viewkeeper once nobody else follows (or by force)."""
     if not is_installed(connection):
-        return Detached(False, (), (), False)
+        return Detached(False, False)
     removed = connection.execute(
         "DELETE FROM _viewkeeper_reader WHERE reader = ?", (reader,)
     ).rowcount
@@ -335,14 +326,13 @@ def detach(connection: sqlite3.Connection, source: str, reader: str, force: bool
     others = tuple(str(name) for (name,) in connection.execute(query))
     if force or not others:
         _remove_all(connection)
-        return Detached(bool(removed), others, (), True)
+        return Detached(bool(removed), True, others)
     for capture in [each for each in captures(connection) if each.active]:
         if _is_needed(connection, capture.table):
             _capture(connection, source, capture.table)
         else:
             _drop(connection, capture)
-    kept = tuple(capture.table for capture in captures(connection) if capture.active)
-    return Detached(bool(removed), others, kept, False)
+    return Detached(bool(removed), False, others)
 
 
 def _remove_all(connection: sqlite3.Connection) -> None:

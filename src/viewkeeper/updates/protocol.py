@@ -5,10 +5,11 @@ record batch of signed rows of one relation: the asked columns, then `_count` (+
 `_position` (int64, the position of the transaction that made the change). A row with `_count` 0 has
 only its key columns: the row with that key went, and its other values are not known.
 
-An *answer knows what it contains*: it carries the cut under which its rows were read, and the tail,
-which is the signed difference between its rows and the relation as of a position that the asker
-names: what the cut includes after that position and, with counts reversed, what it lacks up to it.
-With that, compensation is a formula (`viewkeeper.maintain.compensation`).
+An *answer knows what it contains*: it carries the cut under which its rows were read, and the tail:
+every change after a position that the asker names which the cut includes. Up to that position the
+asker knows the changes itself and corrects for those that the cut lacks; a source that finds such
+holes puts them into the tail too, with counts reversed, and then the cut does not name them. With
+that, compensation is a formula (`viewkeeper.maintain.compensation`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from viewkeeper.delta.algebra import COUNT, POSITION, TS
 from viewkeeper.updates.cut import Cut
@@ -94,13 +96,23 @@ class Answer:
 
     `rows` has the lookup's columns and no `_count`: a row that occurs twice is there twice. `tail`
     is a change table: the lookup's columns, `_count`, `_position`. Rows minus tail is what the
-    lookup finds in the relation as of the position `after`.
+    lookup finds in the relation as of the position `after`, without what the cut lacks up to there.
     """
 
     rows: pa.Table
     cut: Cut
     after: int
     tail: pa.Table
+
+    @property
+    def whole_cut(self) -> Cut:
+        """What the rows alone contain: the cut, without what the tail brings back."""
+        if not self.tail.num_rows:
+            return self.cut
+        positions = self.tail[POSITION]
+        known = pc.less_equal(positions, pa.scalar(self.after, pa.int64()))
+        holes = positions.filter(known).unique().to_pylist()
+        return Cut(self.cut.position, self.cut.missing.union(holes))
 
 
 @dataclass(frozen=True, slots=True)
