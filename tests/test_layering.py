@@ -116,7 +116,12 @@ RULES = (
         "move what touches Spark into one of the places that may",
         only="warehouse.frames warehouse.compact warehouse.publish check engine cli",
     ),
-    Rule("Delta Lake", "deltalake", "ask the warehouse package for it", only="warehouse"),
+    Rule(
+        "Delta Lake",
+        "deltalake",
+        "ask the warehouse package for it, or the source kind that reads such tables",
+        only="warehouse sources.delta_lake_table",
+    ),
 )
 
 

@@ -1,0 +1,160 @@
+"""Values of Parquet files, whoever wrote them, as the few exact types that views know.
+
+Joins across sources need one integer type, one type of text, one unit of time. Every Arrow type
+that a Parquet file can have is brought to one of them here, or refused because some of its values
+would not survive. A single value that does not fit (a nanosecond that a microsecond cannot hold, a
+year that Spark's calendar lacks) is a MisfitError, which says which; nothing is rounded.
+
+Equal values have one form: -0.0 becomes 0.0, and there is one NaN.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+
+from viewkeeper.delta.kernel import canonical
+from viewkeeper.view.definition import Field
+
+pc: Any = pyarrow.compute
+"""Untyped: the stubs do not know that every function takes arrays and scalars alike."""
+
+DIGITS_MAX = 38
+_DAY_MIN, _DAY_MAX = -719_162, 2_932_896
+_DAY_US = 86_400_000_000
+_US_MIN, _US_MAX = _DAY_MIN * _DAY_US, (_DAY_MAX + 1) * _DAY_US - 1
+_IN_TIME = "in the years 1 to 9999"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a column cannot be used, and what would help."""
+
+    reason: str
+    hint: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}; {self.hint}"
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a table: those that can be kept exactly, and why the others cannot."""
+
+    fields: tuple[Field, ...]
+    refused: dict[str, str]
+
+    def types(self) -> dict[str, pa.DataType]:
+        return {field.name: field.type for field in self.fields}
+
+
+class MisfitError(ValueError):
+    """The value at `index` of a column does not fit; callers say where it was found."""
+
+    def __init__(self, index: int, value: object, expects: str) -> None:
+        super().__init__(f"{shortened(value)} is not {expects}")
+        self.index = index
+        self.value = value
+
+
+def shortened(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def columns_of(schema: pa.Schema) -> Columns:
+    """How the columns of a Parquet file are kept."""
+    kept, refused = [], {}
+    for field in schema:
+        target = exact_type(field.type)
+        if schema.names.count(field.name) > 1:
+            refused[field.name] = "several columns have this name; give each its own"
+        elif isinstance(target, Refusal):
+            refused[field.name] = str(target)
+        else:
+            kept.append(Field(field.name, target))
+    return Columns(tuple(kept), refused)
+
+
+def exact_type(stored: pa.DataType) -> pa.DataType | Refusal:
+    """The type in which values of a stored type are kept exactly, or why there is none."""
+    kinds = pa.types
+    if kinds.is_dictionary(stored):
+        return exact_type(stored.value_type)
+    if kinds.is_uint64(stored):
+        return pa.decimal128(20, 0)
+    if kinds.is_decimal(stored):
+        return _exact_decimal(stored)
+    if kinds.is_timestamp(stored):
+        return pa.timestamp("us", "UTC") if stored.tz else pa.timestamp("us")
+    for holds, target in _TARGETS:
+        if holds(stored):
+            return target
+    return Refusal(
+        f"values of type {stored} cannot be kept",
+        "write it as a number, text, binary, boolean, date or timestamp",
+    )
+
+
+_TARGETS: tuple[tuple[Any, pa.DataType], ...] = (
+    (pa.types.is_integer, pa.int64()),
+    (pa.types.is_float64, pa.float64()),
+    (pa.types.is_floating, pa.float32()),
+    (pa.types.is_boolean, pa.bool_()),
+    (pa.types.is_string, pa.string()),
+    (pa.types.is_large_string, pa.string()),
+    (pa.types.is_string_view, pa.string()),
+    (pa.types.is_binary, pa.binary()),
+    (pa.types.is_large_binary, pa.binary()),
+    (pa.types.is_binary_view, pa.binary()),
+    (pa.types.is_fixed_size_binary, pa.binary()),
+    (pa.types.is_date, pa.date32()),
+)
+
+
+def _exact_decimal(stored: Any) -> pa.DataType | Refusal:
+    if stored.precision > DIGITS_MAX or not 0 <= stored.scale <= stored.precision:
+        return Refusal(
+            f"values of type {stored} have more digits than can be kept",
+            f"write it with at most {DIGITS_MAX} digits",
+        )
+    return pa.decimal128(stored.precision, stored.scale)
+
+
+def exact(values: Any, target: pa.DataType) -> Any:
+    """An array in its target type, every value unchanged; a MisfitError for the first that is
+    not."""
+    try:
+        kept = values if values.type == target else values.cast(target)
+    except pa.ArrowInvalid:
+        raise _culprit(values, target) from None
+    _check_time(kept)
+    return canonical(kept)
+
+
+def _culprit(values: Any, target: pa.DataType) -> MisfitError:
+    for index in range(len(values)):
+        try:
+            values.slice(index, 1).cast(target)
+        except pa.ArrowInvalid:
+            # A text for people: some values are beyond what Python's own types hold.
+            return MisfitError(index, str(values.slice(index, 1).cast(pa.string())[0]), str(target))
+    raise AssertionError("an array that cannot be cast has a value that cannot")
+
+
+def _check_time(values: Any) -> None:
+    """Spark's calendar has the years 1 to 9999, and so has Python's."""
+    if pa.types.is_date32(values.type):
+        numbers, low, high = values.cast(pa.int32()), _DAY_MIN, _DAY_MAX
+    elif pa.types.is_timestamp(values.type):
+        numbers, low, high = values.cast(pa.int64()), _US_MIN, _US_MAX
+    else:
+        return
+    bounds = pc.min_max(numbers)
+    if bounds["min"].is_valid and (bounds["min"].as_py() < low or bounds["max"].as_py() > high):
+        outside = pc.or_(pc.less(numbers, low), pc.greater(numbers, high))
+        index = int(pc.index(outside, True).as_py())
+        raise MisfitError(index, str(values.slice(index, 1).cast(pa.string())[0]), _IN_TIME)
