@@ -18,20 +18,19 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from benchmarks import report
-from viewkeeper.engine import asking, task
 from viewkeeper.engine.algorithms import AlgorithmSettings
 from viewkeeper.engine.project import Project, open_project
 from viewkeeper.engine.report import BatchReport, Silent
 from viewkeeper.maintain.promises import Level
-from viewkeeper.sources.catalogue import SourceSettings, open_source
-from viewkeeper.updates.protocol import Answer, Lookup, Scan, Snapshot
+from viewkeeper.sources.sqlite import SqliteSource
+from viewkeeper.updates.protocol import Answer, Lookup, Opener, Scan, Snapshot, Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,15 +87,14 @@ def slow_sources(seconds: float) -> Iterator[None]:
     """Every question of maintenance takes longer."""
     locks = {f"s{i}": threading.Lock() for i in range(1, RELATIONS + 1)}
 
-    def opened(settings: SourceSettings, reader: str) -> Any:
-        source = open_source(settings, reader)
-        snapshot = source.snapshot
-        slowed = lambda: Slow(snapshot(), locks[source.name], seconds)  # noqa: E731
-        return mock.Mock(wraps=source, snapshot=slowed)
+    snapshots = SqliteSource.snapshots
 
-    with ExitStack() as patched:
-        for module in (asking, task):
-            patched.enter_context(mock.patch.object(module, "open_source", opened))
+    @contextmanager
+    def slowed(source: SqliteSource, after: int, tables: Tables) -> Iterator[Opener]:
+        with snapshots(source, after, tables) as opener:
+            yield lambda: Slow(opener(), locks[source.name], seconds)
+
+    with mock.patch.object(SqliteSource, "snapshots", slowed):
         yield
 
 

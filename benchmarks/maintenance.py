@@ -14,13 +14,14 @@ import resource
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from benchmarks.probe import PHASES, Probe
 from benchmarks.world import RELATIONS, VIEW, World
+from viewkeeper.engine import openers
 from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.engine.project import Project, open_project
@@ -161,13 +162,12 @@ class Bench:
         head = self.store.head.view(VIEW)
         view = self.project.catalogue.definitions[VIEW]
         started = time.perf_counter()
-        rows = recomputed(
-            self.project.spark.get(),
-            view,
-            self.project.settings.sources,
-            self.project.reader(),
-            head.positions,
-        ).count()
+        with (
+            closing(self.project.connections()) as connections,
+            openers.prepared(connections, head.positions, [view]) as ready,
+        ):
+            spark = self.project.spark.get()
+            rows = recomputed(spark, view, ready, head.positions).count()
         assert rows == head.rows, f"maintained {head.rows} rows, recomputed {rows}"
         return time.perf_counter() - started
 

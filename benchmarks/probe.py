@@ -23,7 +23,7 @@ from unittest.mock import patch
 from viewkeeper.engine import batches, jobs, task
 from viewkeeper.engine.history import History
 from viewkeeper.engine.maintainer import Maintainer
-from viewkeeper.engine.task import Batch, Opener, PartResult, PartTask
+from viewkeeper.engine.task import Batch, PartResult, PartTask
 from viewkeeper.sources.sqlite_read import SqliteSnapshot
 from viewkeeper.warehouse.store import Store
 
@@ -69,12 +69,12 @@ class MeasuredPart(PartResult):
     phases: Phases = field(default_factory=lambda: Phases(float))
 
 
-def measured_part(batch: Batch, part: PartTask, opener: Opener | None = None) -> PartResult:
+def measured_part(batch: Batch, part: PartTask) -> PartResult:
     """What a task runs instead of `sweep_part`: the same, with clocks."""
     phases = Phases(float)
     started = time.process_time()
     with _clocks(_PART, phases):
-        result = task.sweep_part(batch, part, opener)
+        result = task.sweep_part(batch, part)
     phases["kernel"] = result.seconds - sum(phases.values())
     return MeasuredPart(
         result.view,

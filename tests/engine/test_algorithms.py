@@ -19,14 +19,15 @@ from pyspark.sql import SparkSession
 
 import viewkeeper
 from tests.engine.shop import LINES, Shop, rows_of
-from viewkeeper.engine import asking, stepper
+from viewkeeper.engine import stepper
+from viewkeeper.engine.asking import Asker
 from viewkeeper.engine.project import Project
 from viewkeeper.engine.report import Silent
 from viewkeeper.errors import ProjectError, SourceAwayError
 from viewkeeper.maintain.catalogue import KINDS
 from viewkeeper.maintain.promises import Level, Scenario
-from viewkeeper.sources.catalogue import SourceSettings, open_source
-from viewkeeper.sources.sqlite import SqliteSource
+from viewkeeper.maintain.protocol import Ask
+from viewkeeper.updates.protocol import Answer
 from viewkeeper.warehouse.head import Head
 from viewkeeper.warehouse.record import Advance, ViewChange
 from viewkeeper.warehouse.store import Store
@@ -104,13 +105,14 @@ def before(monkeypatch: pytest.MonkeyPatch) -> Before:
 
 def before_answers(monkeypatch: pytest.MonkeyPatch) -> Before:
     """Makes something happen before every question of a machine is answered."""
+    answers = Asker._answers
 
     def set_up(happens: Callable[[], None]) -> None:
-        def open_after(settings: SourceSettings, reader: str) -> SqliteSource:
+        def after(asker: Asker, ask: Ask) -> tuple[Answer, ...]:
             happens()
-            return open_source(settings, reader)
+            return answers(asker, ask)
 
-        monkeypatch.setattr(asking, "open_source", open_after)
+        monkeypatch.setattr(Asker, "_answers", after)
 
     return set_up
 

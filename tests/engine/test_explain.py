@@ -11,7 +11,7 @@ import pytest
 from viewkeeper.engine.algorithms import AlgorithmSettings
 from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.explain import Explanation, explain_view
-from viewkeeper.sources.catalogue import SourceSettings
+from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.view.bind import bind
 from viewkeeper.view.parse import parse_view
 
@@ -93,4 +93,4 @@ def test_the_level_and_the_journal_mode_are_named(folder: Path) -> None:
     found = explained(folder, f"SELECT o.id {JOIN}")
     assert found.level == "complete over reports, strong over commits"
     assert any("PRAGMA journal_mode = WAL" in warning for warning in found.warnings)
-    assert {source.journal_mode for source in found.sources} == {"delete"}
+    assert all("journal mode delete" in source.description for source in found.sources)

@@ -67,7 +67,7 @@ def test_the_log_is_kept_by_name(project: Settings) -> None:
     other.close()
     (source,) = gather(project, now=4e9).sources
     assert (source.followed, source.position, source.retained) == (True, 3, 3)
-    assert {kept.reader: (kept.ours, kept.changes) for kept in source.readers} == {
+    assert {kept.reader: (kept.ours, kept.amount) for kept in source.readers} == {
         READER: (True, 3),
         "other": (False, 0),
     }

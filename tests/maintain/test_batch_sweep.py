@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,13 +113,14 @@ def test_spark_tasks_give_the_same(spark: SparkSession, tmp_path: Path, seed: in
     schema = world.view.schema
     assert schema is not None
     ends = {name: world.end(name) for name in world.sources}
-    batch = Batch(1, {"v": ViewTask(plan, schema, str(tmp_path))}, pending, ends, {}, "test")
+    snapshots = random_snapshots(rng, world)
+    openers = {name: partial(snapshots.__getitem__, name) for name in snapshots}
+    batch = Batch(1, {"v": ViewTask(plan, schema, str(tmp_path))}, pending, ends, openers)
     rows = {p.index: pending.relations[p.relation].rows for p in world.view.places}
     parts = split(plan, rows, max(1, sum(rows.values()) // 3))
     tasks = [PartTask("v", number, part) for number, part in enumerate(parts)]
-    snapshots = random_snapshots(rng, world)
-    on_spark = run_on_spark(spark, batch, tasks, minutes=5, opener=snapshots.__getitem__)
-    inline = [sweep_part(batch, task, snapshots.__getitem__) for task in tasks]
+    on_spark = run_on_spark(spark, batch, tasks, minutes=5)
+    inline = [sweep_part(batch, task) for task in tasks]
     for results in (on_spark, inline):
         assert all(result.error is None for result in results)
         limit = 2 * (len(world.view.places) - 1)

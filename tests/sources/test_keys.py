@@ -13,7 +13,6 @@ import pytest
 from viewkeeper.errors import SchemaError
 from viewkeeper.sources.memory import MemorySource
 from viewkeeper.sources.sqlite import SqliteSource
-from viewkeeper.updates.protocol import Source
 from viewkeeper.view.definition import Field
 
 # definition of t, and the key that it has
@@ -118,8 +117,9 @@ def test_an_index_that_comes_or_goes_is_seen(
 
 def test_a_memory_source_has_the_keys_that_it_is_given(source: SqliteSource) -> None:
     fields = (Field("a", pa.int64()), Field("b", pa.string()))
-    memory: Source = MemorySource("m", {"t": fields, "u": fields}, keys={"t": ("b", "a")})
+    memory = MemorySource("m", {"t": fields, "u": fields}, keys={"t": ("b", "a")})
     assert (memory.key("t"), memory.key("u")) == (("b", "a"), ())
-    for each in (memory, source):
+    both: list[MemorySource | SqliteSource] = [memory, source]
+    for each in both:
         with pytest.raises(SchemaError):
             each.key("nothing")

@@ -81,7 +81,7 @@ class Meter:
     def sample(self, project: Project, connections: Connections) -> None:
         views = project.head().views
         done = views[VIEW].positions if VIEW in views else {}
-        ends = {name: connections.source(name).health().position for name in connections.settings}
+        ends = {name: connections.source(name).health(()).position for name in connections.settings}
         self.samples.append(
             Sample(
                 time.monotonic(),

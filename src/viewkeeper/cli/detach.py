@@ -1,4 +1,4 @@
-"""`viewkeeper detach`: take Viewkeeper's tables and triggers out of the sources again.
+"""`viewkeeper detach`: take what captures changes out of the sources again.
 
 A view that lacks changes cannot be continued, only loaded again, so this asks first.
 """
@@ -72,11 +72,11 @@ def _detach(connections: object, name: str, force: bool) -> int:
     except ViewkeeperError as error:
         show_error(error.message, error.detail, error.hint)
         return 1
-    if done.log_dropped:
-        click.echo(f"{name}: detached; the change log and all triggers are gone")
+    if done.capture_dropped:
+        click.echo(f"{name}: detached; nothing of Viewkeeper is left in it")
     elif done.was_following:
         others = len(done.other_readers)
-        click.echo(f"{name}: detached; the log stays for {others} other project(s)")
+        click.echo(f"{name}: detached; its capture stays for {others} other project(s)")
     else:
         click.echo(f"{name}: was not followed")
     return 0

@@ -136,6 +136,6 @@ def _guarantees(found: Explanation) -> Iterator[str]:
     yield f"consistency  {found.level}"
     yield f"             {found.level_reason}"
     for source in found.sources:
-        yield f"source       {source.name}: {source.kind}, {source.path}, {source.journal_mode}"
+        yield f"source       {source.name}: {source.kind}, {source.description}"
     for warning in found.warnings:
         yield f"warning      {warning}"

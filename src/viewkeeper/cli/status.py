@@ -83,12 +83,12 @@ def view_table(found: ProjectStatus) -> Table:
 
 def source_table(found: ProjectStatus) -> Table:
     """One line per source: what its log keeps, and for whom."""
-    table = grid("source", "kind", "state", "position>", "log rows>", "kept by")
+    table = grid("source", "kind", "state", "position>", "keeps>", "for")
     for source in found.sources:
         state = "away" if source.error else "followed" if source.followed else "not followed yet"
         kept = ", ".join(_kept(source))
-        rows = "" if source.error else f"{source.retained:,}"
-        table.add_row(source.name, source.kind, state, _number(source.position), rows, kept)
+        keeps = "" if source.error or not source.followed else _keeps(source)
+        table.add_row(source.name, source.kind, state, _number(source.position), keeps, kept)
     return table
 
 
@@ -117,7 +117,8 @@ def problems(found: ProjectStatus) -> list[str]:
         if not view.loaded and not view.problem
     ]
     sources = [source.error for source in found.sources if source.error]
-    return [*views, *unloaded, *sources]
+    warnings = [warning for source in found.sources for warning in source.warnings]
+    return [*views, *unloaded, *sources, *warnings]
 
 
 def _view_facts(view: ViewStatus, now: float) -> list[str]:
@@ -127,6 +128,12 @@ def _view_facts(view: ViewStatus, now: float) -> list[str]:
     if view.problem:
         state = f"stopped, {state}"
     return [_number(view.rows), _number(view.ts), _number(view.horizon), state]
+
+
+def _keeps(source: SourceStatus) -> str:
+    if source.unit == "bytes":
+        return f"{source.retained / (1 << 20):,.1f} MB"
+    return f"{source.retained:,} {source.unit}"
 
 
 def _kept(source: SourceStatus) -> list[str]:

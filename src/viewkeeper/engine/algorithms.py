@@ -17,7 +17,7 @@ from viewkeeper.engine.connections import Connections
 from viewkeeper.errors import ProjectError
 from viewkeeper.maintain.catalogue import KINDS, Kind
 from viewkeeper.maintain.promises import Level, Scenario
-from viewkeeper.sources.catalogue import nearest
+from viewkeeper.sources.settings import nearest
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
 from viewkeeper.view.keyed import KeyedView, keyed
 

@@ -8,16 +8,16 @@ cut. Answers come back in the order in which they are ready.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from types import TracebackType
 
 from viewkeeper.delta.kernel import Kernel
+from viewkeeper.engine.connections import Connections
+from viewkeeper.engine.openers import tables_of
 from viewkeeper.errors import SourceAwayError
 from viewkeeper.maintain.protocol import Ask
 from viewkeeper.maintain.question import answered
-from viewkeeper.sources.catalogue import SourceSettings, open_source
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.protocol import Answer, Lookup, Snapshot
 from viewkeeper.view.plan import SweepPlan
@@ -31,13 +31,12 @@ class Asker:
     def __init__(
         self,
         plan: SweepPlan,
-        sources: Mapping[str, SourceSettings],
-        reader: str,
+        connections: Connections,
         workers: int,
     ) -> None:
         self._plan = plan
-        self._sources = sources
-        self._reader = reader
+        self._connections = connections
+        self._tables = tables_of([plan.view])
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="ask")
         self._at_work: dict[Future[tuple[Answer, ...]], Ask] = {}
         self.lookups: Counter[str] = Counter()
@@ -54,12 +53,13 @@ class Asker:
         return [(self._at_work.pop(future), future.result()) for future in ended]
 
     def _answers(self, ask: Ask) -> tuple[Answer, ...]:
-        with closing(open_source(self._sources[ask.source], self._reader)) as source:
-            for _ in range(ATTEMPTS):
-                with closing(source.snapshot()) as snapshot:
-                    answers, cuts = self._attempt(ask, snapshot)
-                if len(cuts) <= 1:
-                    return answers
+        source = self._connections.source(ask.source)
+        for _ in range(ATTEMPTS):
+            snapshots = source.snapshots(ask.after, self._tables[ask.source])
+            with snapshots as opener, closing(opener()) as snapshot:
+                answers, cuts = self._attempt(ask, snapshot)
+            if len(cuts) <= 1:
+                return answers
         raise SourceAwayError(
             ask.source,
             "it changes faster than several of its tables can be read in one state",

@@ -20,6 +20,7 @@ import pyarrow as pa
 from viewkeeper.delta.algebra import LAST_TS
 from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.jobs import run_inline, run_late, run_on_spark
+from viewkeeper.engine.openers import prepared
 from viewkeeper.engine.session import SparkHandle
 from viewkeeper.engine.settings import Settings
 from viewkeeper.engine.task import Batch, PartResult, PartTask, ViewTask
@@ -92,17 +93,7 @@ class Batches:
         """
         outcome = Outcome()
         able = self._read(members, entries, outcome)
-        batch = Batch(
-            number,
-            {m.name: ViewTask(m.plan, m.schema, str(m.folder)) for m in able},
-            outcome.kept,
-            ends,
-            self._connections.settings,
-            self._connections.reader,
-        )
-        results = self._sweep(batch, able, outcome)
-        for member in able:
-            self._gather(batch, member, [r for r in results if r.view == member.name], outcome)
+        self._sweep(number, able, ends, outcome)
         return outcome
 
     def clean(self) -> None:
@@ -185,9 +176,23 @@ class Batches:
                 found[member.name] = error
         return found
 
-    def _sweep(self, batch: Batch, members: Sequence[Member], outcome: Outcome) -> list[PartResult]:
-        limits = self._settings.batch
-        inline = outcome.changes <= limits.inline_rows
+    def _sweep(
+        self, number: int, members: Sequence[Member], ends: Mapping[str, int], outcome: Outcome
+    ) -> None:
+        """Sweep the changes in `outcome.kept` for these members."""
+        inline = outcome.changes <= self._settings.batch.inline_rows
+        here = inline and not any(member.plan.view.needs_spark for member in members)
+        views = [member.plan.view for member in members]
+        with prepared(self._connections, ends, views, when_asked=here) as openers:
+            tasks = {m.name: ViewTask(m.plan, m.schema, str(m.folder)) for m in members}
+            batch = Batch(number, tasks, outcome.kept, ends, openers)
+            results = self._results(batch, members, inline, outcome)
+        for member in members:
+            self._gather(batch, member, [r for r in results if r.view == member.name], outcome)
+
+    def _results(
+        self, batch: Batch, members: Sequence[Member], inline: bool, outcome: Outcome
+    ) -> list[PartResult]:
         early = [m for m in members if not m.plan.view.needs_spark]
         late = [m for m in members if m.plan.view.needs_spark]
         slots = 1 if inline else self._slots()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from viewkeeper.engine.connections import Connections
 from viewkeeper.errors import DefinitionError, ProjectError
-from viewkeeper.sources.catalogue import nearest
+from viewkeeper.sources.settings import nearest
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from viewkeeper.errors import SourceAwayError
-from viewkeeper.sources.catalogue import SourceSettings, open_source
-from viewkeeper.sources.sqlite import SqliteSource
+from viewkeeper.sources.catalogue import open_source
+from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.updates.protocol import Source
 
 RETRY_SECONDS_MAX = 30.0
 
@@ -49,14 +50,14 @@ class Connections:
         self.reader = reader
         self.away: dict[str, Away] = {}
         self._now = now
-        self._open: dict[str, SqliteSource] = {}
+        self._open: dict[str, Source] = {}
 
-    def source(self, name: str) -> SqliteSource:
+    def source(self, name: str) -> Source:
         if name not in self._open:
             self._open[name] = open_source(self.settings[name], self.reader)
         return self._open[name]
 
-    def attempt(self, name: str, action: Callable[[SqliteSource], T]) -> T | None:
+    def attempt(self, name: str, action: Callable[[Source], T]) -> T | None:
         """Do something with a source; None if it is, or turns out to be, away."""
         if not self.ready([name]):
             return None

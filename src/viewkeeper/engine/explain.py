@@ -14,6 +14,7 @@ from typing import assert_never
 from viewkeeper.engine.algorithms import DEFAULT, SCENARIO, AlgorithmSettings
 from viewkeeper.engine.connections import Connections
 from viewkeeper.maintain.promises import Level
+from viewkeeper.sources.catalogue import merges_commits
 from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.view.expression import (
     Arithmetic,
@@ -33,9 +34,13 @@ from viewkeeper.view.expression import (
 from viewkeeper.view.plan import Step, SweepPlan, sweep_plan
 from viewkeeper.view.render import spark_sql, spark_type
 
-LEVEL = "complete over reports, strong over commits"
-LEVEL_REASON = (
-    "SQLite has no transaction ids: what was committed between two looks is reported as one "
+COMPLETE_REASON = (
+    "The view has a state for every transaction of every source, and every state that it shows "
+    "stands for one state of each source, in commit order."
+)
+MERGED_LEVEL = "complete over reports, strong over commits"
+MERGED_REASON = (
+    "{merging} without transaction ids: what was committed between two looks is reported as one "
     "transaction, whole commits in their order. The view has a state for every report, and every "
     "state that it shows stands for one state of each source, in commit order."
 )
@@ -47,7 +52,6 @@ WEAKER_REASON = (
     "Less than strong: states in between may stand for no state that the sources had. "
     "`viewkeeper simulate` shows runs in which it happens."
 )
-WAL_HINT = "sqlite3 {path} 'PRAGMA journal_mode = WAL' switches it for good"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +67,12 @@ class UsedRelation:
 
 @dataclass(frozen=True, slots=True)
 class UsedSource:
-    """A source of the view; `note` is what should be done about it."""
+    """A source of the view: where it is, and what should be done about it."""
 
     name: str
     kind: str
-    path: str
-    journal_mode: str
-    note: str | None
+    description: str
+    advice: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +154,8 @@ def explain_view(
     plan = sweep_plan(view)
     changes = tuple(_cost(view, plan, place.index, connections) for place in view.places)
     sources = tuple(_source(connections, name) for name in view.sources)
-    promise = algorithm.kind.promise[SCENARIO]
+    merging = [name for name in view.sources if merges_commits(connections.settings[name])]
+    level, reason = _level(algorithm.kind.promise[SCENARIO], merging)
     return Explanation(
         view=view.name,
         path=view.path,
@@ -177,9 +181,9 @@ def explain_view(
         ),
         runs=_runs(view, algorithm),
         algorithm=algorithm.name,
-        level=LEVEL if promise is Level.COMPLETE else promise.word,
-        level_reason=_level_reason(promise),
-        warnings=(*view.warnings, *_scans(changes), *(s.note for s in sources if s.note)),
+        level=level,
+        level_reason=reason,
+        warnings=(*view.warnings, *_scans(changes), *(s.advice for s in sources if s.advice)),
     )
 
 
@@ -221,14 +225,7 @@ def _scans(changes: Sequence[ChangeCost]) -> list[str]:
 
 def _source(connections: Connections, name: str) -> UsedSource:
     source, kind = connections.source(name), connections.settings[name].kind
-    mode = source.journal_mode()
-    note = None
-    if mode != "wal":
-        note = (
-            f'source "{name}" has the journal mode {mode}: our reads make its writers wait, and '
-            f"theirs ours; {WAL_HINT.format(path=source.path)}"
-        )
-    return UsedSource(name, kind, str(source.path), mode, note)
+    return UsedSource(name, kind, source.describe(), source.advice())
 
 
 def _conditions(view: ViewDefinition, plan: SweepPlan) -> tuple[Condition, ...]:
@@ -248,10 +245,13 @@ def where(expression: Expression) -> str:
     return "Spark: the kernel has no equal of it"
 
 
-def _level_reason(promise: Level) -> str:
-    if promise is Level.COMPLETE:
-        return LEVEL_REASON
-    return STRONG_REASON if promise is Level.STRONG else WEAKER_REASON
+def _level(promise: Level, merging: Sequence[str]) -> tuple[str, str]:
+    """The level in words, given the sources that report several commits as one."""
+    if promise is Level.COMPLETE and merging:
+        who = f"{', '.join(merging)} {'reports' if len(merging) == 1 else 'report'}"
+        return MERGED_LEVEL, MERGED_REASON.format(merging=who)
+    reasons = {Level.COMPLETE: COMPLETE_REASON, Level.STRONG: STRONG_REASON}
+    return promise.word, reasons.get(promise, WEAKER_REASON)
 
 
 def _runs(view: ViewDefinition, algorithm: AlgorithmSettings) -> str:

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from viewkeeper.engine.carry import carried, carrying
 from viewkeeper.engine.recompute import spark_schema
-from viewkeeper.engine.task import Batch, Opener, PartResult, PartTask, joined_rows, sweep_part
+from viewkeeper.engine.task import Batch, PartResult, PartTask, joined_rows, sweep_part
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.updates.protocol import COUNT, TS
 from viewkeeper.view.expression import Expression
@@ -37,21 +37,17 @@ def run_inline(batch: Batch, tasks: Sequence[PartTask]) -> list[PartResult]:
 
 
 def run_on_spark(
-    spark: SparkSession,
-    batch: Batch,
-    tasks: Sequence[PartTask],
-    minutes: float,
-    opener: Opener | None = None,
+    spark: SparkSession, batch: Batch, tasks: Sequence[PartTask], minutes: float
 ) -> list[PartResult]:
     """Every part as a task of one job."""
     shared = spark.sparkContext.broadcast((batch, tuple(tasks)))
 
     def sweep(number: int) -> PartResult:
         mine, parts = shared.value
-        return sweep_part(mine, parts[number], opener)
+        return sweep_part(mine, parts[number])
 
     try:
-        with limited(spark, f"batch {batch.number} of {batch.reader}", minutes):
+        with limited(spark, f"batch {batch.number}", minutes):
             numbers = spark.sparkContext.parallelize(range(len(tasks)), len(tasks))
             return numbers.map(sweep).collect()
     finally:

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from viewkeeper.engine.carry import carried
 from viewkeeper.engine.jobs import limited
+from viewkeeper.engine.openers import Openers
 from viewkeeper.engine.recompute import recomputed
 from viewkeeper.errors import ExpressionError, UnsupportedError
-from viewkeeper.sources.catalogue import SourceSettings
 from viewkeeper.updates.protocol import COUNT, TS
 from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.view.render import quoted
@@ -41,8 +41,7 @@ class Loaded:
 def load(
     spark: SparkSession,
     view: ViewDefinition,
-    sources: Mapping[str, SourceSettings],
-    reader: str,
+    openers: Openers,
     positions: Mapping[str, int],
     ts: int,
     folder: Path,
@@ -53,7 +52,7 @@ def load(
     from viewkeeper.warehouse.frames import write_frame
 
     with limited(spark, f"load of {view.name}", minutes, pool="load"):
-        frame = recomputed(spark, view, sources, reader, positions)
+        frame = recomputed(spark, view, openers, positions)
         schema = row_schema(frame, view)
         names = [quoted(name) for name in schema.names]
         stamped = frame.selectExpr(*names, f"`{COUNT}`", f"CAST({ts} AS BIGINT) AS `{TS}`")

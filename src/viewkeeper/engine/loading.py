@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.jobs import cancel, progress
 from viewkeeper.engine.load import Loaded, load
+from viewkeeper.engine.openers import prepared
 from viewkeeper.engine.session import SparkHandle
 from viewkeeper.engine.settings import Settings
 from viewkeeper.view.definition import ViewDefinition
@@ -97,17 +98,17 @@ class Loader:
         folder, number = self._store.table_folder(table), self._store.head.record + 1
 
         def job() -> Loaded:
-            return load(
-                self._spark.get(),
-                view,
-                self._connections.settings,
-                self._connections.reader,
-                positions,
-                ts,
-                folder,
-                number,
-                self._settings.spark.job_minutes,
-            )
+            with prepared(self._connections, positions, [view]) as openers:
+                return load(
+                    self._spark.get(),
+                    view,
+                    openers,
+                    positions,
+                    ts,
+                    folder,
+                    number,
+                    self._settings.spark.job_minutes,
+                )
 
         self.current = Loading(view.name, table, ts, positions, job, hidden)
 

@@ -12,8 +12,7 @@ from viewkeeper.engine.batches import columns_of
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import Connections
 from viewkeeper.errors import SourceError
-from viewkeeper.sources.sqlite import SqliteSource
-from viewkeeper.updates.protocol import Boundary
+from viewkeeper.updates.protocol import Boundary, Source
 from viewkeeper.view.plan import SweepPlan, sweep_plan
 from viewkeeper.warehouse.plan import Entry
 from viewkeeper.warehouse.store import Store
@@ -92,19 +91,19 @@ class Lookout:
             and not views[view.name].stopped
         ]
 
-    def follow(self, source: SqliteSource) -> int:
+    def follow(self, source: Source) -> int:
         """Have everything captured that the known views read; the source's position now."""
         wanted = columns_of(sweep_plan(view) for view in self._catalogue.bound())
         return source.follow(
             {r.table: [f.name for f in fs] for r, fs in wanted.items() if r.source == source.name}
         )
 
-    def _look_at(self, source: SqliteSource) -> tuple[Boundary, ...]:
+    def _look_at(self, source: Source) -> tuple[Boundary, ...]:
         if source.name not in self.known:
             self.known[source.name] = self._position(source)
         return source.look(self.known[source.name])
 
-    def _position(self, source: SqliteSource) -> int:
+    def _position(self, source: Source) -> int:
         """Where a source's stream stands for us; where it stands now if no view has it."""
         using = [v for v in self._store.head.views.values() if source.name in v.positions]
         if not using:

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute
 
 from viewkeeper.engine.carry import carrying
-from viewkeeper.sources.catalogue import SourceSettings, open_source
-from viewkeeper.updates.protocol import COUNT
+from viewkeeper.engine.openers import Openers
+from viewkeeper.updates.protocol import COUNT, Opener
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
 from viewkeeper.view.query import extended_query
 from viewkeeper.view.render import quoted
@@ -34,8 +34,7 @@ pc: Any = pyarrow.compute
 def recomputed(
     spark: SparkSession,
     view: ViewDefinition,
-    sources: Mapping[str, SourceSettings],
-    reader: str,
+    openers: Openers,
     positions: Mapping[str, int],
 ) -> DataFrame:
     """The view's rows and `_count` as of the positions: one row per tuple, no zeros."""
@@ -44,8 +43,7 @@ def recomputed(
             spark,
             relation,
             view.columns(relation),
-            sources[relation.source],
-            reader,
+            openers[relation.source],
             positions[relation.source],
         )
         for relation in view.relations
@@ -74,8 +72,7 @@ def scanned(
     spark: SparkSession,
     relation: Relation,
     fields: Sequence[Field],
-    settings: SourceSettings,
-    reader: str,
+    opener: Opener,
     position: int,
 ) -> DataFrame:
     """The relation's rows, counted, as of a position, read by one task."""
@@ -83,10 +80,7 @@ def scanned(
     schema = pa.schema([*((f.name, f.type) for f in fields), (COUNT, pa.int64())])
 
     def scan(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with (
-            closing(open_source(settings, reader)) as source,
-            closing(source.snapshot()) as snapshot,
-        ):
+        with closing(opener()) as snapshot:
             found = snapshot.scan(relation, columns, position)
             for batch in found.batches:
                 ones = pa.array(np.ones(batch.num_rows, np.int64))

@@ -22,7 +22,8 @@ from viewkeeper.engine.algorithms import (
     read_level,
 )
 from viewkeeper.errors import ProjectError
-from viewkeeper.sources.catalogue import SourceSettings, check_settings, nearest
+from viewkeeper.sources.catalogue import check_settings
+from viewkeeper.sources.settings import SourceSettings, nearest
 
 FILE_NAME = "viewkeeper.yml"
 
@@ -135,10 +136,11 @@ def _settings(file: Path, raw: dict[str, Any]) -> Settings:
         if key in raw
     }
     publish = raw.get("publish")
+    warehouse = file.parent / _typed(raw["warehouse"], str, f'{where}: "warehouse"')
     return Settings(
         folder=file.parent,
-        warehouse=file.parent / _typed(raw["warehouse"], str, f'{where}: "warehouse"'),
-        sources=_sources(file, _mapping(raw["sources"], f'{where}: "sources"')),
+        warehouse=warehouse,
+        sources=_sources(file, _mapping(raw["sources"], f'{where}: "sources"'), warehouse),
         publish=None if publish in (None, False) else _duration(publish, f'{where}: "publish"'),
         batch=_batch(_mapping(raw.get("batch") or {}, f'{where}: "batch"'), where),
         spark=_spark(_mapping(raw.get("spark") or {}, f'{where}: "spark"'), where),
@@ -148,7 +150,7 @@ def _settings(file: Path, raw: dict[str, Any]) -> Settings:
     )
 
 
-def _sources(file: Path, raw: dict[str, Any]) -> dict[str, SourceSettings]:
+def _sources(file: Path, raw: dict[str, Any], warehouse: Path) -> dict[str, SourceSettings]:
     sources = {}
     for name, entry in raw.items():
         options = _mapping(entry, f'{file}: source "{name}"')
@@ -157,7 +159,8 @@ def _sources(file: Path, raw: dict[str, Any]) -> dict[str, SourceSettings]:
         if "kind" not in options:
             raise ProjectError(f'{file}: source "{name}" needs a kind', hint="kind: sqlite")
         kind = str(options.pop("kind"))
-        sources[str(name)] = SourceSettings(str(name), kind, options, str(file.parent))
+        home = str(warehouse.absolute() / "sources" / str(name))
+        sources[str(name)] = SourceSettings(str(name), kind, options, str(file.parent), home)
         check_settings(sources[str(name)])
     if not sources:
         raise ProjectError(f'{file}: "sources" is empty', hint="name at least one source")

@@ -1,9 +1,9 @@
 """How far everything is: gathered from the warehouse's files and the sources, nothing started.
 
 No lock is taken and no JVM is started, so it works beside a running maintainer, and when a source
-is away. A view's lag at a source is what the source's own log holds beyond the view's position:
-how many changes, and how old the oldest of them is. Transactions are counted where they have a ts,
-in the ledger; what the source has beyond that is reported as one more by the next look.
+is away. A view's lag at a source is what the source has beyond the view's position: how many
+changes, and how old the oldest of them is, where it can count that beside whoever maintains;
+elsewhere what the ledger knows. Transactions are counted where they have a ts, in the ledger.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
-import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -19,43 +18,30 @@ from pathlib import Path
 
 from viewkeeper.engine.connections import reader_of
 from viewkeeper.engine.settings import Settings
-from viewkeeper.errors import SourceError, ViewkeeperError
-from viewkeeper.sources import sqlite_capture as capture
-from viewkeeper.sources.catalogue import SourceSettings, open_source
-from viewkeeper.sources.sqlite_open import Database
-from viewkeeper.sources.sqlite_read import journal_mode
-from viewkeeper.sources.sqlite_state import summary
+from viewkeeper.errors import ViewkeeperError
+from viewkeeper.sources.catalogue import open_source
+from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.updates.protocol import Behind, Retained
 from viewkeeper.warehouse.chronicle import FOLDED, load_ledger
 from viewkeeper.warehouse.head import Head, ViewHead, read_head
 from viewkeeper.warehouse.lock import Holder, holder
 from viewkeeper.warehouse.plan import Ledger, read_plan
 
-BUSY_SECONDS = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Retained:
-    """Who keeps a part of a source's log: a project or a lease, and from which position on."""
-
-    reader: str
-    ours: bool
-    position: int
-    changes: int
-    lease_until: float | None
-
 
 @dataclass(frozen=True, slots=True)
 class SourceStatus:
-    """A source now; `error` says why it does not answer, `retained` counts the rows of its log."""
+    """A source now; `error` says why it does not answer, `retained` is how much it keeps for its
+    readers, in `unit`."""
 
     name: str
     kind: str
     error: str | None = None
     followed: bool = False
     position: int | None = None
-    journal_mode: str | None = None
     retained: int = 0
+    unit: str = "changes"
     readers: tuple[Retained, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +98,6 @@ class ProjectStatus:
         """Whether nothing needs anybody's attention."""
         away = any(source.error for source in self.sources)
         return not away and all(view.loaded and view.problem is None for view in self.views)
-
-
-@dataclass(frozen=True, slots=True)
-class _Behind:
-    """What a source's log holds beyond some positions: changes and the time of the oldest."""
-
-    changes: int
-    oldest_at: float
 
 
 def gather(settings: Settings, now: float, count_transactions: bool = True) -> ProjectStatus:
@@ -209,47 +187,29 @@ def _wanted(head: Head, ledger: Ledger) -> dict[str, set[int]]:
     return wanted
 
 
-Look = tuple[SourceStatus, dict[int, _Behind]]
+Look = tuple[SourceStatus, Mapping[int, Behind]]
 
 
 def _look(settings: SourceSettings, reader: str, positions: set[int]) -> Look:
-    """A source as it is now, in one short read transaction."""
+    """A source as it is now."""
+    name, kind = settings.name, settings.kind
     try:
-        path = str(open_source(settings, reader).path)
-        database = Database(settings.name, path, BUSY_SECONDS)
-        with closing(database.open(write=False)) as connection, database.errors():
-            connection.execute("BEGIN")
-            return _read(connection, settings, reader, positions)
-    except SourceError as error:
-        return SourceStatus(settings.name, settings.kind, error=str(error)), {}
-
-
-def _read(
-    connection: sqlite3.Connection, settings: SourceSettings, reader: str, positions: set[int]
-) -> Look:
-    mode = journal_mode(connection)
-    if not capture.is_installed(connection):
-        status = SourceStatus(settings.name, settings.kind, journal_mode=mode)
-        return status, {}
-    end, (_, trimmed) = capture.position(connection), capture.database_id(connection)
-    rows = connection.execute(
-        "SELECT reader, position, lease_until FROM main._viewkeeper_reader ORDER BY position"
-    ).fetchall()
-    readers = tuple(
-        Retained(name, name.partition("/")[0] == reader, at, max(0, end - at), until)
-        for name, at, until in rows
-    )
-    behind = {at: _behind(connection, reader, at, end) for at in positions}
-    followed = any(kept.reader == reader for kept in readers)
+        with closing(open_source(settings, reader)) as source:
+            found = source.health(positions)
+    except ViewkeeperError as error:
+        return SourceStatus(name, kind, error=str(error)), {}
     status = SourceStatus(
-        settings.name, settings.kind, None, followed, end, mode, end - trimmed, readers
+        name,
+        kind,
+        None,
+        found.followed,
+        found.position,
+        found.retained,
+        found.unit,
+        found.readers,
+        found.warnings,
     )
-    return status, behind
-
-
-def _behind(connection: sqlite3.Connection, reader: str, after: int, until: int) -> _Behind:
-    found = summary(connection, reader, after, until)
-    return _Behind(found.changes, found.oldest_at)
+    return status, found.behind
 
 
 # -- views -------------------------------------------------------------------------------------
@@ -324,11 +284,14 @@ def _lag(view: ViewHead, source: str, ledger: Ledger, look: Look | None, now: fl
     known = max(position, ledger.position(source, ledger.next_ts) or 0)
     behind = look[1] if look else {}
     if position not in behind:
-        ages = [now - entry.committed_at for entry in waiting]
-        return Lag(source, position, len(waiting), False, None, max(ages, default=None))
+        age = max((now - entry.committed_at for entry in waiting), default=None)
+        if look is None or look[0].error:
+            return Lag(source, position, len(waiting), False, None, age)
+        changes = sum(entry.changes for entry in waiting)
+        return Lag(source, position, len(waiting), False, changes, age or 0.0)
     here = behind[position]
     age = max(0.0, now - here.oldest_at) if here.changes else 0.0
-    more = behind[known].changes > 0
+    more = known in behind and behind[known].changes > 0
     return Lag(source, position, len(waiting), more, here.changes, age)
 
 

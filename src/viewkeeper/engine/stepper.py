@@ -168,8 +168,7 @@ class _Run:
 
     def step(self, entries: Sequence[Entry]) -> None:
         workers = max(WORKERS, int(self._choice.options.get("parallel", 0)))
-        connections = self._in._connections
-        with Asker(self._plan, connections.settings, connections.reader, workers) as asker:
+        with Asker(self._plan, self._in._connections, workers) as asker:
             machine = Stepwise(
                 self._choice,
                 self._plan,

@@ -150,12 +150,13 @@ class Stepwise:
             self._receive(Delivered((transaction(entry, changes, self._plan.view),)))
 
     def _answer(self, ask: Ask, answers: tuple[Answer, ...]) -> None:
-        kind, cut = self._choice.kind, answers[0].whole_cut
+        kind, cut = self._choice.kind, answers[0].cut
         if (kind.arrival or kind.caught_up) and cut.position > self._delivered[ask.source]:
             self._written_through()
             self._deliver(self._more(ask.source, cut.position))
         if kind.arrival:
-            if cut.position < self._delivered[ask.source] or cut.missing:
+            behind = cut.position < self._delivered[ask.source]
+            if behind or any(answer.whole_cut.missing for answer in answers):
                 self._asker.ask(replace(ask, after=self._delivered[ask.source]))
                 return
             answers = tuple(

@@ -21,10 +21,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from viewkeeper.delta.kernel import Kernel
+from viewkeeper.engine.openers import Openers
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.maintain.batch_sweep import Part, batch_sweep, drive
 from viewkeeper.maintain.view_change import view_change
-from viewkeeper.sources.catalogue import SourceSettings, open_source
 from viewkeeper.updates.protocol import COUNT, TS, Answer, Lookup, Snapshot
 from viewkeeper.updates.queue import BatchChanges
 from viewkeeper.view.plan import SweepPlan
@@ -53,8 +53,7 @@ class Batch:
     changes: BatchChanges
     ends: Mapping[str, int]
     """Per source, the position where the batch ends; changes after it are an answer's tail."""
-    sources: Mapping[str, SourceSettings]
-    reader: str
+    openers: Openers
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +77,13 @@ class PartResult:
     error: ViewkeeperError | None = None
 
 
-Opener = Callable[[str], Snapshot]
-
-
-def sweep_part(batch: Batch, task: PartTask, opener: Opener | None = None) -> PartResult:
+def sweep_part(batch: Batch, task: PartTask) -> PartResult:
     """Sweep one part; errors of the view are in the result."""
     started = time.perf_counter()
     view = batch.views[task.view]
     lookups: Counter[str] = Counter()
     try:
-        with asking(batch, opener, lookups) as ask:
+        with asking(batch, lookups) as ask:
             sweep = batch_sweep(Kernel(), view.plan, origins(batch, view, task.part), batch.changes)
             rows, _ = drive(sweep, ask)
         files, small = _keep(batch, task, view, rows)
@@ -100,7 +96,7 @@ def sweep_part(batch: Batch, task: PartTask, opener: Opener | None = None) -> Pa
 def joined_rows(batch: Batch, task: PartTask, lookups: Counter[str]) -> pa.Table | None:
     """The joined rows of a part before its projection, for views that Spark must finish."""
     view = batch.views[task.view]
-    with asking(batch, None, lookups) as ask:
+    with asking(batch, lookups) as ask:
         sweep = view_change(Kernel(), view.plan, origins(batch, view, task.part), batch.changes)
         return drive(sweep, ask)[0]
 
@@ -117,24 +113,15 @@ def origins(batch: Batch, view: ViewTask, part: Part) -> dict[int, pa.Table]:
 
 
 @contextmanager
-def asking(
-    batch: Batch, opener: Opener | None, lookups: Counter[str]
-) -> Iterator[Callable[[Lookup], Answer]]:
+def asking(batch: Batch, lookups: Counter[str]) -> Iterator[Callable[[Lookup], Answer]]:
     """A way to ask the sources of a batch; snapshots are opened when first needed, and closed."""
     snapshots: dict[str, Snapshot] = {}
     with ExitStack() as closing:
 
-        def open_snapshot(name: str) -> Snapshot:
-            if opener is not None:
-                return opener(name)
-            source = open_source(batch.sources[name], batch.reader)
-            closing.callback(source.close)
-            return source.snapshot()
-
         def ask(lookup: Lookup) -> Answer:
             name = lookup.relation.source
             if name not in snapshots:
-                snapshots[name] = open_snapshot(name)
+                snapshots[name] = batch.openers[name]()
                 closing.callback(snapshots[name].close)
             lookups[name] += 1
             return snapshots[name].ask(lookup, batch.ends[name])

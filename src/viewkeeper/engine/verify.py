@@ -26,6 +26,7 @@ from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.history import history_files, reach
 from viewkeeper.engine.jobs import limited
+from viewkeeper.engine.openers import Openers, prepared
 from viewkeeper.engine.recompute import recomputed, scanned
 from viewkeeper.engine.session import SparkHandle
 from viewkeeper.engine.settings import Settings
@@ -78,24 +79,41 @@ def verify_views(
     """Verify these views, one after the other, all as of the head at the beginning."""
     definitions = {name: catalogue.bind(name, connections) for name in names}
     used = sorted({s for view in definitions.values() for s in view.sources})
+    asked = _Asked(every_state, since)
     with held(connections, used):
         head = read_head(settings.warehouse)
         return [
-            _verify(
-                _Subject(settings, spark, connections, definitions[name], head.view(name)),
-                every_state,
-                since,
-                told,
-            )
+            _verified(settings, spark, connections, definitions[name], head.view(name), asked, told)
             for name in names
         ]
+
+
+def _verified(
+    settings: Settings,
+    spark: SparkHandle,
+    connections: Connections,
+    view: ViewDefinition,
+    head: ViewHead,
+    asked: _Asked,
+    told: Callable[[str], None],
+) -> Verification:
+    with prepared(connections, head.positions, [view]) as openers:
+        return _verify(_Subject(settings, spark, openers, view, head), asked, told)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Which states: the newest, or every one from `since` on."""
+
+    every_state: bool
+    since: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
     settings: Settings
     handle: SparkHandle
-    connections: Connections
+    openers: Openers
     view: ViewDefinition
     head: ViewHead
 
@@ -112,12 +130,10 @@ class _Subject:
         return self.root / "history"
 
 
-def _verify(
-    subject: _Subject, every_state: bool, since: int | None, told: Callable[[str], None]
-) -> Verification:
+def _verify(subject: _Subject, asked: _Asked, told: Callable[[str], None]) -> Verification:
     started = time.perf_counter()
     head = subject.head
-    oldest = window(subject, since) if every_state else head.ts
+    oldest = window(subject, asked.since) if asked.every_state else head.ts
     told(f"{head.view}: states from ts {oldest} to {head.ts}")
     with limited(subject.spark, f"verify {head.view}", subject.settings.spark.job_minutes):
         found = _every(subject, oldest) if oldest < head.ts else _newest(subject)
@@ -153,8 +169,7 @@ def _newest(subject: _Subject) -> DataFrame:
     expected = recomputed(
         subject.spark,
         subject.view,
-        subject.connections.settings,
-        subject.connections.reader,
+        subject.openers,
         subject.head.positions,
     )
     return differences(expected, _stored(subject).drop(TS))
@@ -194,8 +209,7 @@ def _signed(subject: _Subject, relation: Relation, oldest: int) -> DataFrame:
         subject.spark,
         relation,
         fields,
-        subject.connections.settings[relation.source],
-        subject.connections.reader,
+        subject.openers[relation.source],
         head.positions[relation.source],
     )
     from viewkeeper.warehouse.frames import frame_of

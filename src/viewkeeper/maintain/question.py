@@ -96,4 +96,5 @@ def answered(
         return replace(answer, after=answer.cut.position, tail=answer.tail.slice(0, 0))
 
     rows, _ = drive(sum_of_terms(algebra, plan, ask.terms), as_it_is)
-    return (Answer(algebra.lower(rows), cuts[-1] if cuts else now, ask.after, pa.table({})),)
+    cut = Cut(cuts[-1].position, frozenset().union(*(c.missing for c in cuts))) if cuts else now
+    return (Answer(algebra.lower(rows), cut, ask.after, pa.table({})),)

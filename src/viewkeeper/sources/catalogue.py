@@ -69,6 +69,11 @@ def open_source(settings: SourceSettings, reader: str) -> Source:
     return source
 
 
+def merges_commits(settings: SourceSettings) -> bool:
+    """Whether what the source reports as one transaction may be several commits."""
+    return settings.kind in ("sqlite", "files") or settings.options.get("capture") == "triggers"
+
+
 def check_settings(settings: SourceSettings) -> None:
     """Refuse an unknown kind, an unknown or missing option, or a value of the wrong type."""
     if settings.kind not in OPTIONS:

@@ -111,8 +111,8 @@ class Answer:
             return self.cut
         positions = self.tail[POSITION]
         known = pc.less_equal(positions, pa.scalar(self.after, pa.int64()))
-        holes = positions.filter(known).unique().to_pylist()
-        return Cut(self.cut.position, self.cut.missing.union(holes))
+        holes = frozenset(int(p) for p in positions.filter(known).unique().to_numpy())
+        return Cut(self.cut.position, self.cut.missing | holes)
 
 
 @dataclass(frozen=True, slots=True)
