@@ -115,7 +115,8 @@ def test_spark_tasks_give_the_same(spark: SparkSession, tmp_path: Path, seed: in
     ends = {name: world.end(name) for name in world.sources}
     snapshots = random_snapshots(rng, world)
     openers = {name: partial(snapshots.__getitem__, name) for name in snapshots}
-    batch = Batch(1, {"v": ViewTask(plan, schema, str(tmp_path))}, pending, ends, openers)
+    views = {"v": ViewTask(plan, schema, str(tmp_path))}
+    batch = Batch(1, views, pending, ends, openers, "test")
     rows = {p.index: pending.relations[p.relation].rows for p in world.view.places}
     parts = split(plan, rows, max(1, sum(rows.values()) // 3))
     tasks = [PartTask("v", number, part) for number, part in enumerate(parts)]

@@ -185,7 +185,7 @@ class Batches:
         views = [member.plan.view for member in members]
         with prepared(self._connections, ends, views, when_asked=here) as openers:
             tasks = {m.name: ViewTask(m.plan, m.schema, str(m.folder)) for m in members}
-            batch = Batch(number, tasks, outcome.kept, ends, openers)
+            batch = Batch(number, tasks, outcome.kept, ends, openers, self._connections.reader)
             results = self._results(batch, members, inline, outcome)
         for member in members:
             self._gather(batch, member, [r for r in results if r.view == member.name], outcome)

@@ -47,7 +47,7 @@ def run_on_spark(
         return sweep_part(mine, parts[number])
 
     try:
-        with limited(spark, f"batch {batch.number}", minutes):
+        with limited(spark, f"batch {batch.number} of {batch.reader}", minutes):
             numbers = spark.sparkContext.parallelize(range(len(tasks)), len(tasks))
             return numbers.map(sweep).collect()
     finally:

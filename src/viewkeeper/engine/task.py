@@ -54,6 +54,8 @@ class Batch:
     ends: Mapping[str, int]
     """Per source, the position where the batch ends; changes after it are an answer's tail."""
     openers: Openers
+    reader: str
+    """Whose batch it is: several projects may share a Spark session."""
 
 
 @dataclass(frozen=True, slots=True)
