@@ -28,9 +28,7 @@ from viewkeeper.view.definition import Relation
 
 EVENTS = Relation("lake", "events")
 COLUMNS = ("id", "kind", "score")
-SCHEMA = pa.schema(
-    [pa.field("id", pa.int32()), pa.field("kind", pa.string()), pa.field("score", pa.float64())]
-)
+TYPES: dict[str, pa.DataType] = {"id": pa.int32(), "kind": pa.string(), "score": pa.float64()}
 KINDS = [None, "", "a", "b c", "é/%", "𝄞"]
 SCORES = [None, 0.0, -0.0, 1.5, float("nan"), float("inf")]
 
@@ -73,7 +71,7 @@ def state(path: Path, version: int) -> Bag:
     for action, uri in zip(actions, table.file_uris(), strict=True):
         rows = pq.ParquetFile(uri).read()
         for name in partition:
-            value = pa.scalar(action[f"partition.{name}"], SCHEMA.field(name).type)
+            value: Any = pa.scalar(action[f"partition.{name}"], TYPES[name])
             rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
         total += bag_of(rows)
     return total
@@ -88,8 +86,8 @@ def rows(rng: random.Random, count: int) -> pa.Table:
     picked = [(rng.randrange(8), rng.choice(KINDS), rng.choice(SCORES)) for _ in range(count)]
     return pa.table(
         {
-            name: pa.array([row[i] for row in picked], kind.type)
-            for i, (name, kind) in enumerate(zip(COLUMNS, SCHEMA, strict=True))
+            name: pa.array([row[i] for row in picked], kind)
+            for i, (name, kind) in enumerate(TYPES.items())
         }
     )
 

@@ -25,7 +25,7 @@ import pyarrow as pa
 from viewkeeper.errors import GapError, SchemaError
 from viewkeeper.sources import delta_lake_log as log
 from viewkeeper.sources.delta_lake_health import diagnose, health_of
-from viewkeeper.sources.delta_lake_read import ChangeReader, DeltaLakeOpener, changed, chosen
+from viewkeeper.sources.delta_lake_read import ChangeReader, DeltaLakeOpener
 from viewkeeper.sources.delta_lake_state import State, read_state, write_state
 from viewkeeper.sources.delta_lake_table import (
     Shape,
@@ -37,6 +37,7 @@ from viewkeeper.sources.delta_lake_table import (
     refuse_features,
 )
 from viewkeeper.sources.delta_lake_types import columns_of
+from viewkeeper.sources.files_read import changed, chosen
 from viewkeeper.sources.files_values import Columns
 from viewkeeper.sources.settings import SourceSettings, nearest
 from viewkeeper.updates.protocol import (

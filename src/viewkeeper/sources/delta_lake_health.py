@@ -12,9 +12,10 @@ from pathlib import Path
 
 from viewkeeper.errors import SourceError
 from viewkeeper.sources import delta_lake_log as log
-from viewkeeper.sources.delta_lake_read import ChangeReader, chosen
+from viewkeeper.sources.delta_lake_read import ChangeReader
 from viewkeeper.sources.delta_lake_state import State
 from viewkeeper.sources.delta_lake_table import Shape, Version, open_version
+from viewkeeper.sources.files_read import chosen
 from viewkeeper.updates.protocol import Behind, Finding, Health, Retained, Tables
 
 # So many versions are counted for `status`; a view that is further behind is shown with those.

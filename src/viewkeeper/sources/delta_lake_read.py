@@ -22,14 +22,22 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 
-from viewkeeper.errors import SchemaError, SourceAwayError
+from viewkeeper.errors import SourceAwayError
 from viewkeeper.sources import delta_lake_log as log
 from viewkeeper.sources.delta_lake_table import Version, gone, open_version
 from viewkeeper.sources.delta_lake_types import partition_value
 from viewkeeper.sources.files_net import MEMORY_BYTES, net, signed, spelled_out
-from viewkeeper.sources.files_read import DataFile, count_rows, keys_of, read_rows, table_of
+from viewkeeper.sources.files_read import (
+    DataFile,
+    changed,
+    chosen,
+    count_rows,
+    keys_of,
+    read_rows,
+    table_of,
+)
 from viewkeeper.sources.files_values import Columns
-from viewkeeper.sources.settings import SourceSettings, nearest
+from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.protocol import COUNT, POSITION, Answer, Lookup, Scan
 from viewkeeper.view.definition import Relation
@@ -175,28 +183,6 @@ class ChangeReader:
         with reading(self.source, commit.version):
             paths = ((file, log.file_path(self.folder, file.path)) for file in files)
             return sum(count_rows(p) if f.rows is None else f.rows for f, p in paths)
-
-
-def chosen(
-    source: str, table: str, columns: Columns, names: Sequence[str]
-) -> dict[str, pa.DataType]:
-    """The types of some columns; a SchemaError for one that is missing or refused."""
-    types = columns.types()
-    for name in names:
-        if name in columns.refused:
-            raise SchemaError(source, f'table "{table}", column "{name}": {columns.refused[name]}')
-        if name not in types:
-            raise SchemaError(
-                source,
-                f'table "{table}" has no column "{name}"',
-                hint=f"columns: {', '.join(types)}{nearest(name, types)}",
-            )
-    return {name: types[name] for name in names}
-
-
-def changed(columns: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
-    """The columns of a change batch."""
-    return {**columns, COUNT: pa.int64(), POSITION: pa.int64()}
 
 
 @contextmanager

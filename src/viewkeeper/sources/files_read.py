@@ -21,9 +21,10 @@ import pyarrow.compute
 import pyarrow.dataset
 from pyarrow.fs import LocalFileSystem
 
-from viewkeeper.errors import ConversionError
-from viewkeeper.sources.files_values import MisfitError, exact
-from viewkeeper.updates.protocol import Lookup
+from viewkeeper.errors import ConversionError, SchemaError
+from viewkeeper.sources.files_values import Columns, MisfitError, exact
+from viewkeeper.sources.settings import nearest
+from viewkeeper.updates.protocol import COUNT, POSITION, Lookup
 
 pc: Any = pyarrow.compute
 """Untyped: the stubs do not know that every function takes arrays and scalars alike."""
@@ -182,6 +183,28 @@ def allows(keys: Keys, name: str, low: Any, high: Any, nulls: int | None) -> boo
         return True
     inside = pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high))
     return bool(pc.any(inside).as_py())
+
+
+def chosen(
+    source: str, table: str, columns: Columns, names: Sequence[str]
+) -> dict[str, pa.DataType]:
+    """The types of some columns; a SchemaError for one that is missing or refused."""
+    types = columns.types()
+    for name in names:
+        if name in columns.refused:
+            raise SchemaError(source, f'table "{table}", column "{name}": {columns.refused[name]}')
+        if name not in types:
+            raise SchemaError(
+                source,
+                f'table "{table}" has no column "{name}"',
+                hint=f"columns: {', '.join(types)}{nearest(name, types)}",
+            )
+    return {name: types[name] for name in names}
+
+
+def changed(columns: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
+    """The columns of a change batch."""
+    return {**columns, COUNT: pa.int64(), POSITION: pa.int64()}
 
 
 def table_of(

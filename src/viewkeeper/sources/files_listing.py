@@ -1,0 +1,129 @@
+"""What lies in the folder of a table now, and whether it is complete.
+
+Nobody tells us when a writer is done, so it is a matter of convention:
+
+- A folder with a file `_SUCCESS`, written anew as the last thing, is complete when that file is not
+  older than any data file. What else happens in it counts when `_SUCCESS` is written again.
+- Otherwise a state counts once names, sizes and times of change were the same over two looks, some
+  seconds apart. A writer that gives a file its final name only when it is whole (write under a
+  temporary name in the same file system, then rename) is never caught in the middle.
+
+Names that begin with `_` or `.`, or end in `.tmp` or `.part`, are never data.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from viewkeeper.errors import SchemaError, SourceAwayError
+from viewkeeper.sources.files_parse import EXTENSIONS
+from viewkeeper.sources.files_settings import FolderSettings
+from viewkeeper.sources.settings import nearest
+
+_DONE = "_SUCCESS"
+_UNFINISHED = (".tmp", ".part")
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What tells a file from itself before it was written again, without reading it."""
+
+    size: int
+    changed_ns: int
+    inode: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The data files of one table, by their names below the source's folder.
+
+    `done_ns` is when `_SUCCESS` was written; None if there is none.
+    """
+
+    files: Mapping[str, Stamp]
+    done_ns: int | None
+    changed_ns: int
+
+    @property
+    def is_open(self) -> bool:
+        """Whether `_SUCCESS` is there and some file is younger."""
+        newest = max((stamp.changed_ns for stamp in self.files.values()), default=0)
+        return self.done_ns is not None and self.done_ns < newest
+
+
+def list_table(settings: FolderSettings, table: str) -> Listing:
+    """The files of a table; SourceAwayError if there is neither folder nor file of that name."""
+    settings.table(table)
+    extensions = EXTENSIONS[settings.format]
+    folder = settings.folder / table
+    try:
+        if folder.is_dir():
+            return _list_folder(folder, table, extensions)
+        for extension in extensions:
+            single = settings.folder / f"{table}{extension}"
+            if single.is_file():
+                stamp = stamp_of(single)
+                return Listing({single.name: stamp}, None, stamp.changed_ns)
+    except OSError as error:
+        raise _away(settings, table, str(error)) from error
+    raise _away(settings, table, f"neither {folder} nor {folder}{extensions[0]} is there")
+
+
+def _list_folder(folder: Path, table: str, extensions: tuple[str, ...]) -> Listing:
+    files, done = {}, None
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name == _DONE:
+                done = entry.stat().st_mtime_ns
+            elif _is_data(entry.name, extensions) and entry.is_file():
+                files[f"{table}/{entry.name}"] = _stamp(entry.stat())
+    return Listing(files, done, folder.stat().st_mtime_ns)
+
+
+def _is_data(name: str, extensions: tuple[str, ...]) -> bool:
+    hidden = name.startswith(("_", ".")) or name.endswith(_UNFINISHED)
+    return not hidden and name.lower().endswith(extensions)
+
+
+def stamp_of(path: Path) -> Stamp:
+    return _stamp(path.stat())
+
+
+def _stamp(found: os.stat_result) -> Stamp:
+    return Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
+
+
+def _away(settings: FolderSettings, table: str, detail: str) -> SourceAwayError:
+    return SourceAwayError(
+        settings.source,
+        f'the files of table "{table}" are not there',
+        detail=detail,
+        hint="put them back; the views go on from the last state that was accepted",
+    )
+
+
+def require_table(settings: FolderSettings, table: str) -> Listing:
+    """The files of a table that is to be followed; a SchemaError if there is none."""
+    try:
+        return list_table(settings, table)
+    except SourceAwayError as error:
+        known = sorted(_tables(settings))
+        raise SchemaError(
+            settings.source,
+            f'there is no table "{table}"',
+            detail=error.detail,
+            hint=f"tables: {', '.join(known) or 'none'}{nearest(table, known)}",
+        ) from error
+
+
+def _tables(settings: FolderSettings) -> Iterable[str]:
+    if not settings.folder.is_dir():
+        return
+    for path in settings.folder.iterdir():
+        if path.is_dir() and not path.name.startswith(("_", ".")):
+            yield path.name
+        elif _is_data(path.name, EXTENSIONS[settings.format]):
+            yield path.stem
