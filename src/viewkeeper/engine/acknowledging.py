@@ -63,8 +63,10 @@ class Acknowledging:
 
     def _is_stale(self, view: ViewHead, source: str) -> bool:
         """Whether a view that waits would hold back more of a source's log than it may."""
-        newest = self._lookout.known.get(source, 0)
-        return newest - view.positions[source] > self._settings.batch.wait_rows
+        ledger = self._store.ledger
+        waiting = ledger.between(view.ts, ledger.next_ts)
+        changes = sum(entry.changes for entry in waiting if entry.source == source)
+        return changes + self._lookout.changes_of(source) > self._settings.batch.wait_rows
 
     def _acknowledge(self, name: str, position: int) -> list[ViewkeeperError]:
         try:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from viewkeeper.engine.barriers import by_key, shown_keys
 from viewkeeper.engine.connections import Connections
 from viewkeeper.errors import ProjectError
 from viewkeeper.maintain.catalogue import KINDS, Kind
@@ -108,6 +109,14 @@ def choose(view: ViewDefinition, settings: AlgorithmSettings, connections: Conne
             f"only {DEFAULT} evaluates expressions that need Spark SQL",
             "`viewkeeper explain` shows which they are",
         )
+    for relation in by_key(view, connections):
+        shown_keys(view, relation, connections.source(relation.source).key(relation.table))
+        if kind.name != DEFAULT:
+            raise _refusal(
+                view,
+                f"only {DEFAULT} maintains views over tables whose rows are deleted by key",
+                f"{relation} is one of them",
+            )
     if not kind.keyed:
         return Choice(kind, settings.options, view, None)
     with_keys = keyed(view, _keys(view, kind, connections))

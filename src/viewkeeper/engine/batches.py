@@ -18,13 +18,21 @@ from typing import Literal
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import LAST_TS
+from viewkeeper.engine.barriers import Sieve
 from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.jobs import run_inline, run_late, run_on_spark
 from viewkeeper.engine.openers import prepared
+from viewkeeper.engine.report import BatchReport
 from viewkeeper.engine.session import SparkHandle
 from viewkeeper.engine.settings import Settings
 from viewkeeper.engine.task import Batch, PartResult, PartTask, ViewTask
-from viewkeeper.errors import ConversionError, SourceAwayError, ViewkeeperError, WarehouseError
+from viewkeeper.errors import (
+    BarrierError,
+    ConversionError,
+    SourceAwayError,
+    ViewkeeperError,
+    WarehouseError,
+)
 from viewkeeper.maintain.batch_sweep import split
 from viewkeeper.updates.queue import BatchChanges, Stamps, UpdateQueue, change_schema
 from viewkeeper.view.definition import Field, Relation
@@ -32,7 +40,7 @@ from viewkeeper.view.plan import SweepPlan
 from viewkeeper.warehouse import disk
 from viewkeeper.warehouse.files import write_rows
 from viewkeeper.warehouse.plan import Entry
-from viewkeeper.warehouse.record import DataFile
+from viewkeeper.warehouse.record import Advance, DataFile, Stop, ViewChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +68,34 @@ class Outcome:
     @property
     def rows(self) -> int:
         return sum(file.rows for files in self.files.values() for file in files)
+
+    def change(
+        self, name: str, until: int, positions: Mapping[str, int], exact: bool = True
+    ) -> ViewChange | None:
+        """What is to be committed of a view that goes to a ts; None if it has to wait."""
+        error = self.errors.get(name)
+        if isinstance(error, SourceAwayError | BarrierError):
+            return None
+        if error is not None:
+            return Stop(name, str(error))
+        return Advance(name, until, positions, self.files.get(name, ()), exact=exact)
+
+    def report(
+        self, number: int, entries: Sequence[Entry], seconds: float, now: float
+    ) -> BatchReport:
+        """The batch in numbers, `now` that it is committed."""
+        return BatchReport(
+            number=number,
+            where=self.where,
+            views=tuple(self.files),
+            transactions=len(entries),
+            changes=self.changes,
+            rows=self.rows,
+            lookups=dict(self.lookups),
+            parts=self.parts,
+            seconds=seconds,
+            freshness=max(0.0, now - min(entry.committed_at for entry in entries)),
+        )
 
 
 class Batches:
@@ -140,8 +176,37 @@ class Batches:
                 raise
             return self._queued(mine, entries)
 
+    def cross(
+        self,
+        number: int,
+        member: Member,
+        entries: Sequence[Entry],
+        ends: Mapping[str, int],
+        sieve: Sieve,
+    ) -> Outcome:
+        """Maintain one view for these entries as one transaction, with the last one's ts.
+
+        What the sieve says has gone is for the caller to take out of the view.
+        """
+        outcome = Outcome()
+        try:
+            outcome.kept = self._queued(columns_of([member.plan]), entries, sieve)
+        except WarehouseError:
+            raise
+        except ViewkeeperError as error:
+            if isinstance(error, SourceAwayError):
+                self._connections.mark(error)
+            outcome.errors[member.name] = error
+            return outcome
+        outcome.changes = sum(changes.rows for changes in outcome.kept.relations.values())
+        self._sweep(number, [member], ends, outcome)
+        return outcome
+
     def _queued(
-        self, wanted: Mapping[Relation, Sequence[Field]], entries: Sequence[Entry]
+        self,
+        wanted: Mapping[Relation, Sequence[Field]],
+        entries: Sequence[Entry],
+        sieve: Sieve | None = None,
     ) -> BatchChanges:
         self.clean()
         folder = self._spool / "batch"
@@ -149,9 +214,13 @@ class Batches:
             folder.mkdir(parents=True)
         schemas = {relation: change_schema(fields) for relation, fields in wanted.items()}
         queue = UpdateQueue(schemas, str(folder), self._settings.batch.memory)
+        stamps: dict[str, Stamps] = {}
         for name in dict.fromkeys(entry.source for entry in entries):
             mine = [entry for entry in entries if entry.source == name]
-            stamps = Stamps([entry.until for entry in mine], [entry.ts for entry in mine])
+            stamps[name] = Stamps(
+                [entry.until for entry in mine],
+                [entry.ts if sieve is None else entries[-1].ts for entry in mine],
+            )
             tables = {
                 relation.table: [field.name for field in fields]
                 for relation, fields in wanted.items()
@@ -159,9 +228,13 @@ class Batches:
             }
             source = self._connections.source(name)
             for table, batch in source.changes(tables, mine[0].after, mine[-1].until):
-                with disk.refusals("spill into", folder):
-                    queue.append(Relation(name, table), stamps, batch)
+                relation = Relation(name, table)
+                for part in (batch,) if sieve is None else sieve.passed(relation, batch):
+                    with disk.refusals("spill into", folder):
+                        queue.append(relation, stamps[name], part)
         with disk.refusals("spill into", folder):
+            for relation, batch in () if sieve is None else sieve.rest():
+                queue.append(relation, stamps[relation.source], batch)
             return queue.seal()
 
     def _unreadable(

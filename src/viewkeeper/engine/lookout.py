@@ -12,7 +12,7 @@ from viewkeeper.engine.batches import columns_of
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import Connections
 from viewkeeper.errors import SourceError
-from viewkeeper.updates.protocol import Boundary, Source
+from viewkeeper.updates.protocol import LOOK_TRANSACTIONS, Boundary, Source
 from viewkeeper.view.plan import SweepPlan, sweep_plan
 from viewkeeper.warehouse.plan import Entry
 from viewkeeper.warehouse.store import Store
@@ -28,18 +28,22 @@ class Lookout:
         self._seen: list[Entry] = []
         self.known: dict[str, int] = {}
         """Per source, the position up to which it was looked at."""
+        self.full = False
+        """Whether some source had more to report than one look takes."""
         self.broken: dict[str, SourceError] = {}
         """Sources that have lost what is still needed, or their shape; not looked at again."""
 
     def look(self) -> dict[str, SourceError]:
         """See what is new; the sources that turned out to be broken."""
         found: dict[str, SourceError] = {}
+        self.full = False
         for name in self.sources():
             try:
                 boundaries = self._connections.attempt(name, self._look_at)
             except SourceError as error:
                 found[name] = error
                 continue
+            self.full |= len(boundaries or ()) >= LOOK_TRANSACTIONS
             for boundary in boundaries or ():
                 self._seen.append(self._entry(name, boundary))
                 self.known[name] = boundary.position
@@ -68,6 +72,10 @@ class Lookout:
     def changes(self) -> int:
         """How many changes were seen and not taken."""
         return sum(entry.changes for entry in self._seen)
+
+    def changes_of(self, source: str) -> int:
+        """How many changes of a source were seen and not taken."""
+        return sum(entry.changes for entry in self._seen if entry.source == source)
 
     @property
     def oldest(self) -> float | None:
@@ -120,4 +128,13 @@ class Lookout:
     def _entry(self, source: str, boundary: Boundary) -> Entry:
         ts = self._store.ledger.next_ts + len(self._seen)
         after, until = self.known[source], boundary.position
-        return Entry(ts, source, after, until, boundary.committed_at, boundary.changes)
+        return Entry(
+            ts,
+            source,
+            after,
+            until,
+            boundary.committed_at,
+            boundary.changes,
+            boundary.emptied,
+            boundary.keyed,
+        )

@@ -20,6 +20,9 @@ from viewkeeper.engine.upkeep import Upkeep
 from viewkeeper.errors import ViewkeeperError
 
 LOOK_SECONDS = 0.02
+AGAIN_MAX = 1_000
+"""How often a refresh looks again, because there was more than one look takes, or because a batch
+met what only the next look reports."""
 
 
 class Adding:
@@ -53,6 +56,11 @@ def refresh(maintainer: Maintainer, observer: Observer, full_refresh: Sequence[s
     maintainer.bind()
     maintainer.look()
     maintainer.maintain()
+    for _ in range(AGAIN_MAX):
+        if not (maintainer.lookout.full or maintainer.met_barrier):
+            break
+        maintainer.look()
+        maintainer.maintain()
     maintainer.finish_loads()
     maintainer.acknowledge(now=True)
     report.waiting = maintainer.waiting()

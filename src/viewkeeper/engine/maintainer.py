@@ -20,14 +20,17 @@ from viewkeeper.engine.algorithms import Choice, choose
 from viewkeeper.engine.batches import Batches, Member, Outcome
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import Connections
+from viewkeeper.engine.crossing import Crossing
 from viewkeeper.engine.history import History
 from viewkeeper.engine.loading import Loader
 from viewkeeper.engine.lookout import Lookout
-from viewkeeper.engine.report import BatchReport, Observer
+from viewkeeper.engine.report import Observer
 from viewkeeper.engine.session import SparkHandle
 from viewkeeper.engine.settings import Settings
 from viewkeeper.engine.stepper import Stepper, no_quiet, positions_at
+from viewkeeper.engine.waiting import waiting
 from viewkeeper.errors import (
+    BarrierError,
     ProjectError,
     SourceAwayError,
     SourceError,
@@ -37,7 +40,7 @@ from viewkeeper.errors import (
 from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.view.plan import sweep_plan
 from viewkeeper.warehouse.plan import Entry, Plan
-from viewkeeper.warehouse.record import Advance, Drop, Resume, Stop, ViewChange
+from viewkeeper.warehouse.record import Drop, Resume, Stop
 from viewkeeper.warehouse.store import Store
 
 PROGRESS_SECONDS = 5.0
@@ -65,6 +68,7 @@ class Maintainer:
         self._batches = Batches(
             settings, connections, spark, store.root / "spool", self.lookout.loaded_before
         )
+        self._crossing = Crossing(store, connections, self._batches)
         self.loader = Loader(settings, store, connections, spark)
         self._history = History(store.root / "history")
         self._stepper = Stepper(
@@ -79,6 +83,8 @@ class Maintainer:
         self.stopping: Callable[[], bool] = lambda: False
         self._told = 0.0
         self.batch_seconds = 0.0
+        self.met_barrier = False
+        """Whether a view waits for a transaction that a snapshot saw and no look has reported."""
 
     @property
     def store(self) -> Store:
@@ -123,6 +129,10 @@ class Maintainer:
         if plan is None:
             return
         members = [n for n in plan.views if n not in without and self._able(n)]
+        for name in members:
+            if self._crossing.target(self._choices[name].view, plan.views[name][1]) is not None:
+                self._cross(plan, name)
+                return
         self._commit_batch(plan, [name for name in members if self._in_batches(name)])
 
     # -- looking -------------------------------------------------------------------------------
@@ -160,6 +170,7 @@ class Maintainer:
 
     def maintain(self) -> None:
         """Take everything seen into batches, bring every able view up to it, load new views."""
+        self.met_barrier = False
         self._finish_load()
         self._advance()
         self._begin_load()
@@ -192,6 +203,16 @@ class Maintainer:
         newest = entries[-1].ts if entries else self._store.ledger.next_ts - 1
         views = self._store.head.views
         able = [n for n in self._catalogue if n in views and self._able(n)]
+        if self._crossing.record(entries):
+            entries = ()
+        for name in able:
+            barrier = self._crossing.target(self._choices[name].view, newest)
+            if barrier is not None:
+                plan = Plan(self._store.next_plan, entries, {name: (views[name].ts, barrier)})
+                self._store.write_plan(plan)
+                entries = ()
+                self._cross(plan, name)
+        views = self._store.head.views
         together = [n for n in able if self._in_batches(n)]
         groups = sorted({views[n].ts for n in together if views[n].ts < newest})
         for at in groups or ([newest] if entries else []):
@@ -218,6 +239,9 @@ class Maintainer:
         except WarehouseError:
             raise
         except ViewkeeperError as error:
+            if isinstance(error, BarrierError):
+                self.met_barrier = True
+                return
             if isinstance(error, SourceAwayError):
                 self._connections.mark(error)
             else:
@@ -244,39 +268,28 @@ class Maintainer:
         outcome = self._batches.run(self._store.head.record + 1, members, entries, ends)
         if self._settings.history:
             self._history.keep(outcome.kept, after, until)
-        changes = [self._advanced(name, until, outcome) for name in names]
+        changes = [
+            outcome.change(name, until, positions_at(self._store, name, until)) for name in names
+        ]
         self._store.commit([change for change in changes if change is not None], plan.n)
         self._batches.clean()
+        self._tell(plan, entries, outcome, started)
+
+    def _cross(self, plan: Plan, name: str) -> None:
+        """Take a view over a barrier: everything up to it becomes one state."""
+        started = time.perf_counter()
+        entries, outcome = self._crossing.cross(plan, self._member(name))
+        self._tell(plan, entries, outcome, started)
+
+    def _tell(self, plan: Plan, entries: Sequence[Entry], outcome: Outcome, started: float) -> None:
         for error in outcome.errors.values():
-            self.observer.trouble(error)
+            if isinstance(error, BarrierError):
+                self.met_barrier = True
+            else:
+                self.observer.trouble(error)
         self.batch_seconds = time.perf_counter() - started
         if entries:
-            self.observer.batch(self._report(plan, entries, outcome))
-
-    def _advanced(self, name: str, until: int, outcome: Outcome) -> ViewChange | None:
-        error = outcome.errors.get(name)
-        if isinstance(error, SourceAwayError):
-            return None
-        if error is not None:
-            return Stop(name, str(error))
-        return Advance(
-            name, until, positions_at(self._store, name, until), outcome.files.get(name, ())
-        )
-
-    def _report(self, plan: Plan, entries: Sequence[Entry], outcome: Outcome) -> BatchReport:
-        oldest = min(entry.committed_at for entry in entries)
-        return BatchReport(
-            number=plan.n,
-            where=outcome.where,
-            views=tuple(outcome.files),
-            transactions=len(entries),
-            changes=outcome.changes,
-            rows=outcome.rows,
-            lookups=dict(outcome.lookups),
-            parts=outcome.parts,
-            seconds=self.batch_seconds,
-            freshness=max(0.0, time.time() - oldest),
-        )
+            self.observer.batch(outcome.report(plan.n, entries, self.batch_seconds, time.time()))
 
     # -- views ---------------------------------------------------------------------------------
 
@@ -315,6 +328,8 @@ class Maintainer:
         self.observer.loaded(ended.name, rows, time.perf_counter() - ended.started)
 
     def _not_loaded(self, name: str, error: ViewkeeperError) -> None:
+        if isinstance(error, BarrierError):
+            return
         if isinstance(error, SourceAwayError):
             self._connections.mark(error)
         else:
@@ -371,26 +386,5 @@ class Maintainer:
 
     def waiting(self) -> dict[str, str]:
         """The views that do not stand at the newest ts, and why."""
-        reasons = {}
-        newest = self._store.ledger.next_ts - 1
-        for name in self._catalogue:
-            stored = self._store.head.views.get(name)
-            if stored is not None and stored.stopped:
-                reasons[name] = stored.stopped
-            elif name in self._failed:
-                reasons[name] = str(self._failed[name])
-            elif broken := [s for s in self._catalogue.sources(name) if s in self.lookout.broken]:
-                reasons[name] = str(self.lookout.broken[broken[0]])
-            elif name in self._restless:
-                reasons[name] = str(self._restless[name])
-            elif stored is None or stored.ts < newest:
-                reasons[name] = self._away_reason(name)
-        return reasons
-
-    def _away_reason(self, name: str) -> str:
-        away = [
-            str(self._connections.away[source].error)
-            for source in self._catalogue.sources(name)
-            if source in self._connections.away
-        ]
-        return "\n".join(away) or "not maintained yet"
+        failed = {**self._restless, **self._failed}
+        return waiting(self._store, self._catalogue, self.lookout, self._connections, failed)

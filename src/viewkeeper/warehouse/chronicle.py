@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,6 +36,8 @@ _ENTRY: dict[str, pa.DataType] = {
     "until": pa.int64(),
     "committed_at": pa.float64(),
     "changes": pa.int64(),
+    "emptied": pa.list_(pa.string()),
+    "keyed": pa.list_(pa.string()),
 }
 _COMMIT: dict[str, pa.DataType] = {
     "record": pa.int64(),
@@ -64,7 +66,11 @@ def has_record(root: Path, n: int) -> bool:
 def load_plans(root: Path) -> tuple[list[Entry], int, list[Plan]]:
     """The folded entries, through which plan they reach, and the plans after that."""
     folded, through, plans = _load(root / "plans", _ENTRIES, read_plan)
-    return [Entry(**row) for row in folded.to_pylist()], through, plans
+    return [_entry(row) for row in folded.to_pylist()], through, plans
+
+
+def _entry(row: dict[str, Any]) -> Entry:
+    return Entry(**{**row, "emptied": tuple(row["emptied"]), "keyed": tuple(row["keyed"])})
 
 
 def load_ledger(root: Path) -> Ledger:

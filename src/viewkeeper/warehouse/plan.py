@@ -29,6 +29,7 @@ class Entry:
     """One transaction: that of `source` with `after` < position <= `until`.
 
     A global transaction has one ts and an entry per source. `changes` is its number of row changes.
+    Of the tables `emptied`, and of some keys of the tables `keyed`, rows went without being listed.
     """
 
     ts: int
@@ -37,6 +38,8 @@ class Entry:
     until: int
     committed_at: float
     changes: int
+    emptied: tuple[str, ...] = ()
+    keyed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +57,21 @@ class Plan:
 
 
 def encode_plan(plan: Plan) -> bytes:
-    entries = [[e.ts, e.source, e.after, e.until, e.committed_at, e.changes] for e in plan.entries]
+    entries = [_encoded(entry) for entry in plan.entries]
     views = {view: list(span) for view, span in plan.views.items()}
     return seal("plan", {"n": plan.n, "entries": entries, "views": views})
+
+
+def _encoded(entry: Entry) -> list[object]:
+    e = entry
+    plain: list[object] = [e.ts, e.source, e.after, e.until, e.committed_at, e.changes]
+    return [*plain, list(e.emptied), list(e.keyed)] if e.emptied or e.keyed else plain
 
 
 def read_plan(path: Path) -> Plan:
     """The plan in a file; CorruptError if it cannot be believed."""
     body: Body = unseal(path, "plan", _WAY_OUT)
-    entries = tuple(Entry(*entry) for entry in body["entries"])
+    entries = tuple(Entry(*entry[:6], *map(tuple, entry[6:])) for entry in body["entries"])
     return Plan(body["n"], entries, {view: (a, b) for view, (a, b) in body["views"].items()})
 
 

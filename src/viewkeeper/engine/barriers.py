@@ -1,0 +1,168 @@
+"""Barriers: transactions after which something that was there before cannot be read any more.
+
+A table was emptied without its rows being listed (TRUNCATE), or rows went of which only the key is
+known. What the view has of them goes by what is stored: all of it, or what has those keys (Strobe's
+key delete). Everything that is uncommitted up to the barrier and may have to ask that table becomes
+visible together with it, as one transaction, because states in between cannot be computed: strong
+there, complete elsewhere.
+
+Why that is exact: let K be the rows that went. Taking K's share out of the stored view leaves the
+view over R without K, at the old state. From there to the barrier, R's changes are the listed ones
+of other rows and, for keys of K, only what is there after the last of them went. A lookup reads R
+as of the barrier, and taking those changes back gives R without K, as compensation needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+
+from viewkeeper.engine.connections import Connections
+from viewkeeper.errors import ProjectError
+from viewkeeper.updates.protocol import COUNT, POSITION, TS
+from viewkeeper.view.definition import Relation, ViewDefinition
+from viewkeeper.view.expression import Column
+from viewkeeper.warehouse import actions
+from viewkeeper.warehouse.emptying import emptied
+from viewkeeper.warehouse.files import write_rows
+from viewkeeper.warehouse.plan import Entry
+from viewkeeper.warehouse.record import DataFile
+from viewkeeper.warehouse.store import Store
+
+pc: Any = pyarrow.compute
+"""Untyped: the stubs do not know that every function takes arrays and scalars alike."""
+
+
+def is_barrier(entry: Entry, view: ViewDefinition) -> bool:
+    """Whether something of the view's relations went unlisted in this transaction."""
+    return any(
+        Relation(entry.source, table) in view.relations for table in (*entry.emptied, *entry.keyed)
+    )
+
+
+def barrier_of(store: Store, view: ViewDefinition, until: int) -> int | None:
+    """The ts of the newest barrier up to `until` that a view has still to cross."""
+    head = store.head.views[view.name]
+    found = [e.ts for e in store.ledger.between(head.ts, until) if is_barrier(e, view)]
+    return max(found[-1], *head.ahead) if found else None
+
+
+def by_key(view: ViewDefinition, connections: Connections) -> tuple[Relation, ...]:
+    """The relations of a view of which rows may go by their key only, as the user asked for."""
+    found = []
+    for relation in view.relations:
+        listed = connections.settings[relation.source].options.get("delete_by_key", ())
+        assert isinstance(listed, Sequence)
+        if relation.table in listed:
+            found.append(relation)
+    return tuple(found)
+
+
+def shown_keys(view: ViewDefinition, relation: Relation, key: Sequence[str]) -> list[list[str]]:
+    """For every use of a relation, the view's columns that show its key; an error if one does not.
+
+    A view of which rows are deleted by key must hold the key.
+    """
+    shown = {o.expression: o.name for o in view.outputs if isinstance(o.expression, Column)}
+    found = []
+    for place in (place for place in view.places if place.relation == relation):
+        names = {c.name: name for c, name in shown.items() if c.place == place.index}
+        missing = [column for column in key if column not in names]
+        if missing or not key:
+            raise ProjectError(
+                f'view "{view.name}": it does not show the key of {relation}, whose rows are '
+                "deleted by key",
+                detail=f"missing: {', '.join(missing) or 'the table has no key'}",
+                hint=f"select {', '.join(f'{place.alias}.{c}' for c in missing)} in the view, or "
+                f"ALTER TABLE {relation.table} REPLICA IDENTITY FULL and take it off delete_by_key",
+            )
+        found.append([names[column] for column in key])
+    return found
+
+
+class Sieve:
+    """Makes one transaction of all changes up to a barrier: what went, and what is left."""
+
+    def __init__(self, entries: Sequence[Entry], keys: Mapping[Relation, Sequence[str]]) -> None:
+        self._keys = {
+            relation: tuple(key)
+            for relation, key in keys.items()
+            if any(e.source == relation.source and relation.table in e.keyed for e in entries)
+        }
+        self._since = {Relation(e.source, table): e.until for e in entries for table in e.emptied}
+        self._held: dict[Relation, list[pa.RecordBatch]] = {relation: [] for relation in self._keys}
+        self.gone: dict[Relation, pa.Table] = {}
+        """Per relation, the keys of rows that went; known when all changes have passed."""
+
+    @property
+    def emptied(self) -> frozenset[Relation]:
+        return frozenset(self._since)
+
+    def passed(self, relation: Relation, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """What of these changes counts, as far as that is known already."""
+        since = self._since.get(relation)
+        if since is not None:
+            batch = batch.filter(pc.greater_equal(batch[POSITION], since))
+        if relation in self._held:
+            self._held[relation].append(batch)
+        elif batch.num_rows:
+            yield batch
+
+    def rest(self) -> Iterator[tuple[Relation, pa.RecordBatch]]:
+        """What counts of the changes that had to wait for all others."""
+        for relation, batches in self._held.items():
+            if not batches:
+                continue
+            changes = pa.Table.from_batches(batches)
+            left, self.gone[relation] = _settled(changes, self._keys[relation])
+            for batch in left.to_batches():
+                yield relation, batch
+
+
+def _settled(changes: pa.Table, key: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+    """The changes that count, and the keys of which rows went: only what comes after that stays.
+
+    >>> changes = pa.table({"k": [1, 2, 1, 2], "_count": [1, 1, 0, 1], "_position": [1, 1, 2, 3]})
+    >>> left, gone = _settled(changes, ["k"])
+    >>> left["k"].to_pylist(), gone["k"].to_pylist()
+    ([2, 2], [1])
+    """
+    keys = list(zip(*(changes[name].to_pylist() for name in key), strict=True))
+    counts = changes[COUNT].to_pylist()
+    last = {k: row for row, (k, count) in enumerate(zip(keys, counts, strict=True)) if count == 0}
+    keep = [
+        count != 0 and row > last.get(k, -1)
+        for row, (k, count) in enumerate(zip(keys, counts, strict=True))
+    ]
+    gone = changes.select(list(key)).take(pa.array(sorted(last.values()), pa.int64()))
+    return changes.filter(pa.array(keep, pa.bool_())), gone
+
+
+def removed(
+    store: Store, view: ViewDefinition, sieve: Sieve, ts: int, batch: int
+) -> tuple[DataFile, ...]:
+    """Files that take out of the stored view what went, as of its newest state."""
+    head = store.head.views[view.name]
+    if sieve.emptied & {*view.relations}:
+        return emptied(store.root, head, ts, batch)
+    deletes = [
+        actions.KeyDelete(tuple(names), keys.rename_columns(names))
+        for relation, keys in sieve.gone.items()
+        for names in shown_keys(view, relation, keys.column_names)
+    ]
+    rows = actions.signed(store.root, head, deletes)
+    if not rows.num_rows:
+        return ()
+    stamped = rows.append_column(TS, pa.array([ts] * rows.num_rows, pa.int64()))
+    ordered = stamped.select([*head.schema.names, COUNT, TS])
+    return (write_rows(store.folder(view.name), head.schema, ordered, batch, 0),)
+
+
+def keys_of(
+    relations: Iterable[Relation], connections: Connections
+) -> dict[Relation, tuple[str, ...]]:
+    """The keys of relations, as their sources have them."""
+    return {r: connections.source(r.source).key(r.table) for r in relations}

@@ -1,0 +1,46 @@
+"""Taking everything out of a view again, by appending its opposite.
+
+Every stored signed row is written once more with its count reversed, under one ts. The sum of the
+two is nothing, and states before that ts stay what they are. Files are read and written piece by
+piece, so that a view of any size is emptied in bounded memory; nothing is netted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet as pq
+
+from viewkeeper.updates.protocol import COUNT, TS
+from viewkeeper.warehouse.files import stored_schema, write_stream
+from viewkeeper.warehouse.head import ViewHead
+from viewkeeper.warehouse.read import believed, files_until, table_folder
+from viewkeeper.warehouse.record import DataFile
+from viewkeeper.warehouse.table import ActiveFile
+
+pc: Any = pyarrow.compute
+"""Untyped: the stubs do not know that every function takes arrays and scalars alike."""
+
+
+def emptied(root: Path, view: ViewHead, ts: int, batch: int) -> tuple[DataFile, ...]:
+    """Files that take every row out of the view's newest state, stamped with `ts`."""
+    folder, stored = table_folder(root, view), stored_schema(view.schema)
+    files = files_until(root, view, view.reach)
+    return tuple(write_stream(folder, stored, _opposite(folder, files, ts), batch, 0))
+
+
+def _opposite(folder: Path, files: Iterable[ActiveFile], ts: int) -> Iterator[pa.RecordBatch]:
+    for file in files:
+        path = folder / file.path
+        with believed(path), pq.ParquetFile(path) as parquet:
+            for batch in parquet.iter_batches():
+                stamps = pa.array([ts], pa.int64()).take(pa.array([0] * batch.num_rows, pa.int8()))
+                reverse = batch.set_column(
+                    batch.schema.get_field_index(COUNT), COUNT, pc.negate(batch[COUNT])
+                )
+                at = batch.schema.get_field_index(TS)
+                yield reverse.set_column(at, TS, stamps).replace_schema_metadata(None)
