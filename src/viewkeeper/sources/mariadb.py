@@ -1,0 +1,303 @@
+"""MariaDB as a source: the row binlog is the stream, consistent snapshots are the answers.
+
+Positions are places in the binlog (`mariadb_position`), which is read as a replica reads it
+(`mariadb_log`, `mariadb_stream`) into a spool. A snapshot says by itself at which place of the
+binlog it stands (`mariadb_read`), so a cut is one number and exact. Types are in `mariadb_types`;
+what the server must be like is in `mariadb_server`, what we remember of it in `mariadb_state`.
+
+There is no thread: a look reads what the binlog has got since the last one. It reads up to what
+every snapshot from now on includes, so that no cut is ever behind a position that was reported.
+
+Nothing is put into the database. Any number of readers may read its binlog side by side.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pymysql
+
+from viewkeeper.errors import GapError
+from viewkeeper.sources.mariadb_log import newest
+from viewkeeper.sources.mariadb_open import Connection, Server
+from viewkeeper.sources.mariadb_position import file_of, offset_of
+from viewkeeper.sources.mariadb_read import MariadbOpener
+from viewkeeper.sources.mariadb_server import require
+from viewkeeper.sources.mariadb_state import (
+    State,
+    check_place,
+    gtid_at,
+    read_state,
+    remove_state,
+    write_state,
+)
+from viewkeeper.sources.mariadb_stream import Stream
+from viewkeeper.sources.mariadb_table import Table, folds_names, read_table
+from viewkeeper.sources.mariadb_tail import followed, select, server_id
+from viewkeeper.sources.mariadb_types import Refusal
+from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.sources.spool import Spool, Streamed
+from viewkeeper.updates.protocol import (
+    LOOK_TRANSACTIONS,
+    Boundary,
+    Detached,
+    Finding,
+    Health,
+    Tables,
+)
+from viewkeeper.view.definition import Field
+
+# How long one look reads at most; it goes on where it stopped.
+_LOOK_SECONDS = 5.0
+_READ_SECONDS = 600.0
+# Changes of others are reported, as an empty transaction, once the log has grown by so much: else
+# the files of the binlog that we still ask for would be removed while our tables rest.
+_IDLE_BYTES = 16 << 20
+
+
+def open_source(settings: SourceSettings, reader: str) -> MariadbSource:
+    return MariadbSource(settings, reader)
+
+
+class MariadbSource:
+    """One database of a MariaDB server, followed by the project `reader`."""
+
+    def __init__(self, settings: SourceSettings, reader: str) -> None:
+        self.name = settings.name
+        self.reader = reader
+        self._server = Server(settings)
+        self._home = Path(settings.home)
+        self._lock = threading.RLock()
+        self._connection: Connection | None = None
+        self._spool = Spool(self._home)
+        self._stream: Stream | None = None
+        self._start = 0
+        # What views call a table, by its full name.
+        self._asked: Mapping[str, tuple[str, ...]] = {}
+        self._checked = False
+
+    def describe(self) -> str:
+        return f"MariaDB at {self._server.where()}"
+
+    def advice(self) -> str | None:
+        return None
+
+    def schema(self, table: str) -> tuple[Field, ...]:
+        """The columns that can be kept exactly; `refused` says why the others cannot."""
+        columns = self._captured(table).columns
+        return tuple(
+            Field(column.name, column.kind.arrow)
+            for column in columns
+            if not isinstance(column.kind, Refusal)
+        )
+
+    def refused(self, table: str) -> dict[str, str]:
+        columns = self._captured(table).columns
+        return {
+            column.name: f"{column.kind.reason}; {column.kind.hint}"
+            for column in columns
+            if isinstance(column.kind, Refusal)
+        }
+
+    def key(self, table: str) -> tuple[str, ...]:
+        """The columns of a key that MariaDB enforces and that cannot be NULL; () without one."""
+        found = self._captured(table)
+        kinds = {column.name: column.kind for column in found.columns}
+        exact = {name for name, kind in kinds.items() if not isinstance(kind, Refusal)}
+        return found.strict_key if exact.issuperset(found.strict_key) else ()
+
+    def indexed(self, table: str, columns: Sequence[str]) -> bool:
+        found = self._captured(table)
+        return bool(found.prefix([found.kept(column)[0] for column in columns]))
+
+    def finds_by_key(self, table: str, columns: Sequence[str]) -> bool:
+        """Every kind of value that is kept can be compared."""
+        found = self._captured(table)
+        return bool([found.kept(column) for column in columns])
+
+    def _captured(self, table: str) -> Table:
+        with self._using() as connection:
+            found = read_table(connection, self.name, self._database, table)
+        refusal = found.refusal()
+        if refusal is not None:
+            raise refusal
+        return found
+
+    @property
+    def _database(self) -> str:
+        return self._server.address().database
+
+    def follow(self, tables: Tables) -> int:
+        """Capture these columns too, besides what is followed already.
+
+        Nothing is changed at the server. What was read ahead is read again if columns are new,
+        because it was read without them.
+        """
+        with self._using() as connection:
+            require(connection, self.name)
+            state = read_state(self._home)
+            wanted = {name: list(columns) for name, columns in (state or _NOTHING).tables.items()}
+            for name, columns in tables.items():
+                table = self._captured(name)
+                kept = dict.fromkeys(table.kept(column)[0] for column in columns)
+                known = wanted.setdefault(name, [])
+                known += [column for column in kept if column not in known]
+            position = newest(connection)
+            if state is None:
+                state = State(position, gtid_at(connection, position))
+            if wanted != state.tables or not state.tables:
+                write_state(self._home, State(state.position, state.gtid, wanted))
+                self._forget()
+            return position
+
+    def look(self, after: int) -> tuple[Boundary, ...]:
+        """The transactions that changed followed tables.
+
+        While nothing was committed a look costs one short statement. Where only other tables
+        were changed, an empty transaction is reported now and then, so that we do not stay behind.
+        """
+        with self._using() as connection:
+            end = newest(connection)
+            stream = self._stream_from(connection, after)
+            if end > stream.position and self._spool_has_room(after):
+                stream.advance(end, _LOOK_SECONDS, LOOK_TRANSACTIONS)
+            found = self._spool.transactions(after, LOOK_TRANSACTIONS)
+            if found:
+                return tuple(self._boundary(one) for one in found)
+            if stream.halted is not None:
+                raise stream.halted
+            reached = stream.position
+            if file_of(reached) > file_of(after) or offset_of(reached - after) > _IDLE_BYTES:
+                return (Boundary(reached, time.time(), 0),)
+            return ()
+
+    def _boundary(self, one: Streamed) -> Boundary:
+        emptied = tuple(name for table in one.emptied for name in self._asked[table])
+        return Boundary(one.position, one.committed_at, one.changes, emptied)
+
+    def _spool_has_room(self, after: int) -> bool:
+        return len(self._spool.transactions(after, LOOK_TRANSACTIONS)) < LOOK_TRANSACTIONS
+
+    def _stream_from(self, connection: Connection, after: int) -> Stream:
+        """The stream, with everything after a position in the spool or still to come."""
+        state = read_state(self._home)
+        if state is None:
+            raise GapError(
+                self.name,
+                "it is not followed by this warehouse",
+                hint="follow it again and load its views anew",
+            )
+        if not self._checked:
+            check_place(connection, self.name, state.position, state.gtid)
+            self._checked = True
+        if self._stream is None or after < self._start:
+            check_place(connection, self.name, after, None)
+            self._forget()
+            tables = {
+                name: read_table(connection, self.name, self._database, name)
+                for name in state.tables
+            }
+            self._asked = {
+                full: tuple(name for name, table in tables.items() if table.full_name == full)
+                for full in {table.full_name for table in tables.values()}
+            }
+            folds = folds_names(connection)
+            kept = followed(tables, state.tables, folds=folds, strict=False)
+            own = int(self._server.settings.number("server_id", 0)) or server_id(self.reader)
+            self._stream = Stream(
+                self._server, kept, after, self._spool, own, self._home, blocking=True
+            )
+            self._start = after
+        return self._stream
+
+    def _forget(self) -> None:
+        """Read again from wherever the next look begins."""
+        if self._stream is not None:
+            self._stream.disconnect()
+        self._stream = None
+        self._spool.clear()
+
+    def changes(
+        self, tables: Tables, after: int, until: int
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """From the spool; what is not in it any more, or not yet, is read from the log."""
+        with self._using() as connection:
+            stream = self._stream_from(connection, after)
+            if stream.position < until:
+                stream.advance(until, _READ_SECONDS, LOOK_TRANSACTIONS)
+            if stream.position < until and stream.halted is not None:
+                raise stream.halted
+            shapes = {
+                name: read_table(connection, self.name, self._database, name) for name in tables
+            }
+        for name, columns in tables.items():
+            table = shapes[name]
+            found = self._spool.changes(table.full_name, after, until)
+            for batch in select(found, table, columns):
+                yield name, batch
+
+    @contextmanager
+    def snapshots(self, after: int, tables: Tables) -> Iterator[MariadbOpener]:
+        """Every opening has a connection, a cut and a tail of its own."""
+        columns = {name: tuple(columns) for name, columns in tables.items()}
+        yield MariadbOpener(self._server, self.reader, columns)
+
+    def acknowledge(self, position: int) -> None:
+        """Remember it; the server keeps its binlog by its own rules."""
+        with self._using() as connection:
+            state = read_state(self._home)
+            if state is None or position <= state.position:
+                return
+            gtid = gtid_at(connection, position)
+            write_state(self._home, State(position, gtid, state.tables))
+            self._spool.forget(position)
+            self._start = max(self._start, position)
+
+    def hold(self, name: str, seconds: float) -> None:
+        """Nothing to do: the server keeps its binlog for its own time, whoever reads it."""
+
+    def release(self, name: str) -> None:
+        """Nothing was held."""
+
+    def health(self, positions: Iterable[int]) -> Health:
+        with self._using() as connection:
+            return Health(read_state(self._home) is not None, newest(connection), 0, "bytes")
+
+    def diagnose(self, tables: Tables) -> list[Finding]:
+        return []
+
+    def detach(self, force: bool = False) -> Detached:
+        """Forget the source; nothing of ours is in the database."""
+        with self._lock:
+            self._forget()
+            self._checked = False
+            was_following = remove_state(self._home)
+            return Detached(was_following, True)
+
+    def close(self) -> None:
+        with self._lock:
+            self._forget()
+            if self._connection is not None:
+                with suppress(pymysql.Error, OSError):
+                    self._connection.close()
+            self._connection = None
+
+    @contextmanager
+    def _using(self) -> Iterator[Connection]:
+        """The lasting connection, made again if it was lost."""
+        with self._lock, self._server.errors():
+            if self._connection is None or not self._connection.open:
+                self._connection = self._server.connect()
+            try:
+                yield self._connection
+            except (pymysql.err.OperationalError, pymysql.err.InterfaceError, OSError):
+                self._connection = None
+                raise
+
+
+_NOTHING = State(0, "")

@@ -1,0 +1,63 @@
+"""Positions of a MariaDB source: places in the binlog, as integers.
+
+The binlog is a row of numbered files. A transaction's position is the number of its file, shifted,
+plus the offset at which the transaction ends in it. So positions are natural (every tool of
+MariaDB shows them), grow with the commit order, and mean the same after a restart of the server.
+"""
+
+from __future__ import annotations
+
+_OFFSET_BITS = 40
+_OFFSET_MASK = (1 << _OFFSET_BITS) - 1
+# The first event of a file comes after four bytes that say what the file is.
+FIRST_OFFSET = 4
+
+
+def position_of(file: int, offset: int) -> int:
+    """
+    >>> position_of(3, 328)
+    3298534883656
+    """
+    return file << _OFFSET_BITS | offset
+
+
+def file_of(position: int) -> int:
+    """
+    >>> file_of(3298534883656)
+    3
+    """
+    return position >> _OFFSET_BITS
+
+
+def offset_of(position: int) -> int:
+    """
+    >>> offset_of(3298534883656)
+    328
+    """
+    return position & _OFFSET_MASK
+
+
+def number_of(name: str) -> int:
+    """The number of a binlog file.
+
+    >>> number_of("binlog.000017")
+    17
+    """
+    return int(name.rpartition(".")[2])
+
+
+def file_name(base: str, number: int) -> str:
+    """
+    >>> file_name("binlog", 17)
+    'binlog.000017'
+    """
+    return f"{base}.{number:06d}"
+
+
+def spelled(base: str, position: int) -> str:
+    """A position as people know it.
+
+    >>> spelled("binlog", position_of(17, 328))
+    'binlog.000017:328'
+    """
+    return f"{file_name(base, file_of(position))}:{offset_of(position)}"

@@ -1,0 +1,105 @@
+"""What a project remembers of a MariaDB source: what it follows, and up to where it has read.
+
+Nothing of ours is in the database: any reader may read the binlog, and the server keeps it for as
+long as it was told to. So the acknowledged position lives in a file of the warehouse, with the GTID
+position that the server gave for it. A server that gives another one later is not the same any
+more: its binlog was reset, or its data were restored.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from viewkeeper.errors import GapError
+from viewkeeper.sources.mariadb_log import log_base, log_end
+from viewkeeper.sources.mariadb_open import Connection, texts
+from viewkeeper.sources.mariadb_position import file_name, file_of, number_of, offset_of, spelled
+
+_FILE = "state.json"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The acknowledged position, its GTID position, and the followed columns by table."""
+
+    position: int
+    gtid: str
+    tables: Mapping[str, list[str]] = field(default_factory=dict)
+
+
+def read_state(home: Path) -> State | None:
+    """What was written last; None if nothing is followed."""
+    try:
+        text = (home / _FILE).read_text()
+    except FileNotFoundError:
+        return None
+    return State(**json.loads(text))
+
+
+def write_state(home: Path, state: State) -> None:
+    """Replace the file; after a crash there is the old one or the new one."""
+    home.mkdir(parents=True, exist_ok=True)
+    fresh = home / f"{_FILE}.new"
+    with open(fresh, "w") as file:
+        json.dump(asdict(state), file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(fresh, home / _FILE)
+    folder = os.open(home, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def remove_state(home: Path) -> bool:
+    """Forget everything; whether there was something."""
+    try:
+        (home / _FILE).unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def gtid_at(connection: Connection, position: int) -> str:
+    """The GTID position of a place in the binlog; "" if the server does not know the place."""
+    file = file_name(log_base(connection), file_of(position))
+    return texts(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (file, offset_of(position)))[0][0]
+
+
+def log_files(connection: Connection) -> dict[int, int]:
+    """The sizes of the binlog's files, by their numbers."""
+    return {number_of(name): int(size) for name, size, *_ in texts(connection, "SHOW BINARY LOGS")}
+
+
+def check_place(connection: Connection, source: str, position: int, gtid: str | None) -> None:
+    """A GapError unless the server still has its binlog from a position on, and is the one that
+    had this GTID position there."""
+    base = log_base(connection)
+    place = spelled(base, position)
+    files = log_files(connection)
+    if position > log_end(connection):
+        raise _gap(source, f"{place} lies beyond the end of its binlog", _RESTORED)
+    if file_of(position) not in files:
+        raise _gap(source, f"its binlog does not begin before {place} any more", _PURGED)
+    if gtid is not None and gtid_at(connection, position) != gtid:
+        raise _gap(source, f"{place} is not the GTID position {gtid} any more", _RESTORED)
+
+
+_PURGED = (
+    "the server has removed binlog files that were still needed",
+    "load its views anew; keep the binlog longer: "
+    "SET GLOBAL binlog_expire_logs_seconds = 604800 (and in the server's configuration)",
+)
+_RESTORED = (
+    "its data were restored, its binlog was reset, or another server answers under its address",
+    "follow it again and load its views anew",
+)
+
+
+def _gap(source: str, message: str, reason: tuple[str, str]) -> GapError:
+    return GapError(source, message, detail=reason[0], hint=reason[1])
