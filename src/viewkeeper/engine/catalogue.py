@@ -57,6 +57,10 @@ class ViewCatalogue:
         """The sources that a view reads, known from its SQL alone."""
         return tuple(dict.fromkeys(relation.source for relation in self._parsed[name].relations))
 
+    def relations(self, name: str) -> tuple[Relation, ...]:
+        """The relations that a view reads, known from its SQL alone."""
+        return tuple(dict.fromkeys(self._parsed[name].relations))
+
     def bound(self) -> list[ViewDefinition]:
         """Every view whose definition is known, as it is stored."""
         return [self.stored.get(name, view) for name, view in self.definitions.items()]

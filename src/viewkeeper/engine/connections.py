@@ -14,6 +14,8 @@ from typing import TypeVar
 
 from viewkeeper.errors import SourceAwayError
 from viewkeeper.sources.catalogue import open_source
+from viewkeeper.sources.files import FilesSource
+from viewkeeper.sources.files_accept import Differ
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.protocol import Source
 
@@ -44,17 +46,26 @@ class Connections:
     """Every source of a project, opened when first used."""
 
     def __init__(
-        self, settings: Mapping[str, SourceSettings], reader: str, now: Callable[[], float]
+        self,
+        settings: Mapping[str, SourceSettings],
+        reader: str,
+        now: Callable[[], float],
+        differ: Differ | None = None,
     ) -> None:
+        """`differ` takes large differences between states of folders."""
         self.settings = settings
         self.reader = reader
         self.away: dict[str, Away] = {}
         self._now = now
+        self._differ = differ
         self._open: dict[str, Source] = {}
 
     def source(self, name: str) -> Source:
         if name not in self._open:
-            self._open[name] = open_source(self.settings[name], self.reader)
+            source = open_source(self.settings[name], self.reader)
+            if isinstance(source, FilesSource):
+                source.differ = self._differ
+            self._open[name] = source
         return self._open[name]
 
     def attempt(self, name: str, action: Callable[[Source], T]) -> T | None:

@@ -1,9 +1,10 @@
-"""The difference of two large sets of files, on Spark: what a folder of files lends from us.
+"""The difference of two large sets of files, on Spark: what a folder of files borrows from us.
 
-    SELECT columns, sum(n) FROM (new, n = 1 UNION ALL old, n = -1) GROUP BY columns HAVING sum(n) <> 0
+    SELECT columns, sum(n) FROM (new with n = 1 UNION ALL old with n = -1)
+    GROUP BY columns HAVING sum(n) <> 0
 
 The files are a source's kept copies, written by Arrow in canonical values, so that Spark's equality
-and the source's own (`sources/files_net`) are one. Tasks write the result through the one writer, so
+and the source's own (`sources/files_net`) are one. Tasks write the result through the one writer:
 no row comes to the driver before it is asked for, and there it comes in pieces.
 """
 

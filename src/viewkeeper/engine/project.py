@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from viewkeeper.engine.catalogue import ViewCatalogue, read_views
 from viewkeeper.engine.connections import Connections
+from viewkeeper.engine.differential import differ_on
 from viewkeeper.engine.loop import refresh, run_until
 from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.engine.report import Observer, Report, Silent
@@ -135,7 +136,10 @@ class Project:
     # -- plumbing ------------------------------------------------------------------------------
 
     def connections(self) -> Connections:
-        return Connections(self.settings.sources, self.reader(), time.time)
+        differ = differ_on(
+            self.spark.get, lambda: self.spark.staging, self.settings.spark.job_minutes
+        )
+        return Connections(self.settings.sources, self.reader(), time.time, differ)
 
     def reader(self) -> str:
         """How this warehouse is called in its sources' lists of followers; made once."""
