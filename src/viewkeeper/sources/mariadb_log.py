@@ -195,6 +195,11 @@ def log_end(connection: Connection) -> int:
     return position_of(number_of(status[0][0]), int(status[0][1])) if status else 0
 
 
+def log_files(connection: Connection) -> dict[int, int]:
+    """The sizes of the binlog's files, by their numbers."""
+    return {number_of(name): int(size) for name, size, *_ in texts(connection, "SHOW BINARY LOGS")}
+
+
 def uncompressed(data: bytes) -> bytes:
     """What `log_bin_compress` has compressed: a byte of lengths, the length, then zlib's bytes."""
     width = data[0] & 0x07

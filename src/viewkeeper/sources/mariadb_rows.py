@@ -117,11 +117,9 @@ class TableRows:
         self._drop(len(self.positions))
         self.positions = []
 
-    def take_open(self) -> pa.RecordBatch | None:
-        """The rows that have none; the others must have been taken before."""
+    def take_open(self) -> pa.RecordBatch:
+        """The rows that have none; the others must have left before."""
         assert not self.positions, "rows leave in order"
-        if not self.counts:
-            return None
         batch = self._batch(slice(0, len(self.counts)))
         self._drop(len(self.counts))
         return batch

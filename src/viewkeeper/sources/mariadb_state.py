@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from viewkeeper.errors import GapError
-from viewkeeper.sources.mariadb_log import log_base, log_end
+from viewkeeper.sources.mariadb_log import log_base, log_end, log_files
 from viewkeeper.sources.mariadb_open import Connection, texts
-from viewkeeper.sources.mariadb_position import file_name, file_of, number_of, offset_of, spelled
+from viewkeeper.sources.mariadb_position import file_name, file_of, offset_of, spelled
 
 _FILE = "state.json"
 
@@ -69,11 +69,6 @@ def gtid_at(connection: Connection, position: int) -> str:
     """The GTID position of a place in the binlog; "" if the server does not know the place."""
     file = file_name(log_base(connection), file_of(position))
     return texts(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (file, offset_of(position)))[0][0]
-
-
-def log_files(connection: Connection) -> dict[int, int]:
-    """The sizes of the binlog's files, by their numbers."""
-    return {number_of(name): int(size) for name, size, *_ in texts(connection, "SHOW BINARY LOGS")}
 
 
 def check_place(connection: Connection, source: str, position: int, gtid: str | None) -> None:

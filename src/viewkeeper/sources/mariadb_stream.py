@@ -10,8 +10,8 @@ value fits no type, a statement changed rows without listing them) *halts* befor
 before is in the spool, and `halted` says what stands in the way.
 
 A prepared XA transaction has its rows in the log when it is prepared and counts when it is
-committed, which is another, later transaction of the log. Its rows wait; if it was prepared before
-where the reading began, the log is searched backwards for it.
+committed, which is another, later transaction of the log. Its rows wait until then; if it was
+prepared before where the reading began, the log is searched backwards for it.
 """
 
 from __future__ import annotations
@@ -21,61 +21,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
-
 from viewkeeper.errors import ConversionError, GapError, SchemaError, SourceAwayError, SourceError
 from viewkeeper.sources.mariadb_ddl import Emptied, Followed, Reshaped, Unlisted, effect_of
-from viewkeeper.sources.mariadb_log import Event, Log, Type, length_coded, uncompressed
+from viewkeeper.sources.mariadb_events import SIGNS, Group, group_of, images_of, statement_of
+from viewkeeper.sources.mariadb_gather import Gathering, MisfitAtError
+from viewkeeper.sources.mariadb_log import Event, Log, Type, log_files
 from viewkeeper.sources.mariadb_log_table import read_log_table
 from viewkeeper.sources.mariadb_open import Server
-from viewkeeper.sources.mariadb_rows import (
-    PIECE_ROWS,
-    ChangedError,
-    Columns,
-    Layout,
-    Pieces,
-    TableRows,
-    ValueMisfitError,
-    layout_of,
-)
-from viewkeeper.sources.spool import Spool, Streamed
-from viewkeeper.updates.protocol import POSITION
+from viewkeeper.sources.mariadb_position import FIRST_OFFSET, file_of, position_of
+from viewkeeper.sources.mariadb_rows import ChangedError, Columns, Layout, Pieces, layout_of
+from viewkeeper.sources.spool import Spool
 
-_STANDALONE, _GROUP_COMMIT, _PREPARED, _COMPLETED = 1, 2, 64, 128
-_INSERTED, _DELETED, _UPDATED = (1,), (-1,), (-1, 1)
-_ROWS = {
-    Type.WRITE_V1: _INSERTED,
-    Type.WRITE: _INSERTED,
-    Type.WRITE_COMPRESSED_V1: _INSERTED,
-    Type.WRITE_COMPRESSED: _INSERTED,
-    Type.UPDATE_V1: _UPDATED,
-    Type.UPDATE: _UPDATED,
-    Type.UPDATE_COMPRESSED_V1: _UPDATED,
-    Type.UPDATE_COMPRESSED: _UPDATED,
-    Type.DELETE_V1: _DELETED,
-    Type.DELETE: _DELETED,
-    Type.DELETE_COMPRESSED_V1: _DELETED,
-    Type.DELETE_COMPRESSED: _DELETED,
-}
-_SIGNS: Mapping[int, Sequence[int]] = {int(kind): signs for kind, signs in _ROWS.items()}
-_SECOND_FORM = {
-    int(kind)
-    for kind in (
-        Type.WRITE,
-        Type.UPDATE,
-        Type.DELETE,
-        Type.WRITE_COMPRESSED,
-        Type.UPDATE_COMPRESSED,
-        Type.DELETE_COMPRESSED,
-    )
-}
-_QUERY_HEADER, _LOAD_HEADER = 13, 26
+_NO_GROUP = Group(alone=False, prepared=False, completed=False, xid=b"")
+# The clock is read once for so many events.
 _CHECK_EVENTS = 64
+_ALL = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """What a stream keeps: the columns of each followed table, by its full name."""
+    """What a stream keeps: the columns of each followed table, by its full name.
+
+    `folds` where the server does not tell upper from lower case in names of tables; `strict` where
+    a column that was added later must not be missed.
+    """
 
     columns: Mapping[str, Columns]
     folds: bool = False
@@ -89,8 +58,16 @@ class Tables:
         return Followed(names, self.folds)
 
 
+class _HaltError(Exception):
+    """Something that the stream cannot carry exactly."""
+
+    def __init__(self, error: SourceError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class Stream:
-    """Reads from a position on, into a spool."""
+    """Reads from a position on, into a spool; with `prepared_only`, nothing but prepared rows."""
 
     def __init__(
         self,
@@ -102,42 +79,51 @@ class Stream:
         home: Path,
         *,
         blocking: bool,
+        prepared_only: bool = False,
     ) -> None:
         self._server = server
         self._tables = tables
-        self._followed = tables.followed()
-        self._spool = spool
+        self._followed = Followed({}) if prepared_only else tables.followed()
         self._server_id = server_id
+        self._home = home
         self._blocking = blocking
+        self._prepared_only = prepared_only
+        self._start = start
         self._log: Log | None = None
         self._events: Iterator[Event] = iter(())
+        self._gathering = Gathering(spool, home)
         self._layouts: dict[bytes, Layout | ChangedError | None] = {}
         self._maps: dict[bytes, Layout | ChangedError | None] = {}
-        self._rows: dict[str, TableRows] = {}
-        self._pieces = Pieces(home)
         self._prepared: dict[bytes, Pieces] = {}
-        self._savepoints: dict[str, tuple[int, dict[str, int]]] = {}
-        self._ended: list[Streamed] = []
-        self._in_group = False
-        self._flags = 0
-        self._xid = b""
-        self._emptied: tuple[str, ...] = ()
+        self._group: Group | None = None
         self.position = start
         self.halted: SourceError | None = None
 
-    def advance(self, until: int, seconds: float, transactions: int) -> None:
+    def advance(self, until: int, seconds: float = _ALL, transactions: int = _ALL) -> None:
         """Read up to a position that the log is known to have, or until a limit is reached.
 
         A connection that was lost is made again once, from the last transaction that has ended.
         """
         end = time.monotonic() + seconds
         try:
-            self._read(until, end, transactions)
-        except SourceAwayError:
-            self.disconnect()
-            self._read(until, end, transactions)
-        finally:
-            self._flush()
+            try:
+                self._read(until, end, transactions)
+            except SourceAwayError:
+                self.disconnect()
+                self._read(until, end, transactions)
+            self._gathering.flush()
+        except MisfitAtError as error:
+            self._halt(self._misfit(error))
+        except _HaltError as halt:
+            self._halt(halt.error)
+
+    def _halt(self, error: SourceError) -> None:
+        self.halted = error
+        self.disconnect()
+        try:
+            self._gathering.flush()
+        except MisfitAtError as earlier:
+            self.halted = self._misfit(earlier)
 
     def _read(self, until: int, end: float, transactions: int) -> None:
         if self.position >= until or self.halted:
@@ -146,16 +132,10 @@ class Stream:
             self._log = Log(self._server, self._server_id, self.position, blocking=self._blocking)
             self._events = self._log.events()
         for number, event in enumerate(self._events):
-            try:
-                self._take(event)
-            except _HaltError as halt:
-                self._halt(halt.error)
-                return
-            if self.halted or (self.position >= until and not self._in_group):
+            self._take(event)
+            if self.position >= until or self._gathering.ended >= transactions:
                 return
             if number % _CHECK_EVENTS == 0 and time.monotonic() > end:
-                return
-            if len(self._ended) >= transactions:
                 return
         raise SourceAwayError(self._server.source, "the server ended its binlog early")
 
@@ -166,37 +146,34 @@ class Stream:
         self._log, self._events = None, iter(())
         self._abandon()
 
+    def _abandon(self) -> None:
+        if self._group is not None:
+            self._gathering.abandon()
+        self._group = None
+        self._maps.clear()
+
     def _take(self, event: Event) -> None:
         kind = event.type
-        signs = _SIGNS.get(kind)
-        if signs is not None:
-            self._take_rows(event, signs)
+        if kind in SIGNS:
+            self._take_rows(event, SIGNS[kind])
         elif kind == Type.TABLE_MAP:
             self._take_map(event.body)
         elif kind == Type.GTID:
-            self._begin(event)
+            self._abandon()
+            self._group = group_of(event)
         elif kind == Type.XID:
             self._end(event)
-        elif kind in (Type.QUERY, Type.QUERY_COMPRESSED):
-            self._take_statement(event, _QUERY_HEADER)
-        elif kind == Type.LOAD_STATEMENT:
-            self._take_statement(event, _LOAD_HEADER)
+        elif kind in (Type.QUERY, Type.QUERY_COMPRESSED, Type.LOAD_STATEMENT):
+            self._take_statement(event)
         elif kind == Type.XA_PREPARE:
             self._prepare(event)
         elif kind == Type.INCIDENT:
-            raise _HaltError(self._lost("the server could not write something to its binlog"))
+            raise self._lost("the server could not write something to its binlog")
         elif kind == Type.FORMAT:
             # A server that was killed may leave a transaction without an end.
             self._abandon()
-        if not self._in_group:
+        if self._group is None:
             self.position = max(self.position, event.position)
-
-    def _begin(self, event: Event) -> None:
-        self._abandon()
-        self._in_group = True
-        self._flags = flags = event.body[12]
-        if flags & (_PREPARED | _COMPLETED):
-            self._xid = event.body[13 + (8 if flags & _GROUP_COMMIT else 0) :]
 
     def _take_map(self, body: bytes) -> None:
         described = body[8:]
@@ -206,11 +183,11 @@ class Stream:
 
     def _layout(self, described: bytes) -> Layout | ChangedError | None:
         log = read_log_table(described)
-        table = self._followed.find(log.database, log.name)
+        table = self._tables.followed().find(log.database, log.name)
         if table is None:
             return None
         if not log.named:
-            return ChangedError("the binlog does not name its columns")
+            return ChangedError(f'table "{table}": the binlog does not name its columns')
         try:
             columns = self._tables.columns[table]
             return layout_of(table, columns, log, strict=self._tables.strict)
@@ -218,214 +195,126 @@ class Stream:
             return ChangedError(f'table "{table}": {error}')
 
     def _take_rows(self, event: Event, signs: Sequence[int]) -> None:
-        body = event.body
-        layout = self._maps.get(body[:6])
-        if layout is None:
+        layout = self._maps.get(event.body[:6])
+        group = self._group or _NO_GROUP
+        if layout is None or (self._prepared_only and not group.prepared):
             return
         if isinstance(layout, ChangedError):
-            raise _HaltError(self._changed(str(layout)))
-        rows = self._rows.get(layout.table)
-        if rows is None or rows.layout is not layout:
-            if rows is not None:
-                self._make_room(rows)
-            rows = self._rows[layout.table] = TableRows(layout)
-        data, at = self._images(event, layout, len(signs))
-        rows.add(data, at, signs)
-        if len(rows.counts) >= PIECE_ROWS:
-            self._make_room(rows)
+            raise self._changed(str(layout))
+        images = images_of(event, len(signs))
+        if images is None:
+            raise self._lost(f'rows of "{layout.table}" were logged without all columns')
+        rows = self._gathering.rows(layout)
+        rows.add(*images, signs)
+        if self._gathering.is_full(rows):
+            self._gathering.make_room(rows)
 
-    def _images(self, event: Event, layout: Layout, images: int) -> tuple[bytes, int]:
-        """The bytes with the row images of an event, and where the first one begins."""
-        body, at = event.body, 8
-        if event.type in _SECOND_FORM:
-            at += int.from_bytes(body[8:10], "little")
-        width, at = length_coded(body, at)
-        size = (width + 7) // 8
-        for _ in range(images):
-            present = int.from_bytes(body[at : at + size], "little")
-            if present & (1 << width) - 1 != (1 << width) - 1:
-                raise _HaltError(
-                    self._lost(f'rows of "{layout.table}" were logged without all columns')
-                )
-            at += size
-        if event.type >= Type.WRITE_COMPRESSED_V1:
-            return uncompressed(body[at:]), 0
-        return body, at
-
-    def _take_statement(self, event: Event, header: int) -> None:
-        body = event.body
-        database = body[8]
-        start = header + int.from_bytes(body[11:13], "little")
-        name = body[start : start + database].decode(errors="replace")
-        raw = body[start + database + 1 :]
-        if event.type == Type.QUERY_COMPRESSED:
-            raw = uncompressed(raw)
-        statement = raw.decode(errors="replace")
-        word = statement[:12].upper()
-        if word in ("BEGIN", "COMMIT"):
-            if word == "COMMIT":
-                self._end(event)
-        elif word.startswith(("ROLLBACK", "SAVEPOINT")):
-            self._roll_back(event, statement)
-        elif self._flags & _COMPLETED:
-            self._complete(event, word.startswith("XA COMMIT"))
-        else:
-            self._apply(statement, name)
-            if self._flags & _STANDALONE:
+    def _take_statement(self, event: Event) -> None:
+        statement = statement_of(event)
+        word = statement.text[:9].upper()
+        group = self._group or _NO_GROUP
+        if word == "COMMIT":
+            self._end(event)
+        elif word in ("ROLLBACK", "ROLLBACK ", "SAVEPOINT"):
+            self._roll_back(event, statement.text)
+        elif group.completed:
+            self._complete(event, group.xid, committed=word == "XA COMMIT")
+        elif word != "BEGIN":
+            self._apply(statement.text, statement.database)
+            if group.alone:
                 self._end(event)
 
-    def _roll_back(self, event: Event, statement: str) -> None:
+    def _roll_back(self, event: Event, text: str) -> None:
         """Savepoints are in the log only where a table without transactions was changed too."""
-        words = statement.replace("`", " ").split()
+        words = text.replace("`", " ").split()
         if words[0].upper() == "SAVEPOINT":
-            marks = {table: len(rows.counts) for table, rows in self._rows.items()}
-            self._savepoints[words[-1]] = (len(self._pieces), marks)
+            self._gathering.set_savepoint(words[-1])
         elif len(words) > 1:
-            self._keep(*self._savepoints.get(words[-1], (0, {})))
+            self._gathering.roll_back(words[-1])
         else:
-            self._keep(0, {})
+            self._gathering.roll_back()
             self._end(event)
 
-    def _keep(self, pieces: int, marks: Mapping[str, int]) -> None:
-        """Forget what the transaction did after a mark."""
-        for table, rows in self._rows.items():
-            rows.keep(max(marks.get(table, 0), len(rows.positions)))
-        self._pieces.keep(pieces)
-
-    def _apply(self, statement: str, database: str) -> None:
-        match effect_of(statement, database, self._followed):
+    def _apply(self, text: str, database: str) -> None:
+        match effect_of(text, database, self._followed):
             case Emptied(tables):
-                self._emptied += tables
+                self._gathering.empty(tables)
             case Reshaped(table, what):
-                raise _HaltError(self._changed(f'table "{table}": {what}'))
+                raise self._changed(f'table "{table}": {what}')
             case Unlisted(table):
-                raise _HaltError(
-                    self._lost(f'"{table}" was changed by a statement that lists no rows')
-                )
+                raise self._lost(f'"{table}" was changed by a statement that lists no rows')
             case None:
                 pass
 
+    def _end(self, event: Event) -> None:
+        self._gathering.end(event.position, event.time)
+        self._group = None
+        self._maps.clear()
+
     def _prepare(self, event: Event) -> None:
+        """The first half of an XA transaction, or all of it if it needs no second one."""
         if event.body[0]:
             self._end(event)
             return
-        self._flush()
-        for rows in self._rows.values():
-            self._put_aside(rows)
-        self._prepared[self._xid], self._pieces = self._pieces, Pieces(self._pieces.home)
+        assert self._group is not None, "a transaction begins before it is prepared"
+        self._prepared[self._group.xid] = self._gathering.take_aside()
         self._abandon()
 
-    def _complete(self, event: Event, committed: bool) -> None:
-        pieces = self._prepared.pop(self._xid, None)
-        if pieces is None and committed:
-            pieces = self._find_prepared(self._xid, event.position)
-        if pieces is not None and committed:
-            self._pieces, pieces = pieces, self._pieces
-        if pieces is not None:
-            pieces.keep(0)
+    def _complete(self, event: Event, xid: bytes, *, committed: bool) -> None:
+        pieces = self._prepared.pop(xid, None)
+        if committed and not self._prepared_only:
+            self._gathering.bring_back(pieces or self._find_prepared(xid))
         self._end(event)
 
-    def _find_prepared(self, xid: bytes, before: int) -> Pieces:
-        raise _HaltError(self._lost("an XA transaction was prepared before the reading began"))
-
-    def _end(self, event: Event) -> None:
-        """The transaction has ended, at this event."""
-        changes = self._pieces.rows + sum(rows.open for rows in self._rows.values())
-        position = event.position
-        if self._pieces:
-            self._flush()
-            for table, piece in self._pieces:
-                positions = pa.array([position], pa.int64()).take(
-                    pa.array([0] * piece.num_rows, pa.int64())
-                )
-                self._spool.write(table, piece.append_column(POSITION, positions))
-            self._pieces.keep(0)
-        for rows in self._rows.values():
-            rows.commit(position)
-        if changes or self._emptied:
-            self._ended.append(
-                Streamed(position, float(event.time), changes, emptied=self._emptied)
+    def _find_prepared(self, xid: bytes) -> Pieces:
+        """What a transaction did that was prepared before this stream began."""
+        with self._server.errors():
+            connection = self._server.connect()
+            oldest = min(log_files(connection))
+            connection.close()
+        for number in range(file_of(self._start), oldest - 1, -1):
+            earlier = Stream(
+                self._server,
+                self._tables,
+                position_of(number, FIRST_OFFSET),
+                Spool(self._home),
+                self._server_id ^ 1,
+                self._home,
+                blocking=False,
+                prepared_only=True,
             )
-        self._emptied, self._in_group, self._savepoints = (), False, {}
+            earlier.advance(self._start)
+            earlier.disconnect()
+            if earlier.halted is not None:
+                raise _HaltError(earlier.halted)
+            if xid in earlier._prepared:
+                return earlier._prepared[xid]
+        raise self._lost("the first half of an XA transaction is not in the binlog any more")
 
-    def _abandon(self) -> None:
-        self._keep(0, {})
-        self._emptied, self._in_group, self._savepoints = (), False, {}
-        self._maps.clear()
-
-    def _make_room(self, rows: TableRows) -> None:
-        self._flush()
-        if not self.halted:
-            self._put_aside(rows)
-
-    def _put_aside(self, rows: TableRows) -> None:
-        """Make a piece of the rows of a transaction that has not ended."""
-        if not rows.open:
-            return
-        try:
-            piece = rows.take_open()
-        except ValueMisfitError as error:
-            raise _HaltError(self._misfit(rows, error)) from None
-        if piece is not None:
-            self._pieces.add(rows.layout.table, piece)
-
-    def _flush(self) -> None:
-        """Bring the rows and the transactions that have ended into the spool."""
-        ready = []
-        for rows in self._rows.values():
-            try:
-                ready.append((rows, rows.committed()))
-            except ValueMisfitError as error:
-                self._halt_before(rows.positions[error.index], self._misfit(rows, error))
-                self._flush()
-                return
-        for rows, batch in ready:
-            self._spool.write(rows.layout.table, batch)
-            rows.drop_committed()
-        for transaction in self._ended:
-            self._spool.end(transaction)
-        self._ended = []
-
-    def _halt_before(self, position: int, error: SourceError) -> None:
-        """Something in the transaction at a position cannot be carried: end before it."""
-        for rows in self._rows.values():
-            rows.keep(rows.before(position))
-        self._ended = [one for one in self._ended if one.position < position]
-        self.position = self._ended[-1].position if self._ended else self.position
-        self._halt(error)
-
-    def _halt(self, error: SourceError) -> None:
-        self.halted = error
-        self.disconnect()
-
-    def _misfit(self, rows: TableRows, error: ValueMisfitError) -> ConversionError:
+    def _misfit(self, error: MisfitAtError) -> ConversionError:
         return ConversionError(
             self._server.source,
-            f'table "{rows.layout.table}", {error}',
-            detail="it is in a change that the binlog has",
+            str(error),
+            detail=f"it is in a change that the binlog has after position {self.position}",
             hint="such a change can only be passed over by loading the views anew",
         )
 
-    def _changed(self, what: str) -> SchemaError:
-        return SchemaError(
-            self._server.source,
-            f"{what}, after position {self.position}",
-            hint="change the views that use it, then load them anew",
+    def _changed(self, what: str) -> _HaltError:
+        return _HaltError(
+            SchemaError(
+                self._server.source,
+                f"{what}, after position {self.position}",
+                hint="change the views that use it, then load them anew",
+            )
         )
 
-    def _lost(self, what: str) -> GapError:
-        return GapError(
-            self._server.source,
-            what,
-            detail=f"after position {self.position}",
-            hint="SET GLOBAL binlog_format = ROW, binlog_row_image = FULL; end the sessions that "
-            "have other settings; then load the views anew",
+    def _lost(self, what: str) -> _HaltError:
+        return _HaltError(
+            GapError(
+                self._server.source,
+                what,
+                detail=f"after position {self.position}",
+                hint="SET GLOBAL binlog_format = ROW, binlog_row_image = FULL; end the sessions "
+                "that have other settings; then load the views anew",
+            )
         )
-
-
-class _HaltError(Exception):
-    """Something that the stream cannot carry exactly."""
-
-    def __init__(self, error: SourceError) -> None:
-        super().__init__(str(error))
-        self.error = error
