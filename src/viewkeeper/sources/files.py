@@ -24,10 +24,17 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from viewkeeper.errors import ConversionError, GapError, SchemaError, SourceAwayError
-from viewkeeper.sources.files_accept import Acceptor, Differ, UnsettledError, merged
+from viewkeeper.sources.files_accept import (
+    DIFFER_BYTES,
+    Acceptor,
+    Differ,
+    UnsettledError,
+    merged,
+)
 from viewkeeper.sources.files_health import diagnose, health_of
 from viewkeeper.sources.files_kept import Kept, State
 from viewkeeper.sources.files_listing import Listing, list_table, require_table
+from viewkeeper.sources.files_net import MEMORY_BYTES
 from viewkeeper.sources.files_parse import Parser
 from viewkeeper.sources.files_read import DataFile, changed, chosen, read_rows
 from viewkeeper.sources.files_settings import FolderSettings, folder_settings
@@ -56,9 +63,15 @@ def open_source(settings: SourceSettings, reader: str) -> FilesSource:
 
 
 class FilesSource:
-    """One folder of files; `differ` may be set to have large differences taken on Spark."""
+    """One folder of files.
+
+    `differ` may be set to have differences above `differ_bytes` taken on Spark; those taken here
+    hold about `memory_bytes` in memory and the rest in files.
+    """
 
     differ: Differ | None = None
+    differ_bytes: int = DIFFER_BYTES
+    memory_bytes: int = MEMORY_BYTES
 
     def __init__(self, settings: FolderSettings) -> None:
         self.name = settings.source
@@ -155,7 +168,9 @@ class FilesSource:
     def _accept(
         self, listings: Mapping[str, Listing], followed: Tables, before: State | None
     ) -> State:
-        acceptor = Acceptor(self._settings, self._kept, self.differ)
+        acceptor = Acceptor(
+            self._settings, self._kept, self.differ, self.differ_bytes, self.memory_bytes
+        )
         self._newest = acceptor.accept(listings, followed, before)
         self._resting = self._refused = None
         self._kept.write_problem(None)

@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 from viewkeeper.errors import ConversionError, SchemaError
 from viewkeeper.sources.files_kept import Kept, KeptFile, KeptTable, State, words_of
 from viewkeeper.sources.files_listing import Listing, Stamp, list_table, stamp_of
-from viewkeeper.sources.files_net import net, signed, spelled_out
+from viewkeeper.sources.files_net import MEMORY_BYTES, net, signed, spelled_out
 from viewkeeper.sources.files_parse import Parser
 from viewkeeper.sources.files_read import DataFile, Keys, count_rows, read_rows, stored_schema
 from viewkeeper.sources.files_settings import FolderSettings, TableSettings
@@ -63,6 +63,7 @@ class Acceptor:
     kept: Kept
     differ: Differ | None = None
     differ_bytes: int = DIFFER_BYTES
+    memory_bytes: int = MEMORY_BYTES
 
     def accept(
         self, listings: Mapping[str, Listing], followed: Tables, before: State | None
@@ -189,7 +190,9 @@ class Acceptor:
         schema = pa.schema([*columns.items(), (COUNT, pa.int64())])
         paths = [[str(self.kept.copy_path(copy)) for copy in side] for side in (came, went)]
         size = sum(Path(path).stat().st_size for side in paths for path in side)
-        if self.differ is not None and size > self.differ_bytes:
+        # Spark does not tell names apart that differ in case only.
+        plain = len({name.lower() for name in columns}) == len(columns)
+        if self.differ is not None and plain and size > self.differ_bytes:
             yield from self.differ(paths[0], paths[1], pa.schema(list(columns.items())))
             return
         both = chain(
@@ -201,7 +204,7 @@ class Acceptor:
     def _net(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
         scratch = self.kept.home / "scratch"
         try:
-            yield from net(batches, schema, scratch)
+            yield from net(batches, schema, scratch, self.memory_bytes)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 

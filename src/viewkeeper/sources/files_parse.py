@@ -26,7 +26,8 @@ from viewkeeper.sources.files_values import Columns, MisfitError
 from viewkeeper.view.definition import Field
 
 EXTENSIONS = {"csv": (".csv",), "json": (".json", ".jsonl", ".ndjson"), "parquet": (".parquet",)}
-BLOCK_BYTES = 8 << 20
+# Arrow reads some thirty blocks ahead; a row must fit into one.
+BLOCK_BYTES = 1 << 20
 _LINES = 20_000
 
 

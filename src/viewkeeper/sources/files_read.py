@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 import pyarrow.dataset
+import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
 from viewkeeper.errors import ConversionError, SchemaError
@@ -32,11 +33,7 @@ pc: Any = pyarrow.compute
 BATCH_ROWS = 65_536
 _RANGE_FROM = 50
 _INT_BITS = {pa.int8(): 7, pa.int16(): 15, pa.int32(): 31}
-# Spark writes timestamps of 12 bytes unless it is told not to; as nanoseconds, what Arrow makes of
-# them by default, they would reach no further than the year 2262.
-_FORMAT: Any = pyarrow.dataset.ParquetFileFormat(
-    read_options=pyarrow.dataset.ParquetReadOptions(coerce_int96_timestamp_unit="us")
-)
+_FORMAT: Any = pyarrow.dataset.ParquetFileFormat()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +66,9 @@ def keys_of(lookup: Lookup) -> Keys | None:
 
 def stored_schema(path: Path) -> pa.Schema:
     """The schema that a Parquet file has, as we read it."""
-    schema: pa.Schema = _fragment(path).physical_schema
-    return schema
+    with _opened(path) as parquet:
+        schema: pa.Schema = parquet.schema_arrow
+        return schema
 
 
 def read_rows(
@@ -81,32 +79,42 @@ def read_rows(
     keys: Keys | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file in pieces, with these columns in these types."""
-    fragment = _fragment(file.path)
-    stored = fragment.physical_schema
-    condition = _condition(keys, file, stored) if keys else None
-    if condition is False:
-        return
-    present = [name for name in columns if name in stored.names and name not in file.fixed]
-    scanner = fragment.scanner(
-        columns=present, filter=condition, batch_size=BATCH_ROWS, use_threads=False
-    )
-    target, start = pa.schema(list(columns.items())), 0
-    for batch in scanner.to_batches():
-        arrays = [
-            _values(source, table, file, name, kind, batch, start) for name, kind in columns.items()
-        ]
-        start += batch.num_rows
-        if batch.num_rows:
-            yield pa.record_batch(arrays, schema=target)
+    with _opened(file.path) as parquet:
+        stored = parquet.schema_arrow
+        found = _comparisons(keys, file, stored) if keys else {}
+        if found is None:
+            return
+        present = [name for name in columns if name in stored.names and name not in file.fixed]
+        target, start = pa.schema(list(columns.items())), 0
+        for batch in parquet.iter_batches(
+            BATCH_ROWS,
+            row_groups=_row_groups(file.path, found) if found else None,
+            columns=[*dict.fromkeys([*present, *found])],
+            use_threads=False,
+        ):
+            rows = _filtered(batch, found)
+            arrays = [
+                _values(source, table, file, name, kind, rows, start)
+                for name, kind in columns.items()
+            ]
+            start += rows.num_rows
+            if rows.num_rows:
+                yield pa.record_batch(arrays, schema=target)
 
 
 def count_rows(path: Path) -> int:
     """The number of rows of a file, from its footer."""
-    return int(_fragment(path).metadata.num_rows)
+    with _opened(path) as parquet:
+        return int(parquet.metadata.num_rows)
 
 
-def _fragment(path: Path) -> Any:
-    return _FORMAT.make_fragment(str(path), filesystem=LocalFileSystem())
+def _opened(path: Path) -> Any:
+    """A file to be read piece by piece: a scanner of Arrow's would read ahead without a limit.
+
+    Spark writes timestamps of 12 bytes unless it is told not to; as nanoseconds, what Arrow makes
+    of them by default, they would reach no further than the year 2262.
+    """
+    return pq.ParquetFile(path, coerce_int96_timestamp_unit="us", pre_buffer=False)
 
 
 def _values(
@@ -133,21 +141,35 @@ def _values(
         ) from error
 
 
-def _condition(keys: Keys, file: DataFile, stored: pa.Schema) -> Any:
-    """What a row must fulfil: an expression, None for nothing, False if no row can."""
-    conditions = []
+def _comparisons(keys: Keys, file: DataFile, stored: pa.Schema) -> dict[str, Any] | None:
+    """The values that a row may have, per stored column; None if no row can match."""
+    found = {}
     for name, values in keys.values.items():
         if name in file.fixed:
             if not pc.is_in(pa.scalar(file.fixed[name], values.type), value_set=values).as_py():
-                return False
+                return None
         elif name not in stored.names:
             if not values.null_count:
-                return False
+                return None
         else:
             comparable = _comparable(values, stored.field(name).type)
             if comparable is not None:
-                conditions.append(_is_among(name, comparable))
-    return functools.reduce(operator.and_, conditions) if conditions else None
+                found[name] = comparable
+    return found
+
+
+def _filtered(batch: Any, allowed: Mapping[str, Any]) -> Any:
+    for name, values in allowed.items():
+        batch = batch.filter(pc.is_in(batch.column(name), value_set=values))
+    return batch
+
+
+def _row_groups(path: Path, allowed: Mapping[str, Any]) -> list[int]:
+    """The row groups whose statistics do not rule these values out."""
+    fragment = _FORMAT.make_fragment(str(path), filesystem=LocalFileSystem())
+    conditions = [_is_among(name, values) for name, values in allowed.items()]
+    narrowed = fragment.subset(functools.reduce(operator.and_, conditions))
+    return [group.id for group in narrowed.row_groups]
 
 
 def _comparable(values: Any, stored: pa.DataType) -> Any:
