@@ -23,11 +23,13 @@ import pyarrow as pa
 import pymysql
 
 from viewkeeper.errors import GapError
+from viewkeeper.sources.mariadb_doctor import Doctor
+from viewkeeper.sources.mariadb_health import behind, health
 from viewkeeper.sources.mariadb_log import newest
 from viewkeeper.sources.mariadb_open import Connection, Server
 from viewkeeper.sources.mariadb_position import file_of, offset_of
 from viewkeeper.sources.mariadb_read import MariadbOpener
-from viewkeeper.sources.mariadb_server import require
+from viewkeeper.sources.mariadb_server import require, require_logged
 from viewkeeper.sources.mariadb_state import (
     State,
     check_place,
@@ -140,11 +142,13 @@ class MariadbSource:
         """
         with self._using() as connection:
             require(connection, self.name)
+            shapes = {name: self._captured(name) for name in tables}
+            databases = {table.database for table in shapes.values()}
+            require_logged(connection, self.name, databases)
             state = read_state(self._home)
             wanted = {name: list(columns) for name, columns in (state or _NOTHING).tables.items()}
             for name, columns in tables.items():
-                table = self._captured(name)
-                kept = dict.fromkeys(table.kept(column)[0] for column in columns)
+                kept = dict.fromkeys(shapes[name].kept(column)[0] for column in columns)
                 known = wanted.setdefault(name, [])
                 known += [column for column in kept if column not in known]
             position = newest(connection)
@@ -162,8 +166,15 @@ class MariadbSource:
         were changed, an empty transaction is reported now and then, so that we do not stay behind.
         """
         with self._using() as connection:
-            end = newest(connection)
             stream = self._stream_from(connection, after)
+            end = newest(connection)
+            if end < max(after, stream.position):
+                raise GapError(
+                    self.name,
+                    f"position {max(after, stream.position)} lies beyond its binlog, at {end}",
+                    detail="its data were restored, or its binlog was reset",
+                    hint="follow it again and load its views anew",
+                )
             if end > stream.position and self._spool_has_room(after):
                 stream.advance(end, _LOOK_SECONDS, LOOK_TRANSACTIONS)
             found = self._spool.transactions(after, LOOK_TRANSACTIONS)
@@ -265,11 +276,15 @@ class MariadbSource:
         """Nothing was held."""
 
     def health(self, positions: Iterable[int]) -> Health:
+        """Bytes of the binlog that we still need; what lies beyond positions, as far as it has
+        been read in this process."""
         with self._using() as connection:
-            return Health(read_state(self._home) is not None, newest(connection), 0, "bytes")
+            read = self._start if self._stream is not None else newest(connection)
+            known = behind(self._spool, read, positions)
+            return health(self._server, connection, self.reader, read_state(self._home), known)
 
     def diagnose(self, tables: Tables) -> list[Finding]:
-        return []
+        return Doctor(self._server, self.reader, read_state(self._home)).findings(tables)
 
     def detach(self, force: bool = False) -> Detached:
         """Forget the source; nothing of ours is in the database."""
@@ -293,6 +308,8 @@ class MariadbSource:
         with self._lock, self._server.errors():
             if self._connection is None or not self._connection.open:
                 self._connection = self._server.connect()
+                # It may be another server by now.
+                self._checked = False
             try:
                 yield self._connection
             except (pymysql.err.OperationalError, pymysql.err.InterfaceError, OSError):

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pymysql
+from pymysql.constants import CR
 
 from viewkeeper.errors import ConversionError
 from viewkeeper.sources.mariadb_log import length_coded
@@ -20,7 +22,9 @@ from viewkeeper.sources.mariadb_types import Array, Kind, MisfitError, from_answ
 ROWS_PER_BATCH = 50_000
 # As much text as one Arrow array should have; it cannot have more than 2 GB.
 _BYTES_PER_BATCH = 64 << 20
-_NULL = 251
+_CHUNK_BYTES = 1 << 18
+_NULL, _EOF, _ERROR = 251, 254, 255
+_HEADER, _EOF_BYTES, _LARGEST = 4, 9, 0xFFFFFF
 
 
 class Answers:
@@ -40,6 +44,8 @@ class Answers:
         self._kinds = columns
         self._kept: list[pa.RecordBatch] = []
         self._done = False
+        self._buffer = b""
+        self._at = 0
         self.schema = pa.schema([(name, kind.arrow) for name, kind in columns])
         with server.errors():
             connection.query(query, unbuffered=True)
@@ -81,18 +87,18 @@ class Answers:
 
     def _columns(self) -> tuple[list[list[bytes | None]], int]:
         """The next rows, by column; the text protocol has the length before each value."""
-        columns: list[list[bytes | None]] = [[] for _ in self._kinds or (None,)]
+        columns: list[list[bytes | None]] = [[] for _ in self._kinds]
         appends = [column.append for column in columns]
-        read, rows, size = self._connection._read_packet, 0, 0
+        rows = size = 0
         while rows < ROWS_PER_BATCH and size < _BYTES_PER_BATCH:
-            data: bytes = read()._data
-            first = data[0]
-            if first == 254 and len(data) < 9:
+            buffer, at, end = self._packet()
+            if end - at < _EOF_BYTES and buffer[at] == _EOF:
                 self._finish()
                 break
-            at = 0
+            size += end - at
+            rows += 1
             for append in appends:
-                length = data[at]
+                length = buffer[at]
                 if length < _NULL:
                     at += 1
                 elif length == _NULL:
@@ -100,12 +106,59 @@ class Answers:
                     at += 1
                     continue
                 else:
-                    length, at = length_coded(data, at)
-                append(data[at : at + length])
+                    length, at = length_coded(buffer, at)
+                append(buffer[at : at + length])
                 at += length
-            rows += 1
-            size += len(data)
         return columns, rows
+
+    def _packet(self) -> tuple[bytes, int, int]:
+        """The bytes that have the next packet of the result, and where it begins and ends."""
+        start = self._at
+        buffer = self._buffer
+        while True:
+            known = len(buffer) - start
+            if known >= _HEADER:
+                length = buffer[start] | buffer[start + 1] << 8 | buffer[start + 2] << 16
+                if length == _LARGEST:
+                    return self._large(start)
+                if known >= _HEADER + length:
+                    break
+            buffer = self._more(start)
+            start = 0
+        at = start + _HEADER
+        self._at = at + length
+        if length and buffer[at] == _ERROR:
+            self._finish()
+            pymysql.err.raise_mysql_exception(buffer[at : at + length])
+        return buffer, at, at + length
+
+    def _more(self, start: int) -> bytes:
+        """Read on; what lies before `start` is not needed any more."""
+        chunk: bytes = self._connection._rfile.read1(_CHUNK_BYTES)
+        if not chunk:
+            raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, "the connection was lost")
+        self._buffer, self._at = self._buffer[start:] + chunk, 0
+        return self._buffer
+
+    def _large(self, start: int) -> tuple[bytes, int, int]:
+        """A row of more than 16 MB comes in several packets."""
+        parts, length = [], _LARGEST
+        while length == _LARGEST:
+            while len(self._buffer) - start < _HEADER + _LARGEST and not self._holds(start):
+                self._more(start)
+                start = 0
+            length = int.from_bytes(self._buffer[start : start + 3], "little")
+            parts.append(self._buffer[start + _HEADER : start + _HEADER + length])
+            start += _HEADER + length
+        self._at = start
+        joined = b"".join(parts)
+        return joined, 0, len(joined)
+
+    def _holds(self, start: int) -> bool:
+        """Whether the packet at an offset is there as a whole."""
+        length = int.from_bytes(self._buffer[start : start + 3], "little")
+        known = len(self._buffer) - start
+        return known >= _HEADER and known >= _HEADER + length
 
     def _finish(self) -> None:
         """The result is at its end; the driver would otherwise look for the end itself."""

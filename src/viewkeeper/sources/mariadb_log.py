@@ -37,6 +37,7 @@ _ARTIFICIAL, _IGNORABLE = 0x20, 0x80
 _NON_BLOCK = 0x01
 _OFFSET_MAX = (1 << 32) - 1
 _CRC32 = 1
+_EOF, _EOF_BYTES = 254, 9
 _CRC_BYTES = 4
 
 
@@ -126,15 +127,15 @@ class Log:
     def events(self) -> Iterator[Event]:
         """Events as they come; those that only frame the others are not shown."""
         connection: Any = self._connection
-        while True:
-            with self._server.errors():
-                packet = connection._read_packet()
-            if packet.is_eof_packet():
-                return
-            data: bytes = packet.get_all_data()
-            event = self._event(data)
-            if event is not None:
-                yield event
+        read = connection._read_packet
+        with self._server.errors():
+            while True:
+                data: bytes = read().get_all_data()
+                if data[0] == _EOF and len(data) < _EOF_BYTES:
+                    return
+                event = self._event(data)
+                if event is not None:
+                    yield event
 
     def _event(self, data: bytes) -> Event | None:
         time, kind, _, _, end, flags = _HEADER.unpack_from(data, 1)

@@ -44,15 +44,7 @@ class KeyColumn:
     null_safe: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """The text of a query, and how many keys it asks for; 0 keys are none, or all rows."""
-
-    query: str
-    keys: int = 0
-
-
-def question(table: Table, lookup: Lookup) -> Question:
+def question(table: Table, lookup: Lookup) -> str:
     """The query that finds at least the rows that a lookup asks for."""
     searched = _searched(table, lookup)
     literals = _literals(lookup, searched) if searched else None
@@ -60,17 +52,15 @@ def question(table: Table, lookup: Lookup) -> Question:
     if literals is None:
         return everything
     if len(searched) == 1:
-        query = _by_list(everything.query, searched[0], [key for (key,) in literals])
-    else:
-        select = select_list([table.kept(name) for name in lookup.columns])
-        query = _by_join(table, select, searched, literals)
-    return Question(query, len(literals))
+        return _by_list(everything, searched[0], [key for (key,) in literals])
+    select = select_list([table.kept(name) for name in lookup.columns])
+    return _by_join(table, select, searched, literals)
 
 
-def whole(table: Table, columns: Sequence[str]) -> Question:
+def whole(table: Table, columns: Sequence[str]) -> str:
     """The query for all rows."""
     select = select_list([table.kept(name) for name in columns])
-    return Question(f"SELECT {select} FROM {table.quoted} AS r")
+    return f"SELECT {select} FROM {table.quoted} AS r"
 
 
 def _searched(table: Table, lookup: Lookup) -> list[KeyColumn]:

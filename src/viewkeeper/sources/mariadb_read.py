@@ -21,7 +21,7 @@ import pymysql
 from viewkeeper.errors import SchemaError, SourceAwayError
 from viewkeeper.sources.mariadb_answer import Answers
 from viewkeeper.sources.mariadb_log import log_end, newest
-from viewkeeper.sources.mariadb_lookup import SCAN_PART, Question, question, whole
+from viewkeeper.sources.mariadb_lookup import SCAN_PART, question, whole
 from viewkeeper.sources.mariadb_open import Server, execute, texts
 from viewkeeper.sources.mariadb_table import Table, folds_names, read_table
 from viewkeeper.sources.mariadb_tail import Tail, change_schema, followed
@@ -107,22 +107,25 @@ class MariadbSnapshot:
         self._free()
         with self._server.errors():
             asked = self._question(table, lookup)
-        rows = self._answers_to(asked.query, table, lookup.columns).read()
+        rows = self._answers_to(asked, table, lookup.columns).read()
         changes = pa.Table.from_batches(tail, change_schema(table, lookup.columns))
         return Answer(rows, Cut(self.cut), after, changes)
 
-    def _question(self, table: Table, lookup: Lookup) -> Question:
+    def _question(self, table: Table, lookup: Lookup) -> str:
         """By key, or the whole table where the keys would touch most of it."""
-        asked = question(table, lookup)
-        if asked.keys < _FEW_KEYS:
-            return asked
+        keys = 0 if lookup.keys is None else lookup.keys.num_rows
+        if keys < _FEW_KEYS:
+            return question(table, lookup)
         query = (
             "SELECT table_rows, @@max_allowed_packet FROM information_schema.tables"
             " WHERE table_schema = %s AND table_name = %s"
         )
         rows, longest = texts(self._connection, query, (table.database, table.name))[0]
-        many = asked.keys > SCAN_PART * int(rows or 0) or len(asked.query) > int(longest) // 2
-        return whole(table, lookup.columns) if many else asked
+        everything = whole(table, lookup.columns)
+        if keys > SCAN_PART * int(rows or 0):
+            return everything
+        asked = question(table, lookup)
+        return everything if len(asked) > int(longest) // 2 else asked
 
     def scan(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
         table = self._table(relation.table)
@@ -131,7 +134,7 @@ class MariadbSnapshot:
         with self._server.errors():
             # The rows are taken as fast as whoever asked for them works on them.
             execute(self._connection, "SET SESSION max_statement_time = 0")
-        self._answers = self._answers_to(whole(table, columns).query, table, columns)
+        self._answers = self._answers_to(whole(table, columns), table, columns)
         return Scan(Cut(self.cut), iter(self._answers), tail)
 
     def _answers_to(self, query: str, table: Table, columns: Sequence[str]) -> Answers:

@@ -1,21 +1,21 @@
-"""What a MariaDB server must be like to be followed, and how `doctor` says it.
+"""What a MariaDB server must be like to be followed.
 
 Every requirement is checked before anything is followed, and said with the statement that mends it.
-The same checks, run one by one, are what `doctor` prints.
+The same checks, one by one, are part of what `doctor` prints.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from viewkeeper.errors import SchemaError
-from viewkeeper.sources.mariadb_open import Connection, pairs
+from viewkeeper.sources.mariadb_open import Connection, pairs, texts
 
-OLDEST = (10, 5)
+_OLDEST = (10, 5)
 _SETTINGS = {
     "log_bin": (
         "ON",
-        "start the server with --log-bin=binlog --server-id=1 (in its configuration)",
+        "start the server with log_bin=binlog and server_id=1 in its configuration",
     ),
     "binlog_format": ("ROW", "SET GLOBAL binlog_format = ROW"),
     "binlog_row_image": ("FULL", "SET GLOBAL binlog_row_image = FULL"),
@@ -37,30 +37,58 @@ def version_of(text: str) -> tuple[int, int]:
     return int(major), int(minor.partition("-")[0])
 
 
-def shortcomings(known: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """What is wrong with a server's settings: by setting, the sentence and what mends it."""
-    found = {}
+def version_shortcoming(known: Mapping[str, str]) -> tuple[str, str] | None:
+    """What is wrong with the version, and what mends it."""
     version = known["version"]
-    if "mariadb" not in version.lower() or version_of(version) < OLDEST:
-        found["version"] = (
-            f"version {version} is not MariaDB 10.5 or newer",
-            "update the server; MySQL has no snapshots with a binlog position",
-        )
+    if "mariadb" in version.lower() and version_of(version) >= _OLDEST:
+        return None
+    return (
+        f"version {version} is not MariaDB 10.5 or newer",
+        "update the server; MySQL has no snapshots that know their place in the binlog",
+    )
+
+
+def shortcomings(known: Mapping[str, str]) -> dict[str, tuple[str, str] | None]:
+    """By setting: what is wrong with it and what mends it, or None."""
+    found: dict[str, tuple[str, str] | None] = {"version": version_shortcoming(known)}
     for name, (wanted, mend) in _SETTINGS.items():
         value = known.get(name, "")
-        if value.upper() != wanted:
-            found[name] = (f"{name} is {value or 'not known'}, not {wanted}", mend)
+        is_wrong = value.upper() != wanted
+        found[name] = (
+            (f"{name} is {value or 'not known'}, not {wanted}", mend) if is_wrong else None
+        )
     return found
+
+
+def unlogged(connection: Connection, databases: Iterable[str]) -> list[str]:
+    """Those of some databases whose changes the server does not log."""
+    status = texts(connection, "SHOW MASTER STATUS")
+    if not status:
+        return []
+    only, never = (set(filter(None, names.split(","))) for names in status[0][2:4])
+    return sorted(name for name in set(databases) if name in never or (only and name not in only))
 
 
 def require(connection: Connection, source: str) -> None:
     """A SchemaError that names everything that must be changed about the server."""
-    wrong = shortcomings(variables(connection))
+    wrong = [found for found in shortcomings(variables(connection)).values() if found]
     if wrong:
         raise SchemaError(
             source,
             "its server cannot be followed as it is set up",
-            detail="; ".join(text for text, _ in wrong.values()),
-            hint="; ".join(mend for _, mend in wrong.values())
-            + "; then end the sessions that are older than that",
+            detail="; ".join(text for text, _ in wrong),
+            hint="; ".join(mend for _, mend in wrong)
+            + "; write it into the server's configuration too, and end the sessions that are "
+            "older than that",
+        )
+
+
+def require_logged(connection: Connection, source: str, databases: Iterable[str]) -> None:
+    missing = unlogged(connection, databases)
+    if missing:
+        raise SchemaError(
+            source,
+            f'changes of the database "{missing[0]}" are not logged',
+            detail="binlog_do_db or binlog_ignore_db of the server leaves it out",
+            hint="remove these options from the server's configuration and restart it",
         )
