@@ -1,0 +1,167 @@
+"""Connecting to a PostgreSQL server, and turning what it says into our errors.
+
+All connections have the same session settings, so that text is one-to-one with values (UTC, ISO
+dates, hexadecimal bytes), nothing is filtered silently (`row_security = off` makes a policy that
+would hide rows an error), and nothing waits without a limit. A password never appears in an error:
+whatever the driver says is scrubbed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import adbc_driver_manager
+import psycopg
+from adbc_driver_postgresql import dbapi  # type: ignore[import-untyped] # it comes without types
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from viewkeeper.errors import SchemaError, SourceAwayError, SourceError, ViewkeeperError
+from viewkeeper.sources.settings import SourceSettings
+
+CONNECT_SECONDS = 10
+LOCK_SECONDS = 2
+OLDEST_VERSION = 140000
+STATEMENT_SECONDS = 60.0
+
+_SESSION = {
+    "TimeZone": "UTC",
+    "DateStyle": "ISO",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+    "standard_conforming_strings": "on",
+    "row_security": "off",
+    # Lookups by index are what we do; the default is for disks that turn.
+    "random_page_cost": "1.1",
+    "idle_in_transaction_session_timeout": "0",
+    # A server that we died on notices soon, and lets go of the slot.
+    "tcp_keepalives_idle": "30",
+    "tcp_keepalives_interval": "10",
+    "tcp_keepalives_count": "3",
+}
+_SOCKET: dict[str, str | int] = {
+    "connect_timeout": CONNECT_SECONDS,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+    "client_encoding": "UTF8",
+    "application_name": "viewkeeper",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One database of one server, as one source sees it; holds no secret."""
+
+    settings: SourceSettings
+
+    @property
+    def source(self) -> str:
+        return self.settings.name
+
+    @property
+    def statement_seconds(self) -> float:
+        return self.settings.number("statement_seconds", STATEMENT_SECONDS)
+
+    def describe(self) -> str:
+        """Where it is, without connecting."""
+        with self.errors():
+            parts = conninfo_to_dict(self.settings.text("url"))
+        host = parts.get("host") or parts.get("hostaddr") or "localhost"
+        port = f":{parts['port']}" if parts.get("port") else ""
+        return f"PostgreSQL database {parts.get('dbname') or parts.get('user')} at {host}{port}"
+
+    def connect(self) -> psycopg.Connection[Any]:
+        """A connection in autocommit mode, for control and small answers."""
+        with self.errors():
+            return psycopg.connect(self._conninfo(), autocommit=True, prepare_threshold=None)
+
+    def replicate(self) -> psycopg.Connection[Any]:
+        """A connection that can be streamed from."""
+        limits = {"statement_timeout": "0", "lock_timeout": "0", "wal_sender_timeout": "60s"}
+        with self.errors():
+            conninfo = make_conninfo(self._conninfo(limits), replication="database")
+            return psycopg.connect(conninfo, autocommit=True)
+
+    def connect_arrow(self) -> dbapi.Connection:
+        """A connection whose answers are Arrow."""
+        with self.errors():
+            return dbapi.connect(self._conninfo(), autocommit=True)
+
+    def _conninfo(self, limits: dict[str, str] | None = None) -> str:
+        url = self.settings.text("url")
+        given = conninfo_to_dict(url)
+        seconds = self.statement_seconds
+        settings = {
+            **_SESSION,
+            "statement_timeout": str(int(seconds * 1000)),
+            "lock_timeout": str(LOCK_SECONDS * 1000),
+            **(limits or {}),
+        }
+        options = " ".join(f"-c {name}={value}" for name, value in settings.items())
+        chosen = {k: v for k, v in _SOCKET.items() if k not in given or k == "client_encoding"}
+        return make_conninfo(url, options=f"{given.get('options') or ''} {options}", **chosen)
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Inside, every error of the drivers becomes one of ours."""
+        try:
+            yield
+        except (psycopg.Error, adbc_driver_manager.Error) as error:
+            raise self.translate(error) from None
+
+    def translate(self, error: Exception) -> SourceError:
+        state = getattr(error, "sqlstate", None) or ""
+        return meaning(self.source, state, self.scrub(str(error)), _is_connection(error))
+
+    def scrub(self, text: str) -> str:
+        """The text without the password, in whichever spelling the settings have it."""
+        try:
+            url = self.settings.text("url")
+            secrets = {url, str(conninfo_to_dict(url).get("password") or "")}
+        except (ViewkeeperError, psycopg.Error):
+            # The settings themselves are wrong, and so is what the driver says about them.
+            return "the url cannot be read"
+        for secret in sorted(filter(None, secrets), key=len, reverse=True):
+            text = text.replace(secret, "***")
+        return " ".join(text.split())
+
+
+def _is_connection(error: Exception) -> bool:
+    if isinstance(error, psycopg.Error):
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    return "IO" in str(error)[:20] or isinstance(error, adbc_driver_manager.OperationalError)
+
+
+_AWAY = {
+    "57014": ("a statement took too long", "raise statement_seconds, or look what the server does"),
+    "55P03": ("a table stays locked", "find the session that holds a lock on it"),
+    "53300": ("it takes no more connections", "raise max_connections, or close other sessions"),
+    "28P01": ("it does not let us in", "check user and password in the url"),
+    "28000": ("it does not let us in", "check the url and pg_hba.conf"),
+    "3D000": ("the database does not exist", "check the url"),
+}
+_SCHEMA = {
+    "42501": ("a privilege is missing", "run `viewkeeper doctor`; it prints the statements"),
+    "42P01": ("a table is not there any more", "change the views that use it, or bring it back"),
+    "42703": ("a column is not there any more", "change the views that use it, or bring it back"),
+    "42704": ("something that is needed is not there", "run `viewkeeper doctor`"),
+}
+
+
+def meaning(source: str, state: str, text: str, is_connection: bool) -> SourceError:
+    """The one place where states of PostgreSQL become typed errors."""
+    detail = f"{text} ({state})" if state else text
+    if state in _AWAY:
+        message, hint = _AWAY[state]
+        return SourceAwayError(source, message, detail=detail, hint=hint)
+    if state in _SCHEMA:
+        message, hint = _SCHEMA[state]
+        return SchemaError(source, message, detail=detail, hint=hint)
+    if state[:2] in ("08", "57", "53") or (not state and is_connection):
+        hint = "check that the server runs and that the url is right"
+        return SourceAwayError(source, "it cannot be reached", detail=detail, hint=hint)
+    return SourceError(source, "PostgreSQL failed", detail=detail)

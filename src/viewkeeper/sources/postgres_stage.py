@@ -1,0 +1,95 @@
+"""The stage: changes of the transaction that is being read, until it has ended.
+
+Nothing of a transaction may reach the spool before its end: the connection may break, and a table
+may be emptied after its rows were changed. A large transaction goes to a file that has no name, so
+that it takes no memory, and nothing stays behind if we die.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+MEMORY_BYTES = 32 << 20
+
+
+@dataclass(slots=True)
+class _Changes:
+    """The changes of one table: the first of them in a file, if they are many."""
+
+    rows: int = 0
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    file: Any = None
+    writer: pa.RecordBatchStreamWriter | None = None
+
+    def spill(self, folder: Path) -> None:
+        if self.file is None or self.writer is None:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by close()
+            self.writer = pa.ipc.new_stream(self.file, self.batches[0].schema)
+        for batch in self.batches:
+            self.writer.write_batch(batch)
+        self.batches = []
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        if self.file is not None and self.writer is not None:
+            self.writer.close()
+            self.file.seek(0)
+            with pa.ipc.open_stream(self.file) as reader:
+                yield from reader
+        yield from self.batches
+
+    def close(self) -> None:
+        if self.file is not None:
+            self.file.close()
+
+
+class Stage:
+    """Holds what was read of one transaction; `folder` is where a large one goes."""
+
+    def __init__(self, folder: Path, memory_bytes: int = MEMORY_BYTES) -> None:
+        self._folder = folder
+        self._limit = memory_bytes
+        self._tables: dict[str, _Changes] = {}
+        self._bytes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._tables)
+
+    def add(self, table: str, batch: pa.RecordBatch) -> None:
+        changes = self._tables.setdefault(table, _Changes())
+        changes.batches.append(batch)
+        changes.rows += batch.num_rows
+        self._bytes += batch.nbytes
+        if self._bytes > self._limit:
+            for each in self._tables.values():
+                if each.batches:
+                    each.spill(self._folder)
+            self._bytes = 0
+
+    def empty(self, table: str) -> int:
+        """Forget the changes of a table; how many they were."""
+        changes = self._tables.pop(table, None)
+        if changes is None:
+            return 0
+        changes.close()
+        return changes.rows
+
+    def hand_over(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Every change, in order per table; nothing is left."""
+        try:
+            for table, changes in self._tables.items():
+                for batch in changes.read():
+                    yield table, batch
+        finally:
+            self.drop()
+
+    def drop(self) -> None:
+        for changes in self._tables.values():
+            changes.close()
+        self._tables, self._bytes = {}, 0

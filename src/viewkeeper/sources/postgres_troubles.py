@@ -1,0 +1,69 @@
+"""What the change stream may tell that cannot be maintained over: the errors, and their way out.
+
+A trouble belongs to a table and a position. Whoever reads that table past that position gets it;
+a view that is loaded anew stands after it.
+"""
+
+from __future__ import annotations
+
+from viewkeeper.errors import GapError, SchemaError, SourceError
+
+WAY_OUT = "`viewkeeper run --full-refresh VIEW` loads the views that read it anew"
+
+
+def other_shape(source: str, table: str, column: str) -> SchemaError:
+    return SchemaError(
+        source,
+        f'table "{table}": column "{column}" was renamed, dropped or got another type',
+        hint="change the views that use it, then `viewkeeper run --full-refresh VIEW`",
+    )
+
+
+def other_table(source: str, table: str) -> SchemaError:
+    return SchemaError(source, f'table "{table}" was dropped, renamed or made again', hint=WAY_OUT)
+
+
+def no_old_row(source: str, table: str) -> GapError:
+    return GapError(
+        source,
+        f'table "{table}": a row was changed whose old values were not logged',
+        detail="its replica identity, or that of a partition, is no longer FULL",
+        hint=f"ALTER TABLE {table} REPLICA IDENTITY FULL (and its partitions), "
+        "then `viewkeeper run --full-refresh VIEW`",
+    )
+
+
+def partly_emptied(source: str, table: str) -> GapError:
+    return GapError(
+        source,
+        f'table "{table}": one of its partitions was truncated',
+        detail="the rows that went were not logged",
+        hint=f"{WAY_OUT}; DELETE instead of TRUNCATE is followed",
+    )
+
+
+def partition_gone(source: str, table: str) -> GapError:
+    return GapError(
+        source,
+        f'table "{table}": a partition was dropped or detached',
+        detail="the rows that went were not logged",
+        hint=f"{WAY_OUT}; DELETE before dropping a partition is followed",
+    )
+
+
+def gap(source: str, cause: str) -> GapError:
+    return GapError(
+        source,
+        cause,
+        detail="what was committed in between cannot be known any more",
+        hint=WAY_OUT,
+    )
+
+
+def kept_too_much(source: str, kept: str, allowed: str) -> SourceError:
+    return GapError(
+        source,
+        f"its slot kept {kept} of the log and was dropped",
+        detail=f"the option retention allows {allowed}",
+        hint=f"{WAY_OUT}; find out why nothing was acknowledged, or allow more",
+    )

@@ -1,0 +1,49 @@
+"""Which transactions a snapshot of PostgreSQL sees: the exact test, by transaction id.
+
+A commit is decoded before it is visible, so the visible set is no prefix of the change stream and
+must never be told from log positions. `pg_current_snapshot()` says it exactly: every transaction
+below `xmax` that is not among those in progress.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_EPOCH = 1 << 32
+
+
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """A pg_snapshot: `xmin:xmax:xip,xip,...`.
+
+    >>> seen = Visible.parse("741:743:741")
+    >>> [seen.includes(xid) for xid in (740, 741, 742, 743)]
+    [True, False, True, False]
+    """
+
+    xmin: int
+    xmax: int
+    in_progress: frozenset[int]
+
+    @staticmethod
+    def parse(text: str) -> Visible:
+        xmin, xmax, rest = text.split(":")
+        return Visible(int(xmin), int(xmax), frozenset(int(x) for x in rest.split(",") if x))
+
+    def includes(self, xid: int) -> bool:
+        """Whether the transaction that pgoutput calls `xid`, with 32 bits, is seen."""
+        whole = self._widened(xid)
+        return whole < self.xmax and whole not in self.in_progress
+
+    def _widened(self, xid: int) -> int:
+        """The 64-bit id nearest to ours that ends in these 32 bits.
+
+        >>> Visible.parse("4294967296:4294967300:").includes(4294967295)
+        True
+        """
+        whole = self.xmax - self.xmax % _EPOCH + xid
+        if whole > self.xmax + _EPOCH // 2:
+            return whole - _EPOCH
+        if whole < self.xmax - _EPOCH // 2:
+            return whole + _EPOCH
+        return whole
