@@ -13,7 +13,9 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,9 +30,16 @@ class PrivateServer:
     """A server process with its data below `folder`; use `start`, `kill`, `stop`."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder = folder if may_enter(folder) else self._elsewhere()
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
+
+    def _elsewhere(self) -> Path:
+        """A folder that the server's user can enter, for as long as this object is there."""
+        folder = Path(tempfile.mkdtemp(prefix="viewkeeper-server-"))
+        folder.chmod(0o711)
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        return folder / "server"
 
     @property
     def pid(self) -> int:
@@ -111,7 +120,7 @@ class PrivatePostgres(PrivateServer):
             "max_wal_senders": "40",
             "max_prepared_transactions": "20",
             "listen_addresses": "127.0.0.1",
-            "unix_socket_directories": str(folder),
+            "unix_socket_directories": str(self.folder),
             "fsync": "off",
             "log_min_messages": "warning",
             **(settings or {}),
@@ -252,15 +261,19 @@ def unprivileged() -> dict[str, Any]:
     return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
 
+def may_enter(folder: Path) -> bool:
+    """Whether the server's user gets into a folder; we change nobody's permissions for that."""
+    if os.getuid() != 0:
+        return True
+    above = [parent for parent in folder.absolute().parents if parent.exists()]
+    return all(parent.stat().st_mode & 0o001 for parent in above)
+
+
 def give_away(path: Path) -> None:
-    """Let the server's user own a path, and enter the folders above it."""
+    """Let the server's user own a path."""
     if os.getuid() == 0:
         user = _somebody()
         os.chown(path, user.pw_uid, user.pw_gid)
-        for folder in path.absolute().parents:
-            mode = folder.stat().st_mode
-            if folder.stat().st_uid == 0 and not mode & 0o001:
-                folder.chmod(mode | 0o001)
 
 
 def _somebody() -> pwd.struct_passwd:
