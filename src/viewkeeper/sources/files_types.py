@@ -113,10 +113,10 @@ def _timestamps(texts: Any, kind: Any) -> Any:
     if kind.tz is None:
         return texts.cast(kind)
     # A day alone ends like a zone, so a zone is looked for behind a clock time only.
-    zoned = pc.and_(
-        pc.match_substring_regex(texts, _CLOCK), pc.match_substring_regex(texts, _ZONED)
-    )
-    return pc.if_else(zoned, texts, pc.binary_join_element_wise(texts, "Z", "")).cast(kind)
+    timed = pc.match_substring_regex(texts, _CLOCK)
+    zoned = pc.and_(timed, pc.match_substring_regex(texts, _ZONED))
+    missing = pc.if_else(zoned, "", pc.if_else(timed, "Z", " 00:00Z"))
+    return pc.binary_join_element_wise(texts, missing, "").cast(kind)
 
 
 def _bytes(texts: Any, kind: pa.DataType) -> Any:

@@ -1,0 +1,379 @@
+"""What a folder of files may do to us, and what we say: wait, stop with the cause, never guess.
+
+Files half written, broken, taken away; keys twice; columns gone; kept copies lost; a crash between
+any two steps of accepting a state.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from viewkeeper.errors import (
+    ConversionError,
+    GapError,
+    ProjectError,
+    SchemaError,
+    SourceAwayError,
+    SourceError,
+)
+from viewkeeper.sources.files import FilesSource, open_source
+from viewkeeper.sources.files_kept import Kept
+from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.updates.protocol import COUNT
+from viewkeeper.view.definition import Relation
+
+DECLARED: dict[str, Any] = {"columns": {"sku": "string", "price": "decimal(10,2)"}}
+TABLES = {"price": ["sku", "price"]}
+
+
+def source_of(folder: Path, settle: float = 0, format: str = "csv", **table: object) -> FilesSource:
+    tables = {"price": {**({} if format == "parquet" else DECLARED), **table}}
+    options = {"path": "exports", "format": format, "tables": tables, "settle_seconds": settle}
+    home = str(folder / "home")
+    return open_source(SourceSettings("shop", "files", options, str(folder), home), "test")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "exports" / "price" / "a.csv"
+    path.parent.mkdir(parents=True)
+    path.write_text("sku,price\na,1.00\nb,2.00\n")
+    return path
+
+
+def rewritten(path: Path, text: str) -> None:
+    temporary = path.with_name("_new")
+    temporary.write_text(text)
+    temporary.rename(path)
+
+
+def changes(source: FilesSource, after: int, until: int) -> list[tuple[str, str, int]]:
+    return sorted(
+        (row["sku"], str(row["price"]), row[COUNT])
+        for _, batch in source.changes(TABLES, after, until)
+        for row in batch.to_pylist()
+    )
+
+
+def test_a_state_is_taken_when_the_files_have_come_to_rest(tmp_path: Path, file: Path) -> None:
+    source = source_of(tmp_path, settle=0.2)
+    start = source.follow(TABLES)
+    with open(file, "a") as writer:
+        for row in ("c,3.00\n", "d,4.", "00\n"):
+            writer.write(row)
+            writer.flush()
+            assert source.look(start) == ()
+            time.sleep(0.05)
+    assert source.look(start) == ()
+    time.sleep(0.25)
+    (boundary,) = source.look(start)
+    assert changes(source, start, boundary.position) == [("c", "3.00", 1), ("d", "4.00", 1)]
+    assert abs(boundary.committed_at - file.stat().st_mtime) < 0.01
+
+
+def test_names_of_unfinished_files_are_never_data(tmp_path: Path, file: Path) -> None:
+    source = source_of(tmp_path)
+    start = source.follow(TABLES)
+    for name in ("_b.csv", ".b.csv", "b.csv.tmp", "b.csv.part", "b.txt"):
+        (file.parent / name).write_text("half")
+    (file.parent / "folder.csv").mkdir()
+    assert source.look(start) == ()
+
+
+def test_a_success_file_decides(tmp_path: Path, file: Path) -> None:
+    done = file.parent / "_SUCCESS"
+    done.touch()
+    source = source_of(tmp_path, settle=60)
+    source_follow = source_of(tmp_path, settle=0)
+    start = source_follow.follow(TABLES)
+    os.utime(done, ns=(1, 1))
+    rewritten(file, "sku,price\na,1.00\n")
+    assert source.look(start) == (), "a file is younger"
+    os.utime(done)
+    (boundary,) = source.look(start)
+    assert changes(source, start, boundary.position) == [("b", "2.00", -1)]
+    file.unlink()
+    assert source.look(boundary.position) == (), "it was not written again"
+    done.touch()
+    (emptied,) = source.look(boundary.position)
+    assert changes(source, boundary.position, emptied.position) == [("a", "1.00", -1)]
+
+
+BROKEN: dict[str, tuple[str, str]] = {
+    "value": ("sku,price\na,1.00\nb,cheap\n", "file price/a.csv, row 2, column \"price\": 'cheap'"),
+    "digits": ("sku,price\na,1.005\n", "'1.005' is not a value of type decimal(10,2)"),
+    "columns": ("sku,price\na,1.00,x\n", "Expected 2 columns, got 3"),
+    "cut off": ('sku,price\na,"1', "a quoted text is not closed"),
+    "empty": ("", "Empty CSV file"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_views_wait_for_a_broken_file_to_be_mended(tmp_path: Path, file: Path, name: str) -> None:
+    text, told = BROKEN[name]
+    source = source_of(tmp_path)
+    start = source.follow(TABLES)
+    rewritten(file, text)
+    for _ in range(2):
+        with pytest.raises(SourceAwayError) as caught:
+            source.look(start)
+        assert told in str(caught.value)
+        assert "go on by themselves" in str(caught.value)
+    assert told in source.health([start]).warnings[0]
+    assert "bad" in {finding.state for finding in source.diagnose(TABLES)}
+    rewritten(file, "sku,price\na,5.00\nb,2.00\n")
+    (boundary,) = source.look(start)
+    assert changes(source, start, boundary.position) == [("a", "1.00", -1), ("a", "5.00", 1)]
+    assert source.health([start]).warnings == ()
+
+
+def test_a_broken_file_is_not_followed_at_all(tmp_path: Path, file: Path) -> None:
+    file.write_text("sku,price\na,cheap\n")
+    with pytest.raises(ConversionError, match="'cheap' is not a value of type decimal"):
+        source_of(tmp_path).follow(TABLES)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("a,1\na,1\n", None, "the key sku = 'a' occurs more than once"),
+        ("a,1\n", "a,1\na,2\n", "the key sku = 'a' occurs more than once"),
+        ("a,1\n", "a,1\n,2\n", "the key sku = None is NULL"),
+        ("a,1\n", "b,1\n", None),
+        ("a,1\nb,1\n", "b,1\na,1\n", None),
+    ],
+)
+def test_a_key_is_unique_in_every_state(
+    tmp_path: Path, file: Path, before: str, after: str | None, told: str | None
+) -> None:
+    file.write_text(f"sku,price\n{before}")
+    source = source_of(tmp_path, key=["sku"])
+    if after is None:
+        with pytest.raises(ConversionError, match=told):
+            source.follow(TABLES)
+        return
+    start = source.follow(TABLES)
+    assert source.key("price") == ("sku",)
+    rewritten(file, f"sku,price\n{after}")
+    if told is None:
+        assert len(source.look(start)) == 1
+    else:
+        with pytest.raises(SourceAwayError, match=told):
+            source.look(start)
+
+
+def test_a_key_is_unique_over_all_files(tmp_path: Path, file: Path) -> None:
+    source = source_of(tmp_path, key=["sku"])
+    start = source.follow(TABLES)
+    other = file.with_name("b.csv")
+    other.write_text("sku,price\nb,9.00\n")
+    with pytest.raises(SourceAwayError, match="the key sku = 'b' occurs more than once"):
+        source.look(start)
+    rewritten(file, "sku,price\na,1.00\n")
+    (boundary,) = source.look(start)
+    assert changes(source, start, boundary.position) == [("b", "2.00", -1), ("b", "9.00", 1)]
+
+
+def test_a_followed_column_that_goes_is_named(tmp_path: Path, file: Path) -> None:
+    source = source_of(tmp_path, columns={})
+    start = source.follow(TABLES)
+    rewritten(file, "sku,price,more\na,1.00,x\nb,2.00,y\n")
+    (boundary,) = source.look(start)
+    assert boundary.changes == 0, "a column that nobody reads does not matter"
+    rewritten(file, "sku,more\na,x\n")
+    with pytest.raises(SchemaError, match='column "price"'):
+        source.look(boundary.position)
+
+
+def test_a_parquet_column_that_changes_its_type_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "exports" / "price.parquet"
+    path.parent.mkdir()
+    pq.write_table(pa.table({"sku": ["a"], "price": pa.array([1], pa.int32())}), path)
+    source = source_of(tmp_path, format="parquet")
+    start = source.follow(TABLES)
+    pq.write_table(pa.table({"sku": ["a"], "price": pa.array([1], pa.int64())}), path)
+    (boundary,) = source.look(start)
+    assert boundary.changes == 0, "all integers are one type"
+    pq.write_table(pa.table({"sku": ["a"], "price": ["1"]}), path)
+    with pytest.raises(SchemaError, match='column "price": int64 became string'):
+        source.look(boundary.position)
+
+
+def test_what_is_not_there_is_a_schema_error(tmp_path: Path, file: Path) -> None:
+    source = source_of(tmp_path)
+    with pytest.raises(SchemaError, match='did you mean "price"'):
+        source.follow({"prices": ["sku"]})
+    with pytest.raises(SchemaError, match='no column "skus"'):
+        source.follow({"price": ["skus"]})
+    with pytest.raises(SchemaError, match="cannot be the name"):
+        source.schema("../exports/price")
+    (tmp_path / "exports" / "stock.json").write_text("{}\n")
+    untyped = source_of(tmp_path, format="json")
+    with pytest.raises(SchemaError, match="no declared columns"):
+        untyped.schema("stock")
+
+
+def test_files_that_are_taken_away_are_waited_for(tmp_path: Path, file: Path) -> None:
+    source = source_of(tmp_path)
+    start = source.follow(TABLES)
+    file.parent.rename(tmp_path / "elsewhere")
+    with pytest.raises(SourceAwayError, match='the files of table "price" are not there'):
+        source.look(start)
+    with pytest.raises(SourceAwayError):
+        source.health([start])
+    with source.snapshots(start, TABLES) as opener:
+        scan = opener().scan(Relation("shop", "price"), ["sku"], start)
+        assert sum(batch.num_rows for batch in scan.batches) == 2
+    (tmp_path / "elsewhere").rename(file.parent)
+    assert source.look(start) == ()
+
+
+def lose_all(home: Path) -> None:
+    shutil.rmtree(home)
+
+
+def lose_copies(home: Path) -> None:
+    shutil.rmtree(home / "copies")
+
+
+def lose_newest_state(home: Path) -> None:
+    max((home / "states").iterdir()).unlink()
+
+
+def damage_state(home: Path) -> None:
+    max((home / "states").iterdir()).write_text("{")
+
+
+@pytest.mark.parametrize("lose", [lose_all, lose_copies, lose_newest_state, damage_state])
+def test_lost_copies_are_a_gap(tmp_path: Path, file: Path, lose: Callable[[Path], None]) -> None:
+    source = source_of(tmp_path)
+    start = source.follow(TABLES)
+    rewritten(file, "sku,price\na,5.00\n")
+    (boundary,) = source.look(start)
+    lose(tmp_path / "home")
+    with pytest.raises(GapError, match=r"(?s)not kept any more.*--full-refresh"):
+        source_of(tmp_path).look(boundary.position)
+
+
+def test_a_folder_begun_anew_is_not_mistaken_for_the_old_one(tmp_path: Path, file: Path) -> None:
+    source = source_of(tmp_path)
+    start = source.follow(TABLES)
+    assert source.detach().was_following
+    assert not (tmp_path / "home").exists()
+    time.sleep(1.1)
+    again = source_of(tmp_path)
+    assert again.follow(TABLES) > start
+    with pytest.raises(GapError):
+        again.look(start)
+
+
+class Crash(BaseException):
+    """Ends a step at its beginning, as kill -9 would."""
+
+
+@pytest.mark.parametrize("step", ["write_state", "write_problem", "changes", "copies"])
+def test_a_crash_between_steps_loses_and_doubles_nothing(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    source = source_of(tmp_path)
+    start = source.follow(TABLES)
+    rewritten(file, "sku,price\na,5.00\nb,2.00\n")
+    with monkeypatch.context() as patch:
+        if step.startswith("write"):
+            patch.setattr(Kept, step, lambda *_: crash())
+        else:
+            replace = os.replace
+            patch.setattr(os, "replace", lambda a, b: crash() if step in str(b) else replace(a, b))
+        with pytest.raises(Crash):
+            source.look(start)
+    (tmp_path / "home" / "copies" / "left over.parquet").write_bytes(b"half")
+    again = source_of(tmp_path)
+    (boundary,) = again.look(start)
+    assert changes(again, start, boundary.position) == [("a", "1.00", -1), ("a", "5.00", 1)]
+    again.acknowledge(boundary.position)
+    left = [path.name for path in (tmp_path / "home").rglob("*") if path.is_file()]
+    assert len([name for name in left if name.endswith(".parquet")]) == 1
+    assert not [name for name in left if name.endswith(".tmp")]
+
+
+def crash() -> None:
+    raise Crash
+
+
+def test_a_file_that_is_written_while_it_is_read_is_not_taken(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = source_of(tmp_path)
+    start = source.follow(TABLES)
+    rewritten(file, "sku,price\na,5.00\n")
+    writing = Kept.writing
+
+    def meanwhile(*args: Any) -> Any:
+        file.write_text("sku,price\na,5.00\nb,")
+        return writing(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Kept, "writing", meanwhile)
+        assert source.look(start) == ()
+    rewritten(file, "sku,price\na,7.00\n")
+    (boundary,) = source.look(start)
+    assert ("a", "7.00", 1) in changes(source, start, boundary.position)
+
+
+@pytest.mark.parametrize(
+    ("tables", "told"),
+    [
+        ({"price": {"colums": {}}}, 'did you mean "columns"'),
+        ({"price": {"columns": {"sku": "map"}}}, "unknown type map"),
+        ({"price": {"columns": {"sku": "decimal(39,2)"}}}, "unknown type decimal"),
+        ({"price": {"key": "sku"}}, "key must be a list"),
+        ({"price": {"columns": {"a": "double"}, "key": ["a"]}}, "floating-point"),
+        ({"price": {"header": "yes"}}, "must be true or false"),
+        ({"price": {"delimiter": "||"}}, "one character"),
+        ({"price": {"header": False}}, "must be declared, in order"),
+        ({"price": ["sku"]}, "must be a mapping"),
+    ],
+)
+def test_wrong_settings_are_named(tmp_path: Path, tables: object, told: str) -> None:
+    options = {"path": "exports", "format": "csv", "tables": tables}
+    settings = SourceSettings("shop", "files", options, str(tmp_path), str(tmp_path / "home"))
+    with pytest.raises(ProjectError, match=r'source "shop": table "price"') as caught:
+        open_source(settings, "test")
+    assert told in str(caught.value)
+
+
+def test_another_declaration_reads_the_files_again(tmp_path: Path, file: Path) -> None:
+    start = source_of(tmp_path).follow(TABLES)
+    other = source_of(tmp_path, columns={"sku": "string", "price": "decimal(12,2)"})
+    with pytest.raises(SchemaError, match=r"decimal128\(10, 2\) became decimal128\(12, 2\)"):
+        other.look(start)
+    other = source_of(tmp_path, key=["sku"])
+    (boundary,) = other.look(start)
+    assert boundary.changes == 0
+
+
+def test_doctor_finds_nothing_wrong_with_good_files(tmp_path: Path, file: Path) -> None:
+    source = source_of(tmp_path)
+    assert not source.health([]).followed
+    source.follow(TABLES)
+    findings = source.diagnose(TABLES)
+    assert {finding.state for finding in findings} == {"good"}
+    assert "2 rows" in " ".join(finding.text for finding in findings)
+
+
+def test_errors_never_escape_untyped(tmp_path: Path, file: Path) -> None:
+    source = source_of(tmp_path)
+    start = source.follow(TABLES)
+    copy = next((tmp_path / "home" / "copies").iterdir())
+    copy.write_bytes(b"PAR1 broken PAR1")
+    with source.snapshots(start, TABLES) as opener, pytest.raises(SourceError):
+        list(opener().scan(Relation("shop", "price"), ["sku"], start).batches)
