@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import pymysql
 
 from viewkeeper.errors import SourceError
-from viewkeeper.sources.mariadb_log import Log, log_files, newest
+from viewkeeper.sources.mariadb_health import retained
+from viewkeeper.sources.mariadb_log import Log, log_files
 from viewkeeper.sources.mariadb_open import Connection, Server, quote, texts
 from viewkeeper.sources.mariadb_position import FIRST_OFFSET, position_of
 from viewkeeper.sources.mariadb_server import shortcomings, unlogged, variables
@@ -161,8 +162,9 @@ class Doctor:
             check_place(connection, self._server.source, state.position, state.gtid)
         except SourceError as error:
             return Finding("position", "bad", _told(error), error.hint)
-        behind = newest(connection) - state.position
-        return Finding("position", "good", f"GTID position {state.gtid or 'none'}, {behind} behind")
+        behind = retained(log_files(connection), state.position)
+        text = f"GTID position {state.gtid or 'none'}, {behind} bytes of binlog behind it"
+        return Finding("position", "good", text)
 
     def _clock(self, connection: Connection) -> Finding:
         before = time.time()

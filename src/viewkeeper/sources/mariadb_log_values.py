@@ -123,6 +123,8 @@ def _decimal(kind: Kind, column: LogColumn) -> Reader | None:
         for part, scale in parts:
             total = total * scale + part
         total = np.where(negative, -total, total)
+        if mask is not None:
+            total[mask] = 0
         return _decimals(_wide(total, small), mask, target)
 
     return read
@@ -336,6 +338,23 @@ def _spell_uuid(value: bytes) -> str:
     return str(uuid.UUID(bytes=value))
 
 
+def spell_inet6(value: bytes) -> str:
+    """As MariaDB does, which also writes a single group of zeros as "::".
+
+    >>> spell_inet6(bytes.fromhex("00010000000200030004000500060007"))
+    '1::2:3:4:5:6:7'
+    """
+    groups = [value[i : i + 2].hex().lstrip("0") or "0" for i in range(0, 16, 2)]
+    runs = [next((n for n, g in enumerate(groups[i:]) if g != "0"), 8 - i) for i in range(8)]
+    longest = max(runs)
+    if longest == 0:
+        return ":".join(groups)
+    start = runs.index(longest)
+    if start == 0 and (longest == 6 or (longest == 5 and groups[5] == "ffff")):
+        groups[6:] = [".".join(str(byte) for byte in value[12:])]
+    return f"{':'.join(groups[:start])}::{':'.join(groups[start + longest :])}"
+
+
 _MAKERS: dict[str, Maker] = {
     "integer": _integers,
     "unsigned": _unsigned,
@@ -352,5 +371,5 @@ _MAKERS: dict[str, Maker] = {
     "set": _set,
     "uuid": _address(_spell_uuid, 16),
     "inet4": _address(lambda value: socket.inet_ntop(socket.AF_INET, value), 4),
-    "inet6": _address(lambda value: socket.inet_ntop(socket.AF_INET6, value), 16),
+    "inet6": _address(spell_inet6, 16),
 }

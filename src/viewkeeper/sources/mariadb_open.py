@@ -225,7 +225,13 @@ class _Meaning:
 
 _MEANINGS = (
     _Meaning(
-        frozenset({1044, 1045, 1142, 1143, 1227, 1370, 1698}),
+        frozenset({1045, 1698}),
+        SourceAwayError,
+        "the server refuses the user or the password of the url",
+        "check both; the environment variable that the url names may have another value here",
+    ),
+    _Meaning(
+        frozenset({1044, 1142, 1143, 1227, 1370}),
         SchemaError,
         "the user of the url has no right to do this",
         "viewkeeper doctor prints the GRANT statements that are missing",
