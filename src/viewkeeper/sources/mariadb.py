@@ -31,6 +31,7 @@ from viewkeeper.sources.mariadb_position import file_of, offset_of
 from viewkeeper.sources.mariadb_read import MariadbOpener
 from viewkeeper.sources.mariadb_server import require, require_logged
 from viewkeeper.sources.mariadb_state import (
+    FollowedTable,
     State,
     check_place,
     gtid_at,
@@ -146,15 +147,13 @@ class MariadbSource:
             databases = {table.database for table in shapes.values()}
             require_logged(connection, self.name, databases)
             state = read_state(self._home)
-            wanted = {name: list(columns) for name, columns in (state or _NOTHING).tables.items()}
-            for name, columns in tables.items():
-                kept = dict.fromkeys(shapes[name].kept(column)[0] for column in columns)
-                known = wanted.setdefault(name, [])
-                known += [column for column in kept if column not in known]
             position = newest(connection)
+            wanted = dict(state.tables) if state is not None else {}
+            for name, columns in tables.items():
+                wanted[name] = _extended(wanted.get(name), shapes[name], columns)
             if state is None:
-                state = State(position, gtid_at(connection, position))
-            if wanted != state.tables or not state.tables:
+                write_state(self._home, State(position, gtid_at(connection, position), wanted))
+            elif wanted != state.tables:
                 write_state(self._home, State(state.position, state.gtid, wanted))
                 self._forget()
             return position
@@ -209,16 +208,13 @@ class MariadbSource:
         if self._stream is None or after < self._start:
             check_place(connection, self.name, after, None)
             self._forget()
-            tables = {
-                name: read_table(connection, self.name, self._database, name)
-                for name in state.tables
-            }
+            tables = state.tables
             self._asked = {
                 full: tuple(name for name, table in tables.items() if table.full_name == full)
                 for full in {table.full_name for table in tables.values()}
             }
             folds = folds_names(connection)
-            kept = followed(tables, state.tables, folds=folds, strict=False)
+            kept = followed(tables, state.columns, folds=folds, strict=False)
             own = int(self._server.settings.number("server_id", 0)) or server_id(self.reader)
             self._stream = Stream(
                 self._server, kept, after, self._spool, own, self._home, blocking=True
@@ -243,9 +239,8 @@ class MariadbSource:
                 stream.advance(until, _READ_SECONDS, LOOK_TRANSACTIONS)
             if stream.position < until and stream.halted is not None:
                 raise stream.halted
-            shapes = {
-                name: read_table(connection, self.name, self._database, name) for name in tables
-            }
+            state = read_state(self._home) or _NOTHING
+            shapes = {name: state.table(self.name, name) for name in tables}
         for name, columns in tables.items():
             table = shapes[name]
             found = self._spool.changes(table.full_name, after, until)
@@ -318,3 +313,11 @@ class MariadbSource:
 
 
 _NOTHING = State(0, "")
+
+
+def _extended(known: FollowedTable | None, table: Table, columns: Sequence[str]) -> FollowedTable:
+    """A followed table with some columns more."""
+    names = [table.kept(column)[0] for column in columns]
+    added = {name: table.column(name).declared for name in names}
+    before = known.columns if known is not None else {}
+    return FollowedTable(table.source, table.full_name, {**before, **added})

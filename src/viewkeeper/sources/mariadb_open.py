@@ -147,7 +147,6 @@ class Server:
             port=address.port,
             user=address.user,
             password=address.password.encode(),
-            database=address.database or None,
             charset="utf8mb4",
             use_unicode=False,
             conv=encoders,

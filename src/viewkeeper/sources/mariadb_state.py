@@ -14,21 +14,54 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from viewkeeper.errors import GapError
+from viewkeeper.errors import GapError, SchemaError
 from viewkeeper.sources.mariadb_log import log_base, log_end, log_files
 from viewkeeper.sources.mariadb_open import Connection, texts
 from viewkeeper.sources.mariadb_position import file_name, file_of, offset_of, spelled
+from viewkeeper.sources.mariadb_types import Declared, Kind, kind_of
 
 _FILE = "state.json"
 
 
 @dataclass(frozen=True, slots=True)
+class FollowedTable:
+    """A table as it was when it was followed: its full name, and the types of its columns.
+
+    The table may be another one by now; what the log has of it before that is still read by this.
+    """
+
+    source: str
+    full_name: str
+    columns: Mapping[str, Declared]
+
+    def kept(self, name: str) -> tuple[str, Kind]:
+        for column, declared in self.columns.items():
+            if column.lower() == name.lower():
+                kind = kind_of(declared)
+                assert isinstance(kind, Kind), "only what can be kept is followed"
+                return column, kind
+        raise SchemaError(
+            self.source, f'column "{name}" of table "{self.full_name}" is not followed'
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class State:
-    """The acknowledged position, its GTID position, and the followed columns by table."""
+    """The acknowledged position, its GTID position, and the followed tables by what views call
+    them."""
 
     position: int
     gtid: str
-    tables: Mapping[str, list[str]] = field(default_factory=dict)
+    tables: Mapping[str, FollowedTable] = field(default_factory=dict)
+
+    def table(self, source: str, name: str) -> FollowedTable:
+        if name not in self.tables:
+            raise SchemaError(source, f'table "{name}" is not followed')
+        return self.tables[name]
+
+    @property
+    def columns(self) -> dict[str, tuple[str, ...]]:
+        return {name: tuple(table.columns) for name, table in self.tables.items()}
 
 
 def read_state(home: Path) -> State | None:
@@ -37,7 +70,16 @@ def read_state(home: Path) -> State | None:
         text = (home / _FILE).read_text()
     except FileNotFoundError:
         return None
-    return State(**json.loads(text))
+    read = json.loads(text)
+    tables = {
+        name: FollowedTable(
+            table["source"],
+            table["full_name"],
+            {column: Declared(**declared) for column, declared in table["columns"].items()},
+        )
+        for name, table in read["tables"].items()
+    }
+    return State(read["position"], read["gtid"], tables)
 
 
 def write_state(home: Path, state: State) -> None:

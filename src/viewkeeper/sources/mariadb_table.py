@@ -15,7 +15,7 @@ from functools import cached_property
 
 from viewkeeper.errors import SchemaError
 from viewkeeper.sources.mariadb_open import Connection, quote, texts
-from viewkeeper.sources.mariadb_types import Kind, Refusal, kind_of
+from viewkeeper.sources.mariadb_types import Declared, Kind, Refusal, kind_of
 
 _EVERY_BYTE = bytes(range(256)).hex()
 
@@ -25,6 +25,7 @@ class Column:
     """A column: how it is kept, or why it is not."""
 
     name: str
+    declared: Declared
     kind: Kind | Refusal
     nullable: bool
 
@@ -193,10 +194,11 @@ def _columns(connection: Connection, schema: str, table: str) -> tuple[Column, .
     characters = {
         charset: _characters(connection, charset) for charset in sorted(charsets - {"ascii"})
     }
-    return tuple(
-        Column(name, kind_of(declared, charset, collation, characters), nullable == "YES")
-        for name, declared, charset, collation, nullable, _ in rows
-    )
+    found = []
+    for name, declared_type, charset, collation, nullable, _ in rows:
+        declared = Declared(declared_type, charset, collation, characters.get(charset, ""))
+        found.append(Column(name, declared, kind_of(declared), nullable == "YES"))
+    return tuple(found)
 
 
 def _characters(connection: Connection, charset: str) -> str:

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
+from typing import Protocol
 from zlib import crc32
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ import pyarrow as pa
 from viewkeeper.errors import BarrierError, SourceAwayError
 from viewkeeper.sources.mariadb_open import Server
 from viewkeeper.sources.mariadb_stream import Stream, Tables
-from viewkeeper.sources.mariadb_table import Table
+from viewkeeper.sources.mariadb_types import Kind
 from viewkeeper.sources.spool import Spool
 from viewkeeper.updates.protocol import COUNT, POSITION
 
@@ -33,8 +34,19 @@ def server_id(reader: str) -> int:
     return crc32(text.encode()) | 1 << 31
 
 
+class Shape(Protocol):
+    """What is known of a table: its full name, and its columns in their own spelling."""
+
+    @property
+    def full_name(self) -> str: ...
+
+    def kept(self, name: str) -> tuple[str, Kind]:
+        """A column's own name and its kind."""
+        ...
+
+
 def select(
-    batches: Iterator[pa.RecordBatch], table: Table, columns: Sequence[str]
+    batches: Iterator[pa.RecordBatch], table: Shape, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Change batches with the asked columns, under the asked names."""
     kept = [table.kept(column)[0] for column in columns]
@@ -43,25 +55,21 @@ def select(
         yield pa.RecordBatch.from_arrays(arrays, names=[*columns, COUNT, POSITION])
 
 
-def change_schema(table: Table, columns: Sequence[str]) -> pa.Schema:
+def change_schema(table: Shape, columns: Sequence[str]) -> pa.Schema:
     fields = [(column, table.kept(column)[1].arrow) for column in columns]
     return pa.schema([*fields, (COUNT, pa.int64()), (POSITION, pa.int64())])
 
 
 def followed(
-    tables: Mapping[str, Table], columns: Mapping[str, Sequence[str]], *, folds: bool, strict: bool
+    tables: Mapping[str, Shape], columns: Mapping[str, Sequence[str]], *, folds: bool, strict: bool
 ) -> Tables:
     """What a stream keeps for columns of tables that were asked for by these names."""
-    kept: dict[str, dict[str, None]] = {}
-    shapes = {table.full_name: table for table in tables.values()}
+    kept: dict[str, dict[str, Kind]] = {}
     for name, asked in columns.items():
-        table = tables[name]
-        kept.setdefault(table.full_name, {}).update((table.kept(c)[0], None) for c in asked)
-    return Tables(
-        {full: tuple(shapes[full].kept(name) for name in names) for full, names in kept.items()},
-        folds=folds,
-        strict=strict,
-    )
+        own = kept.setdefault(tables[name].full_name, {})
+        own.update(tables[name].kept(column) for column in asked)
+    found = {full: tuple(kinds.items()) for full, kinds in kept.items()}
+    return Tables(found, folds=folds, strict=strict)
 
 
 class Tail:
@@ -92,7 +100,7 @@ class Tail:
             )
 
     def batches(
-        self, name: str, table: Table, columns: Sequence[str], after: int
+        self, name: str, table: Shape, columns: Sequence[str], after: int
     ) -> Iterator[pa.RecordBatch]:
         """The changes of a table that the cut includes; a BarrierError if it was emptied."""
         for transaction in self._spool.transactions(after):

@@ -52,6 +52,19 @@ _TIMESTAMP = pa.timestamp("us")
 
 
 @dataclass(frozen=True, slots=True)
+class Declared:
+    """A column's type as information_schema has it.
+
+    `characters` are the 256 characters of a one-byte character set; "" for every other.
+    """
+
+    type: str
+    charset: str = ""
+    collation: str = ""
+    characters: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Kind:
     """How the values of a column are kept.
 
@@ -85,13 +98,11 @@ class MisfitError(ValueError):
         self.value = value
 
 
-def kind_of(
-    declared: str, charset: str, collation: str, characters: Mapping[str, str]
-) -> Kind | Refusal:
-    """How a column is kept; `characters` are those of the one-byte character sets in use."""
-    match = _DECLARED.fullmatch(declared)
+def kind_of(declared: Declared) -> Kind | Refusal:
+    """How a column is kept, or why it is not."""
+    match = _DECLARED.fullmatch(declared.type)
     if match is None:
-        return _refuse_decorated(declared)
+        return _refuse_decorated(declared.type)
     name, inside, signs = match[1], match[2] or "", match[3]
     if name in _INTEGERS:
         big = name == "bigint" and "unsigned" in signs
@@ -101,12 +112,12 @@ def kind_of(
     if name == "bit":
         return _bits(int(inside))
     if name in _TEXTS:
-        return _text(charset, collation, characters)
+        return _text(declared)
     if name in _BYTES:
         return Kind("binary", pa.binary(), length=int(inside) if name == "binary" else 0)
     if name in ("enum", "set"):
-        return _labelled(name, inside, charset, collation)
-    return _BY_NAME.get(name) or _unknown(declared)
+        return _labelled(name, inside, declared)
+    return _BY_NAME.get(name) or _unknown(declared.type)
 
 
 _BY_NAME: Mapping[str, Kind] = {
@@ -138,26 +149,25 @@ def _bits(length: int) -> Kind:
     return Kind("bits", pa.int64() if length < 64 else pa.decimal128(20, 0), length=length)
 
 
-def _text(charset: str, collation: str, characters: Mapping[str, str]) -> Kind | Refusal:
-    if charset in _UNICODE:
-        return Kind("text", pa.string(), collation, charset)
-    if charset in characters:
-        return Kind("text", pa.string(), collation, charset, characters[charset])
+def _text(declared: Declared) -> Kind | Refusal:
+    charset, characters = declared.charset, declared.characters
+    if charset in _UNICODE or characters:
+        return Kind("text", pa.string(), declared.collation, charset, characters)
     return Refusal(
         f"the character set {charset} has several bytes per character and is not UTF-8",
         "convert it: ALTER TABLE ... MODIFY ... CHARACTER SET utf8mb4",
     )
 
 
-def _labelled(name: str, inside: str, charset: str, collation: str) -> Kind | Refusal:
+def _labelled(name: str, inside: str, declared: Declared) -> Kind | Refusal:
     labels = tuple(label.replace("''", "'") for label in _LABEL.findall(inside))
-    if charset not in _UNICODE and not all(label.isascii() for label in labels):
+    if declared.charset not in _UNICODE and not all(label.isascii() for label in labels):
         return Refusal(
-            f"its labels are not ASCII, in the character set {charset}",
+            f"its labels are not ASCII, in the character set {declared.charset}",
             "convert it: ALTER TABLE ... MODIFY ... CHARACTER SET utf8mb4",
         )
     family: Family = "enum" if name == "enum" else "set"
-    return Kind(family, pa.string(), collation, charset, labels=labels)
+    return Kind(family, pa.string(), declared.collation, declared.charset, labels=labels)
 
 
 def _refuse_decorated(declared: str) -> Refusal:
