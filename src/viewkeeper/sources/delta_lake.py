@@ -141,6 +141,9 @@ class DeltaLakeSource:
                 self._check(table)
                 wanted |= dict.fromkeys(chosen(self.name, table, shape.columns, columns))
             digest = log.digest(self.folder, version)
+            if digest is not None:
+                # The library takes an empty entry, which a crash leaves, for a version.
+                self._commit(version)
             write_state(self._home, State(shape.id, tuple(wanted), version, digest))
             return version
 
@@ -220,7 +223,10 @@ class DeltaLakeSource:
 
     def _shape_change(self, after: int, commit: log.Commit) -> SchemaError | None:
         """Why a version cannot be followed, if it changes columns that views read."""
-        refuse_features(self.name, features_in(commit.protocol or {}, commit.metadata or {}))
+        try:
+            refuse_features(self.name, features_in(commit.protocol or {}, commit.metadata or {}))
+        except SchemaError as error:
+            return error
         if commit.metadata is None:
             return None
         state = self._state()
