@@ -183,9 +183,7 @@ class Capture:
         with self._reading() as stream:
             passed = stream.read(lambda frame: self._take(frame, is_enough), target, _LOOK_SECONDS)
         if passed and self._expected is not None and target >= self._expected.position:
-            raise gap(
-                self._server.source, "its newest transactions are not those that were reported"
-            )
+            raise self._other_history()
         return passed
 
     def read_mark(self, xid: int) -> int:
@@ -242,9 +240,7 @@ class Capture:
         if expected is None or done.position < expected.position:
             return
         if Known(done.position, done.id, done.committed_us) != expected:
-            raise gap(
-                self._server.source, "its newest transactions are not those that were reported"
-            )
+            raise self._other_history()
         self._expected = None
 
     def _other_history(self) -> GapError:

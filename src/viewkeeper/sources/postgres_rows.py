@@ -58,7 +58,7 @@ class Layout:
         texts = [[get(row, number) for row in rows] for number in range(len(self.names))]
         arrays = [self._column(n, pa.array(t, pa.binary()), convert) for n, t in enumerate(texts)]
         if not arrays:
-            return _empty_rows(len(rows))
+            return without_columns(len(rows))
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
     def from_native(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
@@ -71,7 +71,7 @@ class Layout:
             if arrays:
                 yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
             else:
-                yield from _empty_rows(batch.num_rows).to_batches()
+                yield from without_columns(batch.num_rows).to_batches()
 
     def from_spool(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Changes with the asked columns typed."""
@@ -93,8 +93,8 @@ class Layout:
             ) from None
 
 
-def _empty_rows(count: int) -> pa.Table:
-    """Rows without columns are still so many."""
+def without_columns(count: int) -> pa.Table:
+    """So many rows of nothing."""
     return pa.table({"_": pa.nulls(count)}).select([])
 
 

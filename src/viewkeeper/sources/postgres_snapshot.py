@@ -24,7 +24,7 @@ from adbc_driver_postgresql import dbapi  # type: ignore[import-untyped] # it co
 from viewkeeper.errors import BarrierError, SourceAwayError
 from viewkeeper.sources.postgres_lookup import conditions, key_columns, scans
 from viewkeeper.sources.postgres_open import Server
-from viewkeeper.sources.postgres_rows import Layout, layout
+from viewkeeper.sources.postgres_rows import Layout, layout, without_columns
 from viewkeeper.sources.postgres_table import Table
 from viewkeeper.sources.postgres_types import literal
 from viewkeeper.sources.settings import SourceSettings
@@ -122,6 +122,8 @@ class PostgresSnapshot:
                 cursor = connection.execute(_query(table, shape, condition, native=False).encode())
                 assert cursor.pgresult is not None
                 results.append(shape.from_result(cursor.pgresult))
+        if not shape.names:
+            return without_columns(sum(result.num_rows for result in results))
         return pa.concat_tables(results) if results else shape.schema.empty_table()
 
     def _many(self, table: Table, shape: Layout, found: Sequence[str]) -> pa.Table:

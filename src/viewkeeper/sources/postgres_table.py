@@ -170,10 +170,10 @@ SELECT c.oid::int8, c.oid::regclass::text, c.relreplident, c.reltuples
  WHERE p.isleaf AND c.relkind <> 'p' ORDER BY 2
 """
 _NEAR = """
-SELECT CASE WHEN pg_table_is_visible(oid) THEN relname::text
-            ELSE relnamespace::regnamespace::text || '.' || relname END
-  FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace::regnamespace::text NOT IN
-       ('pg_catalog', 'information_schema', 'viewkeeper') ORDER BY 1 LIMIT 1000
+SELECT CASE WHEN pg_table_is_visible(c.oid) THEN relname::text ELSE nspname || '.' || relname END
+  FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+ WHERE relkind IN ('r', 'p') AND NOT relispartition
+   AND nspname NOT IN ('pg_catalog', 'information_schema', 'viewkeeper') ORDER BY 1 LIMIT 1000
 """
 
 

@@ -87,15 +87,20 @@ def _converted(values: Array, kind: Kind, how: Callable[[Array], Array]) -> Arra
         return how(values)
     except (pa.ArrowException, ValueError, OverflowError):
         pass
-    for value in values:
+    for index in range(len(values)):
         try:
-            how(pa.array([value.as_py()], values.type))
+            how(values.slice(index, 1))
         except (pa.ArrowException, ValueError, OverflowError):
-            raise MisfitError(_shown(value.as_py()), kind.expects) from None
+            raise MisfitError(_shown(values[index]), kind.expects) from None
     raise AssertionError("a column that cannot be converted has a value that cannot")
 
 
-def _shown(value: object) -> object:
+def _shown(scalar: Any) -> object:
+    try:
+        value = scalar.as_py()
+    except (ValueError, OverflowError):
+        # Python's calendar ends where Spark's does.
+        return "infinity, or a time before year 1 or after year 9999,"
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
