@@ -47,7 +47,7 @@ def barrier_of(store: Store, view: ViewDefinition, until: int) -> int | None:
     """The ts of the newest barrier up to `until` that a view has still to cross."""
     head = store.head.views[view.name]
     found = [e.ts for e in store.ledger.between(head.ts, until) if is_barrier(e, view)]
-    return max(found[-1], *head.ahead) if found else None
+    return max((found[-1], *head.ahead)) if found else None
 
 
 def by_key(view: ViewDefinition, connections: Connections) -> tuple[Relation, ...]:
