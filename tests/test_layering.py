@@ -33,6 +33,7 @@ LEVELS = (
 )
 DEPTH = {part: depth for depth, level in enumerate(LEVELS) for part in level}
 PURE = "maintain delta view updates"
+LAKE = "warehouse sources.delta_lake_table cli.demo_lake_writers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +117,7 @@ RULES = (
         "move what touches Spark into one of the places that may",
         only="warehouse.frames warehouse.compact warehouse.publish check engine cli",
     ),
-    Rule(
-        "Delta Lake",
-        "deltalake",
-        "ask the warehouse package for it, or the source kind that reads such tables",
-        only="warehouse sources.delta_lake_table",
-    ),
+    Rule("Delta Lake", "deltalake", "ask the warehouse package for it", only=LAKE),
 )
 
 

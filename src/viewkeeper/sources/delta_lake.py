@@ -17,7 +17,7 @@ import shutil
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -74,7 +74,8 @@ class DeltaLakeSource:
         self.name = settings.name
         self.folder = settings.path()
         self.table = settings.text("table") or self.folder.name
-        self._settings = settings
+        # Tasks may run in another folder.
+        self._settings = replace(settings, folder=str(Path(settings.folder).absolute()))
         self._home = Path(settings.home)
         self._lock = threading.RLock()
         self._entry: _Entry | None = None

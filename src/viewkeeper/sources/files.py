@@ -132,7 +132,6 @@ class FilesSource:
         """Keep these tables from now on; the number of an accepted state that has them."""
         with self._lock:
             for table, columns in tables.items():
-                require_table(self._settings, table)
                 chosen(self.name, table, self._columns(table), columns)
             wanted = self._kept.followed()
             for table, columns in tables.items():
