@@ -10,7 +10,7 @@ PYTHON_RUN := .venv/bin/python -m
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
-setup: ## install uv, the locked environment and Java, where they are missing
+setup: ## install uv, the locked environment, Java and database servers, where they are missing
 	@scripts/setup
 
 test: lint ## check style and types, then run all tests but the campaigns
