@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -65,7 +67,9 @@ class Shop:
         return SourceSettings("shop", "postgres", chosen, str(self.home), str(home))
 
     def source(self, reader: str = "me", **options: object) -> Source:
-        source = open_source(self.settings(reader, **options), reader)
+        # Slots are known on the whole server, by reader and source.
+        settings = self.settings(reader, **options)
+        source = open_source(settings, f"{reader}@{self.database}")
         self._sources.append(source)
         return source
 
@@ -74,11 +78,30 @@ class Shop:
         listed = ", ".join(f'"{column}"' for column in columns)
         return Counter(self.writer.execute(f"SELECT {listed} FROM {table}".encode()).fetchall())
 
-    def close(self) -> None:
+    def hang_up(self) -> None:
         for source in self._sources:
             source.close()
         for connection in self._writers:
             connection.close()
+
+    def close(self) -> None:
+        self.hang_up()
+        # A test may have stopped the server.
+        with suppress(psycopg.OperationalError):
+            self._drop_slots()
+
+    def _drop_slots(self) -> None:
+        """A server has few slots, and tests are many."""
+        slots = "FROM pg_replication_slots WHERE database = %s AND NOT temporary"
+        drop = f"SELECT pg_drop_replication_slot(slot_name) {slots} AND NOT active".encode()
+        with psycopg.connect(self.server.url(), autocommit=True) as connection:
+            for _ in range(100):
+                connection.execute(drop, (self.database,))
+                left = connection.execute(f"SELECT 1 {slots}".encode(), (self.database,))
+                if not left.fetchall():
+                    return
+                time.sleep(0.02)
+        raise AssertionError("a slot stays in use")
 
 
 def changed(

@@ -102,7 +102,7 @@ def test_both_signs_for_every_position_around_holes(shop: Shop) -> None:
                     assert as_of(opener, "t", COLUMNS, after) == state
                     with closing(opener()) as snapshot:
                         answer = ask(snapshot, "t", COLUMNS, keys(1, 2, 3, 4), after)
-                    counts = answer.tail[COUNT].to_pylist()
+                    counts = [int(count) for count in answer.tail[COUNT].to_numpy()]
                     found = Counter(zip(*answer.rows.to_pydict().values(), strict=True))
                     assert found == Counter([(1, 10), (2, 21), (3, 30)])
                     expected = {
@@ -256,7 +256,7 @@ def test_every_answer_under_racing_writers(busy: Shop) -> None:
     told = list(judge.states())
     positions = {boundary.position: number for number, boundary in enumerate(seen)}
     assert len(told) == len(seen) > 200
-    initial = Counter({(n, n): 1 for n in range(1, 41)})
+    initial: Counter[Row] = Counter({(n, n): 1 for n in range(1, 41)})
     wrong = [
         after
         for after, state in found

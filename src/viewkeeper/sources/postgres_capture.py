@@ -24,7 +24,7 @@ import psycopg
 from viewkeeper.errors import GapError, SourceAwayError, SourceError
 from viewkeeper.sources.postgres_messages import PIECE_ROWS, Decoded, Decoder, Followed
 from viewkeeper.sources.postgres_open import Server
-from viewkeeper.sources.postgres_slot import Slot, read_slot
+from viewkeeper.sources.postgres_slot import Slot, check_ours, read_slot
 from viewkeeper.sources.postgres_stage import Stage
 from viewkeeper.sources.postgres_state import (
     FollowedTable,
@@ -85,6 +85,7 @@ class Capture:
         stream = Stream(self._server)
         try:
             slot = read_slot(control, self.slot)
+            check_ours(self._server.source, self.slot, slot, control.info.dbname)
             identity = stream.identify()
             confirmed = self._check(slot, identity, remembered)
             if copy is not None:
@@ -182,8 +183,8 @@ class Capture:
 
         with self._reading() as stream:
             passed = stream.read(lambda frame: self._take(frame, is_enough), target, _LOOK_SECONDS)
-        if passed and self._expected is not None and target >= self._expected.position:
-            raise self._other_history()
+            if passed and self._expected is not None and target >= self._expected.position:
+                raise self._other_history()
         return passed
 
     def read_mark(self, xid: int) -> int:
@@ -216,6 +217,13 @@ class Capture:
         gc.disable()
         try:
             yield self._stream
+        except GapError:
+            # What was read is of another history; whoever looks again is told so again.
+            self.close_stream()
+            self._flush()
+            self.spool.clear()
+            self.newest = None
+            raise
         except BaseException:
             self.close_stream()
             raise

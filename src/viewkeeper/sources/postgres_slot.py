@@ -94,6 +94,17 @@ def read_slot(connection: psycopg.Connection[Any], name: str) -> Slot | None:
     return None if row is None else Slot(*row)
 
 
+def check_ours(source: str, name: str, slot: Slot | None, database: str) -> None:
+    """A SchemaError if a slot of that name serves something else: it is not ours to drop."""
+    if slot is not None and (slot.database != database or slot.plugin != "pgoutput"):
+        raise SchemaError(
+            source,
+            f'the replication slot "{name}" belongs to something else',
+            detail=f"it decodes database {slot.database} with {slot.plugin or 'no plugin'}",
+            hint="give the source another `slot:` in viewkeeper.yml",
+        )
+
+
 def create_slot(connection: psycopg.Connection[Any], source: str, name: str) -> None:
     """Make the slot; it waits for the transactions that are open now to end."""
     try:
