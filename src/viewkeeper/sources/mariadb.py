@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,13 +27,14 @@ from viewkeeper.errors import GapError
 from viewkeeper.sources.mariadb_doctor import Doctor
 from viewkeeper.sources.mariadb_health import behind, health
 from viewkeeper.sources.mariadb_log import newest
-from viewkeeper.sources.mariadb_open import Connection, Server
+from viewkeeper.sources.mariadb_open import Connection, Server, execute
 from viewkeeper.sources.mariadb_position import file_of, offset_of
 from viewkeeper.sources.mariadb_read import MariadbOpener
 from viewkeeper.sources.mariadb_server import require, require_logged
 from viewkeeper.sources.mariadb_state import (
     FollowedTable,
     State,
+    check_history,
     check_place,
     gtid_at,
     read_state,
@@ -154,7 +156,7 @@ class MariadbSource:
             if state is None:
                 write_state(self._home, State(position, gtid_at(connection, position), wanted))
             elif wanted != state.tables:
-                write_state(self._home, State(state.position, state.gtid, wanted))
+                write_state(self._home, replace(state, tables=wanted))
                 self._forget()
             return position
 
@@ -203,10 +205,10 @@ class MariadbSource:
                 hint="follow it again and load its views anew",
             )
         if not self._checked:
-            check_place(connection, self.name, state.position, state.gtid)
+            check_history(connection, self._server, server_id(self.reader), state)
             self._checked = True
         if self._stream is None or after < self._start:
-            check_place(connection, self.name, after, None)
+            check_place(connection, self.name, after)
             self._forget()
             tables = state.tables
             self._asked = {
@@ -225,9 +227,17 @@ class MariadbSource:
     def _forget(self) -> None:
         """Read again from wherever the next look begins."""
         if self._stream is not None:
+            self._end_sending(self._stream.thread)
             self._stream.disconnect()
         self._stream = None
         self._spool.clear()
+
+    def _end_sending(self, thread: int | None) -> None:
+        """A server that waits for something to send does not see that nobody listens any more,
+        and keeps the file that it was reading."""
+        if thread is not None and self._connection is not None and self._connection.open:
+            with suppress(pymysql.Error, OSError):
+                execute(self._connection, f"KILL {thread}")
 
     def changes(
         self, tables: Tables, after: int, until: int
@@ -259,8 +269,11 @@ class MariadbSource:
             state = read_state(self._home)
             if state is None or position <= state.position:
                 return
+            mark = self._stream.mark(position) if self._stream is not None else None
             gtid = gtid_at(connection, position)
-            write_state(self._home, State(position, gtid, state.tables))
+            write_state(self._home, State(position, gtid, state.tables, mark))
+            if self._stream is not None:
+                self._stream.forget(position)
             self._spool.forget(position)
             self._start = max(self._start, position)
 

@@ -17,7 +17,7 @@ from viewkeeper.sources.mariadb_log import Log, log_files
 from viewkeeper.sources.mariadb_open import Connection, Server, quote, texts
 from viewkeeper.sources.mariadb_position import FIRST_OFFSET, position_of
 from viewkeeper.sources.mariadb_server import shortcomings, unlogged, variables
-from viewkeeper.sources.mariadb_state import State, check_place
+from viewkeeper.sources.mariadb_state import State, check_history
 from viewkeeper.sources.mariadb_table import Table, read_table
 from viewkeeper.sources.mariadb_tail import server_id
 from viewkeeper.sources.mariadb_types import Refusal
@@ -159,7 +159,7 @@ class Doctor:
 
     def _place(self, connection: Connection, state: State) -> Finding:
         try:
-            check_place(connection, self._server.source, state.position, state.gtid)
+            check_history(connection, self._server, server_id(self._reader), state)
         except SourceError as error:
             return Finding("position", "bad", _told(error), error.hint)
         behind = retained(log_files(connection), state.position)

@@ -80,8 +80,8 @@ class Gathering:
             rows.keep(len(rows.positions) + marks.get(table, 0))
         self._pieces.keep(pieces)
 
-    def end(self, position: int, time: int) -> None:
-        """The transaction has ended, at this position."""
+    def end(self, position: int, time: int) -> bool:
+        """The transaction has ended, at this position; whether it did anything."""
         changes = self._pieces.rows + sum(rows.open for rows in self._rows.values())
         if self._pieces:
             self.flush()
@@ -90,9 +90,11 @@ class Gathering:
                 self._spool.write(table, piece.append_column(POSITION, positions))
         for rows in self._rows.values():
             rows.commit(position)
-        if changes or self._emptied:
+        has_effect = bool(changes or self._emptied)
+        if has_effect:
             self._ended.append(Streamed(position, float(time), changes, emptied=self._emptied))
         self._begin()
+        return has_effect
 
     def abandon(self) -> None:
         """The transaction that was being read has no end here."""

@@ -91,6 +91,20 @@ class Event:
     time: int
     position: int
     body: bytes
+    size: int
+
+    def mark(self) -> Mark:
+        return Mark(self.position - self.size, self.time, zlib.crc32(self.body))
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What tells an event from one that another history of the server has at the same place:
+    where it begins, when it was written, and a checksum of it."""
+
+    start: int
+    time: int
+    checksum: int
 
 
 class Log:
@@ -138,7 +152,7 @@ class Log:
                     yield event
 
     def _event(self, data: bytes) -> Event | None:
-        time, kind, _, _, end, flags = _HEADER.unpack_from(data, 1)
+        time, kind, _, size, end, flags = _HEADER.unpack_from(data, 1)
         if kind == Type.FORMAT:
             # The body ends with how the events of this file are checked, and its own checksum.
             self._crc = _CRC_BYTES if data[-1 - _CRC_BYTES] == _CRC32 else 0
@@ -159,7 +173,7 @@ class Log:
                 hint="update Viewkeeper",
             )
         body = data[1 + _HEADER.size : len(data) - self._crc]
-        return Event(kind, time, self.position, body)
+        return Event(kind, time, self.position, body, size)
 
     def _rotate(self, data: bytes) -> None:
         """The next event is of another file."""
@@ -168,6 +182,12 @@ class Log:
         # A number has 6 or 7 digits; what is longer has a checksum behind it.
         digits = body[start:] if len(body) - start < 10 else body[start:-_CRC_BYTES]
         self.position = position_of(int(digits), struct.unpack_from("<Q", body)[0])
+
+    @property
+    def thread(self) -> int:
+        """What the server calls the connection."""
+        connection: Any = self._connection
+        return int(connection.thread_id())
 
     def close(self) -> None:
         if self._connection.open:

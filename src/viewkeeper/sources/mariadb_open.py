@@ -237,10 +237,16 @@ _MEANINGS = (
     ),
     _Meaning(frozenset({1049}), SchemaError, "there is no such database", "check the url"),
     _Meaning(
-        frozenset({1054, 1146, 1051, 1412, 1932}),
+        frozenset({1054, 1146, 1051, 1932}),
         SchemaError,
-        "a table or column that is followed is no longer there, or was changed just now",
+        "a table or column that is followed is no longer there",
         "change the views that use it, or bring it back",
+    ),
+    _Meaning(
+        frozenset({1412}),
+        SourceAwayError,
+        "a table is being altered all the time",
+        "nothing to do: it is tried again",
     ),
     _Meaning(
         frozenset({1236, 1220}),

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from viewkeeper.errors import GapError, SchemaError
-from viewkeeper.sources.mariadb_log import log_base, log_end, log_files
-from viewkeeper.sources.mariadb_open import Connection, texts
+from viewkeeper.sources.mariadb_log import Log, Mark, log_base, log_end, log_files
+from viewkeeper.sources.mariadb_open import Connection, Server, texts
 from viewkeeper.sources.mariadb_position import file_name, file_of, offset_of, spelled
 from viewkeeper.sources.mariadb_types import Declared, Kind, kind_of
 
@@ -53,6 +53,7 @@ class State:
     position: int
     gtid: str
     tables: Mapping[str, FollowedTable] = field(default_factory=dict)
+    mark: Mark | None = None
 
     def table(self, source: str, name: str) -> FollowedTable:
         if name not in self.tables:
@@ -79,7 +80,8 @@ def read_state(home: Path) -> State | None:
         )
         for name, table in read["tables"].items()
     }
-    return State(read["position"], read["gtid"], tables)
+    mark = Mark(**read["mark"]) if read["mark"] else None
+    return State(read["position"], read["gtid"], tables, mark)
 
 
 def write_state(home: Path, state: State) -> None:
@@ -113,18 +115,35 @@ def gtid_at(connection: Connection, position: int) -> str:
     return texts(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (file, offset_of(position)))[0][0]
 
 
-def check_place(connection: Connection, source: str, position: int, gtid: str | None) -> None:
-    """A GapError unless the server still has its binlog from a position on, and is the one that
-    had this GTID position there."""
-    base = log_base(connection)
-    place = spelled(base, position)
-    files = log_files(connection)
+def check_place(connection: Connection, source: str, position: int) -> None:
+    """A GapError unless the server still has its binlog from a position on."""
+    place = spelled(log_base(connection), position)
     if position > log_end(connection):
         raise _gap(source, f"{place} lies beyond the end of its binlog", _RESTORED)
-    if file_of(position) not in files:
+    if file_of(position) not in log_files(connection):
         raise _gap(source, f"its binlog does not begin before {place} any more", _PURGED)
-    if gtid is not None and gtid_at(connection, position) != gtid:
-        raise _gap(source, f"{place} is not the GTID position {gtid} any more", _RESTORED)
+
+
+def check_history(connection: Connection, server: Server, server_id: int, state: State) -> None:
+    """A GapError unless this is the server, with the history, that was read up to now.
+
+    Two histories that parted may have the same GTID at the same place, if their transactions are
+    alike; so the event that ends there is looked at too.
+    """
+    check_place(connection, server.source, state.position)
+    place = spelled(log_base(connection), state.position)
+    if gtid_at(connection, state.position) != state.gtid:
+        text = f"{place} is not the GTID position {state.gtid or 'at the beginning'} any more"
+        raise _gap(server.source, text, _RESTORED)
+    if state.mark is not None:
+        log = Log(server, server_id, state.mark.start, blocking=False)
+        try:
+            found = next((e for e in log.events() if e.position > state.mark.start), None)
+        finally:
+            log.close()
+        if found is None or (found.position, found.mark()) != (state.position, state.mark):
+            text = f"what ends at {place} is another transaction than the one that was read"
+            raise _gap(server.source, text, _RESTORED)
 
 
 _PURGED = (

@@ -25,7 +25,7 @@ from viewkeeper.errors import ConversionError, GapError, SchemaError, SourceAway
 from viewkeeper.sources.mariadb_ddl import Emptied, Followed, Reshaped, Unlisted, effect_of
 from viewkeeper.sources.mariadb_events import SIGNS, Group, group_of, images_of, statement_of
 from viewkeeper.sources.mariadb_gather import Gathering, MisfitAtError
-from viewkeeper.sources.mariadb_log import Event, Log, Type, log_files
+from viewkeeper.sources.mariadb_log import Event, Log, Mark, Type, log_files
 from viewkeeper.sources.mariadb_log_table import read_log_table
 from viewkeeper.sources.mariadb_open import Server
 from viewkeeper.sources.mariadb_position import FIRST_OFFSET, file_of, position_of
@@ -96,6 +96,8 @@ class Stream:
         self._maps: dict[bytes, Layout | ChangedError | None] = {}
         self._prepared: dict[bytes, Pieces] = {}
         self._group: Group | None = None
+        self._marks: dict[int, Mark] = {}
+        self._last: Event | None = None
         self.position = start
         self.halted: SourceError | None = None
 
@@ -139,6 +141,22 @@ class Stream:
                 return
         raise SourceAwayError(self._server.source, "the server ended its binlog early")
 
+    @property
+    def thread(self) -> int | None:
+        """The server's thread that sends us the log, if one does."""
+        return None if self._log is None else self._log.thread
+
+    def mark(self, position: int) -> Mark | None:
+        """What tells the event that ends at a position from any other, if it was read."""
+        if self._last is not None and self._last.position == position:
+            return self._last.mark()
+        return self._marks.get(position)
+
+    def forget(self, position: int) -> None:
+        """Nobody will ask for the marks before a position."""
+        for known in [known for known in self._marks if known < position]:
+            del self._marks[known]
+
     def disconnect(self) -> None:
         """Forget the connection and the transaction that was being read."""
         if self._log is not None:
@@ -172,8 +190,8 @@ class Stream:
         elif kind == Type.FORMAT:
             # A server that was killed may leave a transaction without an end.
             self._abandon()
-        if self._group is None:
-            self.position = max(self.position, event.position)
+        if self._group is None and event.position > self.position:
+            self.position, self._last = event.position, event
 
     def _take_map(self, body: bytes) -> None:
         described = body[8:]
@@ -247,7 +265,8 @@ class Stream:
                 pass
 
     def _end(self, event: Event) -> None:
-        self._gathering.end(event.position, event.time)
+        if self._gathering.end(event.position, event.time):
+            self._marks[event.position] = event.mark()
         self._group = None
         self._maps.clear()
 
