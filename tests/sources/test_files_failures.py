@@ -67,6 +67,7 @@ def changes(source: FilesSource, after: int, until: int) -> list[tuple[str, str,
 def test_a_state_is_taken_when_the_files_have_come_to_rest(tmp_path: Path, file: Path) -> None:
     source = source_of(tmp_path, settle=0.2)
     start = source.follow(TABLES)
+    assert source.look(start) == ()
     with open(file, "a") as writer:
         for row in ("c,3.00\n", "d,4.", "00\n"):
             writer.write(row)
@@ -78,6 +79,24 @@ def test_a_state_is_taken_when_the_files_have_come_to_rest(tmp_path: Path, file:
     (boundary,) = source.look(start)
     assert changes(source, start, boundary.position) == [("c", "3.00", 1), ("d", "4.00", 1)]
     assert abs(boundary.committed_at - file.stat().st_mtime) < 0.01
+
+
+def test_whoever_looks_once_sees_what_has_just_been_written(tmp_path: Path, file: Path) -> None:
+    start = source_of(tmp_path, settle=0.2).follow(TABLES)
+    rewritten(file, "sku,price\na,1.00\n")
+    (boundary,) = source_of(tmp_path, settle=0.2).look(start)
+    assert boundary.changes == 1
+
+
+def test_files_that_were_not_touched_for_long_are_at_rest(tmp_path: Path, file: Path) -> None:
+    source = source_of(tmp_path, settle=0.3)
+    start = source.follow(TABLES)
+    assert source.look(start) == ()
+    rewritten(file, "sku,price\na,1.00\n")
+    os.utime(file, (1, 1))
+    assert source.look(start) == (), "a time of change can be set, so it is not believed"
+    time.sleep(0.4)
+    assert len(source_of(tmp_path, settle=0.3).look(start)) == 1
 
 
 def test_names_of_unfinished_files_are_never_data(tmp_path: Path, file: Path) -> None:

@@ -56,6 +56,8 @@ from viewkeeper.view.definition import Field
 
 # How long `follow` waits for files to come to rest.
 _PATIENCE_SECONDS = 30.0
+# How long the first look of a process may wait for that.
+_FIRST_SECONDS = 5.0
 
 
 def open_source(settings: SourceSettings, reader: str) -> FilesSource:
@@ -79,6 +81,7 @@ class FilesSource:
         self._kept = Kept(self.name, settings.home)
         self._lock = threading.RLock()
         self._newest: State | None = None
+        self._has_looked = False
         self._resting: tuple[Mapping[str, Listing], float] | None = None
         self._refused: tuple[Mapping[str, Listing], Exception] | None = None
 
@@ -190,18 +193,21 @@ class FilesSource:
         """The accepted states after a position; accepts the present one if it is at rest.
 
         While nothing changes, a look lists the folders and asks for no more than sizes and times.
+        The first look of a process waits for files that have just been written, so that whoever
+        looks once sees them.
         """
         with self._lock:
             newest = self._load()
             if newest is None or not (self._kept.numbers()[0] <= after <= newest.number):
                 raise self._gap(after)
-            if after < newest.number:
-                self._try(newest)
-            elif (accepted := self._try(newest)) is None:
+            accepted = self._try(newest)
+            if accepted is None and self._resting is not None and not self._has_looked:
+                time.sleep(min(self._settings.settle_seconds, _FIRST_SECONDS))
+                accepted = self._try(newest)
+            self._has_looked = True
+            if accepted is None and after == newest.number:
                 self._raise_refusal()
                 return ()
-            else:
-                newest = accepted
             numbers = [n for n in self._kept.numbers() if n > after][:LOOK_TRANSACTIONS]
             states = (self._kept.state(number) for number in numbers)
             return tuple(Boundary(s.number, s.committed_at, s.changes) for s in states)
@@ -249,10 +255,14 @@ class FilesSource:
                 return False
         if len(told) == len(listings):
             return True
+        settle = self._settings.settle_seconds
+        touched_ns = max(listing.touched_ns for listing in listings.values())
+        if time.time() - touched_ns / 1e9 >= settle:
+            return True
         now = time.monotonic()
         if self._resting is None or self._resting[0] != listings:
             self._resting = (listings, now)
-        return now - self._resting[1] >= self._settings.settle_seconds
+        return now - self._resting[1] >= settle
 
     def _raise_refusal(self) -> None:
         if self._refused is None:

@@ -4,8 +4,9 @@ Nobody tells us when a writer is done, so it is a matter of convention:
 
 - A folder with a file `_SUCCESS`, written anew as the last thing, is complete when that file is not
   older than any data file. What else happens in it counts when `_SUCCESS` is written again.
-- Otherwise a state counts once names, sizes and times of change were the same over two looks, some
-  seconds apart. A writer that gives a file its final name only when it is whole (write under a
+- Otherwise a state counts once nothing has moved for some seconds: names, sizes and times of change
+  were the same over two looks so far apart, or the file system says that neither folder nor files
+  were touched since. A writer that gives a file its final name only when it is whole (write under a
   temporary name in the same file system, then rename) is never caught in the middle.
 
 Names that begin with `_` or `.`, or end in `.tmp` or `.part`, are never data.
@@ -40,12 +41,14 @@ class Stamp:
 class Listing:
     """The data files of one table, by their names below the source's folder.
 
-    `done_ns` is when `_SUCCESS` was written; None if there is none.
+    `done_ns` is when `_SUCCESS` was written; None if there is none. `changed_ns` is when names were
+    changed, `touched_ns` when anything was, also by who sets a file's time of change himself.
     """
 
     files: Mapping[str, Stamp]
     done_ns: int | None
     changed_ns: int
+    touched_ns: int
 
     @property
     def is_open(self) -> bool:
@@ -65,22 +68,26 @@ def list_table(settings: FolderSettings, table: str) -> Listing:
         for extension in extensions:
             single = settings.folder / f"{table}{extension}"
             if single.is_file():
-                stamp = stamp_of(single)
-                return Listing({single.name: stamp}, None, stamp.changed_ns)
+                found = single.stat()
+                files = {single.name: _stamp(found)}
+                return Listing(files, None, found.st_mtime_ns, found.st_ctime_ns)
     except OSError as error:
         raise _away(settings, table, str(error)) from error
     raise _away(settings, table, f"neither {folder} nor {folder}{extensions[0]} is there")
 
 
 def _list_folder(folder: Path, table: str, extensions: tuple[str, ...]) -> Listing:
-    files, done = {}, None
+    files, done, own = {}, None, folder.stat()
+    touched = own.st_ctime_ns
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name == _DONE:
                 done = entry.stat().st_mtime_ns
             elif _is_data(entry.name, extensions) and entry.is_file():
-                files[f"{table}/{entry.name}"] = _stamp(entry.stat())
-    return Listing(files, done, folder.stat().st_mtime_ns)
+                found = entry.stat()
+                files[f"{table}/{entry.name}"] = _stamp(found)
+                touched = max(touched, found.st_ctime_ns)
+    return Listing(files, done, own.st_mtime_ns, touched)
 
 
 def _is_data(name: str, extensions: tuple[str, ...]) -> bool:

@@ -33,6 +33,10 @@ pc: Any = pyarrow.compute
 BATCH_ROWS = 65_536
 _RANGE_FROM = 50
 _INT_BITS = {pa.int8(): 7, pa.int16(): 15, pa.int32(): 31}
+_VIEWS: dict[pa.DataType, pa.DataType] = {
+    pa.string_view(): pa.string(),
+    pa.binary_view(): pa.binary(),
+}
 _FORMAT: Any = pyarrow.dataset.ParquetFileFormat()
 
 
@@ -159,6 +163,10 @@ def _comparisons(keys: Keys, file: DataFile, stored: pa.Schema) -> dict[str, Any
 
 
 def _filtered(batch: Any, allowed: Mapping[str, Any]) -> Any:
+    if allowed and any(field.type in _VIEWS for field in batch.schema):
+        # Some writers of Delta Lake tables store views of text, which Arrow cannot pick rows of.
+        types = [(field.name, _VIEWS.get(field.type, field.type)) for field in batch.schema]
+        batch = batch.cast(pa.schema(types))
     for name, values in allowed.items():
         batch = batch.filter(pc.is_in(batch.column(name), value_set=values))
     return batch
