@@ -34,7 +34,7 @@ Exit codes: 0 nothing is wrong (there may be warnings), 1 something is, 2 no pro
 @click.option("--json", "wants_json", is_flag=True, help="Print one JSON list.")
 @click.pass_obj
 def doctor(invocation: Invocation, wants_json: bool) -> int:
-    """Check every source, view and Java, and say what to run to mend them.
+    """Check every source, view and Java, and say what mends them.
 
     Looks whether each source answers, at its version, our privileges, what its log needs
     (wal_level, binlog format, replica identity, journal mode), how much it keeps for us, and its

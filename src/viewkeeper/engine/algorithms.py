@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from viewkeeper.engine.barriers import by_key, shown_keys
+from viewkeeper.engine.by_key import by_key, shown_keys
 from viewkeeper.engine.connections import Connections
 from viewkeeper.errors import ProjectError
 from viewkeeper.maintain.catalogue import KINDS, Kind

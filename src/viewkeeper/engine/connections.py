@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from viewkeeper.errors import SourceAwayError
 from viewkeeper.sources.catalogue import open_source
-from viewkeeper.sources.files import FilesSource
-from viewkeeper.sources.files_accept import Differ
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.protocol import Source
 
 RETRY_SECONDS_MAX = 30.0
+
+if TYPE_CHECKING:
+    from viewkeeper.sources.files_accept import Differ
 
 T = TypeVar("T")
 
@@ -62,11 +63,18 @@ class Connections:
 
     def source(self, name: str) -> Source:
         if name not in self._open:
-            source = open_source(self.settings[name], self.reader)
-            if isinstance(source, FilesSource):
-                source.differ = self._differ
-            self._open[name] = source
+            self._open[name] = self._opened(self.settings[name])
         return self._open[name]
+
+    def _opened(self, settings: SourceSettings) -> Source:
+        source = open_source(settings, self.reader)
+        if settings.kind == "files":
+            # Imported here, because it takes a second that other kinds need not pay.
+            from viewkeeper.sources.files import FilesSource
+
+            assert isinstance(source, FilesSource)
+            source.differ = self._differ
+        return source
 
     def attempt(self, name: str, action: Callable[[Source], T]) -> T | None:
         """Do something with a source; None if it is, or turns out to be, away."""

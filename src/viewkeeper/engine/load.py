@@ -64,7 +64,7 @@ def row_schema(frame: DataFrame, view: ViewDefinition) -> pa.Schema:
     """The Arrow schema of the view's rows by Spark's analysis; it must be the one we computed."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    analysed = to_arrow_schema(frame.drop(COUNT).schema)
+    analysed = to_arrow_schema(frame.drop(COUNT).schema, timezone="UTC")
     plain = pa.schema([(field.name, _naive_or_utc(field.type)) for field in analysed])
     for field in plain:
         if pa.types.is_nested(field.type) or pa.types.is_null(field.type) or _is_span(field.type):
