@@ -14,28 +14,17 @@ Servers that do not allow logical decoding are captured by triggers (`postgres_t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import psycopg
-import pyarrow as pa
 
 from viewkeeper.errors import GapError, SourceError
-from viewkeeper.sources.postgres_capture import ANCHOR, Capture
-from viewkeeper.sources.postgres_database import PostgresDatabase
-from viewkeeper.sources.postgres_export import (
-    check_shape,
-    lock_and_export,
-    told_opener,
-    wait_for_visibility,
-    watermark,
-)
+from viewkeeper.sources.postgres_capture import ANCHOR
 from viewkeeper.sources.postgres_follow import check_privilege, extended
+from viewkeeper.sources.postgres_reading import PostgresReading, flushed_now
 from viewkeeper.sources.postgres_report import Subject, diagnose, health, shown
-from viewkeeper.sources.postgres_rows import layout
 from viewkeeper.sources.postgres_slot import (
     create_slot,
     derived_name,
@@ -44,14 +33,11 @@ from viewkeeper.sources.postgres_slot import (
     emit,
     ensure_publication,
     pass_gate,
-    publication_name,
     read_slot,
-    slot_name,
 )
-from viewkeeper.sources.postgres_snapshot import PostgresOpener
 from viewkeeper.sources.postgres_state import FollowedTable, forget_state, read_state
 from viewkeeper.sources.postgres_table import Table, read_table
-from viewkeeper.sources.postgres_troubles import WAY_OUT, kept_too_much
+from viewkeeper.sources.postgres_troubles import kept_too_much
 from viewkeeper.sources.postgres_visible import Visible
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.sources.spool import Streamed
@@ -72,15 +58,11 @@ IDLE_BYTES = 16 << 20
 RETENTION_BYTES = 10 << 30
 
 
-class PostgresSource(PostgresDatabase):
+class PostgresSource(PostgresReading):
     """One PostgreSQL database, followed by the project `reader` through a slot of its own."""
 
     def __init__(self, settings: SourceSettings, reader: str) -> None:
         super().__init__(settings, reader)
-        slot, publication = slot_name(settings, reader), publication_name(settings, reader)
-        self._capture = Capture(self._server, slot, publication, self.home)
-        self._tables: dict[str, Table] = {}
-        self._flushed = 0
         self._housekept = 0.0
         self._remembered = 0
         self._holds: dict[str, tuple[int, float]] = {}
@@ -123,7 +105,7 @@ class PostgresSource(PostgresDatabase):
             if is_new or changed or wanted != capture.state.tables or capture.newest is None:
                 self._pass_gate(control, wanted)
             else:
-                capture.read(_flushed(control))
+                capture.read(flushed_now(control))
             assert capture.newest is not None, "the gate has left an anchor"
             return capture.newest.position
 
@@ -132,7 +114,7 @@ class PostgresSource(PostgresDatabase):
         capture = self._capture
         try:
             self._open_stream(control)
-            capture.read(_flushed(control))
+            capture.read(flushed_now(control))
             return False
         except GapError:
             capture.forget_all()
@@ -153,13 +135,6 @@ class PostgresSource(PostgresDatabase):
         capture.read_mark(emit(control, ANCHOR))
         capture.remember(durable=True)
 
-    def _open_stream(self, control: psycopg.Connection[Any]) -> None:
-        """Have a stream that answers; one that the server ended meanwhile is opened again."""
-        capture = self._capture
-        if not capture.is_open or not capture.is_alive():
-            self._flushed = 0
-            capture.open(control)
-
     def look(self, after: int) -> tuple[Boundary, ...]:
         """What was committed after a position, one boundary per transaction.
 
@@ -168,7 +143,7 @@ class PostgresSource(PostgresDatabase):
         capture = self._capture
         with self._using() as control:
             self._open_stream(control)
-            flushed = _flushed(control)
+            flushed = flushed_now(control)
             if flushed != self._flushed:
                 full = len(capture.spool.transactions(after, LOOK_TRANSACTIONS))
                 if full < LOOK_TRANSACTIONS:
@@ -198,21 +173,6 @@ class PostgresSource(PostgresDatabase):
             each.position, each.committed_at, each.changes, tuple(emptied), tuple(keyed)
         )
 
-    def _check_known(self, after: int) -> None:
-        """A GapError if the position cannot be one that this server has given."""
-        capture = self._capture
-        newest = capture.newest.position if capture.newest else 0
-        if after < capture.floor or (
-            after <= max(newest, self._flushed) and not capture.knows(after)
-        ):
-            raise GapError(
-                self.name,
-                f"position {after} is not one of this server's stream, which begins at "
-                f"{capture.floor}",
-                detail="its slot was made anew, or it was restored from a backup",
-                hint=WAY_OUT,
-            )
-
     def _keep_house(self, control: psycopg.Connection[Any]) -> None:
         """From time to time: watch what the slot keeps, and let it advance over what is not ours.
 
@@ -232,78 +192,6 @@ class PostgresSource(PostgresDatabase):
         newest = capture.newest.position if capture.newest else capture.floor
         if self._flushed - newest > IDLE_BYTES:
             capture.read_mark(emit(control, ANCHOR))
-
-    def _disconnect(self) -> None:
-        super()._disconnect()
-        self._capture.close_stream()
-
-    def close(self) -> None:
-        with self._lock:
-            super().close()
-            self._capture.close()
-
-    def changes(
-        self, tables: Tables, after: int, until: int
-    ) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Streamed from the spool; `_position` is that of the commit."""
-        capture = self._capture
-        for name, columns in tables.items():
-            with self._lock:
-                shape = layout(self.name, self._table(name), columns)
-                self._check_readable(name, columns, after, until)
-                batches = capture.spool.changes(capture.kept_name(name), after, until)
-            while True:
-                with self._lock:
-                    batch = next(batches, None)
-                if batch is None:
-                    break
-                yield name, shape.from_spool(batch)
-
-    def _check_readable(self, name: str, columns: Sequence[str], after: int, until: int) -> None:
-        capture = self._capture
-        kept = capture.kept_name(name)
-        for position, troubles in sorted(capture.troubles.items()):
-            if after < position <= until and kept in troubles:
-                raise troubles[kept]
-
-    def _table(self, name: str) -> Table:
-        if name not in self._tables:
-            self._tables[name] = self._read_table(name)
-        return self._tables[name]
-
-    @contextmanager
-    def snapshots(self, after: int, tables: Tables) -> Iterator[PostgresOpener]:
-        """One snapshot, exported; it can be imported until the context ends."""
-        with self._coordinator() as coordinator:
-            opener = self._export(coordinator, after, tables)
-            try:
-                yield opener
-            finally:
-                for told in opener.told.values():
-                    if isinstance(told.changes, Path):
-                        told.changes.unlink(missing_ok=True)
-
-    def _export(
-        self, coordinator: psycopg.Connection[Any], after: int, tables: Tables
-    ) -> PostgresOpener:
-        """Export a snapshot and read the stream past everything that it can contain."""
-        end = time.monotonic() + self._server.statement_seconds
-        while True:
-            found = {name: self._table(name) for name in tables}
-            with self._server.errors():
-                exported = lock_and_export(coordinator, found)
-            with self._using() as control:
-                self._open_stream(control)
-                watermark(control, self._capture)
-                self._check_known(after)
-                for name in tables:
-                    check_shape(coordinator, self.name, self._capture, name)
-                opener = told_opener(self._server, self._capture, exported, found, after, tables)
-            if opener is not None:
-                return opener
-            with self._server.errors():
-                coordinator.execute("ROLLBACK")
-            wait_for_visibility(self.name, end)
 
     def acknowledge(self, position: int) -> None:
         """Confirm what every view has committed and a snapshot taken now sees.
@@ -385,12 +273,6 @@ class PostgresSource(PostgresDatabase):
                 drop_publication(control, capture.publication)
             forget_state(self.home)
             return Detached(dropped, capture_dropped=dropped)
-
-
-def _flushed(control: psycopg.Connection[Any]) -> int:
-    row = control.execute("SELECT (pg_current_wal_flush_lsn() - '0/0')::int8").fetchone()
-    assert row is not None
-    return int(row[0])
 
 
 def open_source(settings: SourceSettings, reader: str) -> Source:

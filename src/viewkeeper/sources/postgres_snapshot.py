@@ -34,7 +34,7 @@ from viewkeeper.view.definition import Relation
 
 BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 # From so many keys on an answer is read as Arrow, on a connection that takes longer to open.
-_MANY_KEYS = 1_000
+_MANY_KEYS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class PostgresSnapshot:
         table = self._opener.tables[relation.table]
         self._check(relation.table, after)
         shape = layout(self._server.source, table, columns)
-        batches = self._batches(_query(table, shape, ""), shape)
+        batches = self._batches(query_of(table, shape, ""), shape)
         tail = self._tail(relation.table, tuple(columns), after)
         return Scan(self._cut(after), batches, iter(tail.to_batches()))
 
@@ -119,7 +119,9 @@ class PostgresSnapshot:
             connection = self._text_connection()
             results = []
             for condition in found:
-                cursor = connection.execute(_query(table, shape, condition, native=False).encode())
+                cursor = connection.execute(
+                    query_of(table, shape, condition, native=False).encode()
+                )
                 assert cursor.pgresult is not None
                 results.append(shape.from_result(cursor.pgresult))
         if not shape.names:
@@ -127,7 +129,7 @@ class PostgresSnapshot:
         return pa.concat_tables(results) if results else shape.schema.empty_table()
 
     def _many(self, table: Table, shape: Layout, found: Sequence[str]) -> pa.Table:
-        queries = [_query(table, shape, condition) for condition in found or [""]]
+        queries = [query_of(table, shape, condition) for condition in found or [""]]
         batches = [batch for query in queries for batch in self._batches(query, shape)]
         return pa.Table.from_batches(batches, None if batches else shape.schema)
 
@@ -200,6 +202,6 @@ class PostgresSnapshot:
 _SEEN = "SELECT pg_current_snapshot()::text"
 
 
-def _query(table: Table, shape: Layout, condition: str, native: bool = True) -> str:
+def query_of(table: Table, shape: Layout, condition: str, native: bool = True) -> str:
     where = f" WHERE {condition}" if condition else ""
     return f"SELECT {shape.select(native)} FROM {table.quoted} AS r{where}"

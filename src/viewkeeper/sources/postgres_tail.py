@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from viewkeeper.errors import SourceError
 from viewkeeper.sources.postgres_capture import Capture
+from viewkeeper.sources.postgres_complete import without_absent
 from viewkeeper.sources.postgres_rows import Layout
 from viewkeeper.sources.postgres_snapshot import Told
 from viewkeeper.sources.postgres_visible import Visible
@@ -87,7 +88,7 @@ def _changes(capture: Capture, seen: Seen, after: int, table: str, shape: Layout
         wanted = pc.greater(positions, pa.scalar(after, pa.int64()))
         if start < after:
             wanted = pc.or_(wanted, pc.is_in(positions, value_set=lacking))
-        batches.append(shape.from_spool(batch.filter(wanted)))
+        batches.append(shape.from_spool(without_absent(batch.filter(wanted), shape.names)))
     return pa.Table.from_batches(batches, shape.changes)
 
 
