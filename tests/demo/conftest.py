@@ -13,7 +13,8 @@ from rich.console import Console
 from viewkeeper.check.evidence import Claim, Database
 from viewkeeper.cli.demo_display import Screen
 from viewkeeper.cli.demo_run import Result, claim_of, run_demo
-from viewkeeper.cli.demo_shop import Shop, Sizes
+from viewkeeper.cli.demo_shop import Shop
+from viewkeeper.cli.demo_world import Sizes, World
 from viewkeeper.engine.project import open_project
 
 SMALL = Sizes(customers=80, orders=300, items=900, products=40, imported=300)
@@ -29,12 +30,15 @@ class Run:
     feed: pa.Table
 
 
+def run_in(world: World, spark: SparkSession, seconds: float) -> Iterator[Run]:
+    screen = Screen(Console(stderr=True), quiet=True)
+    result = run_demo(world, seconds, seed=7, screen=screen, spark=spark)
+    with open_project(world.folder, spark) as project:
+        claim = claim_of(project, world)
+        feed = claim.feed.toArrow()
+        yield Run(result, world.evidence(), claim, feed)
+
+
 @pytest.fixture(scope="package")
 def run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    folder = tmp_path_factory.mktemp("demo")
-    screen = Screen(Console(stderr=True), quiet=True)
-    result = run_demo(folder, 3.0, seed=7, screen=screen, sizes=SMALL, spark=spark)
-    with open_project(folder, spark) as project:
-        claim = claim_of(project)
-        feed = claim.feed.toArrow()
-        yield Run(result, Shop(folder, SMALL).evidence(), claim, feed)
+    yield from run_in(Shop(tmp_path_factory.mktemp("demo"), SMALL), spark, 3.0)

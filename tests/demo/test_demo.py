@@ -15,7 +15,7 @@ from tests.demo.conftest import SMALL, Run
 from viewkeeper.cli.demo import report, sentences, tell
 from viewkeeper.cli.demo_crew import Crew
 from viewkeeper.cli.demo_display import Screen, board, line, percentile
-from viewkeeper.cli.demo_shop import Shop, fill_databases
+from viewkeeper.cli.demo_shop import Shop
 from viewkeeper.cli.main import cli
 
 
@@ -23,8 +23,8 @@ def test_every_state_is_right(run: Run) -> None:
     verdict = run.result.verdict
     assert verdict.ok, "\n".join(map(str, verdict.findings))
     assert verdict.states > 5
-    assert verdict.transactions == run.result.written.transactions
-    assert verdict.changes == run.result.written.changes
+    assert verdict.transactions == run.result.written.total.transactions
+    assert verdict.changes == run.result.written.total.changes
 
 
 def test_batches_run_inline_and_on_spark(run: Run) -> None:
@@ -32,7 +32,7 @@ def test_batches_run_inline_and_on_spark(run: Run) -> None:
     assert meter.inline > 0
     assert meter.on_spark > 0
     # Each transaction has one change more than its writer notes: the row in the ledger.
-    written = run.result.written
+    written = run.result.written.total
     assert 0 < meter.changes <= written.changes + written.transactions
     assert not meter.troubles
 
@@ -58,7 +58,7 @@ def test_the_display_shows_everything(run: Run) -> None:
     file = io.StringIO()
     console = Console(width=120, file=file)
     console.print(board(run.result.meter, until=None))
-    tell(Screen(console), run.result, None)
+    tell(Screen(console), run.result)
     shown = file.getvalue()
     for word in ("seen", "maintained", "p95", "crm", "on Spark", "per batch", "equal to recomp"):
         assert word in shown
@@ -74,7 +74,7 @@ def test_percentiles_are_values_that_occurred() -> None:
 @pytest.fixture
 def shop(tmp_path: Path) -> Shop:
     shop = Shop(tmp_path / "shop", SMALL)
-    fill_databases(shop, seed=1)
+    shop.fill(seed=1)
     return shop
 
 

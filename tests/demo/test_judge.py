@@ -147,7 +147,8 @@ def alter_a_line(lines: list[str]) -> None:
     """The first journalled row gets another key."""
     number = next(number for number, line in enumerate(lines) if json.loads(line)["changes"])
     body = json.loads(lines[number])
-    body["changes"][0][2][0] += 1_000_000
+    row = body["changes"][0][2]
+    row[0] = row[0] + 1_000_000 if isinstance(row[0], int) else f"{row[0]}-other"
     lines[number] = json.dumps(body)
 
 

@@ -7,6 +7,7 @@ is what Viewkeeper says. All of it is read with plain Python and SQLite.
 
 from __future__ import annotations
 
+import datetime
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
@@ -133,7 +134,16 @@ def ledger_lines(ledger: pa.Table) -> list[tuple[int, int, int]]:
 
 
 def as_stored(value: object) -> object:
-    """A value as SQLite stores it: numbers, texts and NULL; dates are texts."""
+    """A value as SQLite stores it: numbers, texts and NULL.
+
+    Days and decimals are texts; so are moments, in UTC and with six digits.
+
+    >>> as_stored(datetime.datetime(2026, 1, 2, 3, 4, 5))
+    '2026-01-02 03:04:05.000000'
+    """
+    if isinstance(value, datetime.datetime):
+        utc = value if value.tzinfo is None else value.astimezone(datetime.UTC)
+        return utc.replace(tzinfo=None).isoformat(" ", "microseconds")
     return value if value is None or isinstance(value, int | float | str) else str(value)
 
 

@@ -139,6 +139,14 @@ def _differences(expected: DataFrame, feed: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
     kinds = [(f.name, f.dataType) for f in expected.schema if f.name != "_count"]
-    found = feed.select(*(F.col(n).cast(k) for n, k in kinds), (-F.col("_count")).alias("_count"))
+    moments = {name for name, kind in feed.dtypes if kind.startswith("timestamp")}
+    columns = (
+        # Six digits, as in the evidence: a cast would leave zeros at the end out.
+        F.date_format(name, "yyyy-MM-dd HH:mm:ss.SSSSSS").alias(name)
+        if name in moments
+        else F.col(name).cast(kind)
+        for name, kind in kinds
+    )
+    found = feed.select(*columns, (-F.col("_count")).alias("_count"))
     per_row = expected.select(found.columns).unionAll(found).groupBy(*(name for name, _ in kinds))
     return per_row.agg(F.sum("_count").alias("_count"))

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ import click
 if TYPE_CHECKING:
     from viewkeeper.cli.demo_display import Screen
     from viewkeeper.cli.demo_run import Result
+    from viewkeeper.cli.demo_world import World
 
 DIFFERS = 1
 INTERRUPTED = 130
@@ -29,6 +31,7 @@ INTERRUPTED = 130
 EPILOG = """\b
 Examples:
   viewkeeper demo
+  viewkeeper demo --sources mixed                 PostgreSQL, MariaDB, SQLite, files, Delta Lake
   viewkeeper demo --seconds 60 --keep shop        and look around in the project afterwards
   viewkeeper demo --json | jq .judge
 
@@ -44,6 +47,13 @@ Exit codes: 0 every state is right, 1 something differs, 2 the demo could not be
     show_default=True,
     help="How long the writers go on after the views are loaded.",
 )
+@click.option(
+    "--sources",
+    type=click.Choice(["sqlite", "mixed"]),
+    default="sqlite",
+    show_default=True,
+    help="Three SQLite databases, or one of each kind; servers are private and stopped again.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print only a report, as JSON.")
 @click.option(
     "--keep",
@@ -52,8 +62,8 @@ Exit codes: 0 every state is right, 1 something differs, 2 the demo could not be
     help="Make the project in this new folder and keep it.",
 )
 @click.option("--seed", default=1, show_default=True, help="What the writers' choices start from.")
-def demo(seconds: float, as_json: bool, keep: Path | None, seed: int) -> None:
-    """Keep a four-way join over three busy databases fresh, then prove every state right."""
+def demo(seconds: float, sources: str, as_json: bool, keep: Path | None, seed: int) -> None:
+    """Keep a join over busy databases fresh, then prove every state right."""
     from rich.console import Console
 
     from viewkeeper.cli.demo_display import Screen
@@ -64,14 +74,16 @@ def demo(seconds: float, as_json: bool, keep: Path | None, seed: int) -> None:
     screen = Screen(Console(width=None if sys.stdout.isatty() else 120), quiet=as_json)
     try:
         with stopped_by_signals(), folder_for(keep) as folder:
-            result = run_demo(folder, seconds, seed, screen)
+            result = run_demo(world_of(sources, folder), seconds, seed, screen)
     except KeyboardInterrupt:
-        click.echo("Interrupted; the writers and Spark are stopped.", err=True)
+        click.echo("Interrupted; everything that was started is stopped.", err=True)
         context.exit(INTERRUPTED)
     if as_json:
         click.echo(json.dumps(report(result, seconds, seed), indent=2))
     else:
-        tell(screen, result, keep)
+        tell(screen, result)
+        if keep is not None:
+            screen.say(kept(sources, keep))
     context.exit(0 if result.verdict.ok else DIFFERS)
 
 
@@ -100,7 +112,30 @@ def stopped_by_signals() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def tell(screen: Screen, result: Result, keep: Path | None) -> None:
+def world_of(sources: str, folder: Path) -> World:
+    """The world by its word; what the mixed one needs is imported only for it."""
+    if sources == "mixed":
+        from viewkeeper.cli.demo_mixed import Mixed
+
+        return Mixed(folder)
+    from viewkeeper.cli.demo_shop import Shop
+    from viewkeeper.cli.demo_world import Sizes
+
+    return Shop(folder, Sizes())
+
+
+def kept(sources: str, keep: Path) -> str:
+    """What can be done with the folder afterwards."""
+    if sources == "mixed":
+        query = '"SELECT * FROM order_lines LIMIT 9"'
+        return (
+            f"The project is in {keep}. Its servers are stopped, so the views can be read and not "
+            f"maintained; try: viewkeeper --project {keep} query {query}"
+        )
+    return f"The project is in {keep}; try: viewkeeper --project {keep} status"
+
+
+def tell(screen: Screen, result: Result) -> None:
     """The end of the demo in sentences."""
     from rich.table import Table
 
@@ -112,19 +147,20 @@ def tell(screen: Screen, result: Result, keep: Path | None) -> None:
     screen.print(table)
     for sentence in (*sentences(result), *map(str, result.verdict.findings)):
         screen.say(sentence)
-    if keep is not None:
-        screen.say(f"The project is in {keep}; try: viewkeeper --project {keep} status")
     good = "Everything agrees" if result.verdict.ok else "SOMETHING DIFFERS"
     screen.say(f"{good}; {result.seconds:.0f} seconds, {result.judge_seconds:.0f} of them judging.")
 
 
 def sentences(result: Result) -> list[str]:
     """What was done, in numbers."""
-    written, meter = result.written, result.meter
+    written, meter = result.written.total, result.meter
+    writers = sum(result.written.writers.values())
     steady = figures(result)["freshness"]
     return [
-        f"{written.writers} processes committed {written.transactions:,} transactions with "
-        f"{written.changes:,} row changes to 3 databases, and rolled {written.rolled_back:,} back.",
+        f"{writers} processes committed {written.transactions:,} transactions with "
+        f"{written.changes:,} row changes to {len(result.captured)} databases, and rolled "
+        f"{written.rolled_back:,} back.",
+        *(per_source(result, name) for name in result.captured),
         f"{len(meter.batches)} batches maintained them, {meter.inline} inline and {meter.on_spark} "
         f"on Spark, with {meter.lookups_per_batch:.1f} lookups per batch, "
         f"{result.throughput:,.0f} changes per second.",
@@ -132,6 +168,16 @@ def sentences(result: Result) -> list[str]:
         f"{steady['median']:.2f} s in the median and {steady['p95']:.2f} s at p95.",
         *(f"Trouble on the way: {trouble}" for trouble in meter.troubles),
     ]
+
+
+def per_source(result: Result, name: str) -> str:
+    """What was written to a database, and what became of it."""
+    counts, asked = result.written.counts[name], result.meter.asked(name)
+    return (
+        f"  {name}, {result.captured[name]}: {counts.transactions:,} transactions with "
+        f"{counts.changes:,} changes, reported as {result.reported[name]:,}; "
+        f"asked {asked:,} times."
+    )
 
 
 def figures(result: Result) -> dict[str, Any]:
@@ -157,10 +203,25 @@ def figures(result: Result) -> dict[str, Any]:
 def report(result: Result, seconds: float, seed: int) -> dict[str, Any]:
     """Everything for scripts."""
     written, verdict = result.written, result.verdict
+    total = written.total
     return {
         "ok": verdict.ok,
         "options": {"seconds": seconds, "seed": seed},
-        "written": {name: getattr(written, name) for name in written.__slots__},
+        "written": {
+            "writers": sum(written.writers.values()),
+            **asdict(total),
+            "seconds": written.seconds,
+        },
+        "sources": {
+            name: {
+                "captured": captured,
+                "writers": written.writers[name],
+                **asdict(written.counts[name]),
+                "reported": result.reported[name],
+                "lookups": result.meter.asked(name),
+            }
+            for name, captured in result.captured.items()
+        },
         "maintained": figures(result),
         "view": {"name": "order_lines", "rows": result.rows},
         "judge": {

@@ -1,44 +1,50 @@
 """The writers of the demo as processes: started together, asked to stop, never left behind.
 
-Each is run from its file, without this package, so what it writes and journals cannot lean on
-Viewkeeper. A writer that ends before it is asked to is an error, with what it said.
+Each is a program of its own that imports nothing of this package but other writers, so what it
+writes and journals cannot lean on Viewkeeper. A writer that ends before it is asked to is an error,
+with what it said.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import time
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 
 import click
 
-from viewkeeper.cli import demo_writers
-from viewkeeper.cli.demo_shop import Shop
+from viewkeeper.cli.demo_pace import Counted
+from viewkeeper.cli.demo_world import World
 
 STOP_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What the writers did, by their own count."""
+    """What the writers did, by their own count; `writers` are so many per database."""
 
-    writers: int
-    transactions: int
-    changes: int
-    rolled_back: int
+    writers: Mapping[str, int]
+    counts: Mapping[str, Counted]
     seconds: float
+
+    @property
+    def total(self) -> Counted:
+        """All databases together."""
+        found = Counted()
+        for counted in self.counts.values():
+            found.add(counted)
+        return found
 
 
 class Crew:
     """All writers; a context manager that leaves none running."""
 
-    def __init__(self, shop: Shop, seed: int) -> None:
-        self._shop = shop
+    def __init__(self, world: World, seed: int) -> None:
+        self._world = world
         self._seed = seed
         self._started = 0.0
         self.processes: dict[str, subprocess.Popen[str]] = {}
@@ -48,21 +54,9 @@ class Crew:
         if self.processes:
             return
         self._started = time.perf_counter()
-        for number, (name, role) in enumerate(demo_writers.ROLES.items()):
-            options = {
-                "database": self._shop.database(role.database),
-                "journal": self._shop.journal(name),
-                "stop": self._shop.stop_file,
-                "seed": self._seed * 100 + number,
-                "parent": os.getpid(),
-                "customers": self._shop.sizes.customers,
-                "products": self._shop.sizes.products,
-                "import": self._shop.sizes.imported,
-            }
-            # -P: a script's own folder is no place to import from.
-            command = [sys.executable, "-P", str(Path(demo_writers.__file__)), name]
+        for number, name in enumerate(self._world.programs()):
             self.processes[name] = subprocess.Popen(
-                [*command, *(f"--{key}={value}" for key, value in options.items())],
+                self._world.command(name, self._seed * 100 + number),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 stdin=subprocess.DEVNULL,
@@ -77,16 +71,17 @@ class Crew:
 
     def stop(self) -> Written:
         """Ask all writers to stop and wait until their journals are complete."""
-        self._shop.stop_file.touch()
-        counts = []
+        self._world.stop_file.touch()
+        programs = self._world.programs()
+        counts = {name: Counted() for name in self._world.databases}
         for name, process in self.processes.items():
             output, complaint = process.communicate(timeout=STOP_SECONDS)
             if process.returncode != 0:
                 raise _failure(name, complaint)
-            counts.append(json.loads(output))
-        transactions, changes, rolled_back = map(sum, zip(*counts, strict=True))
+            counts[programs[name].role.database].add(Counted(*json.loads(output)))
         seconds = time.perf_counter() - self._started
-        return Written(len(counts), transactions, changes, rolled_back, seconds)
+        writers = Counter(program.role.database for program in programs.values())
+        return Written(writers, counts, seconds)
 
     def __enter__(self) -> Crew:
         return self

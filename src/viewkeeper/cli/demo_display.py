@@ -1,25 +1,27 @@
 """What the demo shows while it runs: a table that changes on a terminal, plain lines elsewhere.
 
-The *meter* is told of every batch by the maintaining thread and samples the sources from the main
-thread; the *screen* turns it into text. Lag is counted in changes: what is in a source's log beyond
-the position that the view has committed.
+The *meter* is told of every batch by the maintaining thread and samples from the main thread; the
+*screen* turns it into text. What has been written is counted from the writers' journals, for
+databases of all kinds alike, and lag in transactions: those that are in the journals and not yet in
+the view over the ledger.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from viewkeeper.cli.demo_shop import VIEW
-from viewkeeper.engine.connections import Connections
+from viewkeeper.cli.demo_world import VIEW, ledger_view
 from viewkeeper.engine.project import Project
 from viewkeeper.engine.report import BatchReport
 from viewkeeper.errors import ViewkeeperError
@@ -30,7 +32,7 @@ LINE_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A moment: changes in the sources' logs, changes maintained, and the lag per source."""
+    """A moment: changes written, changes maintained, and the lag per database."""
 
     at: float
     seen: int = 0
@@ -40,10 +42,39 @@ class Sample:
     ts: int = 0
 
 
+class Tally:
+    """What the writers have noted so far; reads on where it stopped."""
+
+    def __init__(self, journals: Mapping[str, Sequence[Path]]) -> None:
+        self._journals = journals
+        self._read: Counter[Path] = Counter()
+        self.transactions: Counter[str] = Counter(dict.fromkeys(journals, 0))
+        self.changes = 0
+
+    def update(self) -> None:
+        for name, journals in self._journals.items():
+            for journal in journals:
+                for line in self._lines(journal):
+                    self.transactions[name] += 1
+                    # One more than is noted: the row in the ledger.
+                    self.changes += len(json.loads(line)["changes"]) + 1
+
+    def _lines(self, journal: Path) -> list[bytes]:
+        """The lines that are new, as far as they are whole."""
+        if not journal.exists():
+            return []
+        with journal.open("rb") as file:
+            file.seek(self._read[journal])
+            whole, end, _ = file.read().rpartition(b"\n")
+        self._read[journal] += len(whole) + len(end)
+        return whole.splitlines()
+
+
 class Meter:
     """Counts what happens; an observer of the maintainer."""
 
-    def __init__(self, clock: float) -> None:
+    def __init__(self, clock: float, tally: Tally) -> None:
+        self._tally = tally
         self.phase = "starting"
         self.reached: str | None = None
         self.loaded_at: float | None = None
@@ -78,16 +109,18 @@ class Meter:
 
     # -- sampled -------------------------------------------------------------------------------
 
-    def sample(self, project: Project, connections: Connections) -> None:
+    def sample(self, project: Project) -> None:
         views = project.head().views
-        done = views[VIEW].positions if VIEW in views else {}
-        ends = {name: connections.source(name).health(()).position for name in connections.settings}
+        self._tally.update()
+        shown = {n: ledger_view(n) for n in self._tally.transactions}
+        rows = {n: views[view].rows if view in views else 0 for n, view in shown.items()}
         self.samples.append(
             Sample(
                 time.monotonic(),
-                sum(end or 0 for end in ends.values()),
+                self._tally.changes,
                 self.changes,
-                {name: (end or 0) - done.get(name, 0) for name, end in ends.items()},
+                # A view may show what its writer is about to note.
+                {n: max(0, count - rows[n]) for n, count in self._tally.transactions.items()},
                 views[VIEW].rows if VIEW in views else 0,
                 views[VIEW].ts if VIEW in views else 0,
             )
@@ -108,6 +141,10 @@ class Meter:
     @property
     def lookups(self) -> int:
         return sum(sum(batch.lookups.values()) for batch in self.batches)
+
+    def asked(self, source: str) -> int:
+        """How often a source was asked."""
+        return sum(batch.lookups.get(source, 0) for batch in self.batches)
 
     @property
     def lookups_per_batch(self) -> float:
@@ -180,7 +217,7 @@ def board(meter: Meter, until: float | None) -> Table:
         "changes": f"{last.seen:,} seen ({seen:,.0f}/s), "
         f"{last.maintained:,} maintained ({maintained:,.0f}/s)",
         "freshness": freshness(meter),
-        "lag": ", ".join(f"{name} {lag:,}" for name, lag in last.lag.items()) + " changes",
+        "lag": ", ".join(f"{name} {lag:,}" for name, lag in last.lag.items()) + " transactions",
         "batches": f"{meter.inline} inline, {meter.on_spark} on Spark{newest(meter)}",
         "lookups": f"{meter.lookups:,}, {meter.lookups_per_batch:.1f} per batch",
         "view": f"{VIEW}: {last.rows:,} rows at ts {last.ts:,}",

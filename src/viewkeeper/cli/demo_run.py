@@ -11,8 +11,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,17 +22,8 @@ import pyarrow as pa
 from viewkeeper.check.evidence import Claim, Verdict
 from viewkeeper.check.judge import judge
 from viewkeeper.cli.demo_crew import Crew, Written
-from viewkeeper.cli.demo_display import Meter, Screen
-from viewkeeper.cli.demo_shop import (
-    DATABASES,
-    QUESTION,
-    VIEW,
-    Shop,
-    Sizes,
-    fill_databases,
-    ledger_view,
-    write_project,
-)
+from viewkeeper.cli.demo_display import Meter, Screen, Tally
+from viewkeeper.cli.demo_world import VIEW, World, ledger_view
 from viewkeeper.engine.project import Project, open_project
 
 if TYPE_CHECKING:
@@ -45,8 +36,14 @@ MORE_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Everything that a report can say."""
+    """Everything that a report can say.
 
+    `captured` says how each database is captured, `reported` how many transactions its commits were
+    reported as.
+    """
+
+    captured: Mapping[str, str]
+    reported: Mapping[str, int]
     written: Written
     meter: Meter
     rows: int
@@ -62,47 +59,52 @@ class Result:
 
 
 def run_demo(
-    folder: Path,
-    seconds: float,
-    seed: int,
-    screen: Screen,
-    sizes: Sizes | None = None,
-    spark: SparkSession | None = None,
+    world: World, seconds: float, seed: int, screen: Screen, spark: SparkSession | None = None
 ) -> Result:
     """Run the demo in an empty folder, on a Spark session of its own if none is given."""
     started = time.perf_counter()
-    shop = Shop(folder, sizes or Sizes())
-    write_project(shop)
-    with open_project(folder, spark) as project, Crew(shop, seed) as crew:
-        screen.say("Starting Spark, and filling three databases meanwhile ...")
-        with quiet_start(project, folder / "spark.log"):
-            fill_databases(shop, seed)
-        screen.say(_filled(shop))
-        meter, written = watch(project, crew, seconds, screen)
+    world.write_project()
+    with (
+        world.serving(),
+        open_project(world.folder, spark) as project,
+        Crew(world, seed) as crew,
+    ):
+        screen.say("Starting Spark, and filling the databases meanwhile ...")
+        with quiet_start(project, world.folder / "spark.log"):
+            world.fill(seed)
+        screen.say(f"{world.filled()} Loading the views ...")
+        meter, written = watch(project, world, crew, seconds, screen)
         screen.say("The writers have stopped. Maintaining up to their last commit ...")
+        world.conclude()
         project.refresh(meter)
         screen.say("Judging every state against the copies and the writers' own journals ...")
         judging = time.perf_counter()
-        verdict = judge_shop(project, shop)
-        state = project.view(VIEW).arrow()
+        claim = claim_of(project, world)
+        verdict = judge(project.spark.get(), world.evidence(), world.question, claim)
         ended = time.perf_counter()
+    newest = claim.state.sort_by([("order_id", "descending")]).slice(0, ROWS_SHOWN)
+    reported = {n: len(set(table["_ts"].to_pylist())) for n, table in claim.ledgers.items()}
     return Result(
+        world.databases,
+        reported,
         written,
         meter,
-        state.num_rows,
-        state.sort_by([("order_id", "descending")]).slice(0, ROWS_SHOWN),
+        claim.state.num_rows,
+        newest.select(world.shown),
         verdict,
         ended - judging,
         ended - started,
     )
 
 
-def watch(project: Project, crew: Crew, seconds: float, screen: Screen) -> tuple[Meter, Written]:
+def watch(
+    project: Project, world: World, crew: Crew, seconds: float, screen: Screen
+) -> tuple[Meter, Written]:
     """Maintain while the writers write, so long after all views are loaded; then stop both."""
-    meter, stop = Meter(time.monotonic()), threading.Event()
+    meter, stop = Meter(time.monotonic(), Tally(world.journals())), threading.Event()
     work = Maintenance(project, meter, stop)
     until: float | None = None
-    with closing(project.connections()) as connections, screen.watching():
+    with screen.watching():
         work.start()
         try:
             while not over(meter, until):
@@ -112,7 +114,7 @@ def watch(project: Project, crew: Crew, seconds: float, screen: Screen) -> tuple
                     crew.start()
                 if until is None and meter.loaded_at is not None:
                     until = meter.loaded_at + seconds
-                meter.sample(project, connections)
+                meter.sample(project)
                 screen.show(meter, until)
                 time.sleep(SAMPLE_SECONDS)
             written = crew.stop()
@@ -151,15 +153,12 @@ class Maintenance(threading.Thread):
             raise self._error
 
 
-def judge_shop(project: Project, shop: Shop) -> Verdict:
-    """The judge's verdict on everything that the views showed."""
-    return judge(project.spark.get(), shop.evidence(), QUESTION, claim_of(project))
-
-
-def claim_of(project: Project) -> Claim:
+def claim_of(project: Project, world: World) -> Claim:
     """What Viewkeeper says about all states of `order_lines` and all transactions."""
     view = project.view(VIEW)
-    ledgers = {name: project.view(ledger_view(name)).changes(0).toArrow() for name in DATABASES}
+    ledgers = {
+        name: project.view(ledger_view(name)).changes(0).toArrow() for name in world.databases
+    }
     head = view.head
     return Claim(view.changes(0), view.arrow(), ledgers, head.created_ts, head.ts)
 
@@ -181,11 +180,3 @@ def quiet_start(project: Project, log: Path) -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
-
-
-def _filled(shop: Shop) -> str:
-    sizes = shop.sizes
-    return (
-        f"crm has {sizes.customers:,} customers, shop {sizes.orders:,} orders with {sizes.items:,} "
-        f"items, catalogue {sizes.products:,} products. Loading the views ..."
-    )

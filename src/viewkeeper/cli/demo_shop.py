@@ -1,31 +1,28 @@
-"""The demo's world: three databases, a project over them, and the evidence that a judge needs.
+"""The demo's world of SQLite databases: three of them, and a view that joins four tables.
 
 `crm` has the customers, `shop` the orders with their items, `catalogue` the products; nothing spans
 two of them. Orders name customers and items name products that may not exist, as happens when
-databases are autonomous. An item has no key: the same line can be there twice. Every database has a
-ledger, into which each transaction puts one row, and the project has one view over each ledger, so
-that the ts of every transaction can be read off.
-
-Views are loaded in the order of their names, so the ledgers' before `order_lines`: every
-transaction that `order_lines` is loaded with then has a ts at most that of its load.
+databases are autonomous. An item has no key: the same line can be there twice.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import ClassVar
 
-from viewkeeper.check.evidence import Database, Question
+from viewkeeper.check.evidence import Question
+from viewkeeper.cli import demo_writers
+from viewkeeper.cli.demo_world import Program, Sizes, World
 from viewkeeper.cli.demo_writers import ROLES, city, day, person, price, thing
 
-DATABASES = ("crm", "shop", "catalogue")
-VIEW = "order_lines"
-
 _LEDGER = "CREATE TABLE ledger (n INTEGER PRIMARY KEY AUTOINCREMENT);"
+CATALOGUE = """
+    CREATE TABLE product (
+        id INTEGER PRIMARY KEY, sku TEXT UNIQUE, title TEXT, price_cents INTEGER);"""
 _SCHEMAS = {
     "crm": "CREATE TABLE customer (id INTEGER PRIMARY KEY, name TEXT NOT NULL, city TEXT);",
     "shop": """
@@ -34,28 +31,13 @@ _SCHEMAS = {
         CREATE TABLE item (order_id INTEGER, product_id INTEGER, quantity INTEGER);
         CREATE INDEX item_order ON item (order_id);
         CREATE INDEX item_product ON item (product_id);""",
-    "catalogue": """
-        CREATE TABLE product (
-            id INTEGER PRIMARY KEY, sku TEXT UNIQUE, title TEXT, price_cents INTEGER);""",
+    "catalogue": CATALOGUE,
 }
 
-_PROJECT = """\
-warehouse: ./warehouse
-sources:
+_SOURCES = """\
   crm: {kind: sqlite, path: crm.db}
   shop: {kind: sqlite, path: shop.db}
   catalogue: {kind: sqlite, path: catalogue.db}
-freshness: 1s
-batch:
-  # Low, so that the demo shows both: what trickles in runs inline, bursts run on Spark.
-  inline_rows: 1000
-spark:
-  memory: 1g
-  config:
-    spark.sql.shuffle.partitions: 4
-    # A minute is too short for the optimising compiler to pay.
-    spark.driver.extraJavaOptions: >-
-      -XX:+ExitOnOutOfMemoryError -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 """
 
 _ORDER_LINES = """\
@@ -89,84 +71,62 @@ QUESTION = Question(
 """The same view once more, written by hand for the judge."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """How many rows there are at the start, and how many orders one bulk import brings."""
+class Shop(World):
+    """Three SQLite databases."""
 
-    customers: int = 2_000
-    orders: int = 20_000
-    items: int = 60_000
-    products: int = 500
-    imported: int = 500
+    databases: ClassVar[Mapping[str, str]] = dict.fromkeys(_SCHEMAS, "SQLite by triggers")
+    question: ClassVar[Question] = QUESTION
+    shown: ClassVar[tuple[str, ...]] = tuple(QUESTION.outputs)
 
+    def sources(self) -> str:
+        return _SOURCES
 
-@dataclass(frozen=True, slots=True)
-class Shop:
-    """The folder of a demo: project, databases, their copies, the writers' journals."""
-
-    folder: Path
-    sizes: Sizes
+    def view(self) -> str:
+        return _ORDER_LINES
 
     def database(self, name: str) -> Path:
         return self.folder / f"{name}.db"
 
-    def copy(self, name: str) -> Path:
-        return self.folder / "evidence" / f"{name}.db"
+    def final(self, database: str) -> Path:
+        return self.database(database)
 
-    def journal(self, role: str) -> Path:
-        return self.folder / "evidence" / f"{role}.jsonl"
-
-    @property
-    def stop_file(self) -> Path:
-        """Writers end when this appears."""
-        return self.folder / "evidence" / "stop"
-
-    def evidence(self) -> dict[str, Database]:
-        """What the judge is given of each database."""
+    def programs(self) -> dict[str, Program]:
         return {
-            name: Database(
-                self.copy(name),
-                self.database(name),
-                tuple(self.journal(role) for role, r in ROLES.items() if r.database == name),
-            )
-            for name in DATABASES
+            name: Program(demo_writers, role, str(self.database(role.database)))
+            for name, role in ROLES.items()
         }
 
+    def fill(self, seed: int) -> None:
+        sizes, random = self.sizes, Random(seed)
+        rows = {
+            "crm": {"customer": _customers(sizes, random)},
+            "shop": {"orders": _orders(sizes, random), "item": _items(sizes, random)},
+            "catalogue": {"product": products(sizes, random)},
+        }
+        self.stop_file.parent.mkdir(parents=True)
+        for name, tables in rows.items():
+            make_database(self.database(name), _SCHEMAS[name], tables, self.copy(name))
 
-def write_project(shop: Shop) -> None:
-    """The project file and the views; needs no database yet."""
-    views = {VIEW: _ORDER_LINES}
-    for name in DATABASES:
-        text = f"CREATE MATERIALIZED VIEW ledger_{name} AS SELECT l.n FROM {name}.ledger l\n"
-        views[ledger_view(name)] = text
-    (shop.folder / "views").mkdir(parents=True)
-    for name, text in views.items():
-        (shop.folder / "views" / f"{name}.sql").write_text(text)
-    (shop.folder / "viewkeeper.yml").write_text(_PROJECT)
-
-
-def fill_databases(shop: Shop, seed: int) -> None:
-    """Make the databases, fill them, and copy them for the judge."""
-    sizes, random = shop.sizes, Random(seed)
-    rows = {
-        "crm": {"customer": _customers(sizes, random)},
-        "shop": {"orders": _orders(sizes, random), "item": _items(sizes, random)},
-        "catalogue": {"product": _products(sizes, random)},
-    }
-    shop.stop_file.parent.mkdir(parents=True)
-    for name, tables in rows.items():
-        with closing(sqlite3.connect(shop.database(name))) as connection:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.executescript(_SCHEMAS[name] + _LEDGER)
-            for table, content in tables.items():
-                _fill(connection, table, content)
-            connection.commit()
-            with closing(sqlite3.connect(shop.copy(name))) as copy:
-                connection.backup(copy)
+    def filled(self) -> str:
+        sizes = self.sizes
+        return (
+            f"crm has {sizes.customers:,} customers, shop {sizes.orders:,} orders with "
+            f"{sizes.items:,} items, catalogue {sizes.products:,} products."
+        )
 
 
-def ledger_view(database: str) -> str:
-    return f"ledger_{database}"
+def make_database(
+    path: Path, schema: str, tables: Mapping[str, Iterator[Sequence[object]]], copy: Path
+) -> None:
+    """A SQLite database with these tables and a ledger, and a copy of it."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.executescript(schema + _LEDGER)
+        for table, content in tables.items():
+            _fill(connection, table, content)
+        connection.commit()
+        with closing(sqlite3.connect(copy)) as other:
+            connection.backup(other)
 
 
 def _fill(connection: sqlite3.Connection, table: str, rows: Iterator[Sequence[object]]) -> None:
@@ -191,6 +151,6 @@ def _items(sizes: Sizes, random: Random) -> Iterator[Sequence[object]]:
         yield order, product, random.randint(1, 9)
 
 
-def _products(sizes: Sizes, random: Random) -> Iterator[Sequence[object]]:
+def products(sizes: Sizes, random: Random) -> Iterator[Sequence[object]]:
     for n in range(1, sizes.products + 1):
         yield n, f"sku-{n}", thing(random), price(random)

@@ -1,27 +1,19 @@
-"""A writer of the demo: a program of its own that changes one database and keeps a journal.
+"""The writers of the demo's SQLite databases; `demo_pace` says what a writer is.
 
-It knows nothing of Viewkeeper and imports nothing but the standard library. Every transaction does
-its statements, notes what they did to which rows, takes the next number of the database's ledger,
-commits, and only then goes to the journal. Some transactions are rolled back instead, and leave no
-trace. The writer ends, between two transactions, when the stop file appears or its parent is gone;
-Ctrl-C is for the parent to handle.
+They import nothing but the standard library. SQLite lets one transaction write at a time, so the
+ledger's own numbering follows the order of the commits.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import signal
 import sqlite3
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
 from random import Random
-from typing import Any, TextIO
+from typing import Any, TypeAlias
 
-ROLLED_BACK = 0.03
+from viewkeeper.cli import demo_pace
+from viewkeeper.cli.demo_pace import Change, Role, Start, run
+
 BUSY_SECONDS = 30.0
 
 FIRST = "Ada Alan Barbara Edgar Edsger Frances Grace Jim Joan Katherine Leslie Margaret Niklaus"
@@ -57,7 +49,7 @@ class Transaction:
     def __init__(self, connection: sqlite3.Connection, random: Random, sizes: Mapping[str, int]):
         self.random = random
         self.sizes = sizes
-        self.changes: list[tuple[str, int, list[Any]]] = []
+        self.changes: list[Change] = []
         self._connection = connection
 
     def find(self, table: str, where: str, *values: object) -> list[tuple[int, list[Any]]]:
@@ -107,7 +99,7 @@ class Transaction:
         return self.random.randint(1, self.sizes["products"] * 21 // 20)
 
 
-Activity = Callable[[Transaction], None]
+Activity: TypeAlias = demo_pace.Activity[Transaction]
 
 
 def add_customer(tx: Transaction) -> None:
@@ -194,17 +186,6 @@ def revise_prices(tx: Transaction) -> None:
         tx.update("product", rowid, row, price_cents=row[3] + 5)
 
 
-@dataclass(frozen=True, slots=True)
-class Role:
-    """What a writer does how often: transactions per second, and now and then a large one."""
-
-    database: str
-    rate: float
-    activities: Mapping[Activity, int]
-    burst: Activity | None = None
-    burst_seconds: float = 0.0
-
-
 CRM: dict[Activity, int] = {
     move_customer: 5,
     rename_customer: 4,
@@ -222,7 +203,7 @@ DESK: dict[Activity, int] = {
 CATALOGUE: dict[Activity, int] = {change_price: 6, replace_product: 3, remove_product: 1}
 IMPORT: dict[Activity, int] = {change_quantity: 1, swap_product: 1}
 
-ROLES = {
+ROLES: dict[str, Role[Transaction]] = {
     "crm": Role("crm", 20, CRM),
     "desk": Role("shop", 50, DESK),
     "import": Role("shop", 10, IMPORT, import_orders, 4.0),
@@ -230,84 +211,29 @@ ROLES = {
 }
 
 
-class Writer:
-    """One connection that writes in a role."""
+class SqliteSession:
+    """One connection to a database file."""
 
-    def __init__(
-        self, role: Role, connection: sqlite3.Connection, journal: TextIO, random: Random
-    ) -> None:
-        self._role = role
-        self._connection = connection
-        self._journal = journal
-        self._random = random
-        self.done = Counted()
+    def __init__(self, start: Start) -> None:
+        self._start = start
+        self._connection = sqlite3.connect(start.target, timeout=BUSY_SECONDS, isolation_level=None)
+        self._connection.execute("PRAGMA synchronous = NORMAL")
 
-    def write(self, activity: Activity, sizes: Mapping[str, int]) -> None:
-        """One transaction, committed and journalled, or rolled back."""
-        tx = Transaction(self._connection, self._random, sizes)
+    def transact(self, activity: Activity, keep: bool) -> tuple[int, list[Change]] | None:
+        tx = Transaction(self._connection, self._start.random, self._start.sizes)
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             activity(tx)
             number = self._connection.execute("INSERT INTO ledger VALUES (NULL)").lastrowid
-            keep = self._random.random() >= ROLLED_BACK
             self._connection.execute("COMMIT" if keep else "ROLLBACK")
         finally:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-        if keep:
-            print(json.dumps({"n": number, "changes": tx.changes}), file=self._journal, flush=True)
-            self.done.transactions += 1
-            self.done.changes += len(tx.changes)
-        else:
-            self.done.rolled_back += 1
+        return (number or 0, tx.changes) if keep else None
 
-    def work(self, sizes: Mapping[str, int], goes_on: Callable[[], bool]) -> None:
-        """Transactions at the role's pace; one that is late is not made up for."""
-        role = self._role
-        activities, weights = list(role.activities), list(role.activities.values())
-        due = burst_due = time.monotonic()
-        while goes_on():
-            self.write(self._random.choices(activities, weights)[0], sizes)
-            if role.burst and time.monotonic() >= burst_due:
-                burst_due = time.monotonic() + role.burst_seconds
-                self.write(role.burst, sizes)
-            due = max(time.monotonic(), due + 1 / role.rate)
-            time.sleep(due - time.monotonic() if due > time.monotonic() else 0.0)
-
-
-@dataclass(slots=True)
-class Counted:
-    """What a writer has done, by its own count."""
-
-    transactions: int = 0
-    changes: int = 0
-    rolled_back: int = 0
-
-
-def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parser = argparse.ArgumentParser(description="A writer of Viewkeeper's demo.")
-    parser.add_argument("role", choices=ROLES)
-    for name in ("database", "journal", "stop"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
-    for name in ("seed", "parent", "customers", "products", "import"):
-        parser.add_argument(f"--{name}", type=int, required=True)
-    given = parser.parse_args()
-    sizes = {name: getattr(given, name) for name in ("customers", "products", "import")}
-
-    def goes_on() -> bool:
-        return os.getppid() == given.parent and not given.stop.exists()
-
-    connection = sqlite3.connect(given.database, timeout=BUSY_SECONDS, isolation_level=None)
-    connection.execute("PRAGMA synchronous = NORMAL")
-    with given.journal.open("w", encoding="utf-8") as journal:
-        writer = Writer(ROLES[given.role], connection, journal, Random(given.seed))
-        writer.work(sizes, goes_on)
-    connection.close()
-    done = writer.done
-    counts = [done.transactions, done.changes, done.rolled_back]
-    print(json.dumps(counts), flush=True)  # noqa: T201 - for the parent
+    def close(self) -> None:
+        self._connection.close()
 
 
 if __name__ == "__main__":
-    main()
+    run(ROLES, SqliteSession)
