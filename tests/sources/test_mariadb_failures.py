@@ -24,7 +24,7 @@ from viewkeeper.errors import (
     ViewkeeperError,
 )
 from viewkeeper.sources.mariadb import MariadbSource
-from viewkeeper.sources.mariadb_open import Server
+from viewkeeper.sources.mariadb_open import Server, pairs
 from viewkeeper.sources.mariadb_position import file_name, file_of
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.view.definition import Relation
@@ -47,15 +47,33 @@ def source(database: Database) -> Iterator[MariadbSource]:
     opened.close()
 
 
-@pytest.fixture
-def own(tmp_path: Path) -> Iterator[Database]:
-    """A server of its own, that may be stopped, reset and replaced."""
-    server = PrivateMariadb(tmp_path / "server")
+@pytest.fixture(scope="module")
+def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateMariadb]:
+    """A server that may be stopped, reset and replaced; it can encrypt its connections."""
+    server = PrivateMariadb(tmp_path_factory.mktemp("own") / "server")
     server.start()
-    opened = Database(server, "own", tmp_path)
-    opened.run("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
-    yield opened
     server.stop()
+    server._settings |= make_certificate(server)
+    server.start()
+    yield server
+    server.stop()
+
+
+def make_certificate(server: PrivateMariadb) -> dict[str, str]:
+    """A certificate that vouches for itself, as the server's options."""
+    key, certificate = str(server.folder / "key.pem"), str(server.folder / "certificate.pem")
+    server._run(
+        *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+        *("-subj", "/CN=localhost", "-keyout", key, "-out", certificate),
+    )
+    return {"ssl-cert": certificate, "ssl-key": key, "ssl-ca": certificate}
+
+
+@pytest.fixture
+def own(own_server: PrivateMariadb, tmp_path: Path) -> Database:
+    opened = Database(own_server, "own", tmp_path)
+    opened.run("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    return opened
 
 
 def again(own: Database) -> None:
@@ -121,6 +139,7 @@ def test_logs_that_were_removed_are_a_gap(own: Database) -> None:
 
 
 def test_logs_that_were_reset_are_a_gap(own: Database) -> None:
+    own.run("RESET MASTER")
     source = own.source()
     after = source.follow({"t": COLUMNS})
     own.run("INSERT INTO t VALUES (1, 1)", "RESET MASTER")
@@ -403,3 +422,21 @@ def test_a_server_that_is_away_is_told(tmp_path: Path) -> None:
         source.schema("t")
     (finding,) = source.diagnose({})
     assert (finding.check, finding.state) == ("reachable", "bad")
+
+
+def test_connections_are_encrypted_as_the_url_asks(own: Database) -> None:
+    certificate = own.server.folder / "certificate.pem"
+    base = f"mariadb://root:secret@127.0.0.1:{own.server.port}/own"
+    for options in (f"ssl_ca={certificate}", f"ssl_ca={certificate}&ssl_verify_cert=true"):
+        connection = Server(own.settings(url=f"{base}?{options}")).connect()
+        assert pairs(connection, "SHOW STATUS LIKE 'Ssl_cipher'")["Ssl_cipher"]
+        connection.close()
+        source = own.source(url=f"{base}?{options}")
+        after = source.follow({"t": COLUMNS})
+        own.run("INSERT INTO t SELECT count(*), 1 FROM t")
+        assert look(source, after), "the binlog is read by encrypted connections too"
+        source.close()
+    for options in ("ssl_verify_cert=true", f"ssl_ca={certificate}&ssl_verify_identity=true"):
+        with pytest.raises(SourceAwayError, match="does not answer") as caught:
+            own.source(url=f"{base}?{options}").schema("t")
+        assert "certificate" in (caught.value.detail or "").lower()

@@ -325,3 +325,26 @@ def test_what_was_read_is_read_again_by_whoever_asks(
     rows = changes(again, "t", COLUMNS, boundaries[1].position, boundaries[3].position)
     assert [row[0] for row in rows] == [2, 3]
     again.close()
+
+
+def test_a_look_without_time_goes_on_where_it_stopped(
+    database: Database, source: MariadbSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("viewkeeper.sources.mariadb._LOOK_SECONDS", -1.0)
+    after = source.follow({"t": COLUMNS})
+    database.run("INSERT INTO t VALUES (1, 1)", "INSERT INTO t VALUES (2, 2)")
+    found = [source.look(after) for _ in range(12)]
+    assert found[0] == ()
+    assert [one.changes for one in found[-1]] == [1, 1]
+
+
+def test_a_look_is_not_longer_than_asked_for(
+    database: Database, source: MariadbSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("viewkeeper.sources.mariadb.LOOK_TRANSACTIONS", 3)
+    after = source.follow({"t": COLUMNS})
+    database.run(*(f"INSERT INTO t VALUES ({n}, {n})" for n in range(8)))
+    assert len(source.look(after)) == 3
+    assert len(look(source, after)) == 8
+    rows = changes(source, "t", COLUMNS, after, look(source, after)[-1].position)
+    assert [row[0] for row in rows] == list(range(8))

@@ -23,7 +23,7 @@ from pathlib import Path
 import pyarrow as pa
 import pymysql
 
-from viewkeeper.errors import GapError
+from viewkeeper.errors import GapError, SourceAwayError
 from viewkeeper.sources.mariadb_doctor import Doctor
 from viewkeeper.sources.mariadb_health import behind, health
 from viewkeeper.sources.mariadb_log import newest
@@ -245,10 +245,11 @@ class MariadbSource:
         """From the spool; what is not in it any more, or not yet, is read from the log."""
         with self._using() as connection:
             stream = self._stream_from(connection, after)
+            stream.advance(until, _READ_SECONDS)
             if stream.position < until:
-                stream.advance(until, _READ_SECONDS, LOOK_TRANSACTIONS)
-            if stream.position < until and stream.halted is not None:
-                raise stream.halted
+                raise stream.halted or SourceAwayError(
+                    self.name, f"reading its binlog up to position {until} takes too long"
+                )
             state = read_state(self._home) or _NOTHING
             shapes = {name: state.table(self.name, name) for name in tables}
         for name, columns in tables.items():

@@ -57,6 +57,11 @@ def shortcomings(known: Mapping[str, str]) -> dict[str, tuple[str, str] | None]:
         found[name] = (
             (f"{name} is {value or 'not known'}, not {wanted}", mend) if is_wrong else None
         )
+    if known.get("binlog_storage_engine"):
+        found["log_bin"] = (
+            f"its binlog is kept by {known['binlog_storage_engine']}, whose places are not known",
+            "remove binlog_storage_engine from the server's configuration and restart it",
+        )
     return found
 
 
