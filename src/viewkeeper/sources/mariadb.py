@@ -34,6 +34,7 @@ from viewkeeper.sources.mariadb_server import require, require_logged
 from viewkeeper.sources.mariadb_state import (
     FollowedTable,
     State,
+    born_at,
     check_history,
     check_place,
     gtid_at,
@@ -154,7 +155,9 @@ class MariadbSource:
             for name, columns in tables.items():
                 wanted[name] = _extended(wanted.get(name), shapes[name], columns)
             if state is None:
-                write_state(self._home, State(position, gtid_at(connection, position), wanted))
+                born = born_at(self._server, server_id(self.reader), position)
+                gtid = gtid_at(connection, position)
+                write_state(self._home, State(position, gtid, born, wanted))
             elif wanted != state.tables:
                 write_state(self._home, replace(state, tables=wanted))
                 self._forget()
@@ -271,8 +274,10 @@ class MariadbSource:
             if state is None or position <= state.position:
                 return
             mark = self._stream.mark(position) if self._stream is not None else None
-            gtid = gtid_at(connection, position)
-            write_state(self._home, State(position, gtid, state.tables, mark))
+            gtid, born = gtid_at(connection, position), state.born_at
+            if file_of(position) != file_of(state.position):
+                born = born_at(self._server, server_id(self.reader), position)
+            write_state(self._home, State(position, gtid, born, state.tables, mark))
             if self._stream is not None:
                 self._stream.forget(position)
             self._spool.forget(position)
@@ -326,7 +331,7 @@ class MariadbSource:
                 raise
 
 
-_NOTHING = State(0, "")
+_NOTHING = State(0, "", 0)
 
 
 def _extended(known: FollowedTable | None, table: Table, columns: Sequence[str]) -> FollowedTable:

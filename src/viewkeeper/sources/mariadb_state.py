@@ -15,9 +15,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from viewkeeper.errors import GapError, SchemaError
-from viewkeeper.sources.mariadb_log import Log, Mark, log_base, log_end, log_files
+from viewkeeper.sources.mariadb_log import Event, Log, Mark, log_base, log_end, log_files
 from viewkeeper.sources.mariadb_open import Connection, Server, texts
-from viewkeeper.sources.mariadb_position import file_name, file_of, offset_of, spelled
+from viewkeeper.sources.mariadb_position import (
+    FIRST_OFFSET,
+    file_name,
+    file_of,
+    offset_of,
+    position_of,
+    spelled,
+)
 from viewkeeper.sources.mariadb_types import Declared, Kind, kind_of
 
 _FILE = "state.json"
@@ -47,11 +54,12 @@ class FollowedTable:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The acknowledged position, its GTID position, and the followed tables by what views call
-    them."""
+    """The acknowledged position, its GTID position, when its file was begun, and the followed
+    tables by what views call them."""
 
     position: int
     gtid: str
+    born_at: int
     tables: Mapping[str, FollowedTable] = field(default_factory=dict)
     mark: Mark | None = None
 
@@ -81,7 +89,7 @@ def read_state(home: Path) -> State | None:
         for name, table in read["tables"].items()
     }
     mark = Mark(**read["mark"]) if read["mark"] else None
-    return State(read["position"], read["gtid"], tables, mark)
+    return State(read["position"], read["gtid"], read["born_at"], tables, mark)
 
 
 def write_state(home: Path, state: State) -> None:
@@ -115,6 +123,21 @@ def gtid_at(connection: Connection, position: int) -> str:
     return texts(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (file, offset_of(position)))[0][0]
 
 
+def born_at(server: Server, server_id: int, position: int) -> int:
+    """When the file that has a position was begun; a log that was reset begins with new files."""
+    event = _event_after(server, server_id, position_of(file_of(position), FIRST_OFFSET))
+    return 0 if event is None else event.time
+
+
+def _event_after(server: Server, server_id: int, start: int) -> Event | None:
+    """The event that begins at a position."""
+    log = Log(server, server_id, start, blocking=False)
+    try:
+        return next((event for event in log.events() if event.position > start), None)
+    finally:
+        log.close()
+
+
 def check_place(connection: Connection, source: str, position: int) -> None:
     """A GapError unless the server still has its binlog from a position on."""
     place = spelled(log_base(connection), position)
@@ -135,12 +158,10 @@ def check_history(connection: Connection, server: Server, server_id: int, state:
     if gtid_at(connection, state.position) != state.gtid:
         text = f"{place} is not the GTID position {state.gtid or 'at the beginning'} any more"
         raise _gap(server.source, text, _RESTORED)
+    if born_at(server, server_id, state.position) != state.born_at:
+        raise _gap(server.source, f"the file of {place} is not the one that was read", _RESTORED)
     if state.mark is not None:
-        log = Log(server, server_id, state.mark.start, blocking=False)
-        try:
-            found = next((e for e in log.events() if e.position > state.mark.start), None)
-        finally:
-            log.close()
+        found = _event_after(server, server_id, state.mark.start)
         if found is None or (found.position, found.mark()) != (state.position, state.mark):
             text = f"what ends at {place} is another transaction than the one that was read"
             raise _gap(server.source, text, _RESTORED)
