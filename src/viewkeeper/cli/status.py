@@ -100,7 +100,7 @@ def behind(lag: Lag) -> str:
         reported = amount(lag.transactions, "transaction")
         return f"source away; {reported} known to wait" if lag.transactions else "source away"
     if not lag.changes:
-        return "up to date"
+        return "up to date at the last look" if lag.more else "up to date"
     reported = amount(lag.transactions, "transaction") + (" and more" if lag.more else "")
     if not lag.transactions:
         reported = "not yet reported"

@@ -19,7 +19,7 @@ from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.openers import tables_of
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.updates.protocol import Finding
-from viewkeeper.view.definition import ViewDefinition
+from viewkeeper.view.definition import Relation, ViewDefinition
 
 JAVA_OLDEST = 17
 
@@ -51,13 +51,25 @@ def examine(
     tables = tables_of(bound)
     for name in catalogue:
         for relation in catalogue.relations(name):
-            tables.setdefault(relation.source, {}).setdefault(relation.table, [])
+            known = tables.setdefault(relation.source, {})
+            if relation.table not in known:
+                known[relation.table] = _columns(connections, relation)
     sources = []
     for name in connections.settings:
         told(f"source {name}")
         found = _source(connections, name, tables.get(name, {}))
         sources.append(Examined("source", name, tuple(found)))
     return [*sources, *views, Examined("machine", "java", (java(),))]
+
+
+def _columns(connections: Connections, relation: Relation) -> list[str]:
+    """All columns of a table, for want of knowing which of them a view will use."""
+    try:
+        fields = connections.source(relation.source).schema(relation.table)
+    except ViewkeeperError:
+        # What is wrong with the source or the table is one of the source's own findings.
+        return []
+    return [field.name for field in fields]
 
 
 def _view(

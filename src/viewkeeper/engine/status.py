@@ -49,7 +49,8 @@ class Lag:
     """How far a view is behind one source.
 
     `transactions` have a ts and are not applied; `more` says whether the source has changes beyond
-    those. `changes` and `seconds` (the age of the oldest change) are None while it is away.
+    those, or where it cannot say, whether its log goes on. `changes` and `seconds` (the age of the
+    oldest change) are None while it is away.
     """
 
     source: str
@@ -288,7 +289,8 @@ def _lag(view: ViewHead, source: str, ledger: Ledger, look: Look | None, now: fl
         if look is None or look[0].error:
             return Lag(source, position, len(waiting), False, None, age)
         changes = sum(entry.changes for entry in waiting)
-        return Lag(source, position, len(waiting), False, changes, age or 0.0)
+        more = (look[0].position or 0) > known
+        return Lag(source, position, len(waiting), more, changes, age or 0.0)
     here = behind[position]
     age = max(0.0, now - here.oldest_at) if here.changes else 0.0
     more = known in behind and behind[known].changes > 0
