@@ -156,7 +156,7 @@ def peak_of(folder: Path, rows: int, monkeypatch: pytest.MonkeyPatch) -> int:
     path.parent.mkdir(parents=True)
     write(path, rows, 7)
     source = source_of(folder)
-    source.memory_bytes = 1 << 20
+    source.states.memory_bytes = 1 << 20
     start = source.follow({"t": ["id", "text"]})
     write(path, rows, 11)
     pool: Any = pa.default_memory_pool()
@@ -205,7 +205,7 @@ def test_the_differ_takes_large_differences_only(tmp_path: Path) -> None:
     write(path, 99, 7)
     (boundary,) = source.look(position)
     assert asked == []
-    source.differ_bytes = 0
+    source.states.differ_bytes = 0
     write(path, 98, 7)
     (boundary,) = source.look(boundary.position)
     assert asked == [(1, 1)]

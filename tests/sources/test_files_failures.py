@@ -225,6 +225,23 @@ def test_a_parquet_column_that_changes_its_type_is_named(tmp_path: Path) -> None
     pq.write_table(pa.table({"sku": ["a"], "price": ["1"]}), path)
     with pytest.raises(SchemaError, match='column "price": int64 became string'):
         source.look(boundary.position)
+    anew = source.follow(TABLES)
+    assert anew > boundary.position
+    assert {f.name: f.type for f in source.schema("price")}["price"] == pa.string()
+    assert source.look(anew) == ()
+    with pytest.raises(GapError):
+        source.look(boundary.position)
+
+
+def test_a_new_column_can_be_followed_at_once(tmp_path: Path, file: Path) -> None:
+    source = source_of(tmp_path, columns={})
+    start = source.follow(TABLES)
+    rewritten(file, "sku,price,more\na,1.00,x\nb,2.00,y\n")
+    later = source.follow({"price": ["more"]})
+    assert later > start
+    rewritten(file, "sku,price,more\na,1.00,z\nb,2.00,y\n")
+    (boundary,) = source.look(later)
+    assert boundary.changes == 2
 
 
 def test_what_is_not_there_is_a_schema_error(tmp_path: Path, file: Path) -> None:
@@ -279,8 +296,15 @@ def test_lost_copies_are_a_gap(tmp_path: Path, file: Path, lose: Callable[[Path]
     rewritten(file, "sku,price\na,5.00\n")
     (boundary,) = source.look(start)
     lose(tmp_path / "home")
+    again = source_of(tmp_path)
     with pytest.raises(GapError, match=r"(?s)not kept any more.*--full-refresh"):
-        source_of(tmp_path).look(boundary.position)
+        again.look(boundary.position)
+    anew = again.follow(TABLES)
+    assert anew > boundary.position
+    assert again.look(anew) == ()
+    with again.snapshots(anew, TABLES) as opener:
+        scan = opener().scan(Relation("shop", "price"), ["sku"], anew)
+        assert sum(batch.num_rows for batch in scan.batches) == 1
 
 
 def test_a_folder_begun_anew_is_not_mistaken_for_the_old_one(tmp_path: Path, file: Path) -> None:
@@ -288,11 +312,26 @@ def test_a_folder_begun_anew_is_not_mistaken_for_the_old_one(tmp_path: Path, fil
     start = source.follow(TABLES)
     assert source.detach().was_following
     assert not (tmp_path / "home").exists()
-    time.sleep(1.1)
     again = source_of(tmp_path)
     assert again.follow(TABLES) > start
     with pytest.raises(GapError):
         again.look(start)
+
+
+def test_a_state_that_is_missing_in_between_is_a_gap(tmp_path: Path, file: Path) -> None:
+    source = source_of(tmp_path)
+    positions = [source.follow(TABLES)]
+    for price in range(3):
+        rewritten(file, f"sku,price\na,{price}\n")
+        positions += [boundary.position for boundary in source.look(positions[-1])]
+    (tmp_path / "home" / "states" / f"{positions[2]}.json").unlink()
+    with pytest.raises(GapError, match=str(positions[1])):
+        changes(source, positions[1], positions[3])
+    with pytest.raises(GapError):
+        source.look(positions[0])
+    with pytest.raises(GapError):
+        changes(source, positions[0], positions[2])
+    assert changes(source, positions[0], positions[1]) != []
 
 
 class Crash(BaseException):

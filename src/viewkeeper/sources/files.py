@@ -23,22 +23,16 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from viewkeeper.errors import ConversionError, GapError, SchemaError, SourceAwayError
-from viewkeeper.sources.files_accept import (
-    DIFFER_BYTES,
-    Acceptor,
-    Differ,
-    UnsettledError,
-    merged,
-)
+from viewkeeper.errors import GapError, SchemaError, SourceError
+from viewkeeper.sources.files_accept import Differ, merged
 from viewkeeper.sources.files_health import diagnose, health_of
-from viewkeeper.sources.files_kept import Kept, State
-from viewkeeper.sources.files_listing import Listing, list_table, require_table
-from viewkeeper.sources.files_net import MEMORY_BYTES
+from viewkeeper.sources.files_kept import Kept
+from viewkeeper.sources.files_listing import list_table, require_table
 from viewkeeper.sources.files_parse import Parser
 from viewkeeper.sources.files_read import DataFile, changed, chosen, read_rows
 from viewkeeper.sources.files_settings import FolderSettings, folder_settings
 from viewkeeper.sources.files_snapshot import FilesOpener, reading
+from viewkeeper.sources.files_states import States
 from viewkeeper.sources.files_values import Columns
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.protocol import (
@@ -54,11 +48,6 @@ from viewkeeper.updates.protocol import (
 )
 from viewkeeper.view.definition import Field
 
-# How long `follow` waits for files to come to rest.
-_PATIENCE_SECONDS = 30.0
-# How long the first look of a process may wait for that.
-_FIRST_SECONDS = 5.0
-
 
 def open_source(settings: SourceSettings, reader: str) -> FilesSource:
     return FilesSource(folder_settings(settings))
@@ -67,23 +56,23 @@ def open_source(settings: SourceSettings, reader: str) -> FilesSource:
 class FilesSource:
     """One folder of files.
 
-    `differ` may be set to have differences above `differ_bytes` taken on Spark; those taken here
-    hold about `memory_bytes` in memory and the rest in files.
+    `differ` may be set to have large differences taken on Spark.
     """
-
-    differ: Differ | None = None
-    differ_bytes: int = DIFFER_BYTES
-    memory_bytes: int = MEMORY_BYTES
 
     def __init__(self, settings: FolderSettings) -> None:
         self.name = settings.source
         self._settings = settings
         self._kept = Kept(self.name, settings.home)
         self._lock = threading.RLock()
-        self._newest: State | None = None
-        self._has_looked = False
-        self._resting: tuple[Mapping[str, Listing], float] | None = None
-        self._refused: tuple[Mapping[str, Listing], Exception] | None = None
+        self.states = States(settings, self._kept)
+
+    @property
+    def differ(self) -> Differ | None:
+        return self.states.differ
+
+    @differ.setter
+    def differ(self, differ: Differ | None) -> None:
+        self.states.differ = differ
 
     def describe(self) -> str:
         return f"{self._settings.format} files in {self._settings.folder}"
@@ -111,12 +100,22 @@ class FilesSource:
         return any(not pa.types.is_floating(kind) for kind in types.values())
 
     def _columns(self, table: str) -> Columns:
-        """As accepted last; as the files have them if the table is not followed yet."""
+        """As the files have them now, if they can be read; else as accepted last."""
         with self._lock:
-            newest = self._kept.newest()
-            if newest is not None and table in newest.tables:
-                return newest.tables[table].kept_columns()
-            return self._live_columns(table)
+            try:
+                newest = self._kept.newest()
+            except GapError:
+                newest = None
+            known = newest.tables.get(table) if newest else None
+            if known is None:
+                return self._live_columns(table)
+            try:
+                listing = list_table(self._settings, table)
+                if known.is_of(listing, self._settings.table(table).fingerprint()):
+                    return known.kept_columns()
+                return self._live_columns(table)
+            except SourceError:
+                return known.kept_columns()
 
     def _live_columns(self, table: str) -> Columns:
         declared = self._settings.table(table)
@@ -132,62 +131,15 @@ class FilesSource:
         return found or Columns(tuple(Field(*pair) for pair in declared.columns.items()), {})
 
     def follow(self, tables: Tables) -> int:
-        """Keep these tables from now on; the number of an accepted state that has them."""
+        """Keep these tables from now on; the number of an accepted state that has them.
+
+        Whoever goes on from an earlier position looks first: where the present state cannot follow
+        from the last one, this begins anew.
+        """
         with self._lock:
             for table, columns in tables.items():
                 chosen(self.name, table, self._columns(table), columns)
-            wanted = self._kept.followed()
-            for table, columns in tables.items():
-                wanted[table] = list(dict.fromkeys([*wanted.get(table, ()), *columns]))
-            newest = self._load()
-            if newest is None or not set(wanted) <= set(newest.tables):
-                newest = self._accept_at_rest(wanted, newest)
-            self._kept.write_followed(wanted)
-            return newest.number
-
-    def _accept_at_rest(self, wanted: Tables, before: State | None) -> State:
-        """Wait until the files rest, then accept them as they are."""
-        self._kept.remove_unnamed()
-        until = time.monotonic() + max(_PATIENCE_SECONDS, 10 * self._settings.settle_seconds)
-        while time.monotonic() < until:
-            listings = self._list(wanted)
-            time.sleep(self._settings.settle_seconds)
-            if self._list(wanted) == listings and not any(x.is_open for x in listings.values()):
-                try:
-                    return self._accept(listings, wanted, before)
-                except UnsettledError:
-                    continue
-        raise SourceAwayError(
-            self.name,
-            "its files do not come to rest",
-            detail=f"they were written again and again for {_PATIENCE_SECONDS:.0f} seconds",
-            hint="have them written under another name and renamed, or raise settle_seconds",
-        )
-
-    def _list(self, tables: Iterable[str]) -> dict[str, Listing]:
-        return {table: list_table(self._settings, table) for table in tables}
-
-    def _accept(
-        self, listings: Mapping[str, Listing], followed: Tables, before: State | None
-    ) -> State:
-        acceptor = Acceptor(
-            self._settings, self._kept, self.differ, self.differ_bytes, self.memory_bytes
-        )
-        self._newest = acceptor.accept(listings, followed, before)
-        self._resting = self._refused = None
-        self._kept.write_problem(None)
-        return self._newest
-
-    def _load(self) -> State | None:
-        """The newest accepted state; everything that it needs is there."""
-        if self._newest is None:
-            newest = self._kept.newest()
-            for table in newest.tables.values() if newest else ():
-                for file in table.files.values():
-                    if newest and not self._kept.copy_path(file.copy).exists():
-                        raise self._kept.gap(newest.number, "a kept copy was removed")
-            self._newest = newest
-        return self._newest
+            return self.states.cover(tables).number
 
     def look(self, after: int) -> tuple[Boundary, ...]:
         """The accepted states after a position; accepts the present one if it is at rest.
@@ -197,106 +149,35 @@ class FilesSource:
         looks once sees them.
         """
         with self._lock:
-            newest = self._load()
-            if newest is None or not (self._kept.numbers()[0] <= after <= newest.number):
-                raise self._gap(after)
-            accepted = self._try(newest)
-            if accepted is None and self._resting is not None and not self._has_looked:
-                time.sleep(min(self._settings.settle_seconds, _FIRST_SECONDS))
-                accepted = self._try(newest)
-            self._has_looked = True
-            if accepted is None and after == newest.number:
-                self._raise_refusal()
+            newest = self.states.newest()
+            if newest is None or after not in self._kept.numbers():
+                raise self._kept.gap(after, "what was kept of the files was lost or damaged")
+            if self.states.advance(newest) is None and after == newest.number:
+                self.states.raise_refusal()
                 return ()
-            numbers = [n for n in self._kept.numbers() if n > after][:LOOK_TRANSACTIONS]
-            states = (self._kept.state(number) for number in numbers)
+            states = self._kept.between(after, limit=LOOK_TRANSACTIONS)
             return tuple(Boundary(s.number, s.committed_at, s.changes) for s in states)
-
-    def _gap(self, after: int) -> GapError:
-        return GapError(
-            self.name,
-            f"state {after} of the files is not kept any more",
-            detail="the source's folder inside the warehouse was lost, restored or damaged",
-            hint="load its views anew: viewkeeper run --full-refresh VIEW",
-        )
-
-    def _try(self, newest: State) -> State | None:
-        """Accept the present state if it is another one and the files are at rest."""
-        followed = self._kept.followed()
-        listings = self._list(newest.tables)
-        if not self._is_new(listings, newest):
-            self._resting = None
-            return None
-        if self._refused is not None and self._refused[0] == listings:
-            return None
-        if not self._is_at_rest(listings, newest):
-            return None
-        try:
-            return self._accept(listings, followed, newest)
-        except UnsettledError:
-            self._resting = None
-        except (ConversionError, SchemaError) as error:
-            self._refused = (listings, error)
-            self._kept.write_problem(str(error))
-        return None
-
-    def _is_new(self, listings: Mapping[str, Listing], newest: State) -> bool:
-        return any(
-            not newest.tables[name].is_of(listing, self._settings.table(name).fingerprint())
-            for name, listing in listings.items()
-        )
-
-    def _is_at_rest(self, listings: Mapping[str, Listing], newest: State) -> bool:
-        """By the word of `_SUCCESS` files, or because nothing has moved for some time."""
-        told = {name: x for name, x in listings.items() if x.done_ns is not None}
-        for name, listing in told.items():
-            same = newest.tables[name].is_of(listing, self._settings.table(name).fingerprint())
-            if listing.is_open or (not same and listing.done_ns == newest.tables[name].done_ns):
-                return False
-        if len(told) == len(listings):
-            return True
-        settle = self._settings.settle_seconds
-        touched_ns = max(listing.touched_ns for listing in listings.values())
-        if time.time() - touched_ns / 1e9 >= settle:
-            return True
-        now = time.monotonic()
-        if self._resting is None or self._resting[0] != listings:
-            self._resting = (listings, now)
-        return now - self._resting[1] >= settle
-
-    def _raise_refusal(self) -> None:
-        if self._refused is None:
-            return
-        error = self._refused[1]
-        if isinstance(error, SchemaError):
-            raise error
-        assert isinstance(error, ConversionError)
-        reason = error.message.partition(": ")[2]
-        raise SourceAwayError(
-            self.name,
-            f"the present state of its files cannot be accepted: {reason}",
-            detail=error.detail,
-            hint=f"{error.hint}; the views wait, and go on by themselves",
-        ) from error
 
     def changes(
         self, tables: Tables, after: int, until: int
     ) -> Iterator[tuple[str, pa.RecordBatch]]:
         """State by state, in pieces; `_position` is the number of the state."""
-        for number in range(after + 1, until + 1):
-            state = self._kept.state(number)
+        for state in self._kept.between(after, until):
             for name, columns in tables.items():
                 table = state.tables.get(name)
-                if table is None or not table.changes:
-                    continue
-                types = chosen(self.name, name, table.kept_columns(), columns)
-                file = DataFile(self._kept.changes_path(number, name), f"changes of {number}")
-                with reading(self.name, self._kept, number):
-                    wanted = {**types, COUNT: pa.int64()}
-                    for batch in read_rows(self.name, name, file, wanted):
-                        position = pa.repeat(pa.scalar(number, pa.int64()), batch.num_rows)
-                        numbered = batch.append_column(POSITION, position)
-                        yield name, numbered.select(list(changed(types)))
+                if table is not None and table.changes:
+                    types = chosen(self.name, name, table.kept_columns(), columns)
+                    yield from self._changes(state.number, name, types)
+
+    def _changes(
+        self, number: int, name: str, types: Mapping[str, pa.DataType]
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+        file = DataFile(self._kept.changes_path(number, name), f"changes of {number}")
+        with reading(self.name, self._kept, number):
+            for batch in read_rows(self.name, name, file, {**types, COUNT: pa.int64()}):
+                position = pa.repeat(pa.scalar(number, pa.int64()), batch.num_rows)
+                numbered = batch.append_column(POSITION, position)
+                yield name, numbered.select(list(changed(types)))
 
     @contextmanager
     def snapshots(self, after: int, tables: Tables) -> Iterator[Opener]:
@@ -306,7 +187,7 @@ class FilesSource:
     def acknowledge(self, position: int) -> None:
         """Remove the states before a position, and the copies and changes that only they need."""
         with self._lock:
-            newest = self._load()
+            newest = self.states.newest()
             if newest is not None and self._kept.numbers()[0] < position:
                 self._kept.forget(min(position, newest.number))
 
@@ -332,4 +213,4 @@ class FilesSource:
 
     def close(self) -> None:
         with self._lock:
-            self._newest = self._resting = self._refused = None
+            self.states.forget()

@@ -69,14 +69,15 @@ class Acceptor:
         self, listings: Mapping[str, Listing], followed: Tables, before: State | None
     ) -> State:
         """Write the next state; nothing is accepted unless all of it is."""
-        number = int(time.time()) if before is None else before.number + 1
+        number = max([time.time_ns() // 1_000_000, *(n + 1 for n in self.kept.numbers())])
         tables = {}
         for name, listing in listings.items():
             old = before.tables.get(name) if before else None
             tables[name] = self._table(number, name, listing, old, followed.get(name, ()))
             if list_table(self.settings, name).files != listing.files:
                 raise UnsettledError(name)
-        state = State(number, committed_at(listings, before), tables)
+        previous = before.number if before else None
+        state = State(number, previous, committed_at(listings, before), tables)
         self.kept.write_state(state)
         return state
 

@@ -11,8 +11,8 @@ A state is there when its file in `states` has its name; everything that it refe
 before. What no state refers to is left over from a crash and is removed. Only the maintainer writes
 here, except leases; others read.
 
-States are numbered one by one, beginning with the second in which the first was accepted: numbers
-of a folder that was lost and begun anew are beyond all that were given before.
+The number of a state is the millisecond in which it was accepted, so a number is given once, also
+if what is kept was lost and begun anew. Each state names the one before, so a missing one is found.
 """
 
 from __future__ import annotations
@@ -81,9 +81,10 @@ def _type(word: str) -> pa.DataType:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """An accepted state of all followed tables."""
+    """An accepted state of all followed tables; `before` is the number of the one before it."""
 
     number: int
+    before: int | None
     committed_at: float
     tables: Mapping[str, KeptTable]
 
@@ -117,7 +118,21 @@ class Kept:
         if stored is None:
             raise self.gap(number, "it was removed or damaged")
         tables = {name: _table(table) for name, table in stored["tables"].items()}
-        return State(number, stored["committed_at"], tables)
+        return State(number, stored["before"], stored["committed_at"], tables)
+
+    def between(
+        self, after: int, until: int | None = None, limit: int | None = None
+    ) -> list[State]:
+        """The states after one and up to another, none missing; a GapError if one is."""
+        numbers = self.numbers()
+        wanted = [n for n in numbers if n > after and (until is None or n <= until)][:limit]
+        states = [self.state(number) for number in wanted]
+        for state, before in zip(states, [after, *wanted], strict=False):
+            if state.before != before or after not in numbers:
+                raise self.gap(before, "it is missing among those that are kept")
+        if until is not None and [after, *wanted][-1] != until:
+            raise self.gap(until, "it was removed or damaged")
+        return states
 
     def newest(self) -> State | None:
         numbers = self.numbers()
@@ -177,11 +192,13 @@ class Kept:
 
     def forget(self, position: int) -> None:
         """Remove what only states before `position` need; leases keep it."""
-        oldest = min([position, *(int(lease["oldest"]) for lease in self.leases())])
-        for number in self.numbers():
-            if number < oldest:
-                (self.home / "states" / f"{number}.json").unlink(missing_ok=True)
+        self.remove_before(min([position, *(int(lease["oldest"]) for lease in self.leases())]))
         self.remove_unnamed()
+
+    def remove_before(self, position: int) -> None:
+        for number in self.numbers():
+            if number < position:
+                (self.home / "states" / f"{number}.json").unlink(missing_ok=True)
 
     def remove_unnamed(self) -> None:
         """Remove what no state refers to: outlived, or left over from a crash."""

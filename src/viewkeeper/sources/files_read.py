@@ -103,7 +103,8 @@ def read_rows(
             ]
             start += rows.num_rows
             if rows.num_rows:
-                yield pa.record_batch(arrays, schema=target)
+                # Without columns, only the selection still knows how many rows there are.
+                yield pa.record_batch(arrays, schema=target) if arrays else rows.select([])
 
 
 def count_rows(path: Path) -> int:
