@@ -17,7 +17,7 @@ prepared before where the reading began, the log is searched backwards for it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,6 +98,7 @@ class Stream:
         self._group: Group | None = None
         self._marks: dict[int, Mark] = {}
         self._last: Event | None = None
+        self._handlers = self._known()
         self.position = start
         self.halted: SourceError | None = None
 
@@ -171,30 +172,38 @@ class Stream:
         self._maps.clear()
 
     def _take(self, event: Event) -> None:
-        kind = event.type
-        if kind in SIGNS:
-            self._take_rows(event, SIGNS[kind])
-        elif kind == Type.TABLE_MAP:
-            self._take_map(event.body)
-        elif kind == Type.GTID:
-            self._abandon()
-            self._group = group_of(event)
-        elif kind == Type.XID:
-            self._end(event)
-        elif kind in (Type.QUERY, Type.QUERY_COMPRESSED, Type.LOAD_STATEMENT):
-            self._take_statement(event)
-        elif kind == Type.XA_PREPARE:
-            self._prepare(event)
-        elif kind == Type.INCIDENT:
-            raise self._lost("the server could not write something to its binlog")
-        elif kind == Type.FORMAT:
-            # A server that was killed may leave a transaction without an end.
-            self._abandon()
+        handler = self._handlers.get(event.type)
+        if handler is not None:
+            handler(event)
         if self._group is None and event.position > self.position:
             self.position, self._last = event.position, event
 
-    def _take_map(self, body: bytes) -> None:
-        described = body[8:]
+    def _known(self) -> dict[int, Callable[[Event], None]]:
+        """What is done with each type of event; the others say nothing about changes."""
+        handlers: dict[Type, Callable[[Event], None]] = {
+            Type.TABLE_MAP: self._take_map,
+            Type.GTID: self._begin,
+            Type.XID: self._end,
+            Type.QUERY: self._take_statement,
+            Type.QUERY_COMPRESSED: self._take_statement,
+            Type.LOAD_STATEMENT: self._take_statement,
+            Type.XA_PREPARE: self._prepare,
+            Type.INCIDENT: self._take_incident,
+            # A server that was killed may leave a transaction without an end.
+            Type.FORMAT: lambda _: self._abandon(),
+        }
+        found = {int(kind): handler for kind, handler in handlers.items()}
+        return {**found, **dict.fromkeys(SIGNS, self._take_rows)}
+
+    def _begin(self, event: Event) -> None:
+        self._abandon()
+        self._group = group_of(event)
+
+    def _take_incident(self, event: Event) -> None:
+        raise self._lost("the server could not write something to its binlog")
+
+    def _take_map(self, event: Event) -> None:
+        body, described = event.body, event.body[8:]
         if described not in self._layouts:
             self._layouts[described] = self._layout(described)
         self._maps[body[:6]] = self._layouts[described]
@@ -212,7 +221,8 @@ class Stream:
         except ChangedError as error:
             return ChangedError(f'table "{table}": {error}')
 
-    def _take_rows(self, event: Event, signs: Sequence[int]) -> None:
+    def _take_rows(self, event: Event) -> None:
+        signs = SIGNS[event.type]
         layout = self._maps.get(event.body[:6])
         group = self._group or _NO_GROUP
         if layout is None or (self._prepared_only and not group.prepared):
