@@ -85,6 +85,10 @@ class Layout:
         arrays += [
             pa.array(columns[width + number], pa.int64()) for number in range(len(self.integers))
         ]
+        if not arrays:
+            # Without columns, only a selection still knows how many rows there are.
+            yield pa.record_batch([pa.nulls(len(columns[0]))], names=["row"]).select([])
+            return
         yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _column(self, number: int, columns: Columns) -> Array:
