@@ -21,7 +21,7 @@ import pytest
 from tests.sources.postgres_shop import Shop, ask, changed
 from viewkeeper.cli.servers import PrivatePostgres
 from viewkeeper.errors import ConversionError, SchemaError
-from viewkeeper.sources import postgres_lookup, postgres_snapshot
+from viewkeeper.sources import postgres_lookup, postgres_shared
 from viewkeeper.view.definition import Relation
 
 D = decimal.Decimal
@@ -129,7 +129,7 @@ def test_every_type_arrives_exactly_by_every_way(
             kind = source.schema(table)[1].type
             asked: list[Any] = []
             for limit in (1_000, 0):
-                monkeypatch.setattr(postgres_snapshot, "_MANY_KEYS", limit)
+                monkeypatch.setattr(postgres_shared, "_MANY_KEYS", limit)
                 keys = pa.table({"v": pa.array(expected, kind)})
                 answer = ask(snapshot, table, ["v"], keys, last, [True])
                 asked.append(sorted(answer.rows["v"].to_pylist(), key=repr))
@@ -165,7 +165,7 @@ def test_a_value_that_cannot_be_kept_is_named(
     with source.snapshots(last, {"t": ["id", "v"]}) as opener, closing(opener()) as snapshot:
         keys = pa.table({"id": pa.array([1], pa.int64())})
         for limit in (1_000, 0):
-            monkeypatch.setattr(postgres_snapshot, "_MANY_KEYS", limit)
+            monkeypatch.setattr(postgres_shared, "_MANY_KEYS", limit)
             with pytest.raises(ConversionError, match='table "t", column "v"'):
                 ask(snapshot, "t", ["v"], keys, last)
         assert ask(snapshot, "t", ["id"], keys, last).rows.num_rows == 1
@@ -189,7 +189,7 @@ ROWS = [(1, "a"), (1, None), (None, "a"), (None, None), (2, "b"), (2, "b")]
 def test_several_columns_and_null(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, safe: tuple[bool, bool], limit: int
 ) -> None:
-    monkeypatch.setattr(postgres_snapshot, "_MANY_KEYS", limit)
+    monkeypatch.setattr(postgres_shared, "_MANY_KEYS", limit)
     shop.table("t (k int, s text)")
     for row in ROWS:
         shop.writer.execute("INSERT INTO t VALUES (%s, %s)", row)

@@ -17,8 +17,9 @@ from viewkeeper.errors import SourceAwayError
 from viewkeeper.sources.postgres_capture import WATERMARK, Capture
 from viewkeeper.sources.postgres_open import Server
 from viewkeeper.sources.postgres_rows import layout
+from viewkeeper.sources.postgres_shared import BEGIN
 from viewkeeper.sources.postgres_slot import emit
-from viewkeeper.sources.postgres_snapshot import BEGIN, PostgresOpener
+from viewkeeper.sources.postgres_snapshot import PostgresOpener
 from viewkeeper.sources.postgres_table import Table, called_by
 from viewkeeper.sources.postgres_tail import cannot_be_reversed, seen_by, tell
 from viewkeeper.sources.postgres_troubles import other_shape, other_table, partition_gone

@@ -28,8 +28,9 @@ from viewkeeper.sources.postgres_export import (
 )
 from viewkeeper.sources.postgres_lookup import conditions, key_columns
 from viewkeeper.sources.postgres_rows import Layout, layout
+from viewkeeper.sources.postgres_shared import query_of
 from viewkeeper.sources.postgres_slot import publication_name, slot_name
-from viewkeeper.sources.postgres_snapshot import PostgresOpener, query_of
+from viewkeeper.sources.postgres_snapshot import PostgresOpener
 from viewkeeper.sources.postgres_table import Table
 from viewkeeper.sources.postgres_tail import seen_by
 from viewkeeper.sources.postgres_troubles import WAY_OUT
