@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from viewkeeper.errors import (
 from viewkeeper.sources.mariadb import MariadbSource
 from viewkeeper.sources.mariadb_open import Server, pairs
 from viewkeeper.sources.mariadb_position import file_name, file_of
+from viewkeeper.sources.mariadb_state import read_state, write_state
 from viewkeeper.view.definition import Relation
 
 COLUMNS = ["id", "v"]
@@ -169,9 +171,44 @@ def test_restored_data_are_a_gap(own: Database) -> None:
     # The same transactions as before, so that they end at the same places.
     time.sleep(1)
     own.run(*(f"INSERT INTO t VALUES ({n}, {n})" for n in range(1, 20)))
-    with pytest.raises(GapError, match="another transaction"):
+    with pytest.raises(GapError, match="not the one that was read"):
         own.source().look(until)
     source.close()
+
+
+def test_a_machine_that_was_set_back_is_a_gap(database: Database, source: MariadbSource) -> None:
+    """Its server goes on in the same file, and may have other transactions at the same places."""
+    after = source.follow({"t": COLUMNS})
+    database.run("INSERT INTO t VALUES (1, 1)")
+    (boundary,) = look(source, after)
+    source.acknowledge(boundary.position)
+    home = database.folder / "home"
+    state = read_state(home)
+    assert state is not None
+    assert state.mark is not None
+    earlier = replace(state.mark, time=state.mark.time - 1)
+    write_state(home, replace(state, mark=earlier))
+    with pytest.raises(GapError, match="another transaction than the one that was read"):
+        database.source().look(boundary.position)
+
+
+def test_following_again_goes_on_after_a_gap(own: Database) -> None:
+    """Who loads its views anew follows first, at the server as it is now."""
+    source = own.source()
+    lost = source.follow({"t": COLUMNS})
+    own.run("CREATE TABLE gone (id INT PRIMARY KEY)")
+    source.follow({"gone": ["id"], "t": COLUMNS})
+    own.run("INSERT INTO t VALUES (1, 1)", "DROP TABLE gone")
+    source.close()
+    remove_logs(own, lost)
+    later = own.source()
+    with pytest.raises(GapError):
+        later.look(lost)
+    after = later.follow({"t": COLUMNS})
+    own.run("INSERT INTO t VALUES (2, 2)")
+    (boundary,) = later.look(after)
+    assert changes(later, "t", COLUMNS, after, boundary.position) == [(2, 2, 1, boundary.position)]
+    later.close()
 
 
 def test_a_source_that_was_never_followed_is_a_gap(source: MariadbSource) -> None:

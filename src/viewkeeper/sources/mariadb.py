@@ -23,7 +23,7 @@ from pathlib import Path
 import pyarrow as pa
 import pymysql
 
-from viewkeeper.errors import GapError, SourceAwayError
+from viewkeeper.errors import GapError, SchemaError, SourceAwayError
 from viewkeeper.sources.mariadb_doctor import Doctor
 from viewkeeper.sources.mariadb_health import behind, health
 from viewkeeper.sources.mariadb_log import newest
@@ -37,8 +37,10 @@ from viewkeeper.sources.mariadb_state import (
     born_at,
     check_history,
     check_place,
+    extended,
     gtid_at,
     read_state,
+    remaining,
     remove_state,
     write_state,
 )
@@ -139,29 +141,50 @@ class MariadbSource:
         return self._server.address().database
 
     def follow(self, tables: Tables) -> int:
-        """Capture these columns too, besides what is followed already.
+        """Capture these columns too, besides what is followed already and still there.
 
         Nothing is changed at the server. What was read ahead is read again if columns are new,
-        because it was read without them.
+        because it was read without them. Whoever goes on from an earlier position looks first: if
+        the server is not the one that was followed, it is from now on.
         """
         with self._using() as connection:
             require(connection, self.name)
             shapes = {name: self._captured(name) for name in tables}
             databases = {table.database for table in shapes.values()}
             require_logged(connection, self.name, databases)
-            state = read_state(self._home)
-            position = newest(connection)
-            wanted = dict(state.tables) if state is not None else {}
+            state = self._same_state(connection)
+            known = state.tables if state is not None else {}
+            kept = {name: self._still(connection, name, table) for name, table in known.items()}
+            wanted = {name: table for name, table in kept.items() if table is not None}
             for name, columns in tables.items():
-                wanted[name] = _extended(wanted.get(name), shapes[name], columns)
+                wanted[name] = extended(wanted.get(name), shapes[name], columns)
+            position = newest(connection)
             if state is None:
                 born = born_at(self._server, server_id(self.reader), position)
-                gtid = gtid_at(connection, position)
-                write_state(self._home, State(position, gtid, born, wanted))
-            elif wanted != state.tables:
+                state = State(position, gtid_at(connection, position), born)
+            if wanted != known or not known:
                 write_state(self._home, replace(state, tables=wanted))
                 self._forget()
             return position
+
+    def _same_state(self, connection: Connection) -> State | None:
+        """What we remember, if this is still the server that we remember it of."""
+        state = read_state(self._home)
+        if state is not None and not self._checked:
+            try:
+                check_history(connection, self._server, server_id(self.reader), state)
+            except GapError:
+                return None
+        return state
+
+    def _still(
+        self, connection: Connection, name: str, table: FollowedTable
+    ) -> FollowedTable | None:
+        """What is left of a table that was followed before."""
+        try:
+            return remaining(table, read_table(connection, self.name, self._database, name))
+        except SchemaError:
+            return None
 
     def look(self, after: int) -> tuple[Boundary, ...]:
         """The transactions that changed followed tables.
@@ -177,7 +200,7 @@ class MariadbSource:
                     self.name,
                     f"position {max(after, stream.position)} lies beyond its binlog, at {end}",
                     detail="its data were restored, or its binlog was reset",
-                    hint="follow it again and load its views anew",
+                    hint="viewkeeper run --full-refresh VIEW loads its views anew",
                 )
             if end > stream.position and self._spool_has_room(after):
                 stream.advance(end, _LOOK_SECONDS, LOOK_TRANSACTIONS)
@@ -205,7 +228,7 @@ class MariadbSource:
             raise GapError(
                 self.name,
                 "it is not followed by this warehouse",
-                hint="follow it again and load its views anew",
+                hint="viewkeeper run --full-refresh VIEW loads its views anew",
             )
         if not self._checked:
             check_history(connection, self._server, server_id(self.reader), state)
@@ -332,11 +355,3 @@ class MariadbSource:
 
 
 _NOTHING = State(0, "", 0)
-
-
-def _extended(known: FollowedTable | None, table: Table, columns: Sequence[str]) -> FollowedTable:
-    """A followed table with some columns more."""
-    names = [table.kept(column)[0] for column in columns]
-    added = {name: table.column(name).declared for name in names}
-    before = known.columns if known is not None else {}
-    return FollowedTable(table.source, table.full_name, {**before, **added})

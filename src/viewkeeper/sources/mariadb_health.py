@@ -35,7 +35,10 @@ def health(
     kept = retained(files, state.position)
     warnings = []
     if file_of(state.position) not in files:
-        warnings.append("binlog files that are still needed were removed: load its views anew")
+        warnings.append(
+            "binlog files that are still needed were removed: "
+            "viewkeeper run --full-refresh VIEW loads its views anew"
+        )
     elif max(files) > file_of(state.position):
         warnings += _expiry(server, connection, reader, state.position)
     mine = Retained(reader, True, state.position, kept)

@@ -252,7 +252,7 @@ _MEANINGS = (
         frozenset({1236, 1220}),
         GapError,
         "the server cannot send its binlog from where we stopped reading",
-        "load its views anew; keep the binlog longer: "
+        "viewkeeper run --full-refresh VIEW loads its views anew; keep the binlog longer: "
         "SET GLOBAL binlog_expire_logs_seconds = 604800",
     ),
     _Meaning(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from viewkeeper.sources.mariadb_position import (
     position_of,
     spelled,
 )
+from viewkeeper.sources.mariadb_table import Table
 from viewkeeper.sources.mariadb_types import Declared, Kind, kind_of
 
 _FILE = "state.json"
@@ -50,6 +51,24 @@ class FollowedTable:
         raise SchemaError(
             self.source, f'column "{name}" of table "{self.full_name}" is not followed'
         )
+
+
+def extended(known: FollowedTable | None, table: Table, columns: Sequence[str]) -> FollowedTable:
+    """A followed table with some columns more."""
+    names = [table.kept(column)[0] for column in columns]
+    added = {name: table.column(name).declared for name in names}
+    before = known.columns if known is not None else {}
+    return FollowedTable(table.source, table.full_name, {**before, **added})
+
+
+def remaining(known: FollowedTable, table: Table) -> FollowedTable | None:
+    """A followed table with those of its columns that are still what they were; None if it must
+    not be followed any more."""
+    if table.refusal() is not None:
+        return None
+    now = {column.name: column.declared for column in table.columns}
+    same = {name: declared for name, declared in known.columns.items() if now.get(name) == declared}
+    return FollowedTable(known.source, table.full_name, same)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +188,12 @@ def check_history(connection: Connection, server: Server, server_id: int, state:
 
 _PURGED = (
     "the server has removed binlog files that were still needed",
-    "load its views anew; keep the binlog longer: "
+    "viewkeeper run --full-refresh VIEW loads its views anew; keep the binlog longer: "
     "SET GLOBAL binlog_expire_logs_seconds = 604800 (and in the server's configuration)",
 )
 _RESTORED = (
     "its data were restored, its binlog was reset, or another server answers under its address",
-    "follow it again and load its views anew",
+    "viewkeeper run --full-refresh VIEW loads its views anew",
 )
 
 

@@ -325,7 +325,8 @@ class Stream:
             self._server.source,
             str(error),
             detail=f"it is in a change that the binlog has after position {self.position}",
-            hint="such a change can only be passed over by loading the views anew",
+            hint="correct the value, or leave the column out of the views; "
+            "then viewkeeper run --full-refresh VIEW",
         )
 
     def _changed(self, what: str) -> _HaltError:
@@ -333,7 +334,7 @@ class Stream:
             SchemaError(
                 self._server.source,
                 f"{what}, after position {self.position}",
-                hint="change the views that use it, then load them anew",
+                hint="change the views that use it, then viewkeeper run --full-refresh VIEW",
             )
         )
 
@@ -344,6 +345,6 @@ class Stream:
                 what,
                 detail=f"after position {self.position}",
                 hint="SET GLOBAL binlog_format = ROW, binlog_row_image = FULL; end the sessions "
-                "that have other settings; then load the views anew",
+                "that have other settings; then viewkeeper run --full-refresh VIEW",
             )
         )
