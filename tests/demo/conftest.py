@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pytest
@@ -12,9 +12,9 @@ from rich.console import Console
 
 from viewkeeper.check.evidence import Claim, Database
 from viewkeeper.cli.demo_display import Screen
-from viewkeeper.cli.demo_run import Result, claim_of, run_demo
+from viewkeeper.cli.demo_run import Result, run_demo
 from viewkeeper.cli.demo_shop import Shop
-from viewkeeper.cli.demo_world import Sizes, World
+from viewkeeper.cli.demo_world import VIEW, Sizes, World
 from viewkeeper.engine.project import open_project
 
 SMALL = Sizes(customers=80, orders=300, items=900, products=40, imported=300)
@@ -34,9 +34,9 @@ def run_in(world: World, spark: SparkSession, seconds: float) -> Iterator[Run]:
     screen = Screen(Console(stderr=True), quiet=True)
     result = run_demo(world, seconds, seed=7, screen=screen, spark=spark)
     with open_project(world.folder, spark) as project:
-        claim = claim_of(project, world)
-        feed = claim.feed.toArrow()
-        yield Run(result, world.evidence(), claim, feed)
+        # The frame that the demo read was of a project that is closed now.
+        claim = replace(result.claim, feed=project.view(VIEW).changes(0))
+        yield Run(result, world.evidence(), claim, claim.feed.toArrow())
 
 
 @pytest.fixture(scope="package")

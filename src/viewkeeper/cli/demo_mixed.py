@@ -146,7 +146,6 @@ class Mixed(World):
         "quantity",
         "amount",
         "stars",
-        "review",
     )
 
     def __init__(self, folder: Path, sizes: Sizes = USUAL) -> None:

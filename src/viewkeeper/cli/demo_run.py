@@ -48,6 +48,7 @@ class Result:
     meter: Meter
     rows: int
     examples: pa.Table
+    claim: Claim
     verdict: Verdict
     judge_seconds: float
     seconds: float
@@ -91,6 +92,7 @@ def run_demo(
         meter,
         claim.state.num_rows,
         newest.select(world.shown),
+        claim,
         verdict,
         ended - judging,
         ended - started,
