@@ -21,7 +21,7 @@ from viewkeeper.errors import GapError, SchemaError, SourceAwayError
 from viewkeeper.sources.delta_lake import DeltaLakeSource, open_source
 from viewkeeper.sources.delta_lake_table import seconds_of
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.updates.protocol import COUNT
+from viewkeeper.updates.protocol import COUNT, Lookup
 from viewkeeper.view.definition import Relation
 
 TABLES = {"events": ["id", "kind"]}
@@ -266,6 +266,24 @@ def test_a_remove_that_does_not_say_its_partition(tmp_path: Path) -> None:
     assert [(row["id"], row["kind"], row[COUNT]) for rows in found for row in rows] == [
         (1, "k1", -1)
     ]
+
+
+def test_rows_are_counted_without_any_column(tmp_path: Path, path: Path) -> None:
+    source = source_of(tmp_path)
+    start = source.follow(TABLES)
+    append(path, 3)
+    DeltaTable(str(path)).update(updates={"kind": "'x'"}, predicate="id = 1")
+    DeltaTable(str(path)).delete("id = 2")
+    end = source.look(start)[-1].position
+    found = list(source.changes({"events": []}, start, end))
+    assert sum(count for _, batch in found for count in batch[COUNT].to_numpy()) == 0
+    with source.snapshots(end, TABLES) as opener:
+        scan = opener().scan(Relation("lake", "events"), [], end)
+        assert sum(batch.num_rows for batch in scan.batches) == 2
+        lookup = Lookup(
+            0, Relation("lake", "events"), (), ("id",), (False,), some(1).select(["id"])
+        )
+        assert opener().ask(lookup, end).rows.num_rows == 1
 
 
 def test_names_are_checked(tmp_path: Path, path: Path) -> None:

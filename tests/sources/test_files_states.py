@@ -275,6 +275,20 @@ def test_what_is_acknowledged_is_removed_unless_it_is_held(tmp_path: Path) -> No
     assert source.health([positions[4]]).retained == 1
 
 
+def test_rows_are_counted_without_any_column(tmp_path: Path) -> None:
+    path = tmp_path / "exports" / "price.csv"
+    write(path, [(1, 1.0, "a"), (2, 1.0, "b")])
+    source = source_of(tmp_path, "csv")
+    start = source.follow({"price": []})
+    write(path, [(1, 2.0, "a"), (2, 1.0, "b"), (3, 1.0, "c")])
+    (boundary,) = source.look(start)
+    found = list(source.changes({"price": []}, start, boundary.position))
+    assert sum(count for _, batch in found for count in batch[COUNT].to_numpy()) == 1
+    with source.snapshots(start, {"price": []}) as opener:
+        scan = opener().scan(PRICE, [], boundary.position)
+        assert sum(batch.num_rows for batch in scan.batches) == 3
+
+
 def test_csv_without_header_and_with_another_dialect(tmp_path: Path) -> None:
     path = tmp_path / "exports" / "price.csv"
     path.parent.mkdir(parents=True)
