@@ -327,6 +327,23 @@ def test_what_was_read_is_read_again_by_whoever_asks(
     again.close()
 
 
+def test_odd_names_are_followed(database: Database, source: MariadbSource) -> None:
+    database.run("CREATE TABLE `a``b.c` (`x y` INT)", "CREATE TABLE `Straße` (id INT)")
+    after = source.follow({"Straße": ["id"]})
+    database.run("INSERT INTO `Straße` VALUES (1)", "TRUNCATE `Straße`")
+    assert [one.emptied for one in look(source, after)] == [(), ("Straße",)]
+    after = source.follow({"stream.a`b.c": ["x y"]})
+    database.run(
+        "INSERT INTO `a``b.c` VALUES (1)", "ALTER TABLE `a``b.c` DROP COLUMN `x y`, ADD z INT"
+    )
+    (boundary,) = source.look(after)
+    assert changes(source, "stream.a`b.c", ["x y"], after, boundary.position) == [
+        (1, 1, boundary.position)
+    ]
+    with pytest.raises(SchemaError, match='column "x y" was dropped'):
+        source.look(boundary.position)
+
+
 def test_a_look_without_time_goes_on_where_it_stopped(
     database: Database, source: MariadbSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -125,7 +125,7 @@ def effect_of(statement: str, database: str, followed: Followed) -> Effect | Non
 
 def _names_any(statement: str, followed: Followed) -> bool:
     """A quick look: whether the text has the name of a followed table or of its database."""
-    lowered = statement.lower()
+    lowered = statement.lower().replace("``", "`")
     return any(part.lower() in lowered for table in followed.columns for part in _halves(table))
 
 
