@@ -105,7 +105,7 @@ class DeltaLakeSource:
 
     def indexed(self, table: str, columns: Sequence[str]) -> bool:
         """Never: a lookup skips files by their statistics, and reads the others."""
-        self._check(table)
+        chosen(self.name, table, self._columns(table), columns)
         return False
 
     def finds_by_key(self, table: str, columns: Sequence[str]) -> bool:

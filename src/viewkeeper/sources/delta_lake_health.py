@@ -84,6 +84,10 @@ def diagnose(source: str, folder: Path, table: str, tables: Tables) -> list[Find
 
 def _columns(source: str, version: Version, table: str, tables: Tables) -> Iterator[Finding]:
     for name, columns in tables.items():
+        if name != table:
+            text = f'there is no table "{name}"'
+            yield Finding("columns", "bad", text, f'its only table is "{table}"')
+            continue
         try:
             chosen(source, name, version.shape.columns, columns)
         except SourceError as error:

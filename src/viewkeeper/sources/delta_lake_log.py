@@ -111,7 +111,7 @@ def _commit(version: int, actions: list[dict[str, Any]], written_at: float) -> C
     for action in actions:
         for word, content in action.items():
             found.setdefault(word, []).append(content)
-    info = next(iter(found.get("commitInfo", ())), {})
+    info: dict[str, Any] = next(iter(found.get("commitInfo", ())), {})
     stamp = info.get("inCommitTimestamp") or info.get("timestamp")
     return Commit(
         version,

@@ -76,7 +76,7 @@ class Version:
 
     def data_files(self, keys: Keys | None = None) -> Iterator[DataFile]:
         """The files whose partition and statistics do not rule the keys out."""
-        paths, partitions = self.files["path"].to_pylist(), self._partitions()
+        paths, partitions = self._column("path"), self._partitions()
         wanted = self._matching(keys) if keys else [True] * len(paths)
         for logged, fixed, matches in zip(paths, partitions, wanted, strict=True):
             if matches:
@@ -85,16 +85,19 @@ class Version:
     def _partitions(self) -> list[dict[str, Any]]:
         if "partition" not in self.files.column_names:
             return [{}] * self.files.num_rows
-        return self.files["partition"].to_pylist()
+        return self._column("partition")
+
+    def _column(self, name: str) -> list[Any]:
+        return self.files[name].to_pylist()
 
     def _matching(self, keys: Keys) -> list[bool]:
         wanted = [True] * self.files.num_rows
         for name in keys.values:
-            bounds = (self._statistics("min", name), self._statistics("max", name))
-            if bounds[0] is None or bounds[1] is None:
+            lows, highs = self._statistics("min", name), self._statistics("max", name)
+            if lows is None or highs is None:
                 continue
             nulls = self._statistics("null_count", name) or [None] * len(wanted)
-            for row, (low, high, null) in enumerate(zip(*bounds, nulls, strict=True)):
+            for row, (low, high, null) in enumerate(zip(lows, highs, nulls, strict=True)):
                 if _is_telling(low, high):
                     wanted[row] &= allows(keys, name, low, high, null)
         return wanted
@@ -116,7 +119,7 @@ class Version:
 
     def partition_of(self, logged: str) -> dict[str, Any]:
         """The partition of an active file, for entries that do not say it."""
-        pairs = zip(self.files["path"].to_pylist(), self._partitions(), strict=True)
+        pairs = zip(self._column("path"), self._partitions(), strict=True)
         for path, partition in pairs:
             if path == logged:
                 return partition

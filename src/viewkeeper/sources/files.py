@@ -89,10 +89,12 @@ class FilesSource:
 
     def key(self, table: str) -> tuple[str, ...]:
         """The declared key: a state in which it does not hold is never accepted."""
+        self._columns(table)
         return self._settings.table(table).key
 
     def indexed(self, table: str, columns: Sequence[str]) -> bool:
         """Never: a lookup reads the kept copy, except row groups that cannot match."""
+        chosen(self.name, table, self._columns(table), columns)
         return False
 
     def finds_by_key(self, table: str, columns: Sequence[str]) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from viewkeeper.errors import SourceError
 from viewkeeper.sources.files_kept import Kept, State
-from viewkeeper.sources.files_listing import Listing, list_table
+from viewkeeper.sources.files_listing import Listing, list_table, require_folder
 from viewkeeper.sources.files_parse import Parser
 from viewkeeper.sources.files_settings import FolderSettings
 from viewkeeper.updates.protocol import Behind, Finding, Health, Retained, Tables
@@ -20,6 +20,7 @@ from viewkeeper.updates.protocol import Behind, Finding, Health, Retained, Table
 def health_of(settings: FolderSettings, kept: Kept, positions: tuple[int, ...]) -> Health:
     states = [kept.state(number) for number in kept.numbers()]
     if not states:
+        require_folder(settings)
         return Health(followed=False, position=None, unit="versions")
     for table in states[-1].tables:
         list_table(settings, table)

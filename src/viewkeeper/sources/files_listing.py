@@ -112,8 +112,19 @@ def _away(settings: FolderSettings, table: str, detail: str) -> SourceAwayError:
     )
 
 
+def require_folder(settings: FolderSettings) -> None:
+    """Where the whole folder is missing nothing is known of its tables: it is away."""
+    if not settings.folder.is_dir():
+        raise SourceAwayError(
+            settings.source,
+            f"its folder {settings.folder} is not there",
+            hint="mount it or put it back, or mend `path`",
+        )
+
+
 def require_table(settings: FolderSettings, table: str) -> Listing:
-    """The files of a table that is to be followed; a SchemaError if there is none."""
+    """The files of a table that is to be followed; a SchemaError if the folder has none."""
+    require_folder(settings)
     try:
         return list_table(settings, table)
     except SourceAwayError as error:
@@ -127,8 +138,6 @@ def require_table(settings: FolderSettings, table: str) -> Listing:
 
 
 def _tables(settings: FolderSettings) -> Iterable[str]:
-    if not settings.folder.is_dir():
-        return
     for path in settings.folder.iterdir():
         if path.is_dir() and not path.name.startswith(("_", ".")):
             yield path.name

@@ -78,7 +78,7 @@ class Parser:
             return list(self._table.columns)
         with self._reading(name):
             reader = self._open_csv(path, {})
-            names = reader.schema.names
+            names: list[str] = reader.schema.names
             reader.close()
         twice = next((n for n in names if names.count(n) > 1), None)
         if twice is not None:

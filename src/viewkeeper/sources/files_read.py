@@ -127,12 +127,13 @@ def _values(
     table: str,
     file: DataFile,
     name: str,
-    kind: pa.DataType,
+    kind: Any,
     batch: pa.RecordBatch,
     start: int,
 ) -> Any:
     if name in file.fixed:
-        return pa.repeat(pa.scalar(file.fixed[name], kind), batch.num_rows)
+        value: Any = pa.scalar(file.fixed[name], kind)
+        return pa.repeat(value, batch.num_rows)
     if name not in batch.schema.names:
         return pa.nulls(batch.num_rows, kind)
     try:
