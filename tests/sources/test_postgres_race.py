@@ -240,8 +240,7 @@ def test_every_answer_under_racing_writers(busy: Shop) -> None:
     seen: list[Boundary] = []
     found: list[tuple[int, Counter[Row]]] = []
     try:
-        end = time.monotonic() + 4
-        while time.monotonic() < end:
+        while len(found) < 40 or len(seen) < 300:
             seen += source.look(seen[-1].position if seen else start)
             after = rng.choice([start, *(b.position for b in seen[-30:])][-30:])
             with source.snapshots(after, T) as opener:
@@ -255,7 +254,7 @@ def test_every_answer_under_racing_writers(busy: Shop) -> None:
     seen += source.look(seen[-1].position)
     told = list(judge.states())
     positions = {boundary.position: number for number, boundary in enumerate(seen)}
-    assert len(told) == len(seen) > 200
+    assert len(told) == len(seen)
     initial: Counter[Row] = Counter({(n, n): 1 for n in range(1, 41)})
     wrong = [
         after
@@ -263,6 +262,5 @@ def test_every_answer_under_racing_writers(busy: Shop) -> None:
         if state != (initial if after == start else told[positions[after]])
     ]
     assert not wrong, f"{len(wrong)} of {len(found)} answers"
-    assert len(found) > 20
     changes = changed(source, "t", COLUMNS, start, seen[-1].position)
     assert plus(initial, changes) == told[-1] == shop.rows("t", COLUMNS)

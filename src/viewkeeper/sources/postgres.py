@@ -37,6 +37,7 @@ from viewkeeper.sources.postgres_slot import (
 )
 from viewkeeper.sources.postgres_state import FollowedTable, forget_state, read_state
 from viewkeeper.sources.postgres_table import Table, read_table
+from viewkeeper.sources.postgres_triggers import PostgresTriggers
 from viewkeeper.sources.postgres_troubles import kept_too_much
 from viewkeeper.sources.postgres_visible import Visible
 from viewkeeper.sources.settings import SourceSettings
@@ -277,4 +278,6 @@ class PostgresSource(PostgresReading):
 
 def open_source(settings: SourceSettings, reader: str) -> Source:
     """The source that the settings describe; nothing is connected yet."""
+    if settings.text("capture", "decoding") == "triggers":
+        return PostgresTriggers(settings, reader)
     return PostgresSource(settings, reader)

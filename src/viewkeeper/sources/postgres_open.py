@@ -13,9 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import adbc_driver_manager
 import psycopg
-from adbc_driver_postgresql import dbapi  # type: ignore[import-untyped] # it comes without types
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from viewkeeper.errors import SchemaError, SourceAwayError, SourceError, ViewkeeperError
@@ -33,6 +31,8 @@ _SESSION = {
     "extra_float_digits": "1",
     "standard_conforming_strings": "on",
     "row_security": "off",
+    # Compiling a query takes longer than our queries do.
+    "jit": "off",
     # Our marks in the log need no standby; without one, a commit of ours would wait for ever.
     "synchronous_commit": "local",
     # Lookups by index are what we do; the default is for disks that turn.
@@ -79,21 +79,17 @@ class Server:
     def connect(self) -> psycopg.Connection[Any]:
         """A connection in autocommit mode, for control and small answers."""
         with self.errors():
-            return psycopg.connect(self._conninfo(), autocommit=True, prepare_threshold=None)
+            return psycopg.connect(self.conninfo(), autocommit=True, prepare_threshold=None)
 
     def replicate(self) -> psycopg.Connection[Any]:
         """A connection that can be streamed from."""
         limits = {"statement_timeout": "0", "lock_timeout": "0", "wal_sender_timeout": "60s"}
         with self.errors():
-            conninfo = make_conninfo(self._conninfo(limits), replication="database")
+            conninfo = make_conninfo(self.conninfo(limits), replication="database")
             return psycopg.connect(conninfo, autocommit=True)
 
-    def connect_arrow(self) -> dbapi.Connection:
-        """A connection whose answers are Arrow."""
-        with self.errors():
-            return dbapi.connect(self._conninfo(), autocommit=True)
-
-    def _conninfo(self, limits: dict[str, str] | None = None) -> str:
+    def conninfo(self, limits: dict[str, str] | None = None) -> str:
+        """With the password; for drivers only."""
         url = self.settings.text("url")
         given = conninfo_to_dict(url)
         seconds = self.statement_seconds
@@ -109,15 +105,15 @@ class Server:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Inside, every error of the drivers becomes one of ours."""
+        """Inside, every error of psycopg becomes one of ours."""
         try:
             yield
-        except (psycopg.Error, adbc_driver_manager.Error) as error:
-            raise self.translate(error) from None
+        except psycopg.Error as error:
+            is_connection = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+            raise self.translate(error, error.sqlstate, is_connection) from None
 
-    def translate(self, error: Exception) -> SourceError:
-        state = getattr(error, "sqlstate", None) or ""
-        return meaning(self.source, state, self.scrub(str(error)), _is_connection(error))
+    def translate(self, error: Exception, state: str | None, is_connection: bool) -> SourceError:
+        return meaning(self.source, state or "", self.scrub(str(error)), is_connection)
 
     def scrub(self, text: str) -> str:
         """The text without the password, in whichever spelling the settings have it."""
@@ -130,12 +126,6 @@ class Server:
         for secret in sorted(filter(None, secrets), key=len, reverse=True):
             text = text.replace(secret, "***")
         return " ".join(text.split())
-
-
-def _is_connection(error: Exception) -> bool:
-    if isinstance(error, psycopg.Error):
-        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-    return "IO" in str(error)[:20] or isinstance(error, adbc_driver_manager.OperationalError)
 
 
 _AWAY = {

@@ -61,6 +61,15 @@ class Layout:
             return without_columns(len(rows))
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
+    def changes_from_result(self, result: pq.abc.PGresult) -> pa.Table:
+        """Changes in text format: the columns, then count and position."""
+        width = len(self.names)
+        rows, get = range(result.ntuples), result.get_value
+        texts = [pa.array([get(r, n) for r in rows], pa.binary()) for n in range(width + 2)]
+        arrays = [self._column(n, each, convert) for n, each in enumerate(texts[:width])]
+        arrays += [each.cast(pa.string()).cast(pa.int64()) for each in texts[width:]]
+        return pa.Table.from_arrays(arrays, schema=self.changes)
+
     def from_native(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         """The batches of an answer of ADBC."""
         for batch in reader:

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 import psycopg
 import pyarrow as pa
-from adbc_driver_postgresql import dbapi  # type: ignore[import-untyped] # it comes without types
 
 from viewkeeper.errors import SourceAwayError
 from viewkeeper.sources.postgres_lookup import conditions, key_columns, scans
@@ -53,7 +52,7 @@ class SharedSnapshot:
         self._shared = shared
         self._server = Server(shared.settings)
         self._text: psycopg.Connection[Any] | None = None
-        self._arrow: dbapi.Connection | None = None
+        self._arrow: Any = None
 
     def ask(self, lookup: Lookup, after: int) -> Answer:
         source, name = self._server.source, lookup.relation.table
@@ -114,7 +113,9 @@ class SharedSnapshot:
         return pa.Table.from_batches(batches, None if batches else shape.schema)
 
     def _batches(self, query: str, shape: Layout) -> Iterator[pa.RecordBatch]:
-        with self._server.errors(), self._arrow_connection().cursor() as cursor:
+        from viewkeeper.sources.postgres_arrow import errors
+
+        with errors(self._server), self._arrow_connection().cursor() as cursor:
             cursor.execute(query)
             yield from shape.from_native(cursor.fetch_record_batch())
 
@@ -128,9 +129,11 @@ class SharedSnapshot:
             self._check_snapshot(None if row is None else row[0])
         return self._text
 
-    def _arrow_connection(self) -> dbapi.Connection:
+    def _arrow_connection(self) -> Any:
+        from viewkeeper.sources.postgres_arrow import connect
+
         if self._arrow is None:
-            self._arrow = self._server.connect_arrow()
+            self._arrow = connect(self._server)
             with self._arrow.cursor() as cursor:
                 for statement in self._import().split("; "):
                     cursor.execute(statement)
