@@ -142,7 +142,7 @@ class Server:
     def _connect(self, address: Address, encryption: ssl.SSLContext | None) -> Connection:
         seconds = self.statement_seconds
         encoders: dict[Any, Any] = dict(pymysql.converters.encoders)
-        return pymysql.connections.Connection(
+        connection: Any = pymysql.connections.Connection(
             host=address.host,
             port=address.port,
             user=address.user,
@@ -152,8 +152,8 @@ class Server:
             conv=encoders,
             autocommit=True,
             connect_timeout=CONNECT_SECONDS,
-            read_timeout=seconds + CONNECT_SECONDS,
-            write_timeout=seconds + CONNECT_SECONDS,
+            read_timeout=CONNECT_SECONDS,
+            write_timeout=CONNECT_SECONDS,
             ssl=encryption,
             ssl_disabled=encryption is None,
             init_command=(
@@ -162,6 +162,10 @@ class Server:
                 f" net_write_timeout = {_TAKE_SECONDS}"
             ),
         )
+        # Only now: a server that says nothing at all is not waited for as long as a statement.
+        connection._read_timeout = connection._write_timeout = seconds + CONNECT_SECONDS
+        opened: Connection = connection
+        return opened
 
     @contextmanager
     def errors(self) -> Iterator[None]:

@@ -39,15 +39,14 @@ TEXTS += [
     "a\\b",
 ]
 TEXTS += ["x%", "x_", "a,b", "{a}", "line\nbreak", "\t", "2024-01-01", "ﬁ", "fi", "ａ", "x" * 200]
-MOMENTS = [(1, 1, 1), (1969, 12, 31, 23, 59, 59, 999_999), (2024, 2, 29, 12), (9999, 12, 31)]
-MOMENTS += [(2024, 3, 31, 2, 30), (2024, 3, 31, 2, 30, 0, 1), (1582, 10, 10)]
+MOMENTS = ["0001-01-01", "1969-12-31T23:59:59.999999", "2024-02-29T12:00", "9999-12-31"]
+MOMENTS += ["2024-03-31T02:30", "2024-03-31T02:30:00.000001", "1582-10-10"]
 VALUES: dict[Word, list[Any]] = {
     "int": [0, 1, -1, 2**31, -(2**63), 2**63 - 1, 2**53, 2**53 + 1],
     "text": TEXTS,
     "decimal": [Decimal(n) / 100 for n in (0, 1, -1, 10, 100, 150, 999_999_999_999_999)],
-    "date": [datetime.date(*day) for day in ((1, 1, 1), (1582, 10, 10), (2024, 2, 29))]
-    + [datetime.date(9999, 12, 31)],
-    "timestamp": [datetime.datetime(*moment) for moment in MOMENTS],
+    "date": [datetime.datetime.fromisoformat(moment).date() for moment in MOMENTS[:4]],
+    "timestamp": [datetime.datetime.fromisoformat(moment) for moment in MOMENTS],
     "double": [0.0, 1.0, 0.1, -1.5, 5e-324, 1.7e308, 2.0**53],
     "bytes": [b"", b"\0", b"a", b"A", b"a ", b"\xff\xfe"],
     "bool": [True, False],
