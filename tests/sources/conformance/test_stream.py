@@ -8,13 +8,23 @@ from __future__ import annotations
 
 import importlib
 import time
+from collections import Counter
 from decimal import Decimal
 
 import pytest
 
-from tests.sources.conformance.changes import Change, Delete, Insert, Update, Word, inserts, minus
+from tests.sources.conformance.changes import (
+    Bag,
+    Change,
+    Delete,
+    Insert,
+    Update,
+    Word,
+    inserts,
+    minus,
+)
 from tests.sources.conformance.database import Database
-from tests.sources.conformance.reading import Follower, changes_of, look_all
+from tests.sources.conformance.reading import Follower, look_all
 
 STOCK: dict[str, Word] = {"sku": "int", "name": "text", "price": "decimal"}
 
@@ -45,9 +55,8 @@ def follower(database: Database) -> Follower:
 
 def test_what_was_there_before_is_no_change(follower: Follower) -> None:
     assert not any(boundary.changes for boundary in follower.look())
-    assert changes_of(follower.source, follower.tables, follower.start, follower.start) == {
-        table: {} for table in follower.tables
-    }
+    nothing: dict[str, Bag] = {table: Counter() for table in follower.tables}
+    assert follower.changes(follower.start, follower.start) == nothing
     follower.check_snapshot(follower.newest)
 
 
@@ -124,7 +133,7 @@ def test_only_the_asked_columns_come_in_the_asked_order(follower: Follower) -> N
     for columns in (["price"], ["name", "sku"], ["price", "name", "sku"], []):
         some = Follower(database, follower.source, {"stock": columns})
         wanted = minus(some.state()["stock"], some.state(0)["stock"])
-        found = changes_of(follower.source, some.tables, follower.start, follower.newest)
+        found = follower.changes(follower.start, follower.newest, some.tables)
         assert found == {"stock": wanted}, columns
 
 
@@ -150,11 +159,11 @@ def test_other_columns_and_tables_do_not_matter(database: Database) -> None:
         database.commit(*inserts("orders", [(1, 1), (2, 2)]))
     boundaries = look_all(follower.source, follower.start)
     for boundary in boundaries:
-        found = changes_of(follower.source, follower.tables, follower.start, boundary.position)
+        found = follower.changes(follower.start, boundary.position)
         assert found == {"stock": {}}
     database.commit(Insert("stock", item(3)))
     until = look_all(follower.source, follower.start)[-1].position
-    found = changes_of(follower.source, follower.tables, follower.start, until)
+    found = follower.changes(follower.start, until)
     assert found == {"stock": {(3, Decimal("1.5")): 1}}
 
 
