@@ -133,7 +133,7 @@ def _view_facts(view: ViewStatus, now: float) -> list[str]:
 def _keeps(source: SourceStatus) -> str:
     if source.unit == "bytes":
         return f"{source.retained / (1 << 20):,.1f} MB"
-    return f"{source.retained:,} {source.unit}"
+    return amount(source.retained, source.unit.removesuffix("s"))
 
 
 def _kept(source: SourceStatus) -> list[str]:

@@ -34,11 +34,9 @@ def waiting(
             reasons[name] = str(lookout.broken[broken[0]])
         elif name in failed:
             reasons[name] = str(failed[name])
+        elif away := [s for s in catalogue.sources(name) if s in connections.away]:
+            # Also where nothing is known to wait: nobody can say what the source has committed.
+            reasons[name] = "\n".join(str(connections.away[source].error) for source in away)
         elif stored is None or stored.ts < newest:
-            reasons[name] = _away(catalogue.sources(name), connections)
+            reasons[name] = "not maintained yet"
     return reasons
-
-
-def _away(sources: tuple[str, ...], connections: Connections) -> str:
-    away = [str(connections.away[name].error) for name in sources if name in connections.away]
-    return "\n".join(away) or "not maintained yet"
