@@ -260,7 +260,7 @@ def test_every_answer_under_racing_writers(shop: Shop) -> None:
     for writer in writers:
         writer.start()
     states: dict[int, Counter[Row]] = {start: initial}
-    found = []
+    found: list[tuple[int, Counter[Row]]] = []
     try:
         rng = random.Random(3)
         while len(found) < 12:
