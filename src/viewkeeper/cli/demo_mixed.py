@@ -19,6 +19,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
 
+import click
+
 from viewkeeper.check.evidence import Question
 from viewkeeper.cli import demo_folder_writers as folder_writers
 from viewkeeper.cli import demo_lake_writers as lake_writers
@@ -200,6 +202,12 @@ class Mixed(World):
                 del os.environ[PASSWORD]
             else:
                 os.environ[PASSWORD] = before
+
+    def check(self) -> None:
+        for server in (self._postgres, self._mariadb):
+            if not server.runs:
+                log = (server.folder / "server.log").read_text(errors="replace")
+                raise click.ClickException(f"{type(server).__name__} has ended:\n{log[-1000:]}")
 
     def fill(self, seed: int) -> None:
         sizes, random = self.sizes, Random(seed)

@@ -111,6 +111,7 @@ def watch(
         try:
             while not over(meter, until):
                 work.check()
+                world.check()
                 crew.check()
                 if meter.reached == VIEW:
                     crew.start()

@@ -105,6 +105,10 @@ class World(ABC):
         """While this lasts the databases can be reached."""
         yield
 
+    def check(self) -> None:
+        """A ClickException if what `serving` started has ended by itself."""
+        return
+
     @abstractmethod
     def fill(self, seed: int) -> None:
         """Make the databases, fill them, and copy them for the judge."""

@@ -46,6 +46,11 @@ class PrivateServer:
         assert self._process is not None, "not started"
         return self._process.pid
 
+    @property
+    def runs(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
     def start(self) -> None:
         """Make the data folder if there is none, start, and wait until the server answers."""
         if not self._data.exists():
@@ -55,7 +60,7 @@ class PrivateServer:
         log = open(self.folder / "server.log", "ab")  # noqa: SIM115 - the server's own output
         with log:
             self._process = subprocess.Popen(
-                self._command(), stdout=log, stderr=log, cwd=self.folder, **unprivileged()
+                self._command(), stdout=log, stderr=log, cwd=self.folder, **apart()
             )
         end = time.monotonic() + START_SECONDS
         while not self._answers():
@@ -99,7 +104,7 @@ class PrivateServer:
         raise NotImplementedError
 
     def _run(self, *command: str) -> None:
-        done = subprocess.run(command, capture_output=True, cwd=self.folder, **unprivileged())
+        done = subprocess.run(command, capture_output=True, cwd=self.folder, **apart())
         if done.returncode:
             output = (done.stdout + done.stderr).decode(errors="replace")
             raise ProjectError(f"{Path(command[0]).name} failed", detail=output[-2000:])
@@ -253,12 +258,20 @@ def program(*names: str) -> str:
     )
 
 
-def unprivileged() -> dict[str, Any]:
-    """As whom a server runs: ourselves, or somebody else where we are root."""
+def apart() -> dict[str, Any]:
+    """As whom a server runs: ourselves, or somebody else where we are root.
+
+    Ctrl-C is for us to handle: it does not reach a server.
+    """
     if os.getuid() != 0:
-        return {}
+        return {"start_new_session": True}
     user = _somebody()
-    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+    return {
+        "user": user.pw_uid,
+        "group": user.pw_gid,
+        "extra_groups": [],
+        "start_new_session": True,
+    }
 
 
 def may_enter(folder: Path) -> bool:
