@@ -34,7 +34,10 @@ DEFECT, CANCELLED, UNREAD = 3, 130, 141
 COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("viewkeeper.cli.init", "Make a sample project that runs as it is."),
     "run": ("viewkeeper.cli.run", "Keep the views fresh, continuously or once."),
-    "doctor": ("viewkeeper.cli.doctor", "Check every source, view and Java, and say what mends them."),
+    "doctor": (
+        "viewkeeper.cli.doctor",
+        "Check every source, view and Java, and say what mends them.",
+    ),
     "status": ("viewkeeper.cli.status", "Show how far every view and source is."),
     "query": ("viewkeeper.cli.query", "Run one SELECT over the views."),
     "explain": ("viewkeeper.cli.explain", "Show how a view is maintained, and what that costs."),
