@@ -17,13 +17,12 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
-from viewkeeper.errors import GapError, SchemaError, SourceError
+from viewkeeper.errors import GapError, SourceError
 from viewkeeper.sources import postgres_triggers_install as capture
 from viewkeeper.sources import postgres_triggers_readers as readers
 from viewkeeper.sources.postgres_database import PostgresDatabase
 from viewkeeper.sources.postgres_export import lock_and_export
 from viewkeeper.sources.postgres_follow import check_privilege
-from viewkeeper.sources.postgres_report import clock
 from viewkeeper.sources.postgres_rows import Layout, layout
 from viewkeeper.sources.postgres_shared import BEGIN
 from viewkeeper.sources.postgres_state import Known, State, forget_state, read_state, write_state
@@ -35,11 +34,19 @@ from viewkeeper.sources.postgres_triggers_log import (
     pending,
     snapshot_of,
 )
+from viewkeeper.sources.postgres_triggers_report import findings
 from viewkeeper.sources.postgres_triggers_snapshot import TriggersOpener
 from viewkeeper.sources.postgres_troubles import gap, other_shape, other_table
-from viewkeeper.sources.postgres_types import quote
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.updates.protocol import Behind, Boundary, Detached, Finding, Health, Tables
+from viewkeeper.updates.protocol import (
+    LOOK_TRANSACTIONS,
+    Behind,
+    Boundary,
+    Detached,
+    Finding,
+    Health,
+    Tables,
+)
 
 _LOOK = "INSERT INTO viewkeeper.look (snapshot) VALUES (%s::pg_snapshot) RETURNING position, at"
 _PIECE_ROWS = 20_000
@@ -287,44 +294,9 @@ class PostgresTriggers(PostgresDatabase):
     def diagnose(self, tables: Tables) -> list[Finding]:
         try:
             with self._using() as control:
-                return list(self._findings(control, tables))
+                return list(findings(control, self.name, tables, self._check_columns))
         except SourceError as error:
             return [Finding("reachable", "bad", str(error), error.hint)]
-
-    def _findings(self, control: psycopg.Connection[Any], tables: Tables) -> Iterator[Finding]:
-        version = control.info.server_version
-        yield Finding("reachable", "good", "the server answers")
-        yield Finding("version", "good", f"PostgreSQL {version // 10000}.{version % 10000}")
-        row = control.execute(
-            "SELECT has_database_privilege(current_database(), 'CREATE'), current_database(),"
-            " extract(epoch FROM clock_timestamp())::float8"
-        ).fetchone()
-        assert row is not None
-        mend = f"GRANT CREATE ON DATABASE {quote(row[1])} TO {quote(control.info.user)};"
-        if row[0] or capture.is_installed(control):
-            yield Finding("privileges", "good", "the schema viewkeeper can be made")
-        else:
-            yield Finding("privileges", "bad", "the schema viewkeeper cannot be made", mend)
-        for name, columns in tables.items():
-            yield self._table_finding(control, name, columns)
-        yield clock(float(row[2]))
-
-    def _table_finding(
-        self, control: psycopg.Connection[Any], name: str, columns: Sequence[str]
-    ) -> Finding:
-        check = f"table {name}"
-        try:
-            table = read_table(control, self.name, name)
-            self._check_columns(table, columns)
-            check_privilege(control, self.name, table)
-        except SchemaError as error:
-            return Finding(check, "bad", error.message, error.hint)
-        query = "SELECT pg_has_role(relowner, 'USAGE'), relowner::regrole::text FROM pg_class"
-        row = control.execute(f"{query} WHERE oid = %s".encode(), (table.oid,)).fetchone()
-        if row is not None and not row[0]:
-            mend = f"GRANT {row[1]} TO {quote(control.info.user)};"
-            return Finding(check, "bad", "only its owner can put triggers on it", mend)
-        return Finding(check, "good", f"{len(columns)} columns can be kept exactly")
 
     def detach(self, force: bool = False) -> Detached:
         """Stop following; triggers and logs go with the last reader, or at once by `force`."""
@@ -388,7 +360,7 @@ def _boundaries(found: Sequence[tuple[str, Pending]], newest: int) -> tuple[Boun
                 tuple(name for name, each in here if each.emptied),
             )
         )
-    return tuple(told)
+    return tuple(told[:LOOK_TRANSACTIONS])
 
 
 def _microseconds(moment: datetime.datetime) -> int:

@@ -51,6 +51,8 @@ class Postgres(SqlDatabase):
         self.server = server
         self.capture = capture
         self.merges_commits = capture == "triggers"
+        if self.merges_commits:
+            self.limited = "viewkeeper.sources.postgres_triggers"
         self.writer = psycopg.connect(server.url(DATABASE), autocommit=True)
         self.run("SET lock_timeout = '500ms'")
 
