@@ -28,6 +28,8 @@ _UUID = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 _DIGITS_MAX = 38
 # Days since 1970 of the first and last day that Spark's calendar has.
 _DAY_FIRST, _DAY_LAST = -719162, 2932896
+# The first day that PostgreSQL's calendar has.
+_DAY_EARLIEST = -2440588
 _DAY_MICROSECONDS = 86_400_000_000
 
 
@@ -96,12 +98,25 @@ def _converted(values: Array, kind: Kind, how: Callable[[Array], Array]) -> Arra
 
 
 def _shown(scalar: Any) -> object:
-    try:
-        value = scalar.as_py()
-    except (ValueError, OverflowError):
-        # Python's calendar ends where Spark's does.
-        return "infinity, or a time before year 1 or after year 9999,"
+    if pa.types.is_temporal(scalar.type):
+        return _shown_time(scalar)
+    value = scalar.as_py()
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _shown_time(scalar: Any) -> str:
+    """A time that ADBC read, as PostgreSQL spells it.
+
+    What Arrow has no number for, the infinities among it, has come out before all that there is.
+    """
+    unit = 1 if pa.types.is_date(scalar.type) else _DAY_MICROSECONDS
+    if scalar.value < _DAY_EARLIEST * unit:
+        return "infinity, or a time that is as far away,"
+    text = str(scalar.cast(pa.string()))
+    if not text.startswith("-"):
+        return text
+    year, _, rest = text[1:].partition("-")
+    return f"{int(year) + 1:04}-{rest} BC"
 
 
 def _same(values: Array) -> Array:
