@@ -17,7 +17,7 @@ import pytest
 from tests.sources.postgres_shop import Shop, as_of, changed, plus
 from viewkeeper.cli.servers import PrivatePostgres
 from viewkeeper.errors import BarrierError, GapError, SchemaError
-from viewkeeper.sources import postgres_stage
+from viewkeeper.sources import postgres_stage, postgres_tail
 from viewkeeper.sources.postgres import PostgresSource
 
 T = {"t": ["id", "v"]}
@@ -71,6 +71,19 @@ def test_what_was_open_when_following_began_is_waited_for(shop: Shop) -> None:
     start = source.follow(T)
     with source.snapshots(start, T) as opener:
         assert as_of(opener, "t", ["id", "v"], start) == Counter({(1, "open"): 1})
+
+
+def test_a_large_tail_travels_in_a_file(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_tail, "INLINE_BYTES", 0)
+    shop.table("t (id int PRIMARY KEY, v text)")
+    source = shop.source()
+    assert isinstance(source, PostgresSource)
+    start = source.follow(T)
+    shop.run("INSERT INTO t VALUES (1, 'a')")
+    with source.snapshots(start, T) as opener:
+        assert list(source.home.glob("spool-*-tails/*.arrow"))
+        assert as_of(opener, "t", ["id", "v"], start) == Counter()
+    assert not list(source.home.glob("spool-*-tails/*.arrow"))
 
 
 def test_updates_that_touch_nothing_followed_are_no_changes(shop: Shop) -> None:
@@ -316,7 +329,7 @@ def test_a_large_transaction_takes_no_memory(shop: Shop, monkeypatch: pytest.Mon
         ("ALTER TABLE t RENAME v TO w", "renamed, dropped or got another type"),
         ("ALTER TABLE t ALTER v TYPE int USING 0", "renamed, dropped or got another type"),
         ("ALTER TABLE t DROP v", "renamed, dropped or got another type"),
-        ("ALTER TABLE t RENAME TO t_old", "not there any more"),
+        ("ALTER TABLE t RENAME TO t_old", "there is no table"),
         ("DROP TABLE t; CREATE TABLE t (id int, v text)", "dropped, renamed or made again"),
     ],
 )
@@ -359,3 +372,22 @@ def test_more_columns_can_be_followed_later(shop: Shop) -> None:
     assert changed(source, "t", ["id", "w"], later, second.position) == [(1, "b", -1), (1, "c", 1)]
     assert changed(source, "t", ["id"], start, later) == [(1, 1)]
     assert changed(source, "u", ["id"], start, second.position) == [(5, 1)]
+
+
+def test_a_transaction_that_stays_open_holds_nobody_up(shop: Shop) -> None:
+    shop.table("t (id int PRIMARY KEY, v text)")
+    source = shop.source()
+    position = source.follow(T)
+    large = shop.connect()
+    large.execute("BEGIN")
+    for number in range(1, 8):
+        # Some of what it wrote reaches the disk, up to the middle of a record.
+        values = f"SELECT n, repeat('x', 900) FROM generate_series({number}000, {number}700) n"
+        large.execute(f"INSERT INTO t {values}".encode())
+        assert source.look(position) == ()
+        shop.run(f"INSERT INTO t VALUES ({number}, 'small')")
+        (boundary,) = source.look(position)
+        assert boundary.changes == 1
+        position = boundary.position
+    large.execute("COMMIT")
+    assert [boundary.changes for boundary in source.look(position)] == [7 * 701]

@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
-from viewkeeper.errors import BarrierError, GapError, SourceAwayError
+from viewkeeper.errors import BarrierError, GapError
 from viewkeeper.sources.postgres_capture import Capture
 from viewkeeper.sources.postgres_complete import Key, completed, later_event, wanted
 from viewkeeper.sources.postgres_database import PostgresDatabase
@@ -39,6 +39,8 @@ from viewkeeper.sources.postgres_visible import Visible
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.protocol import Tables
 
+_TABLES_SECONDS = 60.0
+
 
 class PostgresReading(PostgresDatabase):
     """What can be read of a database whose changes are captured by logical decoding."""
@@ -48,6 +50,7 @@ class PostgresReading(PostgresDatabase):
         slot, publication = slot_name(settings, reader), publication_name(settings, reader)
         self._capture = Capture(self._server, slot, publication, self.home)
         self._tables: dict[str, Table] = {}
+        self._tables_until = 0.0
         self._flushed = 0
 
     def _open_stream(self, control: psycopg.Connection[Any]) -> None:
@@ -63,11 +66,8 @@ class PostgresReading(PostgresDatabase):
         with self._using() as control:
             self._open_stream(control)
             newest = capture.newest.position if capture.newest else 0
-            end = time.monotonic() + self._server.statement_seconds
-            while newest < position and not capture.read(flushed_now(control)):
-                newest = capture.newest.position if capture.newest else 0
-                if time.monotonic() > end:
-                    raise SourceAwayError(self.name, "its change stream does not keep up")
+            if newest < position:
+                watermark(control, capture)
 
     def _check_known(self, after: int) -> None:
         """A GapError if the position cannot be one that this server has given."""
@@ -182,6 +182,10 @@ class PostgresReading(PostgresDatabase):
         return found
 
     def _table(self, name: str) -> Table:
+        if time.monotonic() > self._tables_until:
+            # Its size decides how lookups are put, and changes.
+            self._tables.clear()
+            self._tables_until = time.monotonic() + _TABLES_SECONDS
         if name not in self._tables:
             self._tables[name] = self._read_table(name)
         return self._tables[name]

@@ -32,7 +32,7 @@ _wide = Struct("!Q").unpack_from
 _MESSAGE = ord("w")
 _RETRY_SECONDS = 5.0
 # The log may be flushed up to the middle of a record, which nobody can read until it is whole. That
-# is the case when signs of life have not moved for so long.
+# may be the case when signs of life have not moved for so long.
 _STANDSTILL_SECONDS = 0.05
 _PAUSE_SECONDS = 0.005
 # The other side has closed; systems other than Linux tell it when reading.
@@ -60,6 +60,10 @@ class Stream:
         self._poll.register(self._pgconn.socket, select.POLLIN | _HANGUP)
         self.reached = 0
         """Up to where the server has sent everything."""
+        self.messages = 0
+        """How many messages have come."""
+        self.stands_still = False
+        """Whether the last read ended because the server could not go on."""
 
     def identify(self) -> Identity:
         result = self._run("IDENTIFY_SYSTEM")
@@ -103,11 +107,13 @@ class Stream:
     def _read(self, take: Callable[[bytes], bool], target: int, end: float) -> bool:
         fetch, asked = self._pgconn.get_copy_data, False
         moved = ask_at = time.monotonic()
+        self.stands_still = False
         while True:
             size, view = fetch(1)
             if size > 0:
                 if view[0] == _MESSAGE:
                     moved = 0.0
+                    self.messages += 1
                     if take(bytes(view)):
                         return True
                     continue
@@ -119,6 +125,7 @@ class Stream:
                 if reached != self.reached or not moved:
                     self.reached, moved = reached, now
                 elif now - moved > _STANDSTILL_SECONDS:
+                    self.stands_still = True
                     return False
                 ask_at = now + _PAUSE_SECONDS if asked else ask_at
                 asked = False

@@ -8,6 +8,8 @@ those that the snapshot lacks.
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,8 +100,10 @@ def _packed(changes: pa.Table, home: Path) -> bytes | Path:
         with pa.ipc.new_stream(sink, changes.schema) as writer:
             writer.write_table(changes)
         return sink.getvalue().to_pybytes()
-    home.mkdir(parents=True, exist_ok=True)
-    file = home / f"tail-{id(changes)}.arrow"
+    # A folder of the process, which whoever comes after us removes if we die.
+    folder = home / f"spool-{os.getpid()}-tails"
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{time.time_ns()}.arrow"
     with pa.OSFile(str(file), "wb") as out, pa.ipc.new_stream(out, changes.schema) as writer:
         writer.write_table(changes)
     return file
