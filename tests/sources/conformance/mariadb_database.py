@@ -75,6 +75,10 @@ class Mariadb(SqlDatabase):
     def options(self) -> dict[str, object]:
         return {"url": self._url(self.server.port)}
 
+    def plain_url(self) -> str:
+        """As somebody writes it who does not mind the password in it."""
+        return self.server.url(DATABASE)
+
     def absent(self) -> dict[str, object]:
         return {"url": self._url(1)}
 

@@ -59,6 +59,10 @@ class Postgres(SqlDatabase):
     def options(self) -> dict[str, object]:
         return {"url": self._url(self.server.port), "capture": self.capture}
 
+    def plain_url(self) -> str:
+        """As somebody writes it who does not mind the password in it."""
+        return self.server.url(DATABASE)
+
     def absent(self) -> dict[str, object]:
         return {"url": self._url(1), "capture": self.capture}
 
