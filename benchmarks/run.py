@@ -3,7 +3,8 @@
 Prints, from one run, the time of batches of concurrent updates inline and on Spark, where it goes,
 how often the sources are asked, the time of recomputation on Spark, and whether the aims hold. The
 same goes to `maintenance.json` and `maintenance.png` in the folder of `--out`. The section `pvm` is
-the PVM paper's experiment in simulated time, `latency` the same on real databases that are slow.
+the PVM paper's experiment in simulated time, `latency` the same on real databases that are slow,
+`sources` what every kind of source gives and costs.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import latency, pvm_experiment, report
+from benchmarks import latency, pvm_experiment, report, sources
 from benchmarks.maintenance import Bench, Figure, measure_batches, peak_driver_mb, prepared, warm_up
 
 ROOT = Path(__file__).resolve().parent.parent
-SECTIONS = ("pvm", "latency", "batches", "recompute")
+SECTIONS = ("pvm", "latency", "sources", "batches", "recompute")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ def main(arguments: Sequence[str]) -> None:
         pvm_experiment.draw(options.out)
     if "latency" in options.sections:
         latency.main(["--out", str(options.out)])
+    if "sources" in options.sections:
+        sources.main(["--out", str(options.out), *(["--quick"] if options.quick else [])])
     if not {"batches", "recompute"} & {*options.sections}:
         return
     with (

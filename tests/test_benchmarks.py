@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from benchmarks import backlog, latency
+from benchmarks import backlog, latency, sources
 from benchmarks.maintenance import Bench, prepared
 from benchmarks.probe import PHASES
 from benchmarks.report import Aim, aims, at_least, at_most
@@ -60,6 +60,34 @@ def test_a_tiny_experiment_runs_every_algorithm(
     assert lookups["nested_sweep"] < lookups["sweep"]
     assert [aim.holds for aim in latency.aims(measured)][1:] == [True]
     assert "nested_sweep" in capsys.readouterr().out
+
+
+def test_a_tiny_run_measures_every_kind_of_source(
+    tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each measurement counts the rows that it got; here the shape of what is written counts."""
+    sources.section(tmp_path / "world", sources.TINY, tmp_path, spark)
+    written = json.loads((tmp_path / "sources.json").read_text())
+    kinds = {"sqlite", "postgres", "postgres, triggers", "mariadb", "files, parquet", "files, csv"}
+    kinds |= {"delta_lake", "delta_lake, no feed"}
+    assert {each["kind"] for each in written["capture"]} == kinds
+    assert {each["kind"] for each in written["lookups"]} == kinds
+    for each in written["capture"]:
+        assert each["signed_rows"] == 1.5 * each["changes"]
+        assert each["changes_per_second"] > 0
+    for each in written["lookups"]:
+        assert each["ratio"] == each["first"] / min(each["raw"].values())
+    for each in written["costs"]:
+        assert each["changes"] == 2 * each["updates"]
+        updated = "shop" if "PostgreSQL" in each["updated"] else "crm"
+        cost, other = (
+            each["sources"][updated],
+            each["sources"][{"shop": "crm", "crm": "shop"}[updated]],
+        )
+        assert cost["lookups"] == 0 < other["lookups"] <= other["queries"]
+        assert cost["traffic"]["received"]["stream"] > 0 < other["traffic"]["received"]["opened"]
+        assert cost["traffic"]["received"]["opened"] == 0
+    assert "changes/s from PostgreSQL" in capsys.readouterr().out
 
 
 def test_an_aim_is_judged_by_its_limit() -> None:

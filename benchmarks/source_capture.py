@@ -1,0 +1,107 @@
+"""How fast changes come from a source: transactions that are there already, read to Arrow.
+
+The source is followed and closed, then the changes are committed, then it is opened anew and the
+clock starts. So nothing was decoded, sent or buffered before, and connecting is in the figure. What
+is timed is looking until nothing more is reported, then reading all changes of all six columns. A
+change is a row that was inserted or updated; the signed rows are counted and must be all there.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from contextlib import closing
+from dataclasses import dataclass
+
+from benchmarks.source_worlds import COLUMNS, TABLE, SourceWorld
+from viewkeeper.updates.protocol import Source
+
+# A source may find that what it looks at is not at rest yet, and says so by reporting nothing.
+_PATIENCE_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """One kind and one size of transactions: the median of some rounds."""
+
+    kind: str
+    changes: int
+    size: int
+    """Changes per transaction, version or state."""
+    reported: int
+    """Transactions that the source reported."""
+    signed_rows: int
+    looking: float
+    """Seconds of looking, connecting included."""
+    reading: float
+    """Seconds of reading the changes."""
+    load: float
+
+    @property
+    def seconds(self) -> float:
+        return self.looking + self.reading
+
+    @property
+    def changes_per_second(self) -> float:
+        return self.changes / self.seconds
+
+
+def measure(world: SourceWorld, changes: int, size: int, rounds: int) -> Captured:
+    """Write and capture some rounds; the one in the middle."""
+    found = [_round(world, changes, size) for _ in range(rounds)]
+    middle = statistics.median_low(each.seconds for each in found)
+    return next(each for each in found if each.seconds == middle)
+
+
+def _round(world: SourceWorld, changes: int, size: int) -> Captured:
+    tables = {TABLE: COLUMNS}
+    with closing(world.open()) as source:
+        after = source.follow(tables)
+    expected = world.write(changes, size)
+    with closing(world.open()) as source:
+        started = time.perf_counter()
+        reported, until = _look(source, after)
+        looked = time.perf_counter()
+        rows = sum(batch.num_rows for _, batch in source.changes(tables, after, until))
+        ended = time.perf_counter()
+        assert rows == expected, f"{world.label}: {rows} signed rows instead of {expected}"
+        source.acknowledge(until)
+    return Captured(
+        kind=world.label,
+        changes=changes,
+        size=size,
+        reported=reported,
+        signed_rows=rows,
+        looking=looked - started,
+        reading=ended - looked,
+        load=os.getloadavg()[0],
+    )
+
+
+def _look(source: Source, after: int) -> tuple[int, int]:
+    """Look until there is nothing more: how many transactions there are, and the newest."""
+    reported, until = 0, after
+    end = time.monotonic() + _PATIENCE_SECONDS
+    while time.monotonic() < end:
+        found = source.look(until)
+        if found:
+            reported += len(found)
+            until = found[-1].position
+        elif reported:
+            return reported, until
+    raise AssertionError(f"{source.describe()}: no end of looking")
+
+
+HEADER = (
+    f"{'kind':<24}{'per transaction':>16}{'changes':>9}{'reported':>9}"
+    f"{'looking s':>11}{'reading s':>11}{'changes/s':>11}{'load':>6}"
+)
+
+
+def line(found: Captured) -> str:
+    return (
+        f"{found.kind:<24}{found.size:>16,}{found.changes:>9,}{found.reported:>9,}"
+        f"{found.looking:>11.3f}{found.reading:>11.3f}{found.changes_per_second:>11,.0f}"
+        f"{found.load:>6.1f}"
+    )
