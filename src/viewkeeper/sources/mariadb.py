@@ -23,7 +23,13 @@ from pathlib import Path
 import pyarrow as pa
 import pymysql
 
-from viewkeeper.errors import GapError, SchemaError, SourceAwayError
+from viewkeeper.errors import (
+    GapError,
+    SchemaError,
+    SourceAwayError,
+    SourceError,
+    WarehouseError,
+)
 from viewkeeper.sources.mariadb_doctor import Doctor
 from viewkeeper.sources.mariadb_health import behind, health
 from viewkeeper.sources.mariadb_log import newest
@@ -63,6 +69,7 @@ from viewkeeper.view.definition import Field
 # How long one look reads at most; it goes on where it stopped.
 _LOOK_SECONDS = 5.0
 _READ_SECONDS = 600.0
+_ALL = 1 << 62
 # Changes of others are reported, as an empty transaction, once the log has grown by so much: else
 # the files of the binlog that we still ask for would be removed while our tables rest.
 _IDLE_BYTES = 16 << 20
@@ -203,7 +210,7 @@ class MariadbSource:
                     hint="viewkeeper run --full-refresh VIEW loads its views anew",
                 )
             if end > stream.position and self._spool_has_room(after):
-                stream.advance(end, _LOOK_SECONDS, LOOK_TRANSACTIONS)
+                self._advance(stream, end, _LOOK_SECONDS, LOOK_TRANSACTIONS)
             found = self._spool.transactions(after, LOOK_TRANSACTIONS)
             if found:
                 return tuple(self._boundary(one) for one in found)
@@ -250,6 +257,24 @@ class MariadbSource:
             self._start = after
         return self._stream
 
+    def _advance(self, stream: Stream, until: int, seconds: float, limit: int = _ALL) -> None:
+        """Read on. What ends it between two transactions is an error of the source; whatever else
+        does may leave part of one behind, and all is read again."""
+        try:
+            stream.advance(until, seconds, limit)
+        except SourceError:
+            raise
+        except OSError as error:
+            self._forget()
+            raise WarehouseError(
+                f'source "{self.name}": what was read of its binlog cannot be kept',
+                detail=f"{error}, below {self._home}",
+                hint="make room on that disk, or make the folder writable, and run again",
+            ) from error
+        except BaseException:
+            self._forget()
+            raise
+
     def _forget(self) -> None:
         """Read again from wherever the next look begins."""
         if self._stream is not None:
@@ -271,7 +296,7 @@ class MariadbSource:
         """From the spool; what is not in it any more, or not yet, is read from the log."""
         with self._using() as connection:
             stream = self._stream_from(connection, after)
-            stream.advance(until, _READ_SECONDS)
+            self._advance(stream, until, _READ_SECONDS)
             if stream.position < until:
                 raise stream.halted or SourceAwayError(
                     self.name, f"reading its binlog up to position {until} takes too long"

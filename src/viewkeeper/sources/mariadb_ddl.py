@@ -21,6 +21,7 @@ from sqlglot.errors import TokenError
 _EXECUTED = re.compile(r"/\*M?!\d*(.*?)\*/", re.DOTALL)
 _BEGINNING = re.compile(r"(?:\s|/\*.*?\*/|--[^\n]*\n|#[^\n]*\n)*(\w*)", re.DOTALL)
 _INDEXES = {"INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "PRIMARY", "CHECK"}
+_QUOTED = {TokenType.IDENTIFIER, TokenType.STRING}
 _FILLERS = {"COLUMN", "IF", "NOT", "EXISTS"}
 # Parts of a table whose coming or going takes rows with it, or keeps rows that are gone.
 _ROW_MOVERS = {"PARTITION", "SYSTEM", "PERIOD"}
@@ -41,7 +42,6 @@ _HARMLESS = {
     "LOCK",
     "MAX_ROWS",
     "MIN_ROWS",
-    "NOWAIT",
     "ORDER",
     "PACK_KEYS",
     "PAGE_COMPRESSED",
@@ -50,7 +50,6 @@ _HARMLESS = {
     "STATS_AUTO_RECALC",
     "STATS_PERSISTENT",
     "STATS_SAMPLE_PAGES",
-    "WAIT",
 }
 
 
@@ -119,8 +118,8 @@ def effect_of(statement: str, database: str, followed: Followed) -> Effect | Non
         tokens = MySQL.Tokenizer().tokenize(rest)
     except TokenError:
         return Reshaped(next(iter(followed.columns)), "a statement that names it cannot be read")
-    names = [Token(token.text, token.token_type is TokenType.IDENTIFIER) for token in tokens]
-    return _Statement([Token(first, False), *names], database, followed).effect()
+    names = [Token(token.text, token.token_type in _QUOTED) for token in tokens]
+    return _Statement(_bare([Token(first, False), *names]), database, followed).effect()
 
 
 def _names_any(statement: str, followed: Followed) -> bool:
@@ -136,7 +135,7 @@ def _halves(table: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A word, name or sign of a statement; a quoted name is never a keyword."""
+    """A word, name or sign of a statement; what is quoted is never a keyword."""
 
     text: str
     quoted: bool
@@ -144,6 +143,14 @@ class Token:
     @property
     def word(self) -> str:
         return "" if self.quoted else self.text.upper()
+
+
+def _bare(tokens: Sequence[Token]) -> Sequence[Token]:
+    """A statement without the settings that it is run with: SET STATEMENT ... FOR ..."""
+    words = [token.word for token in tokens]
+    if words[:2] == ["SET", "STATEMENT"] and "FOR" in words:
+        return _bare(tokens[words.index("FOR") + 1 :])
+    return tokens
 
 
 class _Statement:
@@ -156,7 +163,7 @@ class _Statement:
         self._followed = followed
 
     def effect(self) -> Effect | None:
-        words = self._words
+        words = self._words or [""]
         if words[0] == "TRUNCATE":
             found = self._tables(2 if words[1:2] == ["TABLE"] else 1)
             return Emptied(tuple(found)) if found else None
@@ -174,13 +181,17 @@ class _Statement:
         what = words[start] if start < len(words) else ""
         if what in ("DATABASE", "SCHEMA") and words[0] == "DROP":
             name = self._tokens[-1].text
-            lost = next((t for t in self._followed.columns if _halves(t)[0] == name), None)
+            same = str.lower if self._followed.folds else str
+            tables = self._followed.columns
+            lost = next((t for t in tables if same(_halves(t)[0]) == same(name)), None)
             return None if lost is None else Reshaped(lost, "its database was dropped")
         if what not in ("TABLE", "TABLES") or "TEMPORARY" in words[1:start]:
             return None
         found = self._tables(start + 1)
+        if words[0] == "ALTER" and found and "IGNORE" in words[1:start]:
+            return Reshaped(found[0], "ALTER IGNORE TABLE may have removed rows")
         if words[0] == "ALTER":
-            return self._altered(found[0], start + 1) if found else None
+            return self._altered(found[0], start + 1) if found else self._exchanged(start + 1)
         if words[0] == "CREATE" and "REPLACE" not in words[1:start]:
             return None
         verb = {"DROP": "dropped", "RENAME": "renamed", "CREATE": "replaced"}[words[0]]
@@ -217,11 +228,19 @@ class _Statement:
 
     def _altered(self, table: str, start: int) -> Reshaped | None:
         _, at = self._table_at(start)
+        at += {"WAIT": 2, "NOWAIT": 1}.get(self._words[at] if at < len(self._words) else "", 0)
         for action in self._actions(at):
             what = self._harm(table, action)
             if what:
                 return Reshaped(table, what)
         return None
+
+    def _exchanged(self, start: int) -> Reshaped | None:
+        """Rows of a followed table may have come from, or gone to, a partition of another one."""
+        if not {"EXCHANGE", "CONVERT"}.intersection(self._words[start:]):
+            return None
+        found = next(self._mentioned(start), None)
+        return None if found is None else Reshaped(found, "its rows went to another table")
 
     def _actions(self, start: int) -> Iterator[list[Token]]:
         """The clauses of an ALTER TABLE: parts between commas that are in no parentheses."""
@@ -246,12 +265,18 @@ class _Statement:
             return _added([token.word for token in rest])
         if verb in _ON_COLUMNS:
             return _ON_COLUMNS[verb](rest, columns)
-        if verb == "ENGINE":
-            engine = action[-1].text
-            return None if engine.upper() == "INNODB" else f"its engine became {engine}"
-        if verb in _HARMLESS:
-            return None
+        if verb == "ENGINE" or verb in _HARMLESS:
+            return _other_engine(action)
         return "ALTER TABLE ... " + " ".join(token.text for token in action[:4])
+
+
+def _other_engine(options: Sequence[Token]) -> str | None:
+    """Options of a table stand side by side; an engine may be anywhere among them."""
+    words = [token.word for token in options]
+    if "ENGINE" not in words:
+        return None
+    engine = next(t.text for t in options[words.index("ENGINE") + 1 :] if t.text != "=")
+    return None if engine.upper() == "INNODB" else f"its engine became {engine}"
 
 
 def _added(words: Sequence[str]) -> str | None:

@@ -7,7 +7,6 @@ ends what is written before the transaction that has it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,8 +20,6 @@ from viewkeeper.sources.mariadb_rows import (
 )
 from viewkeeper.sources.spool import Spool, Streamed
 from viewkeeper.updates.protocol import POSITION
-
-_START: tuple[int, Mapping[str, int]] = (0, {})
 
 
 class MisfitAtError(ValueError):
@@ -40,7 +37,7 @@ class Gathering:
         self._home = home
         self._rows: dict[str, TableRows] = {}
         self._pieces = Pieces(home)
-        self._savepoints: dict[str, tuple[int, Mapping[str, int]]] = {}
+        self._savepoints: dict[str, int] = {}
         self._emptied: tuple[str, ...] = ()
         self._ended: list[Streamed] = []
 
@@ -70,15 +67,14 @@ class Gathering:
         self._emptied += tables
 
     def set_savepoint(self, name: str) -> None:
-        marks = {table: rows.open for table, rows in self._rows.items()}
-        self._savepoints[name] = (len(self._pieces), marks)
+        self._put_all_aside()
+        self._savepoints[name] = len(self._pieces)
 
     def roll_back(self, savepoint: str | None = None) -> None:
         """Forget what the transaction did, or what it did after a savepoint."""
-        pieces, marks = _START if savepoint is None else self._savepoints.get(savepoint, _START)
-        for table, rows in self._rows.items():
-            rows.keep(len(rows.positions) + marks.get(table, 0))
-        self._pieces.keep(pieces)
+        for rows in self._rows.values():
+            rows.keep(len(rows.positions))
+        self._pieces.keep(0 if savepoint is None else self._savepoints.get(savepoint, 0))
 
     def end(self, position: int, time: int) -> bool:
         """The transaction has ended, at this position; whether it did anything."""
@@ -107,15 +103,18 @@ class Gathering:
 
     def take_aside(self) -> Pieces:
         """All of the transaction that is being read, which is here no longer."""
-        self.flush()
-        for rows in self._rows.values():
-            self._put_aside(rows)
+        self._put_all_aside()
         found, self._pieces = self._pieces, Pieces(self._home)
         return found
 
     def bring_back(self, pieces: Pieces) -> None:
         self._pieces.keep(0)
         self._pieces = pieces
+
+    def _put_all_aside(self) -> None:
+        self.flush()
+        for rows in self._rows.values():
+            self._put_aside(rows)
 
     def _put_aside(self, rows: TableRows) -> None:
         if rows.open:

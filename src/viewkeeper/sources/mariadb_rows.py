@@ -8,6 +8,7 @@ memory, they go to files as *pieces*, and get their position when it is known.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from bisect import bisect_left
@@ -20,6 +21,7 @@ import pyarrow as pa
 from viewkeeper.sources.mariadb_log_table import Cutter, LogTable, make_cutter
 from viewkeeper.sources.mariadb_log_values import Raw, Reader, reader_of
 from viewkeeper.sources.mariadb_types import Array, Kind, MisfitError
+from viewkeeper.sources.spool import PIECES, remove_stale
 from viewkeeper.updates.protocol import COUNT, POSITION
 
 Columns = Sequence[tuple[str, Kind]]
@@ -201,7 +203,9 @@ class Pieces:
     def _write(self, batch: pa.RecordBatch) -> Path:
         if self._folder is None:
             self.home.mkdir(parents=True, exist_ok=True)
-            self._folder = Path(tempfile.mkdtemp(prefix="pieces-", dir=self.home))
+            remove_stale(self.home)
+            prefix = f"{PIECES}{os.getpid()}-"
+            self._folder = Path(tempfile.mkdtemp(prefix=prefix, dir=self.home))
         file = self._folder / f"{len(self._kept):08d}.arrow"
         with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
             writer.write_batch(batch)

@@ -292,7 +292,7 @@ class Stream:
     def _complete(self, event: Event, xid: bytes, *, committed: bool) -> None:
         pieces = self._prepared.pop(xid, None)
         if committed and not self._prepared_only:
-            self._gathering.bring_back(pieces or self._find_prepared(xid))
+            self._gathering.bring_back(self._find_prepared(xid) if pieces is None else pieces)
         self._end(event)
 
     def _find_prepared(self, xid: bytes) -> Pieces:

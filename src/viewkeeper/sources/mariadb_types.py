@@ -48,6 +48,9 @@ _BYTES = {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"}
 _UNICODE = {"utf8", "utf8mb3", "utf8mb4", "ascii"}
 _DECLARED = re.compile(r"(\w+)(?:\((.*)\))?((?: unsigned| zerofill)*)", re.DOTALL)
 _LABEL = re.compile(r"'((?:[^']|'')*)'")
+# How information_schema writes labels, in our SQL mode.
+_ESCAPE = re.compile(r"''|\\(.)", re.DOTALL)
+_ESCAPED = {"0": "\0", "n": "\n", "r": "\r"}
 _TIMESTAMP = pa.timestamp("us")
 
 
@@ -160,7 +163,7 @@ def _text(declared: Declared) -> Kind | Refusal:
 
 
 def _labelled(name: str, inside: str, declared: Declared) -> Kind | Refusal:
-    labels = tuple(label.replace("''", "'") for label in _LABEL.findall(inside))
+    labels = tuple(_ESCAPE.sub(_unescaped, label) for label in _LABEL.findall(inside))
     if declared.charset not in _UNICODE and not all(label.isascii() for label in labels):
         return Refusal(
             f"its labels are not ASCII, in the character set {declared.charset}",
@@ -168,6 +171,12 @@ def _labelled(name: str, inside: str, declared: Declared) -> Kind | Refusal:
         )
     family: Family = "enum" if name == "enum" else "set"
     return Kind(family, pa.string(), declared.collation, declared.charset, labels=labels)
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    """A quote that is written twice, or what a backslash stands before."""
+    character = match[1]
+    return "'" if character is None else _ESCAPED.get(character, character)
 
 
 def _refuse_decorated(declared: str) -> Refusal:

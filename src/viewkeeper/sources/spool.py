@@ -24,6 +24,8 @@ from viewkeeper.updates.protocol import POSITION
 
 SEGMENT_BYTES = 16 << 20
 _PREFIX = "spool-"
+PIECES = "pieces-"
+"""What the names of folders with parts of an unfinished transaction begin with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +168,8 @@ class Spool:
 
 def remove_stale(home: Path) -> None:
     """Remove the folders of processes that were killed."""
-    for folder in home.glob(f"{_PREFIX}*"):
-        number = folder.name.removeprefix(_PREFIX).partition("-")[0]
+    for folder in (*home.glob(f"{_PREFIX}*"), *home.glob(f"{PIECES}*")):
+        number = folder.name.partition("-")[2].partition("-")[0]
         if number.isdigit() and not _is_alive(int(number)):
             shutil.rmtree(folder, ignore_errors=True)
 
