@@ -120,7 +120,7 @@ def revise_prices(tx: Transaction) -> None:
 
 PRICES: dict[Activity, int] = {change_prices: 6, drop_price: 2, write_again: 1}
 
-ROLES: dict[str, Role[Transaction]] = {"prices": Role("prices", 3, PRICES, revise_prices, 5.0)}
+ROLES: dict[str, Role[Transaction]] = {"prices": Role("prices", 2, PRICES, revise_prices, 5.0)}
 
 
 class FolderSession:
