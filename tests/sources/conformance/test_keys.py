@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from itertools import product
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 from tests.sources.conformance.changes import ARROW, Bag, Row, Word, comparable, inserts
 from tests.sources.conformance.database import Database
 from tests.sources.conformance.reading import Follower, lookup_of, rows_of, snapshot_at
+from viewkeeper.updates.protocol import Snapshot
 
 Key = tuple[Any, ...]
 
@@ -82,105 +83,123 @@ def matching(
     return Counter(map(comparable, found))
 
 
-def check(
-    follower: Follower,
-    rows: Sequence[Row],
-    on: Sequence[str],
-    keys: Sequence[Key],
-    null_safe: Sequence[bool],
-) -> Bag:
-    """Ask, and compare: never fewer than Spark finds, never a row more often than it is there."""
-    columns = follower.database.columns["t"]
-    arrays = [
-        pa.array([key[place] for key in keys], ARROW[columns[name]])
-        for place, name in enumerate(on)
-    ]
-    lookup = lookup_of("t", list(columns), pa.table(arrays, names=list(on)), null_safe)
+class Asker:
+    """Asks one snapshot of one database, and compares every answer."""
+
+    def __init__(self, follower: Follower, snapshot: Snapshot, rows: Sequence[Row]) -> None:
+        self.follower = follower
+        self.snapshot = snapshot
+        self.rows = rows
+
+    def ask(
+        self, on: Sequence[str], keys: Sequence[Key], null_safe: Sequence[bool], table: str = "t"
+    ) -> Bag:
+        """Never fewer than Spark finds, never a row more often than it is there."""
+        words = self.follower.database.columns[table]
+        columns = list(words)
+        arrays = [pa.array([key[n] for key in keys], ARROW[words[on[n]]]) for n in range(len(on))]
+        lookup = lookup_of(table, columns, pa.table(arrays, names=list(on)), null_safe)
+        answer = self.snapshot.ask(lookup, self.follower.newest)
+        assert not answer.tail.num_rows
+        found = Counter(map(comparable, rows_of(answer.rows, columns)))
+        wanted = matching(self.rows, [columns.index(name) for name in on], keys, null_safe)
+        assert wanted <= found, f"not found by {on}: {wanted - found}"
+        assert found <= self.follower.database.state[table], f"too often by {on}: {found}"
+        return found
+
+
+@contextmanager
+def asking(
+    database: Database,
+    columns: dict[str, Word],
+    rows: list[Row],
+    tables: dict[str, list[list[str]]],
+) -> Iterator[Asker]:
+    """The same rows in tables with different indexes."""
+    for table, indexes in tables.items():
+        database.table(table, columns, indexes=indexes)
+        database.commit(*inserts(table, rows))
+    follower = Follower(database)
     with snapshot_at(follower.source, follower.newest, follower.tables) as snapshot:
-        answer = snapshot.ask(lookup, follower.newest)
-    assert not answer.tail.num_rows
-    found = Counter(map(comparable, rows_of(answer.rows, list(columns))))
-    names = list(columns)
-    wanted = matching(rows, [names.index(name) for name in on], keys, null_safe)
-    assert wanted <= found, f"not found: {wanted - found}"
-    assert found <= follower.database.state["t"], f"too often: {found}"
-    return found
+        yield Asker(follower, snapshot, rows)
 
 
-def filled(
-    database: Database, columns: dict[str, Word], rows: list[Row], indexes: list[list[str]]
-) -> Follower:
-    database.table("t", columns, indexes=indexes)
-    database.commit(*inserts("t", rows))
-    return Follower(database)
+def test_every_value_is_found_by_itself(database: Database) -> None:
+    """Each row twice, with NULLs where a type has fewer values; with an index for half of them."""
+    columns: dict[str, Word] = {f"k_{word}": word for word in VALUES}
+    many = max(map(len, VALUES.values())) + 1
+    filled = [[*values, *[None] * (many - len(values))] for values in VALUES.values()]
+    rows: list[Row] = [(*row, n) for n in (1, 2) for row in zip(*filled, strict=True)]
+    indexes = [[f"k_{word}"] for word in ("int", "text", "date", "double")]
+    with asking(database, {**columns, "n": "int"}, rows, {"t": indexes}) as asker:
+        for word in VALUES:
+            ask_for_values(asker, word)
 
 
-@pytest.mark.parametrize("word", VALUES)
-def test_every_value_is_found_by_itself(database: Database, word: Word) -> None:
-    """Each row twice, and a NULL; with an index for half of the types."""
-    values = [*VALUES[word], None]
-    rows: list[Row] = [(value, number) for number in (1, 2) for value in values]
-    indexes = [["k"]] if word in ("int", "text", "date", "double") else []
-    follower = filled(database, {"k": word, "n": "int"}, rows, indexes)
-    every: list[Key] = [(value,) for value in values]
+def ask_for_values(asker: Asker, word: Word) -> None:
+    on = [f"k_{word}"]
+    every: list[Key] = [(value,) for value in [*VALUES[word], None]]
     strange: list[Key] = [(value,) for value in STRANGE[word]]
-    assert check(follower, rows, ["k"], every, [True]) == database.state["t"]
-    check(follower, rows, ["k"], every[:-1], [False])
-    check(follower, rows, ["k"], [(None,)], [True])
-    check(follower, rows, ["k"], every[1::2], [False])
-    check(follower, rows, ["k"], [*strange, *every[:3]], [False])
-    check(follower, rows, ["k"], strange, [True])
-    if follower.source.finds_by_key("t", ["k"]):
-        assert sum(check(follower, rows, ["k"], [], [False]).values()) == 0
-        assert sum(check(follower, rows, ["k"], [(None,)], [False]).values()) == 0
+    assert asker.ask(on, every, [True]) == asker.follower.database.state["t"]
+    asker.ask(on, every[:-1], [False])
+    asker.ask(on, [(None,)], [True])
+    asker.ask(on, every[1::2], [False])
+    asker.ask(on, [*strange, *every[:3]], [False])
+    asker.ask(on, strange, [True])
+    if asker.follower.source.finds_by_key("t", on):
+        assert sum(asker.ask(on, [], [False]).values()) == 0
+        assert sum(asker.ask(on, [(None,)], [False]).values()) == 0
 
 
 def test_each_text_finds_all_of_its_rows(database: Database) -> None:
     """One at a time, so that no key is found by another one's help."""
     rows: list[Row] = [(text, number) for number, text in enumerate([*TEXTS, None])]
-    follower = filled(database, {"k": "text", "n": "int"}, rows, [["k"]])
-    columns = ["k", "n"]
-    with snapshot_at(follower.source, follower.newest, follower.tables) as snapshot:
-        for text in TEXTS:
-            keys = pa.table({"k": pa.array([text], pa.string())})
-            answer = snapshot.ask(lookup_of("t", columns, keys), follower.newest)
-            found = rows_of(answer.rows, columns)
-            assert [row for row in found if row[0] == text] == [(text, TEXTS.index(text))]
+    with asking(database, {"k": "text", "n": "int"}, rows, {"t": [["k"]]}) as asker:
+        for number, text in enumerate(TEXTS):
+            assert asker.ask(["k"], [(text,)], [False])[text, number] == 1
 
 
 MIXED: dict[str, Word] = {"i": "int", "s": "text", "d": "date", "n": "int"}
 DAY = datetime.date(2024, 2, 29)
 PARTS = ([1, 2, None], ["a", "A", "a ", None], [DAY, None])
+INDEXES: dict[str, list[list[str]]] = {
+    "t": [],
+    "u": [["i"]],
+    "v": [["s", "i"]],
+    "w": [["d"], ["i", "s"]],
+    "x": [["i", "s", "d"]],
+}
 
 
-@pytest.mark.parametrize(
-    "indexes", [[], [["i"]], [["s", "i"]], [["d"], ["i", "s"]], [["i", "s", "d"]]], ids=str
-)
-def test_keys_of_several_columns(database: Database, indexes: list[list[str]]) -> None:
-    if indexes and not database.has_indexes:
-        pytest.skip("tables of this kind have no indexes")
+def test_keys_of_several_columns(database: Database) -> None:
+    """In tables with none, some or all of the columns in an index."""
     every: list[Key] = list(product(*PARTS))
     rows: list[Row] = [(*key, number) for key in every for number in (1, 2)]
-    follower = filled(database, MIXED, rows, indexes)
+    tables = INDEXES if database.has_indexes else {"t": []}
+    with asking(database, MIXED, rows, tables) as asker:
+        for table in tables:
+            ask_for_pairs(asker, table, every)
+
+
+def ask_for_pairs(asker: Asker, table: str, every: list[Key]) -> None:
     for safe in ([False] * 3, [True] * 3, [True, False, True]):
         for keys in (every, every[::5], [(1, "a", None)], [(2, None, DAY), (9, "a", DAY)]):
-            check(follower, rows, ["i", "s", "d"], keys, safe)
+            asker.ask(["i", "s", "d"], keys, safe, table)
     for on in (["s", "i"], ["d"], ["d", "s"]):
-        pairs = list(
-            {tuple(dict(zip("isd", key, strict=True))[name] for name in on) for key in every}
-        )
-        check(follower, rows, on, pairs[1:], [False] * len(on))
-        check(follower, rows, on, pairs[:3], [True] * len(on))
+        named = (dict(zip("isd", key, strict=True)) for key in every)
+        parts = list(dict.fromkeys(tuple(key[name] for name in on) for key in named))
+        asker.ask(on, parts[1:], [False] * len(on), table)
+        asker.ask(on, parts[:3], [True] * len(on), table)
 
 
 def test_none_one_many_and_most_of_the_table(database: Database) -> None:
     """Twelve hundred keys take the ways that are for many of them."""
     rows: list[Row] = [(n, f"n {n % 9}") for n in range(1_500)]
     rows += [(n, "again") for n in range(0, 1_500, 7)]
-    follower = filled(database, {"k": "int", "v": "text"}, rows, [["k"]])
     absent: list[Key] = [(-1,), (1_000_000,)]
-    for numbers in (range(0), range(3, 4), range(100, 130), range(1_200), range(1, 1_500)):
-        check(follower, rows, ["k"], [*absent, *((n,) for n in numbers)], [False])
     texts: list[Key] = [(f"n {n}",) for n in range(3)]
-    check(follower, rows, ["v"], texts, [False])
-    check(follower, rows, ["v"], [*texts, *((f"none {n}",) for n in range(1_100))], [False])
+    with asking(database, {"k": "int", "v": "text"}, rows, {"t": [["k"]]}) as asker:
+        for numbers in (range(0), range(3, 4), range(100, 130), range(1_200), range(1, 1_500)):
+            asker.ask(["k"], [*absent, *((n,) for n in numbers)], [False])
+        asker.ask(["v"], texts, [False])
+        asker.ask(["v"], [*texts, *((f"none {n}",) for n in range(1_100))], [False])

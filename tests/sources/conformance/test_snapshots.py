@@ -7,6 +7,7 @@ for one snapshot or several at once, while a writer that waits for nobody goes o
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing
 from decimal import Decimal
@@ -61,19 +62,18 @@ def test_rows_minus_tail_is_the_state_as_of_every_position(follower: Follower) -
         follower.check_snapshot(after)
 
 
-def matching(state: Bag, skus: set[int | None]) -> Bag:
+def matching(state: Bag, skus: Sequence[int]) -> Bag:
     return bag_of(row for row, count in state.items() for _ in range(count) if row[0] in skus)
 
 
-@pytest.mark.parametrize("skus", [set(), {2}, {0, 3, 100, 999}, set(range(200))], ids=str)
-def test_answers_have_all_rows_of_the_keys_and_each_once(
-    follower: Follower, skus: set[int | None]
-) -> None:
-    keys = pa.table({"sku": pa.array(sorted(s for s in skus if s is not None), pa.int64())})
+def test_answers_have_all_rows_of_the_keys_and_each_once(follower: Follower) -> None:
     for after, state in follower.states.items():
         with snapshot_at(follower.source, after, follower.tables) as snapshot:
-            answer = snapshot.ask(lookup_of("stock", COLUMNS, keys), after)
-        assert matching(answered(answer, COLUMNS, after), skus) == matching(state["stock"], skus)
+            for skus in ([], [2], [0, 3, 100, 999], list(range(200))):
+                keys = pa.table({"sku": pa.array(skus, pa.int64())})
+                answer = snapshot.ask(lookup_of("stock", COLUMNS, keys), after)
+                found = matching(answered(answer, COLUMNS, after), skus)
+                assert found == matching(state["stock"], skus)
 
 
 def test_any_columns_can_be_asked_for(follower: Follower) -> None:
@@ -84,20 +84,20 @@ def test_any_columns_can_be_asked_for(follower: Follower) -> None:
         with snapshot_at(narrow.source, narrow.start, narrow.tables) as snapshot:
             answer = snapshot.ask(lookup_of("stock", columns, keys), narrow.start)
             found = answered(answer, columns, narrow.start)
-        wanted = matching(follower.database.state["stock"], {1, 2})
+        wanted = matching(follower.database.state["stock"], [1, 2])
         assert sum(found.values()) >= sum(wanted.values()) > 0, columns
 
 
 def test_an_opener_works_in_another_process(
     follower: Follower, elsewhere: ProcessPoolExecutor
 ) -> None:
-    for after in (follower.start, follower.newest):
-        with follower.source.snapshots(after, follower.tables) as opener:
-            packed = pickle.dumps(opener)
-            write_on(follower.database, 200)
-            found = elsewhere.submit(read_elsewhere, packed, follower.tables, after).result(60)
-        state = follower.states[after]
-        assert found == {table: (state[table], state[table]) for table in follower.tables}
+    after = sorted(follower.states)[1]
+    with follower.source.snapshots(after, follower.tables) as opener:
+        packed = pickle.dumps(opener)
+        write_on(follower.database, 200)
+        found = elsewhere.submit(read_elsewhere, packed, follower.tables, after).result(60)
+    state = follower.states[after]
+    assert found == {table: (state[table], state[table]) for table in follower.tables}
 
 
 def test_several_snapshots_at_once(follower: Follower) -> None:
