@@ -253,8 +253,8 @@ def test_a_server_that_does_not_answer_is_away_in_time(
     database: Database, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody takes the connection and never says a word."""
-    if "url" not in database.options():
-        pytest.skip("a source of this kind has no server")
+    if "url" not in database.options() or database.options().get("capture") == "triggers":
+        pytest.skip("a source of this kind has no server, or connects as another one does")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         before = str(database.server.port)  # type: ignore[attr-defined]  # those with a url have it
