@@ -71,7 +71,7 @@ class Server:
     def describe(self) -> str:
         """Where it is, without connecting."""
         with self.errors():
-            parts = conninfo_to_dict(self.settings.text("url"))
+            parts = conninfo_to_dict(self.settings.url())
         host = parts.get("host") or parts.get("hostaddr") or "localhost"
         port = f":{parts['port']}" if parts.get("port") else ""
         return f"PostgreSQL database {parts.get('dbname') or parts.get('user')} at {host}{port}"
@@ -90,7 +90,7 @@ class Server:
 
     def conninfo(self, limits: dict[str, str] | None = None) -> str:
         """With the password; for drivers only."""
-        url = self.settings.text("url")
+        url = self.settings.url()
         given = conninfo_to_dict(url)
         seconds = self.statement_seconds
         settings = {
@@ -118,7 +118,7 @@ class Server:
     def scrub(self, text: str) -> str:
         """The text without the password, in whichever spelling the settings have it."""
         try:
-            url = self.settings.text("url")
+            url = self.settings.url()
             secrets = {url, str(conninfo_to_dict(url).get("password") or "")}
         except (ViewkeeperError, psycopg.Error):
             # The settings themselves are wrong, and so is what the driver says about them.

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote
 
 from viewkeeper.errors import ProjectError
 
@@ -53,6 +54,15 @@ class SourceSettings:
         """The value with its references resolved."""
         value = str(self.options.get(option, default))
         return _REFERENCE.sub(lambda match: environment(self.name, match.group(1)), value)
+
+    def url(self) -> str:
+        """The url with its references resolved; what they stand for may have any characters."""
+        value = str(self.options["url"])
+        if "://" not in value:
+            return self.text("url")
+        return _REFERENCE.sub(
+            lambda match: quote(environment(self.name, match.group(1)), safe=""), value
+        )
 
     def number(self, option: str, default: float) -> float:
         value = self.options.get(option, default)

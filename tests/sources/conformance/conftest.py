@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
 
@@ -52,7 +51,7 @@ def _mariadb(request: pytest.FixtureRequest, folder: Path) -> Mariadb:
 def passwords() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         # A url is read after its references were put in, so there the password is spelled for it.
-        patch.setenv(postgres_database.VARIABLE, quote(postgres_database.PASSWORD, safe=""))
+        patch.setenv(postgres_database.VARIABLE, postgres_database.PASSWORD)
         patch.setenv(mariadb_database.VARIABLE, mariadb_database.PASSWORD)
         yield
 
