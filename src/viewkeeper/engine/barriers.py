@@ -128,7 +128,9 @@ def removed(
 
 
 def keys_of(
-    relations: Iterable[Relation], connections: Connections
+    view: ViewDefinition, entries: Iterable[Entry], connections: Connections
 ) -> dict[Relation, tuple[str, ...]]:
-    """The keys of relations, as their sources have them."""
-    return {r: connections.source(r.source).key(r.table) for r in relations}
+    """The keys of a view's relations of which rows went by key, as their sources have them."""
+    keyed = {Relation(entry.source, table) for entry in entries for table in entry.keyed}
+    found = [relation for relation in view.relations if relation in keyed]
+    return {r: connections.source(r.source).key(r.table) for r in found}

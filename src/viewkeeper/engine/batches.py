@@ -194,13 +194,16 @@ class Batches:
         except WarehouseError:
             raise
         except ViewkeeperError as error:
-            if isinstance(error, SourceAwayError):
-                self._connections.mark(error)
-            outcome.errors[member.name] = error
-            return outcome
+            return self.failed(member, error)
         outcome.changes = sum(changes.rows for changes in outcome.kept.relations.values())
         self._sweep(number, [member], ends, outcome)
         return outcome
+
+    def failed(self, member: Member, error: ViewkeeperError) -> Outcome:
+        """What a batch brings for a view that cannot do it."""
+        if isinstance(error, SourceAwayError):
+            self._connections.mark(error)
+        return Outcome(errors={member.name: error})
 
     def _queued(
         self,

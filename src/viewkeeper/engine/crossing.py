@@ -12,6 +12,7 @@ from viewkeeper.engine.barriers import Sieve, barrier_of, keys_of, removed
 from viewkeeper.engine.batches import Batches, Member, Outcome
 from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.stepper import positions_at
+from viewkeeper.errors import SourceError
 from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.warehouse.plan import Entry, Plan
 from viewkeeper.warehouse.store import Store
@@ -44,10 +45,14 @@ class Crossing:
         view, (after, until) = member.plan.view, plan.views[member.name]
         ledger = self._store.ledger.between(after, until)
         entries = [entry for entry in ledger if entry.source in view.sources]
-        sieve = Sieve(entries, keys_of(view.relations, self._connections))
         ends = positions_at(self._store, member.name, until)
         number = self._store.head.record + 1
-        outcome = self._batches.cross(number, member, entries, ends, sieve)
+        try:
+            sieve = Sieve(entries, keys_of(view, entries, self._connections))
+        except SourceError as error:
+            outcome = self._batches.failed(member, error)
+        else:
+            outcome = self._batches.cross(number, member, entries, ends, sieve)
         if member.name not in outcome.errors:
             gone = removed(self._store, view, sieve, until, number)
             outcome.files[member.name] = (*gone, *outcome.files.get(member.name, ()))

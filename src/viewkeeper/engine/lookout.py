@@ -6,13 +6,15 @@ it was seen. Nothing here is durable: what is forgotten in a crash is simply see
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
 from dataclasses import replace
 
 from viewkeeper.engine.batches import columns_of
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import Connections
-from viewkeeper.errors import SourceError
-from viewkeeper.updates.protocol import LOOK_TRANSACTIONS, Boundary, Source
+from viewkeeper.errors import BarrierError, SourceError
+from viewkeeper.updates.protocol import LOOK_SECONDS, LOOK_TRANSACTIONS, Boundary, Source
 from viewkeeper.view.plan import SweepPlan, sweep_plan
 from viewkeeper.warehouse.plan import Entry
 from viewkeeper.warehouse.store import Store
@@ -43,7 +45,6 @@ class Lookout:
             except SourceError as error:
                 found[name] = error
                 continue
-            self.full |= len(boundaries or ()) >= LOOK_TRANSACTIONS
             for boundary in boundaries or ():
                 self._seen.append(self._entry(name, boundary))
                 self.known[name] = boundary.position
@@ -53,15 +54,41 @@ class Lookout:
     def until(self, name: str, position: int) -> tuple[Entry, ...]:
         """What a source has committed up to a position, looked at now; nothing else may wait.
 
-        A report that goes beyond the position is split there: a cut lies between commits.
+        A report that goes beyond the position is split there: a cut lies between commits. Where
+        rows went unlisted, nothing is taken: the next look reports that, and views cross it.
         """
         assert not self._seen, "what was seen earlier is taken first"
-        for boundary in self._look_at(self._connections.source(name)):
-            if self.known[name] < position:
-                until = min(boundary.position, position)
-                self._seen.append(self._entry(name, replace(boundary, position=until)))
-                self.known[name] = until
+        source, at, found = self._connections.source(name), self.known[name], []
+        more = True
+        while more and at < position:
+            boundaries, more = _looked(source, at)
+            for boundary in boundaries:
+                if at < position:
+                    found.append(boundary)
+                    at = boundary.position
+        for boundary in found:
+            for table in (*boundary.emptied, *boundary.keyed):
+                raise BarrierError(name, table, boundary.position)
+        for boundary in found:
+            until = min(boundary.position, position)
+            self._seen.append(self._entry(name, replace(boundary, position=until)))
+            self.known[name] = until
         return self.take()
+
+    def extend(self, names: Iterable[str]) -> dict[str, SourceError]:
+        """Have these sources capture also what new views read; those that turned out to be broken.
+
+        Looking first finds a log that was lost; following would silently begin a new one.
+        """
+        found: dict[str, SourceError] = {}
+        for name in names:
+            if name in self.known:
+                try:
+                    self._connections.attempt(name, self._follow_on)
+                except SourceError as error:
+                    found[name] = error
+        self.broken |= found
+        return found
 
     def take(self) -> tuple[Entry, ...]:
         """Everything seen; it is no longer the lookout's."""
@@ -109,7 +136,13 @@ class Lookout:
     def _look_at(self, source: Source) -> tuple[Boundary, ...]:
         if source.name not in self.known:
             self.known[source.name] = self._position(source)
-        return source.look(self.known[source.name])
+        boundaries, more = _looked(source, self.known[source.name])
+        self.full |= more
+        return boundaries
+
+    def _follow_on(self, source: Source) -> int:
+        source.look(self.known[source.name])
+        return self.follow(source)
 
     def _position(self, source: Source) -> int:
         """Where a source's stream stands for us; where it stands now if no view has it."""
@@ -138,3 +171,10 @@ class Lookout:
             boundary.emptied,
             boundary.keyed,
         )
+
+
+def _looked(source: Source, after: int) -> tuple[tuple[Boundary, ...], bool]:
+    """What a source reports, and whether there may be more than one look takes."""
+    end = time.monotonic() + LOOK_SECONDS
+    found = source.look(after)
+    return found, len(found) >= LOOK_TRANSACTIONS or time.monotonic() >= end

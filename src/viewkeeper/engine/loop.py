@@ -57,10 +57,13 @@ def refresh(maintainer: Maintainer, observer: Observer, full_refresh: Sequence[s
     maintainer.look()
     maintainer.maintain()
     for _ in range(AGAIN_MAX):
-        if not (maintainer.lookout.full or maintainer.met_barrier):
+        if maintainer.lookout.full or maintainer.met_barrier:
+            maintainer.look()
+            maintainer.maintain()
+        elif maintainer.loader.current is not None:
+            maintainer.finish_loads()
+        else:
             break
-        maintainer.look()
-        maintainer.maintain()
     maintainer.finish_loads()
     maintainer.acknowledge(now=True)
     report.waiting = maintainer.waiting()

@@ -130,7 +130,7 @@ class Maintainer:
             return
         members = [n for n in plan.views if n not in without and self._able(n)]
         for name in members:
-            if self._crossing.target(self._choices[name].view, plan.views[name][1]) is not None:
+            if self._barrier(name, plan.views[name][1]) is not None:
                 self._cross(plan, name)
                 return
         self._commit_batch(plan, [name for name in members if self._in_batches(name)])
@@ -206,12 +206,14 @@ class Maintainer:
         if self._crossing.record(entries):
             entries = ()
         for name in able:
-            barrier = self._crossing.target(self._choices[name].view, newest)
+            barrier = self._barrier(name, newest)
             if barrier is not None:
                 plan = Plan(self._store.next_plan, entries, {name: (views[name].ts, barrier)})
                 self._store.write_plan(plan)
                 entries = ()
                 self._cross(plan, name)
+        # One that could not cross stays where it is: on this side nothing else can be done for it.
+        able = [n for n in able if self._able(n) and self._barrier(n, newest) is None]
         views = self._store.head.views
         together = [n for n in able if self._in_batches(n)]
         groups = sorted({views[n].ts for n in together if views[n].ts < newest})
@@ -224,6 +226,9 @@ class Maintainer:
         for name in able:
             if name not in together and self._store.head.views[name].ts < newest:
                 self._step(name, newest)
+
+    def _barrier(self, name: str, until: int) -> int | None:
+        return self._crossing.target(self._choices[name].view, until)
 
     def _in_batches(self, name: str) -> bool:
         """Whether a view is swept with others; not while commits ahead of its mark have gaps."""
@@ -299,14 +304,14 @@ class Maintainer:
         if self.loader.current is not None or not new:
             return
         view = self._choices[new[0]].view
-        for source in view.sources:
-            self._connections.attempt(source, self.lookout.follow)
+        for source, error in self.lookout.extend(view.sources).items():
+            self._stop_all(source, error)
         # What was committed before the columns of this view were captured gets its ts now, so that
         # the load starts after it.
         self.look()
         self._advance()
-        seen = self.lookout.known.keys() >= {*view.sources}
-        if not (seen and self._connections.ready(view.sources)):
+        seen = self.lookout.known.keys() >= {*view.sources} and not self.lookout.full
+        if not (seen and self._able(view.name)):
             return
         ts = self._store.ledger.next_ts - 1
         positions = {source: self.lookout.known[source] for source in view.sources}
@@ -375,7 +380,9 @@ class Maintainer:
         if name in self._failed:
             return False
         view = self._catalogue.stored.get(name)
-        if view is None or self.lookout.broken.keys() & {*view.sources}:
+        if view is None or name not in self._choices:
+            return False
+        if self.lookout.broken.keys() & {*view.sources}:
             return False
         return self._connections.ready(view.sources)
 

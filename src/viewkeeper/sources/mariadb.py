@@ -57,6 +57,7 @@ from viewkeeper.sources.mariadb_types import Refusal
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.sources.spool import Spool, Streamed
 from viewkeeper.updates.protocol import (
+    LOOK_SECONDS,
     LOOK_TRANSACTIONS,
     Boundary,
     Detached,
@@ -66,8 +67,8 @@ from viewkeeper.updates.protocol import (
 )
 from viewkeeper.view.definition import Field
 
-# How long one look reads at most; it goes on where it stopped.
-_LOOK_SECONDS = 5.0
+# The next look goes on where this one stopped.
+_LOOK_SECONDS = LOOK_SECONDS
 _READ_SECONDS = 600.0
 _ALL = 1 << 62
 # Changes of others are reported, as an empty transaction, once the log has grown by so much: else

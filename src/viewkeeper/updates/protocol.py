@@ -51,6 +51,9 @@ Tables: TypeAlias = Mapping[str, Sequence[str]]
 LOOK_TRANSACTIONS = 20_000
 """As many transactions a look reports at most; whoever wants to see all of them looks again."""
 
+LOOK_SECONDS = 5.0
+"""As long a look reads a stream at most; one that took so long may have left something."""
+
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
@@ -245,7 +248,8 @@ class Source(Protocol):
         ...
 
     def look(self, after: int) -> tuple[Boundary, ...]:
-        """The transactions committed after a position, in commit order, LOOK_TRANSACTIONS at most.
+        """The transactions committed after a position, in commit order, LOOK_TRANSACTIONS at most,
+        as far as a stream could be read in LOOK_SECONDS.
 
         A GapError if what was committed after it cannot be known any more.
         """
