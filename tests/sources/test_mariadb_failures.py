@@ -149,6 +149,45 @@ def test_logs_that_were_reset_are_a_gap(own: Database) -> None:
     source.close()
 
 
+def test_logs_that_were_reset_and_grew_again_are_a_gap(own: Database) -> None:
+    """Between two looks; where we stand, a transaction of the same size ends in the new log."""
+    own.run("RESET MASTER")
+    source = own.source()
+    after = source.follow({"t": COLUMNS})
+    own.run(*(f"INSERT INTO t VALUES ({n}, {n})" for n in range(10, 20)))
+    reached = source.look(after)[-1].position
+    own.run("RESET MASTER", *(f"INSERT INTO t VALUES ({n}, {n})" for n in range(20, 50)))
+    with pytest.raises(GapError, match="does not have any more"):
+        source.look(reached)
+    source.close()
+
+
+def test_nothing_is_acknowledged_to_another_server(own: Database) -> None:
+    """Else what is remembered would fit the server that was never read."""
+    own.run("RESET MASTER")
+    source = own.source()
+    source.follow({"t": COLUMNS})
+    own.run("FLUSH BINARY LOGS", "INSERT INTO t VALUES (1, 1)")
+    (boundary,) = source.look(newest_of(source))
+    own.run("INSERT INTO t VALUES (2, 2)")
+    before = read_state(own.folder / "home")
+    time.sleep(1.1)
+    own.run("RESET MASTER", "FLUSH BINARY LOGS", "DELETE FROM t")
+    assert source._connection is not None
+    source._connection.close()
+    with pytest.raises(GapError):
+        source.acknowledge(boundary.position)
+    assert read_state(own.folder / "home") == before
+    source.close()
+
+
+def newest_of(source: MariadbSource) -> int:
+    """What the source remembers to have acknowledged."""
+    state = read_state(source._home)
+    assert state is not None
+    return state.position
+
+
 def test_restored_data_are_a_gap(own: Database) -> None:
     source = own.source()
     after = source.follow({"t": COLUMNS})

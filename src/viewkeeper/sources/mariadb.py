@@ -238,9 +238,7 @@ class MariadbSource:
                 "it is not followed by this warehouse",
                 hint="viewkeeper run --full-refresh VIEW loads its views anew",
             )
-        if not self._checked:
-            check_history(connection, self._server, server_id(self.reader), state)
-            self._checked = True
+        self._check(connection, state)
         if self._stream is None or after < self._start:
             check_place(connection, self.name, after)
             self._forget()
@@ -257,6 +255,12 @@ class MariadbSource:
             )
             self._start = after
         return self._stream
+
+    def _check(self, connection: Connection, state: State) -> None:
+        """A GapError unless this is still the server that we remember."""
+        if not self._checked:
+            check_history(connection, self._server, server_id(self.reader), state)
+            self._checked = True
 
     def _advance(self, stream: Stream, until: int, seconds: float, limit: int = _ALL) -> None:
         """Read on. What ends it between two transactions is an error of the source; whatever else
@@ -322,6 +326,8 @@ class MariadbSource:
             state = read_state(self._home)
             if state is None or position <= state.position:
                 return
+            # What is remembered from now on must not be that of another server.
+            self._check(connection, state)
             mark = self._stream.mark(position) if self._stream is not None else None
             gtid, born = gtid_at(connection, position), state.born_at
             if file_of(position) != file_of(state.position):

@@ -93,7 +93,7 @@ class Answers:
         while rows < ROWS_PER_BATCH and size < _BYTES_PER_BATCH:
             buffer, at, end = self._packet()
             if end - at < _EOF_BYTES and buffer[at] == _EOF:
-                self._finish()
+                self.finish()
                 break
             size += end - at
             rows += 1
@@ -128,7 +128,7 @@ class Answers:
         at = start + _HEADER
         self._at = at + length
         if length and buffer[at] == _ERROR:
-            self._finish()
+            self.finish()
             pymysql.err.raise_mysql_exception(buffer[at : at + length])
         return buffer, at, at + length
 
@@ -160,8 +160,9 @@ class Answers:
         known = len(self._buffer) - start
         return known >= _HEADER and known >= _HEADER + length
 
-    def _finish(self) -> None:
-        """The result is at its end; the driver would otherwise look for the end itself."""
+    def finish(self) -> None:
+        """The result is at its end, or nobody wants the rest; the driver would otherwise look for
+        the end itself."""
         self._done = True
         result = self._connection._result
         result.unbuffered_active = False

@@ -108,6 +108,11 @@ class Mark:
     time: int
     checksum: int
 
+    @property
+    def can_be_read(self) -> bool:
+        """Whether a reader can be told to begin with the event."""
+        return offset_of(self.start) <= _OFFSET_MAX
+
 
 class Log:
     """The events from a position on; `blocking` waits for more at the end, else it ends there."""
@@ -194,6 +199,15 @@ class Log:
     def close(self) -> None:
         if self._connection.open:
             self._connection.close()
+
+
+def event_after(server: Server, server_id: int, start: int) -> Event | None:
+    """The event that begins at a position."""
+    log = Log(server, server_id, start, blocking=False)
+    try:
+        return next((event for event in log.events() if event.position > start), None)
+    finally:
+        log.close()
 
 
 def log_base(connection: Connection) -> str:

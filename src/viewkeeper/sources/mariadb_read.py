@@ -171,6 +171,8 @@ class MariadbSnapshot:
 
     def close(self) -> None:
         self.close_tail()
+        if self._answers is not None:
+            self._answers.finish()
         if self._connection.open:
             # Not an orderly end, which would first read all that is left of a scan.
             connection: Any = self._connection

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from viewkeeper.errors import GapError, SchemaError
-from viewkeeper.sources.mariadb_log import Event, Log, Mark, log_base, log_end, log_files
+from viewkeeper.sources.mariadb_log import Mark, event_after, log_base, log_end, log_files
 from viewkeeper.sources.mariadb_open import Connection, Server, texts
 from viewkeeper.sources.mariadb_position import (
     FIRST_OFFSET,
@@ -144,17 +144,8 @@ def gtid_at(connection: Connection, position: int) -> str:
 
 def born_at(server: Server, server_id: int, position: int) -> int:
     """When the file that has a position was begun; a log that was reset begins with new files."""
-    event = _event_after(server, server_id, position_of(file_of(position), FIRST_OFFSET))
+    event = event_after(server, server_id, position_of(file_of(position), FIRST_OFFSET))
     return 0 if event is None else event.time
-
-
-def _event_after(server: Server, server_id: int, start: int) -> Event | None:
-    """The event that begins at a position."""
-    log = Log(server, server_id, start, blocking=False)
-    try:
-        return next((event for event in log.events() if event.position > start), None)
-    finally:
-        log.close()
 
 
 def check_place(connection: Connection, source: str, position: int) -> None:
@@ -179,8 +170,8 @@ def check_history(connection: Connection, server: Server, server_id: int, state:
         raise _gap(server.source, text, _RESTORED)
     if born_at(server, server_id, state.position) != state.born_at:
         raise _gap(server.source, f"the file of {place} is not the one that was read", _RESTORED)
-    if state.mark is not None:
-        found = _event_after(server, server_id, state.mark.start)
+    if state.mark is not None and state.mark.can_be_read:
+        found = event_after(server, server_id, state.mark.start)
         if found is None or (found.position, found.mark()) != (state.position, state.mark):
             text = f"what ends at {place} is another transaction than the one that was read"
             raise _gap(server.source, text, _RESTORED)

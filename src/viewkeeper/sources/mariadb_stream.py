@@ -25,7 +25,7 @@ from viewkeeper.errors import ConversionError, GapError, SchemaError, SourceAway
 from viewkeeper.sources.mariadb_ddl import Emptied, Followed, Reshaped, Unlisted, effect_of
 from viewkeeper.sources.mariadb_events import SIGNS, Group, group_of, images_of, statement_of
 from viewkeeper.sources.mariadb_gather import Gathering, MisfitAtError
-from viewkeeper.sources.mariadb_log import Event, Log, Mark, Type, log_files
+from viewkeeper.sources.mariadb_log import Event, Log, Mark, Type, event_after, log_files
 from viewkeeper.sources.mariadb_log_table import read_log_table
 from viewkeeper.sources.mariadb_open import Server
 from viewkeeper.sources.mariadb_position import FIRST_OFFSET, file_of, position_of
@@ -132,6 +132,7 @@ class Stream:
         if self.position >= until or self.halted:
             return
         if self._log is None:
+            self._check_last()
             self._log = Log(self._server, self._server_id, self.position, blocking=self._blocking)
             self._events = self._log.events()
         for number, event in enumerate(self._events):
@@ -141,6 +142,22 @@ class Stream:
             if number % _CHECK_EVENTS == 0 and time.monotonic() > end:
                 return
         raise SourceAwayError(self._server.source, "the server ended its binlog early")
+
+    def _check_last(self) -> None:
+        """Before reading goes on over another connection: the log must still have what was read
+        last. It may have been reset meanwhile, and have grown beyond the place again."""
+        last = self._last
+        # The first event of a file is sent with other content to who begins behind it.
+        if last is None or last.type == Type.FORMAT or not last.mark().can_be_read:
+            return
+        found = event_after(self._server, self._server_id ^ 2, last.mark().start)
+        if found is None or (found.position, found.mark()) != (last.position, last.mark()):
+            raise GapError(
+                self._server.source,
+                f"its binlog does not have any more what ended at position {last.position}",
+                detail="its data were restored, or its binlog was reset",
+                hint="viewkeeper run --full-refresh VIEW loads its views anew",
+            )
 
     @property
     def thread(self) -> int | None:

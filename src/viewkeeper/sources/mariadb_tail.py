@@ -76,7 +76,9 @@ class Tail:
     """The changes of some tables from a position on, read from the log when asked for."""
 
     def __init__(self, server: Server, reader: str, tables: Tables, start: int, cut: int) -> None:
-        home = Path(tempfile.gettempdir(), "viewkeeper")
+        # Rows of a database are for nobody else on this machine.
+        home = Path(tempfile.gettempdir(), f"viewkeeper-{os.getuid()}")
+        home.mkdir(mode=0o700, exist_ok=True)
         self.start = start
         self._server = server
         self._cut = cut
