@@ -161,7 +161,9 @@ class PostgresSource(PostgresReading):
 
     def _boundaries(self, after: int) -> tuple[Boundary, ...]:
         found = self._capture.spool.transactions(after, LOOK_TRANSACTIONS)
-        told = tuple(self._boundary(each) for each in found if each.changes or each.emptied)
+        # A full report has the empty ones too, so that it is seen to be full.
+        full = len(found) >= LOOK_TRANSACTIONS
+        told = tuple(self._boundary(each) for each in found if full or each.changes or each.emptied)
         if not told and found and found[-1].position - after >= IDLE_BYTES:
             return (self._boundary(found[-1]),)
         return told

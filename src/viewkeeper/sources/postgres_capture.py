@@ -21,7 +21,7 @@ from typing import Any
 
 import psycopg
 
-from viewkeeper.errors import GapError, SourceAwayError, SourceError
+from viewkeeper.errors import GapError, SourceAwayError, SourceError, WarehouseError
 from viewkeeper.sources.postgres_messages import PIECE_ROWS, Decoded, Decoder, Followed
 from viewkeeper.sources.postgres_open import Server
 from viewkeeper.sources.postgres_slot import Slot, check_ours, emit, read_slot
@@ -38,9 +38,9 @@ from viewkeeper.sources.postgres_stream import Identity, Stream
 from viewkeeper.sources.postgres_troubles import gap
 from viewkeeper.sources.postgres_visible import Visible
 from viewkeeper.sources.spool import Spool, Streamed
+from viewkeeper.updates.protocol import LOOK_SECONDS
 
 ANCHOR, WATERMARK = "anchor", "watermark"
-_LOOK_SECONDS = 5.0
 
 
 class Capture:
@@ -182,7 +182,7 @@ class Capture:
             return full or done.end >= target
 
         with self._reading() as stream:
-            passed = stream.read(lambda frame: self._take(frame, is_enough), target, _LOOK_SECONDS)
+            passed = stream.read(lambda frame: self._take(frame, is_enough), target, LOOK_SECONDS)
             stands_still = stream.stands_still
         if stands_still:
             # The log was flushed up to the middle of a record, or the server is slow to wake: a
@@ -210,7 +210,7 @@ class Capture:
         progress, end = (-1, -1), 0.0
         while not met:
             with self._reading() as stream:
-                stream.read(lambda frame: self._take(frame, is_met), 1 << 62, _LOOK_SECONDS)
+                stream.read(lambda frame: self._take(frame, is_met), 1 << 62, LOOK_SECONDS)
                 if (stream.messages, stream.reached) != progress:
                     progress = (stream.messages, stream.reached)
                     end = time.monotonic() + self._server.statement_seconds
@@ -233,6 +233,9 @@ class Capture:
         except GapError:
             self._distrust()
             raise
+        except OSError as error:
+            self.close_stream()
+            raise self._unkept(error) from error
         except BaseException:
             self.close_stream()
             raise
@@ -241,10 +244,19 @@ class Capture:
                 gc.enable()
             self._flush()
 
+    def _unkept(self, error: OSError) -> WarehouseError:
+        return WarehouseError(
+            f'source "{self._server.source}": what was read of its change stream cannot be kept',
+            detail=f"{error}, below {self.home}",
+            hint="make room on that disk, or make the folder writable, and run again",
+        )
+
     def _distrust(self) -> None:
-        """What was read is of another history; whoever looks again is told so again."""
+        """What was read does not count; whoever looks again reads it again, or is told again."""
         self.close_stream()
-        self._flush()
+        for _ in self._decoder.ended():
+            pass
+        self._ended = []
         self.spool.clear()
         self.newest = None
 
@@ -287,8 +299,13 @@ class Capture:
             self.troubles[done.position] = done.troubles
 
     def _flush(self) -> None:
-        for table, batch in self._decoder.ended():
-            self.spool.write(table, batch)
+        try:
+            for table, batch in self._decoder.ended():
+                self.spool.write(table, batch)
+        except OSError as error:
+            # Part of a transaction may be in the spool: all that is not confirmed is read again.
+            self._distrust()
+            raise self._unkept(error) from error
         for transaction in self._ended:
             self.spool.end(transaction)
         self._ended = []
