@@ -24,7 +24,7 @@ from viewkeeper.engine import batches, jobs, task
 from viewkeeper.engine.history import History
 from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.engine.task import Batch, PartResult, PartTask
-from viewkeeper.sources.sqlite_read import SqliteSnapshot
+from viewkeeper.sources.sqlite.read import SqliteSnapshot
 from viewkeeper.warehouse.store import Store
 
 PHASES = (

@@ -33,7 +33,7 @@ LEVELS = (
 )
 DEPTH = {part: depth for depth, level in enumerate(LEVELS) for part in level}
 PURE = "maintain delta view updates"
-LAKE = "warehouse sources.delta_lake_table cli.demo_lake_writers"
+LAKE = "warehouse sources.delta_lake.table cli.demo_lake_writers"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NoReturn
 
-from viewkeeper.sources.sqlite_open import Database
+from viewkeeper.sources.sqlite.open import Database
 
 _STEP = re.compile(r"(?P<target>[\w.:]+)@(?P<k>\d+):(?P<side>before|after|full)(:(?P<text>.*))?")
 
@@ -34,7 +34,7 @@ SQLITE = "viewkeeper.sources.sqlite"
 STEPS = {
     "plan": f"{WAREHOUSE}.disk:create_new@{{}}:/plans/",
     "queue": "viewkeeper.updates.queue:UpdateQueue.seal@{}",
-    "lookup": f"{SQLITE}_read:SqliteSnapshot.ask@{{}}",
+    "lookup": f"{SQLITE}.read:SqliteSnapshot.ask@{{}}",
     "sweep": f"{ENGINE}.batches:run_inline@{{}}",
     "data file": f"{ENGINE}.batches:write_rows@{{}}",
     "task's file": f"{ENGINE}.task:write_rows@{{}}",
@@ -46,8 +46,8 @@ STEPS = {
     "head": f"{WAREHOUSE}.disk:replace@{{}}:head.json",
     "commit": f"{WAREHOUSE}.store:Store.commit@{{}}",
     "spool": f"{ENGINE}.batches:Batches.clean@{{}}",
-    "acknowledge": f"{SQLITE}:SqliteSource.acknowledge@{{}}",
-    "trim": f"{SQLITE}_log:_trim_once@{{}}",
+    "acknowledge": f"{SQLITE}.source:SqliteSource.acknowledge@{{}}",
+    "trim": f"{SQLITE}.log:_trim_once@{{}}",
     "trim begun": "sql@{}:UPDATE _viewkeeper_database SET trimmed",
     "reader's position": "sql@{}:UPDATE _viewkeeper_reader SET position",
     "merge": f"{ENGINE}.upkeep:merge_tail@{{}}",
@@ -56,7 +56,7 @@ STEPS = {
     "folded file": f"{WAREHOUSE}.disk:remove@{{}}:.json",
     "replaced file": f"{WAREHOUSE}.disk:remove@{{}}:.parquet",
     "history forgotten": f"{ENGINE}.history:History.forget@{{}}",
-    "follow": f"{SQLITE}:SqliteSource.follow@{{}}",
+    "follow": f"{SQLITE}.source:SqliteSource.follow@{{}}",
     "capture": "sql@{}:INSERT INTO _viewkeeper_reader",
     "link": "os:link@{}",
     "rename": "os:replace@{}",

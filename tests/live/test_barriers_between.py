@@ -113,7 +113,7 @@ def test_more_is_committed_than_one_look_reports(
     world: World, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, algorithm: str
 ) -> None:
     """Everything that an answer's cut includes is delivered before it."""
-    monkeypatch.setattr("viewkeeper.sources.mariadb.LOOK_TRANSACTIONS", 2)
+    monkeypatch.setattr("viewkeeper.sources.mariadb.source.LOOK_TRANSACTIONS", 2)
     monkeypatch.setattr("viewkeeper.engine.lookout.LOOK_TRANSACTIONS", 2)
     with viewkeeper.open(world.folder, spark=spark) as project:
         project.settings = project.settings.using(algorithm, "convergence")

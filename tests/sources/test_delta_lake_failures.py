@@ -19,7 +19,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from viewkeeper.errors import GapError, SchemaError, SourceAwayError
 from viewkeeper.sources.delta_lake import DeltaLakeSource, open_source
-from viewkeeper.sources.delta_lake_table import seconds_of
+from viewkeeper.sources.delta_lake.table import seconds_of
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.protocol import COUNT, Lookup
 from viewkeeper.view.definition import Relation

@@ -22,9 +22,9 @@ from pyspark.sql import SparkSession
 
 from viewkeeper.engine.differential import differ_on
 from viewkeeper.sources.files import FilesSource, open_source
-from viewkeeper.sources.files_net import PARTS, net, row_hashes, signed, spelled_out
-from viewkeeper.sources.files_read import DataFile, read_rows
-from viewkeeper.sources.files_values import exact
+from viewkeeper.sources.files.net import PARTS, net, row_hashes, signed, spelled_out
+from viewkeeper.sources.files.read import DataFile, read_rows
+from viewkeeper.sources.files.values import exact
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.protocol import COUNT
 
@@ -169,7 +169,7 @@ def peak_of(folder: Path, rows: int, monkeypatch: pytest.MonkeyPatch) -> int:
             yield batch
 
     with monkeypatch.context() as patch:
-        patch.setattr("viewkeeper.sources.files_accept.read_rows", sampled)
+        patch.setattr("viewkeeper.sources.files.accept.read_rows", sampled)
         (boundary,) = source.look(start)
     same = sum(number % 7 == number % 11 for number in range(rows))
     assert boundary.changes == 2 * (rows - same)

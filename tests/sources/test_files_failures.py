@@ -25,7 +25,7 @@ from viewkeeper.errors import (
     SourceError,
 )
 from viewkeeper.sources.files import FilesSource, open_source
-from viewkeeper.sources.files_kept import Kept
+from viewkeeper.sources.files.kept import Kept
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.protocol import COUNT
 from viewkeeper.view.definition import Relation

@@ -16,7 +16,7 @@ from tests.sources.mariadb_database import Database, look
 from viewkeeper.cli.servers import PrivateMariadb, free_port
 from viewkeeper.errors import ProjectError, SchemaError, SourceAwayError, ViewkeeperError
 from viewkeeper.sources.mariadb import MariadbSource
-from viewkeeper.sources.mariadb_open import Server
+from viewkeeper.sources.mariadb.open import Server
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.view.definition import Relation
 

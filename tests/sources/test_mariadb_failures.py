@@ -21,9 +21,9 @@ from viewkeeper.errors import (
     SourceAwayError,
 )
 from viewkeeper.sources.mariadb import MariadbSource
-from viewkeeper.sources.mariadb_open import Server, pairs
-from viewkeeper.sources.mariadb_position import file_name, file_of
-from viewkeeper.sources.mariadb_state import read_state, write_state
+from viewkeeper.sources.mariadb.open import Server, pairs
+from viewkeeper.sources.mariadb.position import file_name, file_of
+from viewkeeper.sources.mariadb.state import read_state, write_state
 from viewkeeper.view.definition import Relation
 
 COLUMNS = ["id", "v"]
@@ -290,7 +290,7 @@ def test_health_warns_before_the_log_is_removed(
     try:
         assert source.health([]).warnings == ()
         now = time.time()
-        monkeypatch.setattr("viewkeeper.sources.mariadb_health.time.time", lambda: now + 80)
+        monkeypatch.setattr("viewkeeper.sources.mariadb.health.time.time", lambda: now + 80)
         (warning,) = source.health([]).warnings
         assert "binlog_expire_logs_seconds" in warning
     finally:

@@ -19,9 +19,9 @@ import pytest
 from tests.sources.mariadb_database import Database, Row, rows_of
 from viewkeeper.cli.servers import PrivateMariadb
 from viewkeeper.sources.mariadb import MariadbSource
-from viewkeeper.sources.mariadb_lookup import question
-from viewkeeper.sources.mariadb_open import Server
-from viewkeeper.sources.mariadb_table import read_table
+from viewkeeper.sources.mariadb.lookup import question
+from viewkeeper.sources.mariadb.open import Server
+from viewkeeper.sources.mariadb.table import read_table
 from viewkeeper.updates.protocol import Answer, Lookup
 from viewkeeper.view.definition import Relation
 

@@ -26,8 +26,8 @@ from tests.sources.mariadb_database import Database, Row, bag_of, changes, look,
 from viewkeeper.cli.servers import PrivateMariadb
 from viewkeeper.errors import BarrierError, SchemaError, SourceAwayError
 from viewkeeper.sources.mariadb import MariadbSource
-from viewkeeper.sources.mariadb_log import newest
-from viewkeeper.sources.mariadb_position import file_name, file_of, offset_of, position_of
+from viewkeeper.sources.mariadb.log import newest
+from viewkeeper.sources.mariadb.position import file_name, file_of, offset_of, position_of
 from viewkeeper.updates.protocol import Lookup
 from viewkeeper.view.definition import Relation
 
@@ -210,7 +210,7 @@ def altering(database: Database, monkeypatch: pytest.MonkeyPatch, statement: str
             database.run(left.pop())
         return cut
 
-    monkeypatch.setattr("viewkeeper.sources.mariadb_read.newest", altered)
+    monkeypatch.setattr("viewkeeper.sources.mariadb.read.newest", altered)
 
 
 @pytest.mark.parametrize(

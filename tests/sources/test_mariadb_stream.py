@@ -15,7 +15,7 @@ from tests.sources.mariadb_database import Database, bag_of, changes, look
 from viewkeeper.cli.servers import PrivateMariadb
 from viewkeeper.errors import GapError, SchemaError
 from viewkeeper.sources.mariadb import MariadbSource
-from viewkeeper.sources.mariadb_position import file_of
+from viewkeeper.sources.mariadb.position import file_of
 
 COLUMNS = ["id", "v"]
 
@@ -293,8 +293,8 @@ def test_a_large_transaction_passes_in_pieces(
     database: Database, source: MariadbSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No piece is larger than told, whatever the transaction; most wait in files."""
-    monkeypatch.setattr("viewkeeper.sources.mariadb_gather.PIECE_ROWS", 1000)
-    monkeypatch.setattr("viewkeeper.sources.mariadb_rows._PIECES_BYTES", 40_000)
+    monkeypatch.setattr("viewkeeper.sources.mariadb.gather.PIECE_ROWS", 1000)
+    monkeypatch.setattr("viewkeeper.sources.mariadb.rows._PIECES_BYTES", 40_000)
     database.run("CREATE TABLE u (id INT PRIMARY KEY)")
     after = source.follow({"t": COLUMNS, "u": ["id"]})
     database.run(
@@ -347,7 +347,7 @@ def test_odd_names_are_followed(database: Database, source: MariadbSource) -> No
 def test_a_look_without_time_goes_on_where_it_stopped(
     database: Database, source: MariadbSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("viewkeeper.sources.mariadb._LOOK_SECONDS", -1.0)
+    monkeypatch.setattr("viewkeeper.sources.mariadb.source._LOOK_SECONDS", -1.0)
     after = source.follow({"t": COLUMNS})
     database.run("INSERT INTO t VALUES (1, 1)", "INSERT INTO t VALUES (2, 2)")
     found = [source.look(after) for _ in range(12)]
@@ -358,7 +358,7 @@ def test_a_look_without_time_goes_on_where_it_stopped(
 def test_a_look_is_not_longer_than_asked_for(
     database: Database, source: MariadbSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("viewkeeper.sources.mariadb.LOOK_TRANSACTIONS", 3)
+    monkeypatch.setattr("viewkeeper.sources.mariadb.source.LOOK_TRANSACTIONS", 3)
     after = source.follow({"t": COLUMNS})
     database.run(*(f"INSERT INTO t VALUES ({n}, {n})" for n in range(8)))
     assert len(source.look(after)) == 3

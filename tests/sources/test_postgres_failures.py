@@ -7,7 +7,6 @@ password.
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import time
@@ -20,17 +19,10 @@ import pytest
 
 from tests.sources.postgres_shop import Shop, as_of, changed
 from viewkeeper.cli.servers import PrivatePostgres, free_port
-from viewkeeper.errors import (
-    GapError,
-    SchemaError,
-    SourceAwayError,
-    ViewkeeperError,
-    WarehouseError,
-)
-from viewkeeper.sources import postgres
+from viewkeeper.errors import GapError, SchemaError, SourceAwayError, ViewkeeperError
 from viewkeeper.sources.postgres import PostgresSource
-from viewkeeper.sources.postgres_slot import derived_name
-from viewkeeper.sources.spool import Spool
+from viewkeeper.sources.postgres import source as postgres
+from viewkeeper.sources.postgres.slot import derived_name
 from viewkeeper.updates.protocol import Source
 
 T = {"t": ["id", "v"]}
@@ -67,26 +59,6 @@ def wait_until_free(shop: Shop, source: Source) -> None:
             return
         time.sleep(0.02)
     raise AssertionError("the slot stays active")
-
-
-def test_what_cannot_be_kept_is_read_again(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk under the spool: nothing of what was half kept counts."""
-    source = shop.source()
-    start = source.follow(T)
-    shop.run("INSERT INTO t VALUES (1, 'a')", "INSERT INTO t VALUES (2, 'b')")
-    with monkeypatch.context() as patched:
-        patched.setattr(Spool, "write", full)
-        with pytest.raises(WarehouseError, match="cannot be kept"):
-            source.look(start)
-    wait_until_free(shop, source)
-    first, second = source.look(start)
-    assert (first.changes, second.changes) == (1, 1)
-    found = changed(source, "t", COLUMNS, start, second.position)
-    assert found == [(1, "a", 1), (2, "b", 1)]
-
-
-def full(*_: object) -> None:
-    raise OSError(errno.ENOSPC, "no space left")
 
 
 def test_a_restart_goes_on_after_what_was_committed(shop: Shop) -> None:
@@ -249,7 +221,7 @@ def test_a_slot_of_somebody_else_is_not_touched(shop: Shop) -> None:
 
 
 def test_another_process_has_the_slot(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("viewkeeper.sources.postgres_stream._RETRY_SECONDS", 0.2)
+    monkeypatch.setattr("viewkeeper.sources.postgres.stream._RETRY_SECONDS", 0.2)
     source = shop.source()
     start = source.follow(T)
     other = shop.source()

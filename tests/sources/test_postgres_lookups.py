@@ -21,7 +21,8 @@ import pytest
 from tests.sources.postgres_shop import Shop, ask, changed
 from viewkeeper.cli.servers import PrivatePostgres
 from viewkeeper.errors import ConversionError, SchemaError
-from viewkeeper.sources import postgres_lookup, postgres_shared
+from viewkeeper.sources.postgres import lookup as postgres_lookup
+from viewkeeper.sources.postgres import shared as postgres_shared
 from viewkeeper.view.definition import Relation
 
 D = decimal.Decimal

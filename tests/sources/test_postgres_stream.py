@@ -17,8 +17,9 @@ import pytest
 from tests.sources.postgres_shop import Shop, as_of, changed, plus
 from viewkeeper.cli.servers import PrivatePostgres
 from viewkeeper.errors import BarrierError, GapError, SchemaError
-from viewkeeper.sources import postgres_stage, postgres_tail
 from viewkeeper.sources.postgres import PostgresSource
+from viewkeeper.sources.postgres import stage as postgres_stage
+from viewkeeper.sources.postgres import tail as postgres_tail
 
 T = {"t": ["id", "v"]}
 

@@ -31,7 +31,7 @@ class Shape:
     """Tables to write to: their SQL, and for each the columns that are written and captured.
 
     `younger` is SQL that runs after `follow`. `loops` says that rows refer to rows of the same
-    table: there UPDATE OR REPLACE is not tried, see `sqlite_triggers`.
+    table: there UPDATE OR REPLACE is not tried, see `triggers`.
     """
 
     ddl: str

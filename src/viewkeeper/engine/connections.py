@@ -20,7 +20,7 @@ from viewkeeper.updates.protocol import Source
 RETRY_SECONDS_MAX = 30.0
 
 if TYPE_CHECKING:
-    from viewkeeper.sources.files_accept import Differ
+    from viewkeeper.sources.files.accept import Differ
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@
     GROUP BY columns HAVING sum(n) <> 0
 
 The files are a source's kept copies, written by Arrow in canonical values, so that Spark's equality
-and the source's own (`sources/files_net`) are one. Tasks write the result through the one writer:
+and the source's own (`sources/files/net`) are one. Tasks write the result through the one writer:
 no row comes to the driver before it is asked for, and there it comes in pieces.
 """
 

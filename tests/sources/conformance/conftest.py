@@ -35,7 +35,7 @@ KINDS: dict[str, Make] = {
     "delta_lake-feed": lambda request, folder: DeltaLake(folder, feed=True),
     "delta_lake-plain": lambda request, folder: DeltaLake(folder, feed=False),
 }
-if find_spec("viewkeeper.sources.postgres_triggers"):
+if find_spec("viewkeeper.sources.postgres.triggers"):
     KINDS["postgres-triggers"] = lambda request, folder: _postgres(request, folder, "triggers")
 
 

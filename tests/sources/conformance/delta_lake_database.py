@@ -29,7 +29,7 @@ class DeltaLake(Database):
     enforces_keys = False
     has_indexes = False
     trims = False
-    limited = "viewkeeper.sources.delta_lake"
+    limited = "viewkeeper.sources.delta_lake.source"
 
     def __init__(self, folder: Path, feed: bool) -> None:
         super().__init__(folder)

@@ -36,7 +36,7 @@ class Files(Database):
     kind = "files"
     merges_commits = True
     has_indexes = False
-    limited = "viewkeeper.sources.files"
+    limited = "viewkeeper.sources.files.source"
 
     def __init__(self, folder: Path, format: str) -> None:
         super().__init__(folder)

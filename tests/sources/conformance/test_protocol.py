@@ -261,7 +261,7 @@ def test_a_server_that_does_not_answer_is_away_in_time(
         url = str(database.options()["url"]).replace(f":{before}/", f":{port}/")
         if database.kind == "postgres":
             url += "?connect_timeout=2"
-        monkeypatch.setattr("viewkeeper.sources.mariadb_open.CONNECT_SECONDS", 1.0)
+        monkeypatch.setattr("viewkeeper.sources.mariadb.open.CONNECT_SECONDS", 1.0)
         deaf = database.source({**database.options(), "url": url}, home="deaf")
         begin = time.monotonic()
         with pytest.raises(SourceAwayError) as caught, closing(deaf):

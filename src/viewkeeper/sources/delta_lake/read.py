@@ -1,0 +1,198 @@
+"""Reading a Delta Lake table: its rows as of a version, and what a version changed.
+
+Time travel makes answers exact: a snapshot asked about position `after` reads version `after`, so
+its cut is that position and its tail is empty. Files whose partition or statistics rule the keys
+out are not opened.
+
+What a version changed comes from its own log entry (`log`). Without a change data feed
+a writer that updates one row writes a whole file anew: the rows of files removed and files added
+cancel each other, in bounded memory, and what is left is the change.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+
+from viewkeeper.errors import SourceAwayError
+from viewkeeper.sources.delta_lake import log
+from viewkeeper.sources.delta_lake.table import Version, gone, open_version
+from viewkeeper.sources.delta_lake.types import partition_value
+from viewkeeper.sources.files.net import MEMORY_BYTES, net, signed, spelled_out
+from viewkeeper.sources.files.read import (
+    DataFile,
+    changed,
+    chosen,
+    count_rows,
+    keys_of,
+    read_rows,
+    table_of,
+)
+from viewkeeper.sources.files.values import Columns
+from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.updates.cut import Cut
+from viewkeeper.updates.protocol import COUNT, POSITION, Answer, Lookup, Scan
+from viewkeeper.view.definition import Relation
+
+pc: Any = pyarrow.compute
+"""Untyped: the stubs do not know that every function takes arrays and scalars alike."""
+
+_KIND = "_change_type"
+_SIGNS = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimage": -1}
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaLakeOpener:
+    """Opens a snapshot of a table, here or in a task."""
+
+    settings: SourceSettings
+
+    def __call__(self) -> DeltaLakeSnapshot:
+        return DeltaLakeSnapshot(self.settings.name, self.settings.path())
+
+
+class DeltaLakeSnapshot:
+    """Reads one table at any version that it still has; used by one task."""
+
+    def __init__(self, source: str, folder: Path) -> None:
+        self._source = source
+        self._folder = folder
+        self._version: Version | None = None
+
+    def ask(self, lookup: Lookup, after: int) -> Answer:
+        version, keys = self._at(after), keys_of(lookup)
+        columns = chosen(self._source, lookup.relation.table, version.shape.columns, lookup.columns)
+        pieces: list[pa.RecordBatch] = []
+        with reading(self._source, after):
+            for file in version.data_files(keys):
+                pieces += read_rows(self._source, lookup.relation.table, file, columns, keys)
+        return Answer(table_of(pieces, columns), Cut(after), after, table_of([], changed(columns)))
+
+    def scan(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
+        version = self._at(after)
+        wanted = chosen(self._source, relation.table, version.shape.columns, columns)
+        rows = rows_of(version, relation.table, wanted)
+        return Scan(Cut(after), rows, iter(()))
+
+    def _at(self, after: int) -> Version:
+        if self._version is None or self._version.number != after:
+            self._version = open_version(self._source, self._folder, after)
+        return self._version
+
+    def close(self) -> None:
+        self._version = None
+
+
+def rows_of(
+    version: Version, table: str, columns: Mapping[str, pa.DataType]
+) -> Iterator[pa.RecordBatch]:
+    """Every row of a version."""
+    with reading(version.source, version.number):
+        for file in version.data_files():
+            yield from read_rows(version.source, table, file, columns)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeReader:
+    """Reads the changes of single versions of one table; `scratch` is a folder for large ones."""
+
+    source: str
+    folder: Path
+    table: str
+    scratch: Path
+    memory_bytes: int = MEMORY_BYTES
+
+    def changes(
+        self, commit: log.Commit, columns: Mapping[str, pa.DataType], known: Columns
+    ) -> Iterator[pa.RecordBatch]:
+        """The signed rows of a version; `known` are the columns of the table as of it."""
+        with reading(self.source, commit.version):
+            for batch in self._signed(commit, columns, known):
+                position = pa.repeat(pa.scalar(commit.version, pa.int64()), batch.num_rows)
+                yield batch.append_column(POSITION, position)
+
+    def _signed(
+        self, commit: log.Commit, columns: Mapping[str, pa.DataType], known: Columns
+    ) -> Iterator[pa.RecordBatch]:
+        if commit.feed:
+            for file in self._located(commit, commit.feed, known):
+                yield from self._fed(file, columns)
+            return
+        added = signed(self._rows(commit, commit.added, columns, known), 1)
+        removed = signed(self._rows(commit, commit.removed, columns, known), -1)
+        if not (commit.added and commit.removed):
+            yield from chain(added, removed)
+            return
+        with tempfile.TemporaryDirectory(dir=self._scratch()) as folder:
+            schema = pa.schema([*columns.items(), (COUNT, pa.int64())])
+            both = chain(removed, added)
+            for table in net(both, schema, Path(folder), self.memory_bytes):
+                yield from spelled_out(table).to_batches()
+
+    def _scratch(self) -> Path:
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        return self.scratch
+
+    def _fed(self, file: DataFile, columns: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+        words = pa.array(_SIGNS)
+        signs = pa.array(_SIGNS.values(), pa.int64())
+        wanted = {**columns, _KIND: pa.string()}
+        for batch in read_rows(self.source, self.table, file, wanted):
+            count = signs.take(pc.index_in(batch.column(_KIND), value_set=words))
+            yield batch.drop_columns([_KIND]).append_column(COUNT, count)
+
+    def _rows(
+        self,
+        commit: log.Commit,
+        files: Sequence[log.LoggedFile],
+        columns: Mapping[str, pa.DataType],
+        known: Columns,
+    ) -> Iterator[pa.RecordBatch]:
+        for file in self._located(commit, files, known):
+            yield from read_rows(self.source, self.table, file, columns)
+
+    def _located(
+        self, commit: log.Commit, files: Sequence[log.LoggedFile], known: Columns
+    ) -> Iterator[DataFile]:
+        types = known.types()
+        before: Version | None = None
+        for file in files:
+            path = log.file_path(self.folder, file.path)
+            if file.partition is None:
+                before = before or open_version(self.source, self.folder, commit.version - 1)
+                yield DataFile(path, file.path, before.partition_of(file.path))
+                continue
+            fixed = {
+                name: partition_value(text, types[name])
+                for name, text in file.partition.items()
+                if name in types
+            }
+            yield DataFile(path, file.path, fixed)
+
+    def count(self, commit: log.Commit) -> int:
+        """How many rows a version's changes are at most, without reading them."""
+        files = commit.feed or (*commit.added, *commit.removed)
+        with reading(self.source, commit.version):
+            paths = ((file, log.file_path(self.folder, file.path)) for file in files)
+            return sum(count_rows(p) if f.rows is None else f.rows for f, p in paths)
+
+
+@contextmanager
+def reading(source: str, version: int) -> Iterator[None]:
+    """A data file that is gone was vacuumed; one that cannot be read is damaged."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise gone(source, version, str(error)) from error
+    except (OSError, pa.ArrowException) as error:
+        raise SourceAwayError(
+            source, f"a data file of version {version} cannot be read", detail=str(error)
+        ) from error

@@ -1,0 +1,87 @@
+"""Types of Delta Lake columns, and the values of partition columns, which its log has as text.
+
+A schema in the log is JSON: each column a name and a type, which is a word, or an object where the
+column is nested. Integers of all widths are kept as one type, as everywhere; nested columns are
+refused.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from viewkeeper.sources.files.values import Columns, Refusal
+from viewkeeper.view.definition import Field
+
+_TYPES: dict[str, pa.DataType] = {
+    **dict.fromkeys(("byte", "short", "integer", "long"), pa.int64()),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
+_UNSURE = (pa.float32(), pa.float64(), pa.binary())
+
+
+def columns_of(schema: str, partitioned_by: tuple[str, ...]) -> Columns:
+    """How the columns of a table are kept, by the schema in its log."""
+    kept, refused = [], {}
+    for column in json.loads(schema)["fields"]:
+        name, target = str(column["name"]), _type_of(column["type"])
+        if isinstance(target, pa.DataType) and name in partitioned_by and target in _UNSURE:
+            target = Refusal(
+                f"the table is partitioned by it, and its values of type {target} are kept as text",
+                "partition by a column of another type",
+            )
+        if isinstance(target, Refusal):
+            refused[name] = str(target)
+        else:
+            kept.append(Field(name, target))
+    return Columns(tuple(kept), refused)
+
+
+def _type_of(stored: object) -> pa.DataType | Refusal:
+    if isinstance(stored, str):
+        if stored in _TYPES:
+            return _TYPES[stored]
+        if found := _DECIMAL.fullmatch(stored):
+            return pa.decimal128(int(found[1]), int(found[2]))
+    word = stored.get("type") if isinstance(stored, Mapping) else stored
+    return Refusal(
+        f"values of type {word} cannot be kept",
+        "use a number, string, binary, boolean, date or timestamp column",
+    )
+
+
+def partition_value(text: str | None, kind: pa.DataType) -> Any:
+    """The value of a partition column that a log has as text; the empty text is NULL."""
+    if text is None or text == "":
+        return None
+    for holds, read in _READERS:
+        if holds(kind):
+            return read(text)
+    if pa.types.is_timestamp(kind):
+        moment = datetime.datetime.fromisoformat(text)
+        zoned = moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
+        return zoned if kind == pa.timestamp("us", "UTC") else zoned.replace(tzinfo=None)
+    assert pa.types.is_string(kind), f"a partition column of type {kind} is refused"
+    return text
+
+
+_READERS: tuple[tuple[Any, Callable[[str], Any]], ...] = (
+    (pa.types.is_integer, int),
+    (pa.types.is_boolean, lambda text: text.lower() == "true"),
+    (pa.types.is_decimal, decimal.Decimal),
+    (pa.types.is_date, datetime.date.fromisoformat),
+)

@@ -1,0 +1,3 @@
+from viewkeeper.sources.files.source import FilesSource, open_source
+
+__all__ = ["FilesSource", "open_source"]

@@ -1,0 +1,258 @@
+"""What the source keeps of its files, inside the warehouse: the last accepted states.
+
+    followed.json           the tables and columns that views read
+    states/N.json           state N: the files that it consisted of, and its changes
+    copies/HASH.parquet     what was in a file, typed; named after its content and types
+    changes/N-TABLE.parquet the signed rows by which state N differs from the one before
+    leases/NAME.json        a reader beside the maintainer, and until when it needs what is kept
+    problem.json            why the newest state could not be accepted
+
+A state is there when its file in `states` has its name; everything that it refers to is on disk
+before. What no state refers to is left over from a crash and is removed. Only the maintainer writes
+here, except leases; others read.
+
+The number of a state is the millisecond in which it was accepted, so a number is given once, also
+if what is kept was lost and begun anew. Each state names the one before, so a missing one is found.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import urllib.parse
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from viewkeeper.errors import GapError
+from viewkeeper.sources.files.disk import replace, sync_folder
+from viewkeeper.sources.files.listing import Listing, Stamp
+from viewkeeper.sources.files.types import type_of, word_of
+from viewkeeper.sources.files.values import Columns
+from viewkeeper.view.definition import Field
+
+_TEMPORARY = ".tmp"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFile:
+    """A data file as it was accepted, and the copy that was made of it."""
+
+    stamp: Stamp
+    copy: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTable:
+    """A table in an accepted state.
+
+    `declared` is what it was read by; `changes` is how many there are against the state before.
+    """
+
+    declared: str
+    columns: Mapping[str, str]
+    refused: Mapping[str, str]
+    files: Mapping[str, KeptFile]
+    done_ns: int | None
+    changes: int
+
+    def kept_columns(self) -> Columns:
+        return Columns(tuple(Field(n, _type(w)) for n, w in self.columns.items()), {**self.refused})
+
+    def is_of(self, listing: Listing, declared: str) -> bool:
+        """Whether a listing shows the very files of this state, to be read in the same way."""
+        stamps = {name: file.stamp for name, file in self.files.items()}
+        return stamps == listing.files and declared == self.declared
+
+
+def _type(word: str) -> pa.DataType:
+    kind = type_of(word)
+    assert kind is not None, f"{word} was written by us"
+    return kind
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """An accepted state of all followed tables; `before` is the number of the one before it."""
+
+    number: int
+    before: int | None
+    committed_at: float
+    tables: Mapping[str, KeptTable]
+
+    @property
+    def changes(self) -> int:
+        return sum(table.changes for table in self.tables.values())
+
+
+class Kept:
+    """The folder of one source."""
+
+    def __init__(self, source: str, home: Path) -> None:
+        self._source = source
+        self.home = home
+
+    def followed(self) -> dict[str, list[str]]:
+        found = _read(self.home / "followed.json")
+        return {} if found is None else dict(found)
+
+    def write_followed(self, tables: Mapping[str, list[str]]) -> None:
+        _write(self.home / "followed.json", dict(tables))
+
+    def numbers(self) -> list[int]:
+        """The states that are there, in order."""
+        names = (path.stem for path in (self.home / "states").glob("*.json"))
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def state(self, number: int) -> State:
+        """An accepted state; a GapError if it is not there any more."""
+        stored = _read(self.home / "states" / f"{number}.json")
+        if stored is None:
+            raise self.gap(number, "it was removed or damaged")
+        tables = {name: _table(table) for name, table in stored["tables"].items()}
+        return State(number, stored["before"], stored["committed_at"], tables)
+
+    def between(
+        self, after: int, until: int | None = None, limit: int | None = None
+    ) -> list[State]:
+        """The states after one and up to another, none missing; a GapError if one is."""
+        numbers = self.numbers()
+        wanted = [n for n in numbers if n > after and (until is None or n <= until)][:limit]
+        states = [self.state(number) for number in wanted]
+        for state, before in zip(states, [after, *wanted], strict=False):
+            if state.before != before or after not in numbers:
+                raise self.gap(before, "it is missing among those that are kept")
+        if until is not None and [after, *wanted][-1] != until:
+            raise self.gap(until, "it was removed or damaged")
+        return states
+
+    def newest(self) -> State | None:
+        numbers = self.numbers()
+        return self.state(numbers[-1]) if numbers else None
+
+    def write_state(self, state: State) -> None:
+        """The moment at which a state is accepted."""
+        _write(self.home / "states" / f"{state.number}.json", asdict(state))
+
+    def copy_path(self, copy: str) -> Path:
+        return self.home / "copies" / f"{copy}.parquet"
+
+    def changes_path(self, number: int, table: str) -> Path:
+        return self.home / "changes" / f"{number}-{urllib.parse.quote(table, safe='')}.parquet"
+
+    def gap(self, number: int, detail: str) -> GapError:
+        return GapError(
+            self._source,
+            f"state {number} of the files is not kept any more",
+            detail=detail,
+            hint="load its views anew: viewkeeper run --full-refresh VIEW",
+        )
+
+    def write_lease(self, name: str, until: float) -> None:
+        _write(self._lease(name), {"name": name, "until": until, "oldest": self._oldest()})
+
+    def _oldest(self) -> int:
+        return next(iter(self.numbers()), 0)
+
+    def end_lease(self, name: str) -> None:
+        self._lease(name).unlink(missing_ok=True)
+
+    def leases(self) -> list[dict[str, Any]]:
+        """Those that have not run out; the others are removed."""
+        found = []
+        for path in sorted((self.home / "leases").glob("*.json")):
+            lease = _read(path)
+            if lease is not None and lease["until"] > time.time():
+                found.append(lease)
+            else:
+                path.unlink(missing_ok=True)
+        return found
+
+    def _lease(self, name: str) -> Path:
+        return self.home / "leases" / f"{urllib.parse.quote(name, safe='')}.json"
+
+    def problem(self) -> str | None:
+        found = _read(self.home / "problem.json")
+        return None if found is None else str(found["text"])
+
+    def write_problem(self, text: str | None) -> None:
+        path = self.home / "problem.json"
+        if text is None:
+            path.unlink(missing_ok=True)
+        else:
+            _write(path, {"text": text})
+
+    def forget(self, position: int) -> None:
+        """Remove what only states before `position` need; leases keep it."""
+        self.remove_before(min([position, *(int(lease["oldest"]) for lease in self.leases())]))
+        self.remove_unnamed()
+
+    def remove_before(self, position: int) -> None:
+        for number in self.numbers():
+            if number < position:
+                (self.home / "states" / f"{number}.json").unlink(missing_ok=True)
+
+    def remove_unnamed(self) -> None:
+        """Remove what no state refers to: outlived, or left over from a crash."""
+        states = [self.state(number) for number in self.numbers()]
+        files = [file for s in states for t in s.tables.values() for file in t.files.values()]
+        named = {self.copy_path(file.copy) for file in files}
+        # The oldest state's own changes lead to it from one that is gone.
+        named |= {self.changes_path(s.number, name) for s in states[1:] for name in s.tables}
+        for folder in (self.home / "copies", self.home / "changes"):
+            for path in folder.glob("*"):
+                if path not in named:
+                    path.unlink(missing_ok=True)
+
+    def bytes(self) -> int:
+        """How much disk the copies and changes take."""
+        found = (path for name in ("copies", "changes") for path in (self.home / name).glob("*"))
+        return sum(path.stat().st_size for path in found)
+
+    @contextmanager
+    def writing(self, path: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
+        """Write a Parquet file that gets its name when it is whole and on disk."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}{_TEMPORARY}")
+        try:
+            with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+                yield writer
+            with open(temporary, "rb") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+            sync_folder(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def _table(stored: Mapping[str, Any]) -> KeptTable:
+    files = {
+        name: KeptFile(Stamp(**file["stamp"]), file["copy"], file["rows"])
+        for name, file in stored["files"].items()
+    }
+    return KeptTable(**{**stored, "files": files})
+
+
+def words_of(columns: Columns) -> dict[str, str]:
+    return {field.name: word_of(field.type) for field in columns.fields}
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """What a JSON file of ours holds; None if it is not there or damaged."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    replace(path, json.dumps(content).encode())

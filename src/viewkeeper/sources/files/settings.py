@@ -1,0 +1,141 @@
+"""What a project says about the tables of a folder: columns, keys, and how CSV is written.
+
+Checked when the source is opened, so that a wrong word is found before anything is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from viewkeeper.errors import ProjectError, SchemaError
+from viewkeeper.sources.files.types import WORDS, type_of
+from viewkeeper.sources.settings import SourceSettings, nearest
+
+SETTLE_SECONDS = 1.0
+_DIALECT = {"header": bool, "delimiter": str, "quote": str, "escape": str, "null": str}
+_DIALECT |= {"encoding": str}
+_KNOWN = ("columns", "key", *_DIALECT)
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How CSV files are written; an unquoted `null` text is NULL, a quoted one is text."""
+
+    header: bool = True
+    delimiter: str = ","
+    quote: str = '"'
+    escape: str = ""
+    null: str = ""
+    encoding: str = "utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class TableSettings:
+    """What is declared about one table."""
+
+    name: str
+    columns: Mapping[str, pa.DataType]
+    key: tuple[str, ...]
+    dialect: Dialect
+
+    def fingerprint(self) -> str:
+        """What the files are read by, as a text that changes with it."""
+        return f"{[(n, str(kind)) for n, kind in self.columns.items()]} {self.key} {self.dialect}"
+
+
+@dataclass(frozen=True, slots=True)
+class FolderSettings:
+    """A folder of tables, all in one format."""
+
+    source: str
+    folder: Path
+    home: Path
+    format: str
+    settle_seconds: float
+    tables: Mapping[str, TableSettings]
+
+    def table(self, name: str) -> TableSettings:
+        """What is declared about a table, which may be nothing."""
+        if name != Path(name).name or name.startswith(("_", ".")):
+            raise SchemaError(
+                self.source,
+                f'"{name}" cannot be the name of a folder or file that holds data',
+                hint="tables are named like folders below the source's, without _ or . in front",
+            )
+        return self.tables.get(name) or TableSettings(name, {}, (), Dialect())
+
+
+def folder_settings(settings: SourceSettings) -> FolderSettings:
+    declared = settings.options.get("tables") or {}
+    assert isinstance(declared, Mapping)
+    tables = {str(name): _table(settings, str(name), given) for name, given in declared.items()}
+    return FolderSettings(
+        settings.name,
+        settings.path(),
+        Path(settings.home),
+        settings.text("format"),
+        settings.number("settle_seconds", SETTLE_SECONDS),
+        tables,
+    )
+
+
+def _table(settings: SourceSettings, name: str, given: object) -> TableSettings:
+    where = f'source "{settings.name}": table "{name}"'
+    if not isinstance(given, Mapping):
+        raise ProjectError(
+            f"{where} must be a mapping", hint="for example price: {columns: {sku: string}}"
+        )
+    for option in given:
+        if option not in _KNOWN:
+            hint = f"options of a table: {', '.join(_KNOWN)}{nearest(str(option), _KNOWN)}"
+            raise ProjectError(f'{where}: unknown option "{option}"', hint=hint)
+    columns = _columns(where, given.get("columns") or {})
+    key = _key(where, given.get("key") or (), columns)
+    dialect = _dialect(where, {k: v for k, v in given.items() if k in _DIALECT})
+    if settings.text("format") == "parquet" and (columns or dialect != Dialect()):
+        raise ProjectError(
+            f"{where}: a Parquet file says itself what its columns are",
+            hint="declare nothing but the key",
+        )
+    if not dialect.header and not columns:
+        raise ProjectError(f"{where} has no header, so its columns must be declared, in order")
+    return TableSettings(name, columns, key, dialect)
+
+
+def _columns(where: str, given: object) -> dict[str, pa.DataType]:
+    if not isinstance(given, Mapping):
+        raise ProjectError(f"{where}: columns must be a mapping", hint="columns: {sku: string}")
+    found = {}
+    for name, word in given.items():
+        kind = type_of(str(word))
+        if kind is None:
+            raise ProjectError(
+                f'{where}, column "{name}": unknown type {word}', hint=f"types: {WORDS}"
+            )
+        found[str(name)] = kind
+    return found
+
+
+def _key(where: str, given: object, columns: Mapping[str, Any]) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise ProjectError(f"{where}: key must be a list", hint="key: [sku]")
+    for name in given:
+        if pa.types.is_floating(columns.get(str(name), pa.string())):
+            raise ProjectError(f'{where}: a key of floating-point numbers ("{name}") tells nothing')
+    return tuple(str(name) for name in given)
+
+
+def _dialect(where: str, given: Mapping[str, object]) -> Dialect:
+    for name, value in given.items():
+        wanted = _DIALECT[name]
+        if not isinstance(value, wanted):
+            word = "true or false" if wanted is bool else "a text"
+            raise ProjectError(f'{where}: option "{name}" must be {word}')
+        if name in ("delimiter", "quote") and len(str(value)) != 1:
+            raise ProjectError(f'{where}: option "{name}" must be one character')
+    return Dialect(**dict(given))  # type: ignore[arg-type]  # each value was checked above

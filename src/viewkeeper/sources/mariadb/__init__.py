@@ -1,0 +1,3 @@
+from viewkeeper.sources.mariadb.source import MariadbSource, open_source
+
+__all__ = ["MariadbSource", "open_source"]

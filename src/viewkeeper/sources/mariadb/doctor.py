@@ -1,0 +1,192 @@
+"""What `doctor` finds out about a MariaDB source, each with the statements that mend it.
+
+Rights are found out by using them, not by reading grants: roles and wildcards would have to be
+understood for that, and a right that is there may still not be enough.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+import pymysql
+
+from viewkeeper.errors import SourceError
+from viewkeeper.sources.mariadb.health import retained
+from viewkeeper.sources.mariadb.log import Log, log_files
+from viewkeeper.sources.mariadb.open import Connection, Server, quote, texts
+from viewkeeper.sources.mariadb.position import FIRST_OFFSET, position_of
+from viewkeeper.sources.mariadb.server import shortcomings, unlogged, variables
+from viewkeeper.sources.mariadb.state import State, check_history
+from viewkeeper.sources.mariadb.table import Table, read_table
+from viewkeeper.sources.mariadb.tail import server_id
+from viewkeeper.sources.mariadb.types import Refusal
+from viewkeeper.updates.protocol import Finding
+
+_SHORT_SECONDS = 86_400
+_CLOCK_SECONDS = 2.0
+
+
+class Doctor:
+    """Checks one source; `reader` is how we are called among those who follow it."""
+
+    def __init__(self, server: Server, reader: str, state: State | None) -> None:
+        self._server = server
+        self._reader = reader
+        self._state = state
+
+    def findings(self, tables: Mapping[str, Sequence[str]]) -> list[Finding]:
+        try:
+            connection = self._server.connect()
+        except SourceError as error:
+            return [Finding("reachable", "bad", _told(error), error.hint)]
+        try:
+            with self._server.errors():
+                return list(self._all(connection, tables))
+        except SourceError as error:
+            return [Finding("reachable", "bad", _told(error), error.hint)]
+        finally:
+            connection.close()
+
+    def _all(
+        self, connection: Connection, tables: Mapping[str, Sequence[str]]
+    ) -> Iterator[Finding]:
+        known = variables(connection)
+        yield Finding("reachable", "good", f"{self._server.where()}, {known['version']}")
+        for name, wrong in shortcomings(known).items():
+            if wrong is None:
+                yield Finding(name, "good", f"{name} is {known[name]}")
+            else:
+                yield Finding(name, "bad", *wrong)
+        yield from self._rights(connection, known)
+        for name, columns in tables.items():
+            yield from self._table(connection, name, columns)
+        yield from self._retention(known)
+        yield self._durability(known)
+        if self._state is not None and known["log_bin"] == "ON":
+            yield self._place(connection, self._state)
+        yield self._clock(connection)
+
+    def _rights(self, connection: Connection, known: Mapping[str, str]) -> Iterator[Finding]:
+        user = _account(texts(connection, "SELECT CURRENT_USER()")[0][0])
+        if known["log_bin"] != "ON":
+            return
+        grant = f"GRANT BINLOG MONITOR ON *.* TO {user}"
+        try:
+            files = log_files(connection)
+        except pymysql.Error as error:
+            yield Finding("right to see the binlog", "bad", str(error.args[-1]), grant)
+            return
+        yield Finding("right to see the binlog", "good", f"{len(files)} files")
+        try:
+            start = position_of(max(files), FIRST_OFFSET)
+            log = Log(self._server, server_id(self._reader), start, blocking=False)
+            next(log.events(), None)
+            log.close()
+        except SourceError as error:
+            mend = f"GRANT REPLICATION SLAVE ON *.* TO {user}"
+            yield Finding("right to read the binlog", "bad", _told(error), mend)
+        else:
+            yield Finding("right to read the binlog", "good", "it can be read")
+
+    def _table(
+        self, connection: Connection, name: str, columns: Sequence[str]
+    ) -> Iterator[Finding]:
+        check = f"table {name}"
+        try:
+            database = self._server.address().database
+            table = read_table(connection, self._server.source, database, name)
+        except SourceError as error:
+            yield Finding(check, "bad", _told(error), self._select_right(connection, name))
+            return
+        refusal = table.refusal()
+        if refusal is not None:
+            yield Finding(check, "bad", _told(refusal), refusal.hint)
+        elif unlogged(connection, [table.database]):
+            mend = "remove binlog_do_db and binlog_ignore_db from the server's configuration"
+            yield Finding(check, "bad", "changes of its database are not logged", mend)
+        else:
+            yield self._columns(connection, check, table, columns)
+
+    def _columns(
+        self, connection: Connection, check: str, table: Table, columns: Sequence[str]
+    ) -> Finding:
+        try:
+            kinds = [table.column(name) for name in columns]
+        except SourceError as error:
+            return Finding(check, "bad", _told(error), error.hint)
+        for column in kinds:
+            if isinstance(column.kind, Refusal):
+                text = f'column "{column.name}": {column.kind.reason}'
+                return Finding(check, "bad", text, column.kind.hint)
+        try:
+            texts(connection, f"SELECT 1 FROM {table.quoted} LIMIT 0")
+        except pymysql.Error as error:
+            mend = self._select_right(connection, table.full_name)
+            return Finding(check, "bad", str(error.args[-1]), mend)
+        return Finding(check, "good", f"InnoDB, {len(columns)} columns in use")
+
+    def _select_right(self, connection: Connection, name: str) -> str:
+        user = _account(texts(connection, "SELECT CURRENT_USER()")[0][0])
+        database, _, table = name.rpartition(".")
+        place = f"{quote(database or self._server.address().database)}.{quote(table)}"
+        return f"GRANT SELECT ON {place} TO {user}"
+
+    def _retention(self, known: Mapping[str, str]) -> Iterator[Finding]:
+        days = float(known.get("expire_logs_days") or 0)
+        kept = float(known.get("binlog_expire_logs_seconds") or 0) or days * 86_400
+        if kept and kept < _SHORT_SECONDS:
+            yield Finding(
+                "retention",
+                "warning",
+                f"the binlog is kept for {kept:g} seconds; who is away longer must load anew",
+                "SET GLOBAL binlog_expire_logs_seconds = 604800",
+            )
+        else:
+            text = f"for {kept / 86_400:g} days" if kept else "until somebody removes it"
+            yield Finding("retention", "good", f"the binlog is kept {text}")
+
+    def _durability(self, known: Mapping[str, str]) -> Finding:
+        if known.get("sync_binlog") == "1":
+            return Finding("sync_binlog", "good", "sync_binlog is 1")
+        return Finding(
+            "sync_binlog",
+            "warning",
+            f"sync_binlog is {known.get('sync_binlog')}: a power cut may take from the log what "
+            "was read of it, and views must be loaded anew then",
+            "SET GLOBAL sync_binlog = 1",
+        )
+
+    def _place(self, connection: Connection, state: State) -> Finding:
+        try:
+            check_history(connection, self._server, server_id(self._reader), state)
+        except SourceError as error:
+            return Finding("position", "bad", _told(error), error.hint)
+        behind = retained(log_files(connection), state.position)
+        text = f"GTID position {state.gtid or 'none'}, {behind} bytes of binlog behind it"
+        return Finding("position", "good", text)
+
+    def _clock(self, connection: Connection) -> Finding:
+        before = time.time()
+        theirs = float(texts(connection, "SELECT UNIX_TIMESTAMP(NOW(6))")[0][0])
+        ours = (before + time.time()) / 2
+        text = f"its clock differs from ours by {theirs - ours:+.1f} seconds"
+        if abs(theirs - ours) < _CLOCK_SECONDS:
+            return Finding("clock", "good", text)
+        return Finding("clock", "warning", text, "synchronise both machines with NTP")
+
+
+def _told(error: SourceError) -> str:
+    """An error in one line, without the name of the source that doctor prints anyway."""
+    text = error.message.removeprefix(f'source "{error.source}": ')
+    return f"{text} ({error.detail})" if error.detail else text
+
+
+def _account(user: str) -> str:
+    """The account of a session, as GRANT wants it.
+
+    >>> _account("viewkeeper@10.%")
+    "'viewkeeper'@'10.%'"
+    """
+    name, _, host = user.rpartition("@")
+    return f"'{name}'@'{host}'"

@@ -1,0 +1,3 @@
+from viewkeeper.sources.postgres.source import PostgresSource, open_source
+
+__all__ = ["PostgresSource", "open_source"]

@@ -1,0 +1,167 @@
+"""A PostgreSQL database that answers questions about its tables, whatever way it is captured.
+
+Both ways of capture have this in common: one control connection under one lock, opened when it is
+first needed and again after it broke, and what the catalogues say of tables, columns and keys.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from viewkeeper.errors import SchemaError, SourceAwayError, SourceError
+from viewkeeper.sources.postgres.lookup import is_indexed, key_columns
+from viewkeeper.sources.postgres.open import OLDEST_VERSION, Server
+from viewkeeper.sources.postgres.table import Table, read_table
+from viewkeeper.sources.postgres.types import Refusal
+from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.view.definition import Field
+
+
+class PostgresDatabase:
+    """What every PostgreSQL source can say of itself."""
+
+    def __init__(self, settings: SourceSettings, reader: str) -> None:
+        self.name = settings.name
+        self.settings = settings
+        self.reader = reader
+        self._server = Server(settings)
+        self._lock = threading.RLock()
+        self._control: psycopg.Connection[Any] | None = None
+        self._free: list[psycopg.Connection[Any]] = []
+
+    @property
+    def home(self) -> Path:
+        return Path(self.settings.home or self.settings.folder)
+
+    def describe(self) -> str:
+        return self._server.describe()
+
+    def schema(self, table: str) -> tuple[Field, ...]:
+        """The columns that can be kept exactly; `refused` says why the others cannot."""
+        found = self._read_table(table)
+        refused = self._refusals(found)
+        kinds = ((c.name, c.kind) for c in found.columns if c.name not in refused)
+        return tuple(Field(n, k.arrow) for n, k in kinds if not isinstance(k, Refusal))
+
+    def refused(self, table: str) -> dict[str, str]:
+        """The columns that no view can use, each with the reason and a hint."""
+        return self._refusals(self._read_table(table))
+
+    def _refusals(self, table: Table) -> dict[str, str]:
+        kinds = ((column.name, column.kind) for column in table.columns)
+        return {n: f"{k.reason}; {k.hint}" for n, k in kinds if isinstance(k, Refusal)}
+
+    def key(self, table: str) -> tuple[str, ...]:
+        """The columns of a key that is enforced at once and cannot be NULL; () without one."""
+        found = self._read_table(table)
+        refused = self._refusals(found)
+        return next((key for key in found.keys if not refused.keys() & set(key)), ())
+
+    def indexed(self, table: str, columns: Sequence[str]) -> bool:
+        """Whether a lookup by these columns searches an index instead of reading the table."""
+        found = self._read_table(table)
+        safe = [False] * len(columns)
+        return is_indexed(found, key_columns(self.name, found, columns, safe))
+
+    def finds_by_key(self, table: str, columns: Sequence[str]) -> bool:
+        """All kinds of columns can be compared, if need be by their text."""
+        found = self._read_table(table)
+        return bool(key_columns(self.name, found, columns, [False] * len(columns)))
+
+    def _read_table(self, table: str) -> Table:
+        with self._using() as control:
+            return read_table(control, self.name, table)
+
+    def _check_columns(self, table: Table, columns: Sequence[str]) -> None:
+        """A SchemaError if a column is not there or cannot be used."""
+        refused = self._refusals(table)
+        for column in columns:
+            table.column(self.name, column)
+            if column in refused:
+                reason, _, hint = refused[column].partition("; ")
+                raise SchemaError(
+                    self.name,
+                    f'table "{table.asked}": column "{column}" cannot be used',
+                    detail=reason,
+                    hint=hint,
+                )
+        if table.inherited:
+            raise SchemaError(
+                self.name,
+                f'table "{table.asked}" has tables that inherit from it',
+                detail="a query shows their rows too, the change stream does not",
+                hint="follow the tables that have the rows, or use declarative partitioning",
+            )
+
+    @contextmanager
+    def _using(self) -> Iterator[psycopg.Connection[Any]]:
+        """The control connection, under the lock; a broken one is replaced the next time."""
+        with self._lock:
+            if self._control is None or self._control.closed:
+                self._control = self._connect()
+            try:
+                with self._server.errors():
+                    yield self._control
+            except SourceAwayError:
+                # The server can end only when we let go of it.
+                self._disconnect()
+                raise
+
+    @contextmanager
+    def _coordinator(self) -> Iterator[psycopg.Connection[Any]]:
+        """A connection for one shared snapshot; one that is free again is kept for the next."""
+        with self._lock:
+            free = self._free.pop() if self._free else None
+        connection = free if free and not free.closed else self._server.connect()
+        try:
+            yield connection
+            with self._server.errors():
+                connection.execute("ROLLBACK")
+        except BaseException:
+            connection.close()
+            raise
+        with self._lock:
+            self._free.append(connection)
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        control = self._server.connect()
+        try:
+            with self._server.errors():
+                self._check_server(control)
+        except BaseException:
+            control.close()
+            raise
+        return control
+
+    def _check_server(self, control: psycopg.Connection[Any]) -> None:
+        if control.info.server_version < OLDEST_VERSION:
+            raise SourceError(
+                self.name,
+                f"PostgreSQL {control.info.server_version // 10000} is too old",
+                hint="Viewkeeper needs PostgreSQL 14 or newer",
+            )
+        row = control.execute("SELECT pg_is_in_recovery()").fetchone()
+        if row is not None and row[0]:
+            raise SourceAwayError(
+                self.name,
+                "this is a standby server",
+                detail="the changes and the queries of a source must come from one server",
+                hint="let the url name the primary, or add target_session_attrs=read-write",
+            )
+
+    def _disconnect(self) -> None:
+        if self._control is not None:
+            self._control.close()
+        self._control = None
+        while self._free:
+            self._free.pop().close()
+
+    def close(self) -> None:
+        with self._lock:
+            self._disconnect()

@@ -1,0 +1,231 @@
+"""Reading a followed PostgreSQL database: changes from the spool, answers in shared snapshots.
+
+Both need the stream to have been read far enough; a stream that is not open, or was ended by the
+server, is opened when it is needed, and goes on where it was left.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+
+from viewkeeper.errors import BarrierError, GapError
+from viewkeeper.sources.postgres.capture import Capture
+from viewkeeper.sources.postgres.complete import Key, completed, later_event, wanted
+from viewkeeper.sources.postgres.database import PostgresDatabase
+from viewkeeper.sources.postgres.export import (
+    check_shape,
+    lock_and_export,
+    told_opener,
+    wait_for_visibility,
+    watermark,
+)
+from viewkeeper.sources.postgres.lookup import conditions, key_columns
+from viewkeeper.sources.postgres.rows import Layout, layout
+from viewkeeper.sources.postgres.shared import query_of
+from viewkeeper.sources.postgres.slot import publication_name, slot_name
+from viewkeeper.sources.postgres.snapshot import PostgresOpener
+from viewkeeper.sources.postgres.table import Table
+from viewkeeper.sources.postgres.tail import seen_by
+from viewkeeper.sources.postgres.troubles import WAY_OUT
+from viewkeeper.sources.postgres.types import convert
+from viewkeeper.sources.postgres.visible import Visible
+from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.updates.protocol import Tables
+
+_TABLES_SECONDS = 60.0
+
+
+class PostgresReading(PostgresDatabase):
+    """What can be read of a database whose changes are captured by logical decoding."""
+
+    def __init__(self, settings: SourceSettings, reader: str) -> None:
+        super().__init__(settings, reader)
+        slot, publication = slot_name(settings, reader), publication_name(settings, reader)
+        self._capture = Capture(self._server, slot, publication, self.home)
+        self._tables: dict[str, Table] = {}
+        self._tables_until = 0.0
+        self._flushed = 0
+
+    def _open_stream(self, control: psycopg.Connection[Any]) -> None:
+        """Have a stream that answers; one that the server ended meanwhile is opened again."""
+        capture = self._capture
+        if not capture.is_open or not capture.is_alive():
+            self._flushed = 0
+            capture.open(control)
+
+    def _read_until(self, position: int) -> None:
+        """Have read the stream up to a position that was reported earlier."""
+        capture = self._capture
+        with self._using() as control:
+            self._open_stream(control)
+            newest = capture.newest.position if capture.newest else 0
+            if newest < position:
+                watermark(control, capture)
+
+    def _check_known(self, after: int) -> None:
+        """A GapError if the position cannot be one that this server has given."""
+        capture = self._capture
+        newest = capture.newest.position if capture.newest else 0
+        if after < capture.floor or (
+            after <= max(newest, self._flushed) and not capture.knows(after)
+        ):
+            raise GapError(
+                self.name,
+                f"position {after} is not one of this server's stream, which begins at "
+                f"{capture.floor}",
+                detail="its slot was made anew, or it was restored from a backup",
+                hint=WAY_OUT,
+            )
+
+    def _disconnect(self) -> None:
+        super()._disconnect()
+        self._capture.close_stream()
+
+    def close(self) -> None:
+        with self._lock:
+            super().close()
+            self._capture.close()
+
+    def changes(
+        self, tables: Tables, after: int, until: int
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Streamed from the spool; `_position` is that of the commit."""
+        self._read_until(until)
+        for name, columns in tables.items():
+            with self._lock:
+                shape = layout(self.name, self._table(name), columns)
+                kept = self._capture.kept_name(name)
+                self._check_readable(kept, after, until)
+                key = self._capture.state.tables[kept].key
+            if key:
+                for batch in self._completed(name, key, shape, after, until):
+                    yield name, batch
+                continue
+            for batch in self._spooled(kept, after, until):
+                yield name, shape.from_spool(batch)
+
+    def _spooled(self, kept: str, after: int, until: int) -> Iterator[pa.RecordBatch]:
+        """Batch by batch under the lock, because others read the stream meanwhile."""
+        batches = self._capture.spool.changes(kept, after, until)
+        while True:
+            with self._lock:
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+
+    def _check_readable(self, kept: str, after: int, until: int) -> None:
+        for position, troubles in sorted(self._capture.troubles.items()):
+            if after < position <= until and kept in troubles:
+                raise troubles[kept]
+
+    def _completed(
+        self, name: str, key: tuple[str, ...], shape: Layout, after: int, until: int
+    ) -> Iterator[pa.RecordBatch]:
+        """The changes of a table that goes by key; `complete` says what they may lack."""
+        kept = self._capture.kept_name(name)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            return self._spooled(kept, after, until)
+
+        rows = wanted(batches, key, shape.names)
+        values = self._read_rows(name, key, shape, rows.keys, until) if rows.rows else {}
+        return completed(batches, shape, rows, values)
+
+    def _read_rows(
+        self, name: str, key: tuple[str, ...], shape: Layout, keys: Sequence[Key], until: int
+    ) -> dict[Key, dict[str, object]]:
+        """The rows with these keys as of a position, if no key was changed after it."""
+        table, capture = self._table(name), self._capture
+        whole = layout(self.name, table, [*key, *shape.names])
+        arrays = [
+            convert(pa.array([row[index] for row in keys], pa.binary()), whole.kinds[index])
+            for index in range(len(key))
+        ]
+        asked = pa.table(dict(zip(key, arrays, strict=True)))
+        columns = key_columns(self.name, table, key, [False] * len(key))
+        end = time.monotonic() + self._server.statement_seconds
+        with self._coordinator() as coordinator:
+            while True:
+                with self._server.errors():
+                    snapshot, _ = lock_and_export(coordinator, {name: table})
+                with self._using() as control:
+                    self._open_stream(control)
+                    watermark(control, capture)
+                    seen = seen_by(capture, Visible.parse(snapshot))
+                if all(each.position > until for each in seen.lacking):
+                    break
+                with self._server.errors():
+                    coordinator.execute("ROLLBACK")
+                wait_for_visibility(self.name, end)
+            holes = {each.position for each in seen.lacking}
+            later = self._spooled(capture.kept_name(name), until, 1 << 62)
+            changed = later_event(later, key, keys, holes)
+            if changed is not None:
+                raise BarrierError(self.name, name, changed)
+            found: dict[Key, dict[str, object]] = {}
+            with self._server.errors():
+                for condition in conditions(columns, asked):
+                    query = query_of(table, whole, condition, native=False)
+                    result = coordinator.execute(query.encode()).pgresult
+                    assert result is not None
+                    for number, row in enumerate(whole.from_result(result).to_pylist()):
+                        spelled = tuple(result.get_value(number, i) for i in range(len(key)))
+                        found[spelled] = row
+        return found
+
+    def _table(self, name: str) -> Table:
+        if time.monotonic() > self._tables_until:
+            # Its size decides how lookups are put, and changes.
+            self._tables.clear()
+            self._tables_until = time.monotonic() + _TABLES_SECONDS
+        if name not in self._tables:
+            self._tables[name] = self._read_table(name)
+        return self._tables[name]
+
+    @contextmanager
+    def snapshots(self, after: int, tables: Tables) -> Iterator[PostgresOpener]:
+        """One snapshot, exported; it can be imported until the context ends."""
+        with self._coordinator() as coordinator:
+            opener = self._export(coordinator, after, tables)
+            try:
+                yield opener
+            finally:
+                for told in opener.told.values():
+                    if isinstance(told.changes, Path):
+                        told.changes.unlink(missing_ok=True)
+
+    def _export(
+        self, coordinator: psycopg.Connection[Any], after: int, tables: Tables
+    ) -> PostgresOpener:
+        """Export a snapshot and read the stream past everything that it can contain."""
+        end = time.monotonic() + self._server.statement_seconds
+        while True:
+            found = {name: self._table(name) for name in tables}
+            with self._server.errors():
+                exported = lock_and_export(coordinator, found)
+            with self._using() as control:
+                self._open_stream(control)
+                watermark(control, self._capture)
+                self._check_known(after)
+                for name in tables:
+                    check_shape(coordinator, self.name, self._capture, name)
+                opener = told_opener(self._server, self._capture, exported, found, after, tables)
+            if opener is not None:
+                return opener
+            with self._server.errors():
+                coordinator.execute("ROLLBACK")
+            wait_for_visibility(self.name, end)
+
+
+def flushed_now(control: psycopg.Connection[Any]) -> int:
+    row = control.execute("SELECT (pg_current_wal_flush_lsn() - '0/0')::int8").fetchone()
+    assert row is not None
+    return int(row[0])

@@ -1,0 +1,285 @@
+"""PostgreSQL as a source: logical decoding gives the changes, exported snapshots the answers.
+
+The stream of a replication slot goes into a spool (`capture`); positions are those of
+commits in PostgreSQL's log. What a snapshot contains is told by transaction ids, never by positions
+(`visible`), and all tasks share one snapshot (`snapshot`). Types are in
+`types`, slot and publication in `slot`.
+
+A look asks the server how far its log is flushed, on the control connection, and reads the stream
+until it has passed that. While nothing was written it costs one round trip.
+
+Servers that do not allow logical decoding are captured by triggers (`triggers`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+
+from viewkeeper.errors import GapError, SourceError
+from viewkeeper.sources.postgres.capture import ANCHOR
+from viewkeeper.sources.postgres.follow import check_privilege, extended
+from viewkeeper.sources.postgres.reading import PostgresReading, flushed_now
+from viewkeeper.sources.postgres.report import Subject, diagnose, health, shown
+from viewkeeper.sources.postgres.slot import (
+    create_slot,
+    derived_name,
+    drop_publication,
+    drop_slot,
+    emit,
+    ensure_publication,
+    pass_gate,
+    read_slot,
+)
+from viewkeeper.sources.postgres.state import FollowedTable, forget_state, read_state
+from viewkeeper.sources.postgres.table import Table, read_table
+from viewkeeper.sources.postgres.triggers import PostgresTriggers
+from viewkeeper.sources.postgres.troubles import kept_too_much
+from viewkeeper.sources.postgres.visible import Visible
+from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.sources.spool import Streamed
+from viewkeeper.updates.protocol import (
+    LOOK_TRANSACTIONS,
+    Boundary,
+    Detached,
+    Finding,
+    Health,
+    Source,
+    Tables,
+)
+
+_HOUSEKEEPING_SECONDS = 5.0
+# So much of the log may follow the newest transaction that we know before we put an empty one of
+# our own behind it, which the slot can then be advanced to.
+IDLE_BYTES = 16 << 20
+RETENTION_BYTES = 10 << 30
+
+
+class PostgresSource(PostgresReading):
+    """One PostgreSQL database, followed by the project `reader` through a slot of its own."""
+
+    def __init__(self, settings: SourceSettings, reader: str) -> None:
+        super().__init__(settings, reader)
+        self._housekept = 0.0
+        self._remembered = 0
+        self._holds: dict[str, tuple[int, float]] = {}
+
+    def advice(self) -> str | None:
+        return None
+
+    def _refusals(self, table: Table) -> dict[str, str]:
+        found = super()._refusals(table)
+        for column in table.columns:
+            if column.generated:
+                found[column.name] = (
+                    "generated columns are not in PostgreSQL's change stream; use the columns "
+                    "that it is computed from, or `capture: triggers`"
+                )
+        return found
+
+    def follow(self, tables: Tables) -> int:
+        """Capture these columns too, besides what is followed already.
+
+        Makes or extends publication and slot, then waits at the gate, so that every snapshot opened
+        later has what the stream lacks. Nothing happens if everything is captured already.
+        """
+        with self._using() as control:
+            found = {name: read_table(control, self.name, name) for name in tables}
+            for name, table in found.items():
+                self._check_columns(table, tables[name])
+                check_privilege(control, self.name, table)
+            by_key = self._by_key
+            extended(self.name, {}, found, tables, by_key)
+            publication = self._capture.publication
+            made, changed = ensure_publication(control, self.name, publication, found.values())
+            is_new = self._begin(control)
+            capture = self._capture
+            capture.state = replace(
+                capture.state, made_publication=made or capture.state.made_publication
+            )
+            wanted = extended(self.name, capture.state.tables, found, tables, by_key)
+            self._tables.update(found)
+            if is_new or changed or wanted != capture.state.tables or capture.newest is None:
+                self._pass_gate(control, wanted)
+            else:
+                capture.read(flushed_now(control))
+            assert capture.newest is not None, "the gate has left an anchor"
+            return capture.newest.position
+
+    def _begin(self, control: psycopg.Connection[Any]) -> bool:
+        """Open the stream; whether its slot had to be made, because nothing can go on from it."""
+        capture = self._capture
+        try:
+            self._open_stream(control)
+            capture.read(flushed_now(control))
+            return False
+        except GapError:
+            capture.forget_all()
+            drop_slot(control, self.name, capture.slot)
+            create_slot(control, self.name, capture.slot)
+            capture.open(control)
+            return True
+
+    def _pass_gate(
+        self, control: psycopg.Connection[Any], wanted: Mapping[str, FollowedTable]
+    ) -> None:
+        """Change what is kept of the stream; `slot` says what is waited for and why."""
+        capture = self._capture
+        # To the end of a transaction, so that none is kept with two shapes.
+        capture.read_mark(emit(control, ANCHOR))
+        capture.follow(wanted)
+        pass_gate(control, self.name, emit(control, ANCHOR), self._server.statement_seconds)
+        capture.read_mark(emit(control, ANCHOR))
+        capture.remember(durable=True)
+
+    def look(self, after: int) -> tuple[Boundary, ...]:
+        """What was committed after a position, one boundary per transaction.
+
+        An empty transaction is reported only where nothing else would let the slot advance.
+        """
+        capture = self._capture
+        with self._using() as control:
+            self._open_stream(control)
+            flushed = flushed_now(control)
+            if flushed != self._flushed:
+                full = len(capture.spool.transactions(after, LOOK_TRANSACTIONS))
+                if full < LOOK_TRANSACTIONS:
+                    passed = capture.read(flushed, after, LOOK_TRANSACTIONS)
+                    full = len(capture.spool.transactions(after, LOOK_TRANSACTIONS))
+                    if passed and full < LOOK_TRANSACTIONS:
+                        self._flushed = flushed
+            self._check_known(after)
+            self._keep_house(control)
+            if capture.newest and capture.newest.position != self._remembered:
+                capture.remember(durable=False)
+                self._remembered = capture.newest.position
+            return self._boundaries(after)
+
+    def _boundaries(self, after: int) -> tuple[Boundary, ...]:
+        found = self._capture.spool.transactions(after, LOOK_TRANSACTIONS)
+        # A full report has the empty ones too, so that it is seen to be full.
+        full = len(found) >= LOOK_TRANSACTIONS
+        told = tuple(self._boundary(each) for each in found if full or each.changes or each.emptied)
+        if not told and found and found[-1].position - after >= IDLE_BYTES:
+            return (self._boundary(found[-1]),)
+        return told
+
+    def _boundary(self, each: Streamed) -> Boundary:
+        names = self._capture.names_of
+        emptied = (name for table in each.emptied for name in names(table))
+        keyed = (name for table in each.keyed for name in names(table))
+        return Boundary(
+            each.position, each.committed_at, each.changes, tuple(emptied), tuple(keyed)
+        )
+
+    def _keep_house(self, control: psycopg.Connection[Any]) -> None:
+        """From time to time: watch what the slot keeps, and let it advance over what is not ours.
+
+        A slot that would fill the server's disk is dropped, whatever that costs us.
+        """
+        if time.monotonic() < self._housekept or self._capture.is_copy:
+            return
+        self._housekept = time.monotonic() + _HOUSEKEEPING_SECONDS
+        capture = self._capture
+        capture.tend()
+        slot = read_slot(control, capture.slot)
+        retained = slot.retained if slot else None
+        if retained is not None and retained > self._retention:
+            capture.forget_all()
+            drop_slot(control, self.name, capture.slot)
+            raise kept_too_much(self.name, shown(retained), shown(self._retention))
+        newest = capture.newest.position if capture.newest else capture.floor
+        if self._flushed - newest > IDLE_BYTES:
+            capture.read_mark(emit(control, ANCHOR))
+
+    def acknowledge(self, position: int) -> None:
+        """Confirm what every view has committed and a snapshot taken now sees.
+
+        What is not visible yet would be neither sent again nor seen after a crash.
+        """
+        with self._using() as control:
+            if not self._capture.is_open:
+                return
+            held = [at for at, until in self._holds.values() if until > time.monotonic()]
+            row = control.execute("SELECT pg_current_snapshot()::text").fetchone()
+            assert row is not None
+            self._capture.acknowledge(min([position, *held]), Visible.parse(row[0]))
+
+    def hold(self, name: str, seconds: float) -> None:
+        """Keep what is kept now: of our own slot, or of a copy of it that only we use.
+
+        A copy goes with its connection, also if this process dies.
+        """
+        with self._using() as control:
+            capture = self._capture
+            if not capture.is_open:
+                pid = control.info.backend_pid
+                self._flushed = 0
+                capture.open(control, copy=f"{capture.slot[:50]}_copy_{pid}")
+            self._holds[name] = (capture.floor, time.monotonic() + seconds)
+
+    def release(self, name: str) -> None:
+        """End a hold; nothing happens if it has ended."""
+        with self._lock:
+            self._holds.pop(name, None)
+            if not self._holds and self._capture.is_copy:
+                self._capture.close()
+
+    def health(self, positions: Iterable[int]) -> Health:
+        """What the server tells without its stream being touched."""
+        with self._using() as control:
+            return health(control, self._subject())
+
+    def diagnose(self, tables: Tables) -> list[Finding]:
+        try:
+            with self._using() as control:
+                return list(diagnose(control, self._subject(), tables))
+        except SourceError as error:
+            return [Finding("reachable", "bad", str(error), error.hint)]
+
+    def _subject(self) -> Subject:
+        return Subject(
+            self.name,
+            self._capture.slot,
+            self._capture.publication,
+            self._retention,
+            self._check_columns,
+            self._check_followed,
+        )
+
+    def _check_followed(self, table: Table, columns: Sequence[str]) -> None:
+        extended(self.name, {}, {table.asked: table}, {table.asked: columns}, self._by_key)
+
+    @property
+    def _by_key(self) -> Sequence[str]:
+        by_key = self.settings.options.get("delete_by_key", ())
+        assert isinstance(by_key, list | tuple)
+        return by_key
+
+    @property
+    def _retention(self) -> int:
+        return self.settings.size("retention", RETENTION_BYTES)
+
+    def detach(self, force: bool = False) -> Detached:
+        """Drop our slot, and the publication if we made it. Nobody else uses either."""
+        capture = self._capture
+        with self._using() as control:
+            remembered = read_state(self.home)
+            capture.forget_all()
+            dropped = drop_slot(control, self.name, capture.slot)
+            derived = capture.publication == derived_name(self.settings, self.reader)
+            if derived or (remembered is not None and remembered.made_publication):
+                drop_publication(control, capture.publication)
+            forget_state(self.home)
+            return Detached(dropped, capture_dropped=dropped)
+
+
+def open_source(settings: SourceSettings, reader: str) -> Source:
+    """The source that the settings describe; nothing is connected yet."""
+    if settings.text("capture", "decoding") == "triggers":
+        return PostgresTriggers(settings, reader)
+    return PostgresSource(settings, reader)

@@ -1,0 +1,225 @@
+"""A table of PostgreSQL as its catalogues describe it: columns, keys, partitions, identity.
+
+A table is asked for as `name`, which the search path finds, or as `schema.name`. Types are those
+below all domains. The *identity* of a table says what the change stream tells of old rows; that of
+a partitioned table is what its partitions agree on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from viewkeeper.errors import SchemaError
+from viewkeeper.sources.postgres.types import Kind, Refusal, kind_of, quote
+from viewkeeper.sources.settings import nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`type` and `modifier` are as declared; a domain's base decides how values are kept."""
+
+    name: str
+    number: int
+    type: int
+    modifier: int
+    declared: str
+    base: str
+    base_modifier: int
+    is_enum: bool
+    not_null: bool
+    generated: bool
+
+    @property
+    def kind(self) -> Kind | Refusal:
+        return kind_of(self.base, self.base_modifier, self.is_enum, self.declared)
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The columns of an index in order; None for an expression."""
+
+    columns: tuple[str | None, ...]
+    primary: bool
+    unique: bool
+    identity: bool
+    searchable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A table that has rows, the table itself or a partition: its oid, name and identity."""
+
+    oid: int
+    name: str
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What the catalogues say of one table; `asked` is how the views call it."""
+
+    asked: str
+    oid: int
+    schema: str
+    name: str
+    partitioned: bool
+    inherited: bool
+    identity: str
+    rows: float
+    columns: tuple[Column, ...]
+    indexes: tuple[Index, ...]
+    parts: tuple[Part, ...]
+
+    @property
+    def quoted(self) -> str:
+        return f"{quote(self.schema)}.{quote(self.name)}"
+
+    def has(self, name: str) -> bool:
+        return any(column.name == name for column in self.columns)
+
+    def column(self, source: str, name: str) -> Column:
+        for column in self.columns:
+            if column.name == name:
+                return column
+        known = [column.name for column in self.columns]
+        raise SchemaError(
+            source,
+            f'table "{self.asked}" has no column "{name}"',
+            hint=f"its columns are {', '.join(known)}{nearest(name, known)}",
+        )
+
+    def kind(self, source: str, name: str) -> Kind:
+        """How a column is kept; a SchemaError if it cannot be."""
+        kind = self.column(source, name).kind
+        if isinstance(kind, Refusal):
+            raise SchemaError(
+                source,
+                f'table "{self.asked}": column "{name}" cannot be kept exactly',
+                detail=kind.reason,
+                hint=kind.hint,
+            )
+        return kind
+
+    @property
+    def keys(self) -> tuple[tuple[str, ...], ...]:
+        """Keys that are enforced at once and cannot be NULL, the primary key first."""
+        strict = {column.name for column in self.columns if column.not_null}
+        found = [
+            (not index.primary, tuple(name for name in index.columns if name is not None))
+            for index in self.indexes
+            if index.unique and strict.issuperset(index.columns)
+        ]
+        return tuple(columns for _, columns in sorted(found, key=lambda each: each[0]))
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        found = (index.columns for index in self.indexes if index.primary)
+        return tuple(name for name in next(found, ()) if name is not None)
+
+    def without_old(self, columns: Sequence[str]) -> list[Part]:
+        """The tables, partitions or the table itself, whose old rows would lack one of these
+        columns."""
+        return [part for part in self.parts if not self._tells(part, columns)]
+
+    def _tells(self, part: Part, columns: Sequence[str]) -> bool:
+        covering = [
+            index
+            for index in self.indexes
+            if (index.primary and part.identity == "d") or (index.identity and part.identity == "i")
+        ]
+        return part.identity == "f" or any(
+            set(index.columns).issuperset(columns) for index in covering
+        )
+
+
+_CLASS = """
+SELECT c.oid::int8, n.nspname, c.relname, c.relkind, c.relreplident, c.reltuples,
+       c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid)
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.oid = to_regclass(%s)
+"""
+_COLUMNS = """
+WITH RECURSIVE base AS (
+  SELECT a.attnum, a.atttypid AS type, a.atttypmod AS modifier, 0 AS depth FROM pg_attribute a
+   WHERE a.attrelid = %(table)s AND a.attnum > 0 AND NOT a.attisdropped
+  UNION ALL
+  SELECT b.attnum, t.typbasetype, t.typtypmod, b.depth + 1
+    FROM base b JOIN pg_type t ON t.oid = b.type WHERE t.typtype = 'd')
+SELECT a.attname, a.attnum, a.atttypid::int8, a.atttypmod, format_type(a.atttypid, a.atttypmod),
+       t.typname, b.modifier, t.typtype = 'e', a.attnotnull, a.attgenerated <> ''
+  FROM base b JOIN pg_type t ON t.oid = b.type AND t.typtype <> 'd'
+  JOIN pg_attribute a ON a.attrelid = %(table)s AND a.attnum = b.attnum ORDER BY a.attnum
+"""
+_INDEXES = """
+SELECT array(SELECT a.attname::text FROM unnest(i.indkey[0:i.indnkeyatts - 1])
+             WITH ORDINALITY AS k(number, place)
+             LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
+             ORDER BY k.place),
+       i.indisprimary, i.indisunique AND i.indimmediate AND i.indpred IS NULL AND i.indisvalid,
+       i.indisreplident, i.indpred IS NULL AND i.indisvalid AND m.amname IN ('btree', 'hash')
+  FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am m ON m.oid = c.relam
+ WHERE i.indrelid = %s ORDER BY i.indexrelid
+"""
+_PARTS = """
+SELECT c.oid::int8, c.oid::regclass::text, c.relreplident, c.reltuples
+  FROM pg_partition_tree(%s) p JOIN pg_class c ON c.oid = p.relid
+ WHERE p.isleaf AND c.relkind <> 'p' ORDER BY 2
+"""
+_NEAR = """
+SELECT CASE WHEN pg_table_is_visible(c.oid) THEN relname::text ELSE nspname || '.' || relname END
+  FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+ WHERE relkind IN ('r', 'p') AND NOT relispartition
+   AND nspname NOT IN ('pg_catalog', 'information_schema', 'viewkeeper') ORDER BY 1 LIMIT 1000
+"""
+
+
+def called_by(asked: str) -> str:
+    """
+    >>> called_by("public.Order")
+    '"public"."Order"'
+    """
+    return ".".join(quote(part) for part in asked.split(".", 1))
+
+
+def read_table(connection: psycopg.Connection[Any], source: str, asked: str) -> Table:
+    """A table, as this connection sees it now; a SchemaError with the nearest names if it is not
+    there or is no plain or partitioned table."""
+    row = connection.execute(_CLASS, (called_by(asked),)).fetchone()
+    if row is None:
+        known = [str(each) for (each,) in connection.execute(_NEAR)]
+        hint = f"its tables are {', '.join(known[:20]) or 'none'}{nearest(asked, known)}"
+        raise SchemaError(source, f'there is no table "{asked}"', hint=hint)
+    oid, schema, name, relkind, identity, rows, inherited = row
+    if relkind not in ("r", "p"):
+        raise SchemaError(
+            source,
+            f'"{asked}" is no table',
+            hint="views, foreign and temporary tables cannot be followed; name the tables below",
+        )
+    columns = tuple(Column(*each) for each in connection.execute(_COLUMNS, {"table": oid}))
+    indexes = tuple(
+        Index(tuple(each[0]), *each[1:]) for each in connection.execute(_INDEXES, [oid])
+    )
+    leaves = connection.execute(_PARTS, [oid]).fetchall() if relkind == "p" else []
+    parts = tuple(Part(*leaf[:3]) for leaf in leaves)
+    if relkind == "p":
+        rows = sum(max(0.0, float(leaf[3])) for leaf in leaves)
+    else:
+        parts = (Part(oid, f"{quote(schema)}.{quote(name)}", identity),)
+    return Table(
+        asked,
+        oid,
+        schema,
+        name,
+        relkind == "p",
+        inherited,
+        identity,
+        float(rows),
+        columns,
+        indexes,
+        parts,
+    )

@@ -1,0 +1,337 @@
+"""Types of PostgreSQL columns: what is kept exactly, and how values and keys are spelled.
+
+A value reaches us in two ways: as the text that PostgreSQL writes (the change stream, small
+answers), and as Arrow from ADBC (scans, large answers). Both become the same Arrow array here. The
+session settings in `open` make the text one-to-one: ISO dates in UTC, hexadecimal bytes,
+floating-point numbers with all their digits.
+
+A column has a `Kind` only if every value that fits it can be kept; a value that cannot (an infinite
+date, NaN in a numeric) is a MisfitError that names it. Everything else is a `Refusal`.
+
+Keys are spelled as elements of an array literal. PostgreSQL's `=` never misses what Spark calls
+equal, because all of its equalities are at least as coarse as equality of the text; where a type
+has no usable equality of its own (json, enums), its text is compared.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Array: TypeAlias = Any
+_UUID = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+_DIGITS_MAX = 38
+# Days since 1970 of the first and last day that Spark's calendar has.
+_DAY_FIRST, _DAY_LAST = -719162, 2932896
+# The first day that PostgreSQL's calendar has.
+_DAY_EARLIEST = -2440588
+_DAY_MICROSECONDS = 86_400_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How the values of a column are kept.
+
+    `read` turns PostgreSQL's text (as binary) into Arrow; `native` does so with what ADBC gives for
+    the expression `select`. `key` is the type of the keys, `spell` their elements (NULL for a key
+    that no value can equal), `compared` the expression that they are compared with.
+    """
+
+    arrow: pa.DataType
+    read: Callable[[Array], Array]
+    native: Callable[[Array], Array]
+    expects: str
+    key: str
+    spell: Callable[[Array], Array]
+    select: str = "{}"
+    compared: str = "{}"
+
+    @property
+    def is_indexable(self) -> bool:
+        return self.compared == "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a column of some type cannot be used, and what would help."""
+
+    reason: str
+    hint: str
+
+
+class MisfitError(ValueError):
+    """A value does not fit its column; callers say where it was found."""
+
+    def __init__(self, value: object, expects: str) -> None:
+        text = repr(value)
+        super().__init__(f"{text if len(text) <= 60 else text[:57] + '...'} is not {expects}")
+
+
+def convert(values: Array, kind: Kind) -> Array:
+    """Text of PostgreSQL, as binary, in the kind's Arrow type."""
+    return _converted(values, kind, kind.read)
+
+
+def convert_native(values: Array, kind: Kind) -> Array:
+    """What ADBC read, in the kind's Arrow type."""
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
+    return _converted(values, kind, kind.native)
+
+
+def _converted(values: Array, kind: Kind, how: Callable[[Array], Array]) -> Array:
+    try:
+        return how(values)
+    except (pa.ArrowException, ValueError, OverflowError):
+        pass
+    for index in range(len(values)):
+        try:
+            how(values.slice(index, 1))
+        except (pa.ArrowException, ValueError, OverflowError):
+            raise MisfitError(_shown(values[index]), kind.expects) from None
+    raise AssertionError("a column that cannot be converted has a value that cannot")
+
+
+def _shown(scalar: Any) -> object:
+    if pa.types.is_temporal(scalar.type):
+        return _shown_time(scalar)
+    value = scalar.as_py()
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _shown_time(scalar: Any) -> str:
+    """A time that ADBC read, as PostgreSQL spells it.
+
+    What Arrow has no number for, the infinities among it, has come out before all that there is.
+    """
+    unit = 1 if pa.types.is_date(scalar.type) else _DAY_MICROSECONDS
+    if scalar.value < _DAY_EARLIEST * unit:
+        return "infinity, or a time that is as far away,"
+    text = str(scalar.cast(pa.string()))
+    if not text.startswith("-"):
+        return text
+    year, _, rest = text[1:].partition("-")
+    return f"{int(year) + 1:04}-{rest} BC"
+
+
+def _same(values: Array) -> Array:
+    return values
+
+
+def _text(values: Array) -> Array:
+    return values.cast(pa.string())
+
+
+def _casts(target: pa.DataType) -> Callable[[Array], Array]:
+    def read(values: Array) -> Array:
+        return _text(values).cast(target)
+
+    return read
+
+
+def _positive_zero(values: Array) -> Array:
+    # Adding zero turns -0.0 into 0.0, which Spark calls equal and Arrow does not.
+    return pc.add(values, pa.scalar(0.0, values.type))
+
+
+def _reads_float(target: pa.DataType) -> Callable[[Array], Array]:
+    def read(values: Array) -> Array:
+        return _positive_zero(_text(values).cast(target))
+
+    return read
+
+
+def _boolean(values: Array) -> Array:
+    return pc.equal(values, pa.scalar(b"t", pa.binary()))
+
+
+def _bytes(values: Array) -> Array:
+    # The text begins with \x.
+    texts = (None if v is None else v[2:].decode("ascii") for v in values.to_pylist())
+    return pa.array((None if t is None else bytes.fromhex(t) for t in texts), pa.binary())
+
+
+def _utc(values: Array) -> Array:
+    texts = _text(values)
+    if not pc.all(pc.ends_with(texts, "+00"), min_count=0).as_py():
+        raise ValueError("not in UTC")
+    plain = pc.utf8_replace_slice(texts, -3, 1 << 30, "").cast(pa.timestamp("us"))
+    return pc.assume_timezone(plain, "UTC")
+
+
+def _within(values: Array, unit: int) -> Array:
+    numbers = values.cast(pa.int32() if unit == 1 else pa.int64())
+    inside = pc.and_(
+        pc.greater_equal(numbers, pa.scalar(_DAY_FIRST * unit, numbers.type)),
+        pc.less(numbers, pa.scalar((_DAY_LAST + 1) * unit, numbers.type)),
+    )
+    if not pc.all(inside, min_count=0).as_py():
+        raise ValueError("outside the years 1 to 9999")
+    return values
+
+
+def _days(values: Array) -> Array:
+    return _within(values, 1)
+
+
+def _instants(values: Array) -> Array:
+    return _within(values, _DAY_MICROSECONDS)
+
+
+def _spelled(values: Array) -> Array:
+    return values.cast(pa.string())
+
+
+def _spelled_text(values: Array) -> Array:
+    # PostgreSQL stores no zero byte, and takes none in a literal.
+    texts = values.cast(pa.string())
+    found = pc.match_substring(texts, "\0")
+    texts = pc.if_else(found, pa.scalar(None, pa.string()), texts)
+    escaped = pc.replace_substring(pc.replace_substring(texts, "\\", "\\\\"), '"', '\\"')
+    return _in_quotes(escaped)
+
+
+def _spelled_oid(values: Array) -> Array:
+    inside = pc.and_(
+        pc.greater_equal(values, pa.scalar(0)), pc.less(values, pa.scalar(1 << 32, pa.int64()))
+    )
+    return pc.if_else(inside, values, pa.scalar(None, pa.int64())).cast(pa.string())
+
+
+def _spelled_uuid(values: Array) -> Array:
+    canonical = pc.match_substring_regex(values, _UUID)
+    return pc.if_else(canonical, values, pa.scalar(None, pa.string()))
+
+
+def _spelled_float(values: Array) -> Array:
+    texts = [None if v is None else repr(v) for v in values.cast(pa.float64()).to_pylist()]
+    return pa.array(texts, pa.string())
+
+
+def _spelled_bytes(values: Array) -> Array:
+    texts = (None if v is None else '"\\\\x' + v.hex() + '"' for v in values.to_pylist())
+    return pa.array(texts, pa.string())
+
+
+def _spelled_time(values: Array) -> Array:
+    return _in_quotes(pc.strftime(values, format="%Y-%m-%d %H:%M:%S"))
+
+
+def _spelled_utc(values: Array) -> Array:
+    return _in_quotes(pc.strftime(values, format="%Y-%m-%d %H:%M:%S+00"))
+
+
+def _in_quotes(texts: Array) -> Array:
+    mark = pa.scalar('"')
+    return pc.binary_join_element_wise(mark, texts, mark, pa.scalar(""))
+
+
+def _integer(key: str = "bigint", spell: Callable[[Array], Array] = _spelled) -> Kind:
+    target = pa.int64()
+    select = "{}" if key == "bigint" else "{}::int8"
+    return Kind(
+        target, _casts(target), lambda v: v.cast(target), "an integer", key, spell, select=select
+    )
+
+
+def _float(target: pa.DataType) -> Kind:
+    expects = "a floating-point number"
+    return Kind(target, _reads_float(target), _positive_zero, expects, "float8", _spelled_float)
+
+
+def _string(
+    key: str = "text",
+    spell: Callable[[Array], Array] = _spelled_text,
+    select: str = "{}",
+    compared: str = "{}",
+) -> Kind:
+    return Kind(pa.string(), _text, _text, "valid UTF-8", key, spell, select, compared)
+
+
+_BY_TEXT = _string(select="{}::text", compared="{}::text")
+_DAY = "a date in the years 1 to 9999"
+_TIME = "a timestamp in the years 1 to 9999"
+_TIMESTAMP, _INSTANT = pa.timestamp("us"), pa.timestamp("us", "UTC")
+
+_BY_NAME: dict[str, Kind] = {
+    **dict.fromkeys(("int2", "int4", "int8"), _integer()),
+    "oid": _integer("oid", _spelled_oid),
+    "float4": _float(pa.float32()),
+    "float8": _float(pa.float64()),
+    "bool": Kind(pa.bool_(), _boolean, _same, "a boolean", "boolean", _spelled),
+    **dict.fromkeys(("text", "varchar", "name"), _string()),
+    # As text it would lose its trailing blanks, which are there in the change stream.
+    "bpchar": _string("bpchar"),
+    "citext": _string("citext", select="{}::text"),
+    "uuid": _string("uuid", _spelled_uuid, select="{}::text"),
+    **dict.fromkeys(("json", "jsonb"), _BY_TEXT),
+    "bytea": Kind(pa.binary(), _bytes, _same, "bytes", "bytea", _spelled_bytes),
+    "date": Kind(pa.date32(), _casts(pa.date32()), _days, _DAY, "date", _spelled),
+    "timestamp": Kind(_TIMESTAMP, _casts(_TIMESTAMP), _instants, _TIME, "timestamp", _spelled_time),
+    "timestamptz": Kind(_INSTANT, _utc, _instants, _TIME, "timestamptz", _spelled_utc),
+}
+
+
+def kind_of(name: str, modifier: int, is_enum: bool, declared: str) -> Kind | Refusal:
+    """How a type is kept, or why it is not; `name` is that of the type below all domains."""
+    if is_enum:
+        return _BY_TEXT
+    if name == "numeric":
+        return _numeric(declared, modifier)
+    return _BY_NAME.get(name) or Refusal(
+        f"values of type {declared} cannot be kept exactly",
+        "use a column of a number, text, bytea, boolean, date or timestamp type instead",
+    )
+
+
+def _numeric(declared: str, modifier: int) -> Kind | Refusal:
+    if modifier < 0:
+        return Refusal(
+            "numeric does not say how many digits its values have",
+            f"declare it as numeric(p, s) with p up to {_DIGITS_MAX}",
+        )
+    digits = (modifier - 4) >> 16 & 0xFFFF
+    # Eleven bits with a sign, since PostgreSQL 15.
+    places = ((modifier - 4 & 0x7FF) ^ 0x400) - 0x400
+    digits = max(digits, places) if places >= 0 else digits - places
+    places = max(places, 0)
+    if digits > _DIGITS_MAX:
+        return Refusal(
+            f"{declared} has more than {_DIGITS_MAX} digits",
+            f"declare it with at most {_DIGITS_MAX}",
+        )
+    target = pa.decimal128(digits, places)
+    expects = f"a number with at most {digits} digits, {places} after the point"
+    return Kind(
+        target, _casts(target), _casts(target), expects, "numeric", _spelled, select="{}::text"
+    )
+
+
+def array_literal(elements: Array) -> str:
+    """
+    >>> array_literal(pa.array(['1', '2']))
+    '{1,2}'
+    """
+    return "{" + ",".join(elements.to_pylist()) + "}"
+
+
+def quote(name: str) -> str:
+    """
+    >>> quote('Order "a" b')
+    '"Order ""a"" b"'
+    """
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """
+    >>> literal("it's")
+    "'it''s'"
+    """
+    escaped = re.sub(r"(['\\])", r"\1\1", text)
+    return f"E'{escaped}'" if "\\" in text else f"'{escaped}'"

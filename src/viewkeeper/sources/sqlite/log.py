@@ -1,0 +1,183 @@
+"""Reading the change log of a SQLite database, and trimming it.
+
+SQLite has one writer at a time, so the order of `seq` is the order of commits, and the newest seq
+that a read transaction sees is an exact cut. Rows at or below a seen position never change, so the
+log is read in short pieces, each its own read, and no long read holds up checkpoints or writers.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from viewkeeper.errors import GapError
+from viewkeeper.sources.sqlite.batch import ROWS_PER_BATCH, layout
+from viewkeeper.sources.sqlite.capture import Capture, captures, database_id, position
+from viewkeeper.sources.sqlite.table import Table, quote
+from viewkeeper.sources.sqlite.triggers import LOG, pending_name
+from viewkeeper.updates.protocol import COUNT, POSITION
+
+# A transaction that trims is meant to take less than this, so that writers hardly notice it.
+_TRIM_SECONDS = 0.004
+_TRIM_ROWS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of the log that one capture wrote: `after` < seq <= `until`."""
+
+    capture: Capture
+    after: int
+    until: int
+
+
+def pieces(
+    connection: sqlite3.Connection, source: str, table: str, after: int, until: int
+) -> tuple[Piece, ...]:
+    """Who wrote a table's changes in a range; a GapError where they are not all there."""
+    if after < database_id(connection)[1]:
+        raise GapError(
+            source,
+            f"changes after position {after} have been trimmed",
+            detail="the reader acknowledged them, or follows since later",
+            hint="load the views that need them anew",
+        )
+    found: list[Piece] = []
+    end = until
+    for capture in reversed(captures(connection, table)):
+        if end <= after:
+            return tuple(reversed(found))
+        found.append(Piece(capture, max(after, capture.since), end))
+        end = min(end, capture.since)
+        if capture.gap:
+            break
+    if end > after:
+        raise GapError(
+            source,
+            f'table "{table}" was not captured between positions {after} and {end}',
+            detail="it was followed later, or its triggers or unique keys were changed meanwhile",
+            hint="follow it again and load the views that use it anew",
+        )
+    return tuple(reversed(found))
+
+
+def read_changes(
+    connection: sqlite3.Connection, source: str, table: Table, columns: Sequence[str], piece: Piece
+) -> Iterator[pa.RecordBatch]:
+    """The changes in a piece of the log, in its order, as change batches."""
+    names = [table.column(source, column).name for column in columns]
+    lacking = [name for name in names if name not in piece.capture.names]
+    if lacking:
+        _check_unwritten(connection, source, piece, lacking)
+        return
+    fields = [
+        f"c{piece.capture.names.index(name)} AS {quote(column)}"
+        for name, column in zip(names, columns, strict=True)
+    ]
+    select = ", ".join([*fields, "sign", "seq"])
+    cursor = connection.execute(
+        f"SELECT {select} FROM main.{LOG} WHERE seq > ? AND seq <= ? AND capture = ? ORDER BY seq",
+        (piece.after, piece.until, piece.capture.id),
+    )
+    yield from layout(source, table, columns, (COUNT, POSITION)).batches(cursor)
+
+
+def _check_unwritten(
+    connection: sqlite3.Connection, source: str, piece: Piece, lacking: list[str]
+) -> None:
+    """A capture without the asked columns is no gap as long as it wrote nothing in the range."""
+    query = f"SELECT seq FROM main.{LOG} WHERE seq > ? AND seq <= ? AND capture = ? LIMIT 1"
+    row = connection.execute(query, (piece.after, piece.until, piece.capture.id)).fetchone()
+    if row:
+        raise GapError(
+            source,
+            f'column "{lacking[0]}" of table "{piece.capture.table}" was not captured yet at '
+            f"position {row[0]}",
+            hint="read from the position that `follow` returned when the column was added",
+        )
+
+
+def tail(
+    connection: sqlite3.Connection, source: str, table: Table, columns: Sequence[str], span: range
+) -> pa.Table:
+    """A relation's changes in `span`, all at once, inside the caller's read transaction."""
+    schema = layout(source, table, columns, (COUNT, POSITION)).schema
+    batches: list[pa.RecordBatch] = []
+    if len(span) > 0:
+        first, last = span.start - 1, span.stop - 1
+        for piece in pieces(connection, source, table.name, first, last):
+            batches += read_changes(connection, source, table, columns, piece)
+    return pa.Table.from_batches(batches, schema)
+
+
+def windows(after: int, until: int) -> Iterator[tuple[int, int]]:
+    """A range of the log in steps; seq has no holes, so a step is at most one batch per table."""
+    for start in range(after, until, ROWS_PER_BATCH):
+        yield start, min(start + ROWS_PER_BATCH, until)
+
+
+def floor(connection: sqlite3.Connection, now: float) -> int | None:
+    """Up to where the log may be trimmed: the slowest reader, but never the newest change.
+
+    Leases that have ended do not count. The newest change keeps its number from being used again.
+    """
+    query = (
+        "SELECT min(position) FROM main._viewkeeper_reader"
+        " WHERE lease_until IS NULL OR lease_until > ?"
+    )
+    row = connection.execute(query, (now,)).fetchone()
+    return None if row[0] is None else min(int(row[0]), position(connection) - 1)
+
+
+def trim(
+    connection: sqlite3.Connection, seconds: float, clock: Callable[[], float] = time.monotonic
+) -> None:
+    """Delete what every reader has acknowledged, in short transactions, for at most `seconds`.
+
+    Between two transactions writers get as long as the last one took. The rest is for next time.
+    """
+    rows, end = _TRIM_ROWS, clock() + seconds
+    while (began := clock()) < end:
+        if not _trim_once(connection, rows):
+            return
+        took = clock() - began
+        rows = max(100, min(20_000, int(rows * min(2.0, _TRIM_SECONDS / 2 / max(took, 1e-6)))))
+        time.sleep(min(took, 0.01))
+
+
+def _trim_once(connection: sqlite3.Connection, rows: int) -> bool:
+    """One short transaction; whether there may be more to do."""
+    now = time.time()
+    low, trimmed = floor(connection, now), database_id(connection)[1]
+    if (low is None or low <= trimmed) and _stale_pending(connection) is None:
+        return False
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.execute("DELETE FROM _viewkeeper_reader WHERE lease_until <= ?", (now,))
+        low, trimmed = floor(connection, now), database_id(connection)[1]
+        if low is not None and low > trimmed:
+            until = min(low, trimmed + rows)
+            connection.execute(f"DELETE FROM {LOG} WHERE seq <= ?", (until,))
+            connection.execute("UPDATE _viewkeeper_database SET trimmed = ?", (until,))
+        if (clean := _stale_pending(connection)) is not None:
+            connection.execute(
+                f"DELETE FROM {clean} WHERE rowid IN (SELECT rowid FROM {clean} LIMIT ?)", (rows,)
+            )
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+    return True
+
+
+def _stale_pending(connection: sqlite3.Connection) -> str | None:
+    """A pending table with rows; seen between transactions, so none of them is still needed."""
+    for capture in captures(connection):
+        name = pending_name(capture.id)
+        if capture.active and connection.execute(f"SELECT 1 FROM {name} LIMIT 1").fetchone():
+            return name
+    return None

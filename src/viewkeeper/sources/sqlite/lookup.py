@@ -1,0 +1,158 @@
+"""How a lookup is put to SQLite: keys in a temporary table, and the query that uses an index.
+
+Keys are bound as SQLite stores the column (a date as text, a boolean as 0 or 1), into columns of
+the same affinity, so that `=` compares like with like and can search the index on either side.
+
+- An index, or the rowid, that begins with key columns: the keys drive, and each searches it.
+- It covers only some of the key columns: the distinct values of those drive, and the rows that they
+  find are checked against the whole keys; no row is visited twice.
+- No index: the relation is read once, and every row searches the keys.
+
+Every row is found at most once, as the bag needs: keys are distinct, and text is compared byte by
+byte in the end, also where an index that ignores case found it.
+
+Columns whose type has several spellings (timestamps) are left out of the keys, which finds more
+rows than asked for, never fewer. For all other types SQLite's `=` never misses what Spark calls
+equal.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from viewkeeper.sources.sqlite.batch import kind_or_refuse
+from viewkeeper.sources.sqlite.table import OWN_PREFIX, Part, Table, affinity, quote
+from viewkeeper.sources.sqlite.types import Kind, as_is
+
+KEYS = f"temp.{OWN_PREFIX}keys"
+# What SQLite itself brings; any other collation exists only in the application's connections.
+_BUILT_IN = frozenset({"BINARY", "NOCASE", "RTRIM"})
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    """A column that a lookup compares: its name, how it is stored, whether NULL equals NULL."""
+
+    column: str
+    kind: Kind
+    affinity: str
+    null_safe: bool
+
+    def matches(self, left: str, right: str, collation: str) -> str:
+        operator = "IS" if self.null_safe else "="
+        return f"{left} {operator} {right} COLLATE {quote(collation)}"
+
+
+def key_columns(
+    source: str, table: Table, on: Sequence[str], null_safe: Sequence[bool]
+) -> tuple[tuple[int, KeyColumn], ...]:
+    """The columns of a lookup that can be compared by key, with their index in `on`."""
+    found = []
+    for index, (name, safe) in enumerate(zip(on, null_safe, strict=True)):
+        column, kind = table.column(source, name), kind_or_refuse(source, table, name)
+        if kind.one_spelling:
+            key = KeyColumn(column.name, kind, affinity(column.declared), safe)
+            found.append((index, key))
+    return tuple(found)
+
+
+def stored_keys(
+    keys: pa.Table, columns: Sequence[tuple[int, KeyColumn]]
+) -> dict[tuple[object, ...], None] | None:
+    """The distinct keys as SQLite stores them; None if they are of another type than the column."""
+    try:
+        cast = keys.select([index for index, _ in columns]).cast(
+            pa.schema([(keys.column_names[index], key.kind.arrow) for index, key in columns])
+        )
+    except pa.ArrowException:
+        return None
+    # In order, they search an index from one end to the other.
+    ordered = cast.sort_by([(name, "ascending") for name in cast.column_names])
+    converted = [
+        _stored(key.kind, values)
+        for (_, key), values in zip(columns, ordered.to_pydict().values(), strict=True)
+    ]
+    return dict.fromkeys(zip(*converted, strict=True))
+
+
+def _stored(kind: Kind, values: Sequence[object]) -> Sequence[object]:
+    if kind.to_stored is as_is:
+        return values
+    return [None if value is None else kind.to_stored(value) for value in values]
+
+
+def load_keys(
+    connection: sqlite3.Connection,
+    table: Table,
+    keys: dict[tuple[object, ...], None],
+    columns: Sequence[KeyColumn],
+) -> None:
+    """Replace the temporary table of keys; indexed unless the keys only drive the search."""
+    fields = ", ".join(f"k{i} {column.affinity}" for i, column in enumerate(columns))
+    names = ", ".join(f"k{i}" for i in range(len(columns)))
+    marks = ", ".join("?" for _ in columns)
+    connection.execute(f"DROP TABLE IF EXISTS {KEYS}")
+    connection.execute(f"CREATE TABLE {KEYS} ({fields})")
+    if len(columns) == 1 and pa.types.is_integer(columns[0].kind.arrow):
+        # One statement instead of one per key. Integers only: SQLite's JSON cuts text at a zero.
+        numbers = json.dumps([key for (key,) in keys])
+        connection.execute(f"INSERT INTO {KEYS} SELECT value FROM json_each(?)", (numbers,))
+    else:
+        connection.executemany(f"INSERT INTO {KEYS} VALUES ({marks})", keys)
+    if len(prefix_of(table, [column.column for column in columns])) < len(columns):
+        connection.execute(f"CREATE INDEX {KEYS}_all ON {OWN_PREFIX}keys ({names})")
+
+
+def prefix_of(table: Table, columns: Sequence[str]) -> tuple[Part, ...]:
+    """The longest start of an index, or the rowid, that consists of these columns."""
+    wanted = set(columns)
+    best: tuple[Part, ...] = ()
+    for parts in _searchable(table):
+        length = next((i for i, p in enumerate(parts) if not _usable(p, wanted)), len(parts))
+        if length > len(best):
+            best = parts[:length]
+    return best
+
+
+def _searchable(table: Table) -> Iterator[tuple[Part, ...]]:
+    yield table.identity
+    for key in table.keys:
+        if not key.partial:
+            yield key.parts
+
+
+def _usable(part: Part, wanted: set[str]) -> bool:
+    return part.column in wanted and part.collation in _BUILT_IN
+
+
+def lookup_query(table: Table, select: str, columns: Sequence[KeyColumn]) -> str:
+    """The query for the rows `r` of a table that match the loaded keys."""
+    prefix = prefix_of(table, [column.column for column in columns])
+    relation = f"main.{quote(table.name)} AS r"
+    numbers = {column.column: i for i, column in enumerate(columns)}
+    exact = [
+        column.matches(f"r.{quote(column.column)}", f"k.k{i}", "BINARY")
+        for i, column in enumerate(columns)
+    ]
+    probe = [
+        column.matches(f"k.k{i}", f"r.{quote(column.column)}", "BINARY")
+        for i, column in enumerate(columns)
+    ]
+    checked = f"EXISTS (SELECT 1 FROM {KEYS} AS k WHERE {' AND '.join(probe)})"
+    if not prefix:
+        return f"SELECT {select} FROM {relation} WHERE {checked}"
+    led = [(numbers[part.column], part) for part in prefix]
+    search = [
+        columns[i].matches(f"r.{quote(part.column)}", f"k.k{i}", part.collation) for i, part in led
+    ]
+    if len(prefix) == len(columns):
+        where = " AND ".join(dict.fromkeys([*search, *exact]))
+        return f"SELECT {select} FROM {KEYS} AS k CROSS JOIN {relation} WHERE {where}"
+    drivers = f"(SELECT DISTINCT {', '.join(f'k{i}' for i, _ in led)} FROM {KEYS}) AS k"
+    where = " AND ".join(dict.fromkeys([*search, *(exact[i] for i, _ in led), checked]))
+    return f"SELECT {select} FROM {drivers} CROSS JOIN {relation} WHERE {where}"

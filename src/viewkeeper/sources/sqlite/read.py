@@ -1,0 +1,190 @@
+"""A snapshot of a SQLite database: lookups, tails and scans under an exactly known cut.
+
+In WAL mode one read transaction lasts as long as the snapshot: all its answers have one cut, and
+writers do not wait. In a rollback-journal mode an open read makes writers wait, and fail after
+their own timeout; so every lookup is its own short read, with its own cut and its own tail, and a
+scan is first copied to a temporary file, as fast as it can be read.
+
+The cut is the newest log position, read in the same transaction as the rows. The log comes from the
+same transaction too, so the tail of an answer is exactly what its cut includes.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from viewkeeper.errors import SourceAwayError
+from viewkeeper.sources.sqlite import log as sqlite_log
+from viewkeeper.sources.sqlite.batch import layout
+from viewkeeper.sources.sqlite.capture import position, require_installed
+from viewkeeper.sources.sqlite.lookup import (
+    KeyColumn,
+    key_columns,
+    load_keys,
+    lookup_query,
+    stored_keys,
+)
+from viewkeeper.sources.sqlite.open import Database
+from viewkeeper.sources.sqlite.table import Table, quote, read_table
+from viewkeeper.updates.cut import Cut
+from viewkeeper.updates.protocol import Answer, Lookup, Scan
+from viewkeeper.view.definition import Relation
+
+_RETRIES = 5
+
+
+def journal_mode(connection: sqlite3.Connection) -> str:
+    return str(connection.execute("PRAGMA main.journal_mode").fetchone()[0]).lower()
+
+
+class SqliteSnapshot:
+    """Reads one SQLite database; used by one task."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._connection = database.open(write=False)
+        self._tables: dict[str, Table] = {}
+        self._schema_version: int | None = None
+        with database.errors():
+            self._is_wal = journal_mode(self._connection) == "wal"
+            if self._is_wal:
+                self._connection.execute("BEGIN")
+                self._check_installed()
+
+    def ask(self, lookup: Lookup, after: int) -> Answer:
+        with self._database.errors():
+            for _ in range(_RETRIES):
+                # Keys are loaded before the read begins, so that in rollback mode it is short.
+                table = self._table(lookup.relation.table)
+                keyed = self._load(table, lookup)
+                with self._reading(self._connection) as cut:
+                    if self._is_wal or self._is_unchanged():
+                        rows = self._rows(table, lookup, keyed)
+                        tail = sqlite_log.tail(
+                            self._connection,
+                            self._database.source,
+                            table,
+                            lookup.columns,
+                            range(after + 1, cut + 1),
+                        )
+                        return Answer(rows, Cut(cut), after, tail)
+                self._tables.clear()
+        raise SourceAwayError(self._database.source, "its tables are being changed all the time")
+
+    def _load(self, table: Table, lookup: Lookup) -> tuple[KeyColumn, ...] | None:
+        """Put the keys into the temporary table; None if the whole relation has to be read."""
+        if lookup.keys is None or not lookup.on:
+            return None
+        found = key_columns(self._database.source, table, lookup.on, lookup.null_safe)
+        keys = stored_keys(lookup.keys.select(list(lookup.on)), found) if found else None
+        if keys is None:
+            return None
+        columns = tuple(column for _, column in found)
+        load_keys(self._connection, table, keys, columns)
+        return columns
+
+    def _rows(self, table: Table, lookup: Lookup, keyed: tuple[KeyColumn, ...] | None) -> pa.Table:
+        shape = layout(self._database.source, table, lookup.columns)
+        select = _select(self._database.source, table, lookup.columns)
+        if keyed is None:
+            query = f"SELECT {select} FROM main.{quote(table.name)} AS r"
+        else:
+            query = lookup_query(table, select, keyed)
+        return shape.read(self._connection.execute(query))
+
+    def scan(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
+        source = self._database.source
+        with self._database.errors(), self._reading(self._connection) as cut:
+            table = read_table(self._connection, source, relation.table)
+            shape = layout(source, table, columns)
+            named = "" if table.rowid is None else f", r.{quote(table.rowid)}"
+            select = _select(source, table, columns) + named
+            query = f"SELECT {select} FROM main.{quote(table.name)} AS r"
+            batches = shape.batches(self._connection.execute(query))
+            if not self._is_wal:
+                batches = _spooled(batches, shape.schema)
+        tail = self._tail(table, tuple(columns), after, cut)
+        return Scan(Cut(cut), self._guarded(batches), self._guarded(tail))
+
+    def _guarded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with self._database.errors():
+            yield from batches
+
+    def _tail(
+        self, table: Table, columns: tuple[str, ...], after: int, cut: int
+    ) -> Iterator[pa.RecordBatch]:
+        """The log up to a cut never changes, so it may be read after the rows, in short reads."""
+        source = self._database.source
+        for start, end in sqlite_log.windows(after, cut):
+            with self._reading(self._connection):
+                span = range(start + 1, end + 1)
+                piece = sqlite_log.tail(self._connection, source, table, columns, span)
+            yield from piece.to_batches()
+
+    @contextmanager
+    def _reading(self, connection: sqlite3.Connection) -> Iterator[int]:
+        """A read transaction and its cut: the snapshot's own in WAL mode, else a new short one."""
+        if self._is_wal:
+            yield position(connection)
+            return
+        connection.execute("BEGIN")
+        try:
+            require_installed(connection, self._database.source)
+            yield position(connection)
+        finally:
+            # Some errors of SQLite have ended the transaction already.
+            if connection.in_transaction:
+                connection.execute("COMMIT")
+
+    def _check_installed(self) -> None:
+        try:
+            require_installed(self._connection, self._database.source)
+        except BaseException:
+            self.close()
+            raise
+
+    def _table(self, name: str) -> Table:
+        if not self._tables:
+            self._schema_version = self._read_schema_version()
+        if name not in self._tables:
+            self._tables[name] = read_table(self._connection, self._database.source, name)
+        return self._tables[name]
+
+    def _is_unchanged(self) -> bool:
+        return self._schema_version == self._read_schema_version()
+
+    def _read_schema_version(self) -> int:
+        return int(self._connection.execute("PRAGMA main.schema_version").fetchone()[0])
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _spooled(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """All batches, read now into a file that has lost its name, and given from there later."""
+    descriptor, path = tempfile.mkstemp(suffix=".arrow")
+    os.close(descriptor)
+    try:
+        with pa.OSFile(path, "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+        file = pa.OSFile(path, "rb")
+    finally:
+        os.unlink(path)
+    return _unspooled(file)
+
+
+def _unspooled(file: pa.NativeFile) -> Iterator[pa.RecordBatch]:
+    with file, pa.ipc.open_stream(file) as reader:
+        yield from reader
+
+
+def _select(source: str, table: Table, columns: Sequence[str]) -> str:
+    named = [(table.column(source, column).name, column) for column in columns]
+    return ", ".join(f"r.{quote(name)} AS {quote(column)}" for name, column in named) or "1"

@@ -1,0 +1,126 @@
+"""What a SQLite source tells about itself: its health for `status`, its findings for `doctor`.
+
+Both read in one short transaction and change nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+
+from viewkeeper.errors import SchemaError
+from viewkeeper.sources.sqlite import capture
+from viewkeeper.sources.sqlite.open import OLDEST_LIBRARY
+from viewkeeper.sources.sqlite.read import journal_mode
+from viewkeeper.sources.sqlite.state import summary
+from viewkeeper.sources.sqlite.table import read_table
+from viewkeeper.sources.sqlite.types import Refusal, kind_of
+from viewkeeper.updates.protocol import Behind, Finding, Health, Retained, Tables
+
+
+def health(connection: sqlite3.Connection, reader: str, positions: Iterable[int]) -> Health:
+    """The state of the log, and who keeps it from where on."""
+    if not capture.is_installed(connection):
+        return Health(followed=False, position=None)
+    end, (_, trimmed) = capture.position(connection), capture.database_id(connection)
+    rows = connection.execute(
+        "SELECT reader, position, lease_until FROM main._viewkeeper_reader ORDER BY position"
+    ).fetchall()
+    readers = tuple(
+        Retained(name, name.partition("/")[0] == reader, at, max(0, end - at), until)
+        for name, at, until in rows
+    )
+    return Health(
+        followed=any(kept.reader == reader for kept in readers),
+        position=end,
+        retained=end - trimmed,
+        readers=readers,
+        behind={at: _behind(connection, reader, at, end) for at in positions},
+    )
+
+
+def _behind(connection: sqlite3.Connection, reader: str, after: int, until: int) -> Behind:
+    found = summary(connection, reader, after, until)
+    return Behind(found.changes, found.oldest_at)
+
+
+def wal_advice(source: str, path: Path, mode: str) -> str | None:
+    """What to say of a database whose readers and writers wait for each other."""
+    if mode == "wal":
+        return None
+    return (
+        f'source "{source}" has the journal mode {mode}: our reads make its writers wait, and '
+        f"theirs ours; {wal_statement(path)} switches it for good"
+    )
+
+
+def wal_statement(path: Path) -> str:
+    return f"sqlite3 {path} 'PRAGMA journal_mode = WAL'"
+
+
+def diagnose(
+    connection: sqlite3.Connection, source: str, path: Path, reader: str, tables: Tables
+) -> list[Finding]:
+    """Everything that can be wrong with a database that answers."""
+    return [
+        Finding("reachable", "good", f"{path} answers"),
+        _library(),
+        _writable(path),
+        _journal(path, journal_mode(connection)),
+        *(_table(connection, source, table, columns) for table, columns in tables.items()),
+        _followed(connection, reader),
+    ]
+
+
+def _library() -> Finding:
+    version = sqlite3.sqlite_version
+    if sqlite3.sqlite_version_info >= OLDEST_LIBRARY:
+        return Finding("version", "good", f"SQLite {version}")
+    needed = ".".join(map(str, OLDEST_LIBRARY))
+    return Finding("version", "bad", f"SQLite {version} is too old", f"SQLite {needed} or newer")
+
+
+def _writable(path: Path) -> Finding:
+    if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
+        return Finding("privileges", "good", "the file and its folder can be written")
+    return Finding(
+        "privileges",
+        "bad",
+        "our triggers and log cannot be put into it: the file or its folder is read-only for us",
+        f"chmod u+w {path} {path.parent}, or run as their owner",
+    )
+
+
+def _journal(path: Path, mode: str) -> Finding:
+    if mode == "wal":
+        return Finding("journal mode", "good", "wal: readers and writers do not wait")
+    text = f"{mode}: our reads make its writers wait, and theirs ours"
+    return Finding("journal mode", "warning", text, wal_statement(path))
+
+
+def _table(
+    connection: sqlite3.Connection, source: str, name: str, columns: Iterable[str]
+) -> Finding:
+    check = f"table {name}"
+    try:
+        table = read_table(connection, source, name)
+        kinds = {column: kind_of(table.column(source, column).declared) for column in columns}
+    except SchemaError as error:
+        return Finding(check, "bad", error.message, error.hint)
+    for column, kind in kinds.items():
+        if isinstance(kind, Refusal):
+            return Finding(check, "bad", f'column "{column}": {kind.reason}', kind.hint)
+    return Finding(check, "good", f"{len(kinds)} columns can be kept exactly")
+
+
+def _followed(connection: sqlite3.Connection, reader: str) -> Finding:
+    found = health(connection, reader, ())
+    if not found.followed:
+        return Finding("retention", "good", "not followed yet; the first run begins")
+    oldest = min(found.readers, key=lambda kept: kept.position)
+    who = "this project" if oldest.ours else f"project {oldest.reader[:8]}"
+    return Finding(
+        "retention", "good", f"the log keeps {found.retained:,} changes, the oldest for {who}"
+    )
