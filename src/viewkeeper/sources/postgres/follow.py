@@ -74,7 +74,7 @@ def check_identity(source: str, table: Table, columns: Sequence[str]) -> None:
     if lacking:
         mend = "; ".join(f"ALTER TABLE {part.name} REPLICA IDENTITY FULL" for part in lacking)
         more = (
-            f"; or list it in delete_by_key, which needs its key {', '.join(table.primary_key)}"
+            f" or list it in delete_by_key, which needs its key {', '.join(table.primary_key)}"
             if table.primary_key
             else ""
         )
