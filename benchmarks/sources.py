@@ -117,7 +117,12 @@ class Figures:
     costs: list[source_costs.Cost]
 
     def aims(self) -> list[report.Aim]:
-        decoded = [each for each in self.captured if each.kind == "postgres"]
+        """The aims that the measured sizes allow to judge: few changes measure the connection."""
+        decoded = [
+            each
+            for each in self.captured
+            if each.kind == "postgres" and each.changes >= CAPTURE_AIM
+        ]
         return [
             *(
                 report.at_least(

@@ -17,6 +17,7 @@ from benchmarks.maintenance import Bench, prepared
 from benchmarks.probe import PHASES
 from benchmarks.report import Aim, aims, at_least, at_most
 from benchmarks.run import TINY, measure
+from benchmarks.source_capture import Captured
 from pyspark.sql import SparkSession
 
 
@@ -87,7 +88,15 @@ def test_a_tiny_run_measures_every_kind_of_source(
         assert cost["lookups"] == 0 < other["lookups"] <= other["queries"]
         assert cost["traffic"]["received"]["stream"] > 0 < other["traffic"]["received"]["opened"]
         assert cost["traffic"]["received"]["opened"] == 0
-    assert "changes/s from PostgreSQL" in capsys.readouterr().out
+    assert "queries/upd" in capsys.readouterr().out
+
+
+def test_capture_is_judged_where_enough_was_captured() -> None:
+    few, slow, fast = (
+        Captured("postgres", changes, 2, 1, 0, seconds, 0.0, 0.0)
+        for changes, seconds in ((400, 1.0), (20_000, 2.0), (200_000, 2.0))
+    )
+    assert [aim.holds for aim in sources.Figures([few, slow, fast], [], []).aims()] == [False, True]
 
 
 def test_an_aim_is_judged_by_its_limit() -> None:
