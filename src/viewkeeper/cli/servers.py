@@ -113,7 +113,7 @@ class PrivateServer:
 class PrivatePostgres(PrivateServer):
     """PostgreSQL with logical decoding on; the superuser is `postgres`, its password `secret`."""
 
-    # Immediate: no checkpoint, no waiting for sessions; the log has everything.
+    # Fast: sessions are ended, not waited for.
     _stop_signal = signal.SIGINT
 
     def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
