@@ -122,7 +122,7 @@ def mariadb_world(server: PrivateMariadb, folder: Path, name: str) -> Iterator[W
         yield World(folder, connection, f"{{kind: mariadb, url: '{server.url(name)}'}}")
 
 
-@pytest.mark.parametrize("algorithm", ["batch_sweep", "sweep", "pvm"])
+@pytest.mark.parametrize("algorithm", ["batch_sweep", "pvm"])
 def test_a_table_that_is_emptied_takes_its_share_of_the_view(
     world: World, spark: SparkSession, algorithm: str
 ) -> None:
