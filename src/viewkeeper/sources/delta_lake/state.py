@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from viewkeeper.sources.files.disk import replace
+from viewkeeper.sources.disk import replace
 
 
 @dataclass(frozen=True, slots=True)

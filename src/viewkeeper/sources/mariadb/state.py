@@ -9,12 +9,12 @@ more: its binlog was reset, or its data were restored.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from viewkeeper.errors import GapError, SchemaError
+from viewkeeper.sources import disk
 from viewkeeper.sources.mariadb.log import Mark, event_after, log_base, log_end, log_files
 from viewkeeper.sources.mariadb.open import Connection, Server, texts
 from viewkeeper.sources.mariadb.position import (
@@ -112,19 +112,7 @@ def read_state(home: Path) -> State | None:
 
 
 def write_state(home: Path, state: State) -> None:
-    """Replace the file; after a crash there is the old one or the new one."""
-    home.mkdir(parents=True, exist_ok=True)
-    fresh = home / f"{_FILE}.new"
-    with open(fresh, "w") as file:
-        json.dump(asdict(state), file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(fresh, home / _FILE)
-    folder = os.open(home, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    disk.replace(home / _FILE, json.dumps(asdict(state)).encode())
 
 
 def remove_state(home: Path) -> bool:

@@ -11,11 +11,12 @@ reported since may be lost with the power, never with the process.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from viewkeeper.sources import disk
 
 FILE = "state.json"
 
@@ -71,20 +72,7 @@ def read_state(home: Path) -> State | None:
 
 
 def write_state(home: Path, state: State, durable: bool) -> None:
-    home.mkdir(parents=True, exist_ok=True)
-    beside = home / f"{FILE}.{os.getpid()}"
-    with beside.open("w") as file:
-        json.dump(asdict(state), file)
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
-    beside.replace(home / FILE)
-    if durable:
-        folder = os.open(home, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    disk.replace(home / FILE, json.dumps(asdict(state)).encode(), durable=durable)
 
 
 def forget_state(home: Path) -> None:

@@ -10,16 +10,21 @@ import os
 from pathlib import Path
 
 
-def replace(path: Path, content: bytes) -> None:
-    """Give a file new content, durably; a reader sees the old or the new, whole."""
+def replace(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """Give a file new content; a reader sees the old or the new, whole.
+
+    What is not durable may be the old content again after a power cut.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with open(temporary, "wb") as file:
         file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
     os.replace(temporary, path)
-    sync_folder(path.parent)
+    if durable:
+        sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
