@@ -19,8 +19,12 @@ PROJECT = """\
 # Where the views are kept: Delta Lake tables that Spark, Polars, DuckDB and others can read.
 warehouse: ./warehouse
 
-# The databases. Viewkeeper adds a change log (tables and triggers named _viewkeeper_...) to each;
-# `viewkeeper detach` removes it. ${NAME} in a path is taken from the environment.
+# The databases. Viewkeeper adds a change log (tables and triggers named _viewkeeper_...) to these;
+# `viewkeeper detach` removes it. ${NAME} in a value is taken from the environment. Other kinds:
+#   {kind: postgres, url: "postgresql://viewkeeper:${PGPASSWORD}@host/database"}
+#   {kind: mariadb, url: "mariadb://viewkeeper:${MARIADB_PASSWORD}@host/database"}
+#   {kind: files, path: exports, format: csv}      {kind: delta_lake, path: lake/events}
+# `viewkeeper doctor` says what each of them still needs.
 sources:
   crm:
     kind: sqlite
