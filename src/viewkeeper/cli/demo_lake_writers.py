@@ -68,27 +68,24 @@ def ledger_row(number: int) -> Rating:
 
 def read_ratings(folder: Path) -> tuple[dict[int, Rating], int]:
     """The ratings by id, and the last number of the ledger."""
-    rows = DeltaTable(str(folder)).to_pyarrow_table().to_pylist()
+    files = DeltaTable(str(folder)).file_uris()
+    rows = [row for file in files for row in pq.read_table(file).to_pylist()]
     ratings = {row["id"]: {n: row[n] for n in COLUMNS} for row in rows if row["id"] is not None}
     return ratings, max((row["n"] for row in rows if row["id"] is None), default=0)
 
 
-class Transaction:
+class Transaction(demo_pace.Choosing):
     """What becomes of the ratings."""
 
     def __init__(
         self, ratings: Mapping[int, Rating], random: Random, sizes: Mapping[str, int]
     ) -> None:
-        self.random = random
-        self.sizes = sizes
+        super().__init__(random, sizes)
         self.ratings = dict(ratings)
         self.touched: dict[int, None] = {}
 
     def some(self) -> int | None:
         return self.random.choice(sorted(self.ratings)) if self.ratings else None
-
-    def some_product(self) -> int:
-        return self.random.randint(1, self.sizes["products"] * 21 // 20)
 
     def put(self, row: Rating) -> None:
         self.ratings[row["id"]] = row

@@ -37,6 +37,20 @@ Activity: TypeAlias = Callable[[T], None]
 """What a transaction does."""
 
 
+class Choosing:
+    """Picks numbers that may be of rows in other databases: this one cannot know."""
+
+    def __init__(self, random: Random, sizes: Mapping[str, int]) -> None:
+        self.random = random
+        self.sizes = sizes
+
+    def some_customer(self) -> int:
+        return self.random.randint(1, self.sizes["customers"] * 21 // 20)
+
+    def some_product(self) -> int:
+        return self.random.randint(1, self.sizes["products"] * 21 // 20)
+
+
 @dataclass(frozen=True, slots=True)
 class Role(Generic[T]):
     """What a writer does how often: transactions per second, and now and then a large one."""

@@ -79,14 +79,13 @@ class Dialect:
     is_row: str
 
 
-class Transaction:
+class Transaction(demo_pace.Choosing):
     """Statements of one transaction, and what they did to which rows."""
 
     def __init__(
         self, cursor: Any, dialect: Dialect, random: Random, sizes: Mapping[str, int]
     ) -> None:
-        self.random = random
-        self.sizes = sizes
+        super().__init__(random, sizes)
         self.changes: list[Change] = []
         self._cursor = cursor
         self._dialect = dialect
@@ -147,13 +146,6 @@ class Transaction:
 
     def _note(self, table: str, sign: int, row: list[Any]) -> None:
         self.changes.append((table, sign, [plain(value) for value in row]))
-
-    def some_customer(self) -> int:
-        """A number that may be of a customer: this database cannot know."""
-        return self.random.randint(1, self.sizes["customers"] * 21 // 20)
-
-    def some_product(self) -> int:
-        return self.random.randint(1, self.sizes["products"] * 21 // 20)
 
 
 Activity: TypeAlias = demo_pace.Activity[Transaction]
@@ -295,7 +287,7 @@ class ServerSession:
                 if keep:
                     self._connection.commit()
                     return number, tx.changes
-            except Exception as error:
+            except self._connection.Error as error:
                 if not _is_refusal(error):
                     raise
             self._connection.rollback()

@@ -43,12 +43,11 @@ def day(random: Random) -> str:
     return f"2026-{random.randrange(1, 13):02}-{random.randrange(1, 29):02}"
 
 
-class Transaction:
+class Transaction(demo_pace.Choosing):
     """Statements of one transaction, and what they did to which rows."""
 
     def __init__(self, connection: sqlite3.Connection, random: Random, sizes: Mapping[str, int]):
-        self.random = random
-        self.sizes = sizes
+        super().__init__(random, sizes)
         self.changes: list[Change] = []
         self._connection = connection
 
@@ -90,13 +89,6 @@ class Transaction:
         """INSERT OR REPLACE, which silently deletes all rows that `collides` finds."""
         self.changes += [(table, -1, old) for _, old in self.find(table, collides, *values)]
         self.insert(table, row, "INSERT OR REPLACE")
-
-    def some_customer(self) -> int:
-        """A number that may be of a customer: this database cannot know."""
-        return self.random.randint(1, self.sizes["customers"] * 21 // 20)
-
-    def some_product(self) -> int:
-        return self.random.randint(1, self.sizes["products"] * 21 // 20)
 
 
 Activity: TypeAlias = demo_pace.Activity[Transaction]

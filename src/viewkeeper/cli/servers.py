@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 import time
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ START_SECONDS = 60.0
 _USERS = ("postgres", "mysql", "nobody")
 
 
-class PrivateServer:
+class PrivateServer(ABC):
     """A server process with its data below `folder`; use `start`, `kill`, `stop`."""
 
     def __init__(self, folder: Path) -> None:
@@ -94,14 +95,17 @@ class PrivateServer:
     def _data(self) -> Path:
         return self.folder / "data"
 
+    @abstractmethod
     def _create(self) -> None:
-        raise NotImplementedError
+        """Make the data folder."""
 
+    @abstractmethod
     def _command(self) -> Sequence[str]:
-        raise NotImplementedError
+        """What starts the server."""
 
+    @abstractmethod
     def _answers(self) -> bool:
-        raise NotImplementedError
+        """Whether it takes connections."""
 
     def _run(self, *command: str) -> None:
         done = subprocess.run(command, capture_output=True, cwd=self.folder, **apart())

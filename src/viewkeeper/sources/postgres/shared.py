@@ -10,6 +10,7 @@ What an answer's tail is depends on how the database is captured, and is left to
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -47,7 +48,7 @@ class Exported(Protocol):
     def tables(self) -> Mapping[str, Table]: ...
 
 
-class SharedSnapshot:
+class SharedSnapshot(ABC):
     """Reads one PostgreSQL database under a shared snapshot; used by one task."""
 
     def __init__(self, shared: Exported) -> None:
@@ -83,17 +84,17 @@ class SharedSnapshot:
         tail = self._tail(relation.table, tuple(columns), after)
         return Scan(self._cut(after), batches, iter(tail.to_batches()))
 
+    @abstractmethod
     def _check(self, table: str, after: int) -> None:
         """A BarrierError if rows of the table went after the position without being listed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _cut(self, after: int) -> Cut:
         """What rows and tail together stand for."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _tail(self, table: str, columns: Sequence[str], after: int) -> pa.Table:
         """The signed difference between the rows and the relation as of a position."""
-        raise NotImplementedError
 
     def _many_keys(self, table: Table, on: Sequence[str]) -> int:
         is_unique = any(set(on).issuperset(key) for key in table.keys)
