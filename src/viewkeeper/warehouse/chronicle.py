@@ -70,7 +70,8 @@ def load_plans(root: Path) -> tuple[list[Entry], int, list[Plan]]:
 
 
 def _entry(row: dict[str, Any]) -> Entry:
-    return Entry(**{**row, "emptied": tuple(row["emptied"]), "keyed": tuple(row["keyed"])})
+    emptied, keyed = tuple(row["emptied"] or ()), tuple(row["keyed"] or ())
+    return Entry(**{**row, "emptied": emptied, "keyed": keyed})
 
 
 def load_ledger(root: Path) -> Ledger:
@@ -168,7 +169,11 @@ def _folded(folder: Path, schema: pa.Schema) -> tuple[pa.Table, int]:
         through = int((rows.schema.metadata or {})[_THROUGH])
     except (OSError, KeyError, ValueError) as error:
         raise corrupt(path, "folded file", str(error), "restore it from a backup") from error
-    return rows.replace_schema_metadata(None).cast(schema), through
+    for field in schema:
+        # What was folded before there was such a column has nothing to say in it.
+        if field.name not in rows.schema.names:
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+    return rows.replace_schema_metadata(None).select(schema.names).cast(schema), through
 
 
 def _files(folder: Path) -> Sequence[tuple[int, Path]]:
