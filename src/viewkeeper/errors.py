@@ -13,7 +13,8 @@ exact way out. Facts that a program may want are attributes.
     │   ├── SchemaError         a table or column is missing or cannot be kept exactly
     │   ├── ConversionError     a stored value does not fit its column's type
     │   ├── GapError            the source no longer has changes that are still needed
-    │   └── BarrierError        a table was emptied; what lies before that cannot be read any more
+    │   ├── BarrierError        a table was emptied; what lies before that cannot be read any more
+    │   └── BrokenQueryError    a schema change came between a question and its table
     ├── ExpressionError         a row made an expression of a view fail
     ├── WarehouseError          something about the warehouse folder
     │   ├── LockedError         another process maintains it
@@ -128,6 +129,23 @@ class BarrierError(SourceError):
         )
         self.table = table
         self.position = position
+
+
+class BrokenQueryError(SourceError):
+    """A question met a table, or a column, that is gone, is another one, or was rewritten.
+
+    Whoever asked gives up what it has of the batch; the next look reports the schema change.
+    """
+
+    def __init__(self, source: str, table: str, what: str) -> None:
+        """`what` says in a few words what was found, like "column price is gone"."""
+        super().__init__(
+            source,
+            f'table "{table}" has changed its shape: {what}',
+            hint="nothing to do: the next look reports the change, and the views follow it",
+        )
+        self.table = table
+        self.what = what
 
 
 class ExpressionError(ViewkeeperError):

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from viewkeeper.delta.algebra import COUNT, POSITION, TS
 from viewkeeper.updates.cut import Cut
+from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.view.definition import Field, Relation
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "POSITION",
     "TS",
     "Answer",
+    "Became",
     "Behind",
     "Boundary",
     "Detached",
@@ -67,6 +69,8 @@ class Boundary:
     list of them is what came after that. `keyed` are tables of which rows went, or got other
     values, that only their key is known of. A transaction with either is a *barrier*: what must
     still ask such a table about the time before becomes visible together with it.
+
+    `reshaped` are the schema changes in it that concern what is followed, in their order.
     """
 
     position: int
@@ -74,6 +78,16 @@ class Boundary:
     changes: int
     emptied: tuple[str, ...] = ()
     keyed: tuple[str, ...] = ()
+    reshaped: tuple[SchemaChange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Became:
+    """What the table behind a handle is now: its name, and those of the handle's columns that are
+    still there, each with the name that it has now."""
+
+    table: str
+    columns: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +208,8 @@ class Snapshot(Protocol):
     def ask(self, lookup: Lookup, after: int) -> Answer:
         """Answer a lookup; rows minus tail are as of position `after`.
 
-        A BarrierError if the rows cannot be brought back to it.
+        A BarrierError if the rows cannot be brought back to it, a BrokenQueryError if the table is
+        not what the handle means any more.
         """
         ...
 
@@ -210,7 +225,19 @@ Opener: TypeAlias = Callable[[], Snapshot]
 
 
 class Source(Protocol):
-    """One autonomous database. Methods may be called from several threads."""
+    """One autonomous database. Methods may be called from several threads.
+
+    A table is named by its *handle*, and columns by the names that the handle has for them. A
+    handle is the name that the table has when it is bound, and a name that nothing is followed
+    under is such a handle too. What is followed stays what it is, whatever it is called later:
+    `changes` and answers give values under the handle's names, those from before a rename as well
+    as those from after it, and NULL for what a column had before it was added. They come in the
+    type that the column has now; whoever asked casts.
+
+    A schema change that does not keep values ends what can be asked: a question about the time
+    before it is a BrokenQueryError, and so is every question to what is gone or is another table
+    now, decided inside the snapshot that would answer. The next looks report that change.
+    """
 
     name: str
 
@@ -222,8 +249,17 @@ class Source(Protocol):
         """A sentence on what should be changed about it to make maintenance cheaper, if any."""
         ...
 
+    def handle(self, name: str) -> str:
+        """The handle of the table that is called `name` now; a SchemaError if there is none."""
+        ...
+
+    def became(self, handle: str) -> Became | None:
+        """What the table behind a handle is now; None if it is gone."""
+        ...
+
     def schema(self, table: str) -> tuple[Field, ...]:
-        """The columns of a table; a SchemaError with the nearest names if there is none."""
+        """The columns of a table by the handle's names, with the types that they have now; a
+        SchemaError with the nearest names if there is none."""
         ...
 
     def refused(self, table: str) -> Mapping[str, str]:
@@ -244,7 +280,7 @@ class Source(Protocol):
 
     def follow(self, tables: Tables) -> int:
         """Capture these columns of these tables from now on; a position before which nothing
-        that happens from now on can lie."""
+        that happens from now on can lie. What is gone is passed over."""
         ...
 
     def look(self, after: int) -> tuple[Boundary, ...]:
