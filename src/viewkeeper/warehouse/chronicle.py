@@ -9,8 +9,10 @@ the numbers is damage, or a reader that lost the race with a fold, which reads a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,10 +20,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from viewkeeper.errors import CorruptError
+from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.warehouse import disk
 from viewkeeper.warehouse.codec import corrupt
 from viewkeeper.warehouse.plan import Entry, Ledger, Plan, encode_plan, read_plan
-from viewkeeper.warehouse.record import Advance, Create, Record, encode_record, read_record
+from viewkeeper.warehouse.record import (
+    Advance,
+    Create,
+    Record,
+    Redefine,
+    encode_record,
+    read_record,
+)
 
 FOLDED = "folded.parquet"
 _THROUGH = b"through"
@@ -38,6 +48,7 @@ _ENTRY: dict[str, pa.DataType] = {
     "changes": pa.int64(),
     "emptied": pa.list_(pa.string()),
     "keyed": pa.list_(pa.string()),
+    "reshaped": pa.string(),
 }
 _COMMIT: dict[str, pa.DataType] = {
     "record": pa.int64(),
@@ -71,7 +82,8 @@ def load_plans(root: Path) -> tuple[list[Entry], int, list[Plan]]:
 
 def _entry(row: dict[str, Any]) -> Entry:
     emptied, keyed = tuple(row["emptied"] or ()), tuple(row["keyed"] or ())
-    return Entry(**{**row, "emptied": emptied, "keyed": keyed})
+    changes = tuple(SchemaChange(*change) for change in json.loads(row["reshaped"] or "[]"))
+    return Entry(**{**row, "emptied": emptied, "keyed": keyed, "reshaped": changes})
 
 
 def load_ledger(root: Path) -> Ledger:
@@ -103,9 +115,9 @@ def commit_rows(records: Iterable[Record]) -> pa.Table:
             "committed_at": record.committed_at,
             "view": change.view,
             "kind": type(change).__name__.lower(),
-            "ts": change.ts if isinstance(change, (Advance, Create)) else None,
+            "ts": change.ts if isinstance(change, (Advance, Create, Redefine)) else None,
             "rows_change": sum(file.count_sum for file in change.files)
-            if isinstance(change, (Advance, Create))
+            if isinstance(change, (Advance, Create, Redefine))
             else 0,
         }
         for record in records
@@ -121,6 +133,8 @@ def commit_table(rows: Sequence[dict[str, object]]) -> pa.Table:
 def entry_rows(entries: Iterable[Entry]) -> pa.Table:
     names = _ENTRIES.names
     rows = [{name: getattr(entry, name) for name in names} for entry in entries]
+    for row in rows:
+        row["reshaped"] = json.dumps([astuple(change) for change in row["reshaped"]])
     return pa.Table.from_pylist(rows, schema=_ENTRIES)
 
 

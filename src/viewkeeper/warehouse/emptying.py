@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from viewkeeper.updates.protocol import COUNT, TS
 from viewkeeper.warehouse.files import stored_schema, write_stream
+from viewkeeper.warehouse.fitting import fitted
 from viewkeeper.warehouse.head import ViewHead
 from viewkeeper.warehouse.read import believed, files_until, table_folder
 from viewkeeper.warehouse.record import DataFile
@@ -30,10 +31,12 @@ def emptied(root: Path, view: ViewHead, ts: int, batch: int) -> tuple[DataFile, 
     """Files that take every row out of the view's newest state, stamped with `ts`."""
     folder, stored = table_folder(root, view), stored_schema(view.schema)
     files = files_until(root, view, view.reach)
-    return tuple(write_stream(folder, stored, _opposite(folder, files, ts), batch, 0))
+    return tuple(write_stream(folder, stored, _opposite(folder, files, stored, ts), batch, 0))
 
 
-def _opposite(folder: Path, files: Iterable[ActiveFile], ts: int) -> Iterator[pa.RecordBatch]:
+def _opposite(
+    folder: Path, files: Iterable[ActiveFile], stored: pa.Schema, ts: int
+) -> Iterator[pa.RecordBatch]:
     for file in files:
         path = folder / file.path
         with believed(path), pq.ParquetFile(path) as parquet:
@@ -43,4 +46,5 @@ def _opposite(folder: Path, files: Iterable[ActiveFile], ts: int) -> Iterator[pa
                     batch.schema.get_field_index(COUNT), COUNT, pc.negate(batch[COUNT])
                 )
                 at = batch.schema.get_field_index(TS)
-                yield reverse.set_column(at, TS, stamps).replace_schema_metadata(None)
+                signed = reverse.set_column(at, TS, stamps).replace_schema_metadata(None)
+                yield from fitted(pa.Table.from_batches([signed]), stored).to_batches()

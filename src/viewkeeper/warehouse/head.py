@@ -19,7 +19,17 @@ import pyarrow as pa
 
 from viewkeeper.errors import WarehouseError
 from viewkeeper.warehouse.codec import Body, schema_of, schema_text, seal, unseal
-from viewkeeper.warehouse.record import Advance, Create, Drop, Record, Resume, Rewrite, Stop
+from viewkeeper.warehouse.record import (
+    Advance,
+    Create,
+    Drop,
+    Record,
+    Redefine,
+    Resume,
+    Rewrite,
+    Stop,
+)
+from viewkeeper.warehouse.version import Version, decode_versions, encode_versions
 
 NAME = "head.json"
 
@@ -47,8 +57,9 @@ class ViewHead:
     of all counts: the number of rows in the newest state, or fewer while something is ahead,
     because counts below zero are in the sum and are not shown. `files` counts the table's data
     files. `distinct`: what lies at or before the horizon has one row per tuple. `stopped` is why it
-    does not advance. From `exact_ts` on every ts has a state of its own; before it some have that
-    of an earlier commit (algorithms that are strong and not complete).
+    does not advance, since `stopped_at`. From `exact_ts` on every ts has a state of its own; before
+    it some have that of an earlier commit (algorithms that are strong and not complete).
+    `definition` is the SQL as the user wrote it, `versions` what became of it; the last one holds.
     """
 
     view: str
@@ -68,6 +79,8 @@ class ViewHead:
     ahead: tuple[int, ...] = ()
     hidden: tuple[str, ...] = ()
     exact_ts: int = 0
+    versions: tuple[Version, ...] = ()
+    stopped_at: float | None = None
 
     @property
     def shown(self) -> pa.Schema:
@@ -129,12 +142,16 @@ def _created(change: Create, record: Record, at: Location) -> ViewHead:
         files=len(change.files),
         distinct=change.distinct,
         hidden=change.hidden,
+        versions=change.versions,
         committed_at=record.committed_at,
     )
 
 
 def _changed(
-    old: ViewHead, change: Advance | Rewrite | Stop | Resume, record: Record, at: Location
+    old: ViewHead,
+    change: Advance | Rewrite | Redefine | Stop | Resume,
+    record: Record,
+    at: Location,
 ) -> ViewHead:
     match change:
         case Advance():
@@ -158,12 +175,34 @@ def _changed(
                 distinct=old.distinct or folded,
                 files=old.files + len(change.files) - len(change.removes),
             )
+        case Redefine():
+            return _redefined(old, change, record, at)
         case Stop():
-            return replace(old, stopped=change.reason)
+            return replace(old, stopped=change.reason, stopped_at=record.committed_at)
         case Resume():
-            return replace(old, stopped=None)
+            return replace(old, stopped=None, stopped_at=None)
         case _:
             assert_never(change)
+
+
+def _redefined(old: ViewHead, change: Redefine, record: Record, at: Location) -> ViewHead:
+    moved = change.ts > old.ts
+    return replace(
+        old,
+        location=at,
+        definition=change.definition,
+        versions=(*old.versions, change.version),
+        schema=change.schema,
+        hidden=change.hidden,
+        ts=change.ts,
+        ahead=() if moved else old.ahead,
+        exact_ts=change.ts if moved else old.exact_ts,
+        positions=dict(change.positions),
+        rows=old.rows + sum(file.count_sum for file in change.files),
+        files=old.files + len(change.files),
+        distinct=old.distinct and change.distinct,
+        committed_at=record.committed_at,
+    )
 
 
 def encode_head(head: Head) -> bytes:
@@ -195,6 +234,7 @@ def _encode(view: ViewHead) -> Body:
         "location": [view.location.version, view.location.checkpoint],
         "schema": schema_text(view.schema),
         "positions": dict(view.positions),
+        "versions": encode_versions(view.versions),
     }
 
 
@@ -204,5 +244,6 @@ def _decode(body: Body) -> ViewHead:
         "schema": schema_of(body["schema"]),
         "ahead": tuple(body.get("ahead", ())),
         "hidden": tuple(body.get("hidden", ())),
+        "versions": decode_versions(body.get("versions", ())),
     }
     return ViewHead(**{**body, **exact})

@@ -31,6 +31,18 @@ def sync_entry(folder: Path, version: int) -> None:
     disk.sync_folder(log)
 
 
+def write_entry(folder: Path, version: int, entry: bytes) -> None:
+    """Write an entry of our own, durably; somebody else's of that version is an error."""
+    path = folder / _LOG / f"{version:020d}.json"
+    try:
+        disk.create_new(path, entry)
+    except FileExistsError as error:
+        raise WarehouseError(
+            f'Delta Lake table "{folder}": another writer committed to it',
+            hint="views are written by one Viewkeeper process only; stop the other, then run again",
+        ) from error
+
+
 def sync_checkpoint(folder: Path, version: int) -> None:
     """Make one checkpoint, and the hint that points to it, durable."""
     log = folder / _LOG
@@ -47,6 +59,7 @@ def cut_back(folder: Path, at: Location) -> None:
     log = folder / _LOG
     if not log.is_dir():
         return
+    disk.remove_temporaries(log)
     for path in sorted(log.iterdir()):
         version = _version_of(path)
         known = at.checkpoint if ".checkpoint" in path.name else at.version

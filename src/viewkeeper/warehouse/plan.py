@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
+from typing import Any
 
+from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.warehouse.codec import Body, seal, unseal
 
 _WAY_OUT = (
@@ -30,6 +32,7 @@ class Entry:
 
     A global transaction has one ts and an entry per source. `changes` is its number of row changes.
     Of the tables `emptied`, and of some keys of the tables `keyed`, rows went without being listed.
+    `reshaped` are its schema changes.
     """
 
     ts: int
@@ -40,6 +43,7 @@ class Entry:
     changes: int
     emptied: tuple[str, ...] = ()
     keyed: tuple[str, ...] = ()
+    reshaped: tuple[SchemaChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +69,23 @@ def encode_plan(plan: Plan) -> bytes:
 def _encoded(entry: Entry) -> list[object]:
     e = entry
     plain: list[object] = [e.ts, e.source, e.after, e.until, e.committed_at, e.changes]
-    return [*plain, list(e.emptied), list(e.keyed)] if e.emptied or e.keyed else plain
+    if not (e.emptied or e.keyed or e.reshaped):
+        return plain
+    return [*plain, list(e.emptied), list(e.keyed), [astuple(change) for change in e.reshaped]]
+
+
+def _decoded(facts: Sequence[Any]) -> Entry:
+    emptied, keyed, reshaped = (*facts[6:], (), (), ())[:3]
+    changes = tuple(SchemaChange(*change) for change in reshaped)
+    ts, source, after, until, committed_at, count = facts[:6]
+    lists = (tuple(emptied), tuple(keyed), changes)
+    return Entry(ts, source, after, until, committed_at, count, *lists)
 
 
 def read_plan(path: Path) -> Plan:
     """The plan in a file; CorruptError if it cannot be believed."""
     body: Body = unseal(path, "plan", _WAY_OUT)
-    entries = tuple(Entry(*entry[:6], *map(tuple, entry[6:])) for entry in body["entries"])
+    entries = tuple(_decoded(entry) for entry in body["entries"])
     return Plan(body["n"], entries, {view: (a, b) for view, (a, b) in body["views"].items()})
 
 

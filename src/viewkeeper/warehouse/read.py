@@ -31,6 +31,7 @@ import pyarrow.parquet as pq
 from viewkeeper.errors import CorruptError, HorizonError
 from viewkeeper.updates.protocol import COUNT, TS
 from viewkeeper.warehouse.files import stored_schema
+from viewkeeper.warehouse.fitting import fitted
 from viewkeeper.warehouse.head import ViewHead
 from viewkeeper.warehouse.net import repeated, summed, summed_per_ts
 from viewkeeper.warehouse.table import ActiveFile, files_at
@@ -123,7 +124,7 @@ def _read(folder: Path, file: ActiveFile, stored: pa.Schema, after: int, until: 
     path = folder / file.path
     with believed(path), pq.ParquetFile(path) as parquet:
         rows = parquet.read().replace_schema_metadata(None)
-    assert rows.schema.equals(stored), f"{file.path} has {rows.schema}"
+    rows = fitted(rows, stored)
     if after < file.ts_min and file.ts_max <= until:
         return rows
     return rows.filter((pc.field(TS) > after) & (pc.field(TS) <= until))

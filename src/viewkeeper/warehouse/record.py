@@ -2,7 +2,7 @@
 
 Writing `records/<n>.json` is the commit. Everything it names was synced before, and everything that
 follows (Delta Lake logs, head) is redo that can be repeated from the record alone. A record names
-only the views that it changes, each once, by one of six changes.
+only the views that it changes, each once, by one of seven changes.
 
 A record may finish a plan (`plan` is its number) or none: compaction, stopping and dropping a view
 are records of their own and may come while a plan is still open.
@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from viewkeeper.warehouse.codec import Body, schema_of, schema_text, seal, unseal
+from viewkeeper.warehouse.version import Version, decode_versions, encode_versions
 
 _WAY_OUT = (
     "restore the file from a backup; without one, drop the views and load them again: "
@@ -45,6 +46,7 @@ class Create:
 
     `distinct` says that the load has one row per tuple, which lets readers merge without a shuffle.
     `hidden` are columns that are stored and not shown: keys that the user did not ask for.
+    `versions` are those of its definition, the one that was loaded last.
     """
 
     view: str
@@ -57,6 +59,7 @@ class Create:
     distinct: bool = False
     replaces: str | None = None
     hidden: tuple[str, ...] = ()
+    versions: tuple[Version, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,26 @@ class Rewrite:
 
 
 @dataclass(frozen=True, slots=True)
+class Redefine:
+    """A view's definition becomes another one, with the rows repaired by these files.
+
+    Without files the stored rows are right as they are, under the columns of `schema`: what is not
+    among them any more is left out, what is new is NULL. `distinct`: no two stored rows became the
+    same by that. A ts beyond the view's says that it has moved there, as one state.
+    """
+
+    view: str
+    definition: str
+    version: Version
+    schema: pa.Schema
+    ts: int
+    positions: Mapping[str, int]
+    files: tuple[DataFile, ...] = ()
+    hidden: tuple[str, ...] = ()
+    distinct: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """A view stays where it is, for a reason that the user must act on."""
 
@@ -112,12 +135,13 @@ class Drop:
     table: str
 
 
-ViewChange = Create | Advance | Rewrite | Stop | Resume | Drop
+ViewChange = Create | Advance | Rewrite | Redefine | Stop | Resume | Drop
 
 _KINDS: dict[str, type[ViewChange]] = {
     "create": Create,
     "advance": Advance,
     "rewrite": Rewrite,
+    "redefine": Redefine,
     "stop": Stop,
     "resume": Resume,
     "drop": Drop,
@@ -161,8 +185,12 @@ def _encode(change: ViewChange) -> Body:
     kind = next(name for name, known in _KINDS.items() if type(change) is known)
     # asdict copies deeply, which an Arrow schema need not be.
     body: Body = {name: getattr(change, name) for name in change.__dataclass_fields__}
-    if isinstance(change, Create):
+    if isinstance(change, Create | Redefine):
         body["schema"] = schema_text(change.schema)
+    if isinstance(change, Create):
+        body["versions"] = encode_versions(change.versions)
+    if isinstance(change, Redefine):
+        (body["version"],) = encode_versions([change.version])
     if "files" in body:
         body["files"] = [asdict(file) for file in body["files"]]
     if "positions" in body:
@@ -176,6 +204,10 @@ def _decode(body: Body) -> ViewChange:
         facts["schema"] = schema_of(facts["schema"])
     if "files" in facts:
         facts["files"] = tuple(DataFile(**file) for file in facts["files"])
+    if "versions" in facts:
+        facts["versions"] = decode_versions(facts["versions"])
+    if "version" in facts:
+        (facts["version"],) = decode_versions([facts["version"]])
     for name in _LISTS & facts.keys():
         facts[name] = tuple(facts[name])
     return _KINDS[body["kind"]](**facts)

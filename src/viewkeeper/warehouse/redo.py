@@ -16,7 +16,16 @@ from viewkeeper.warehouse import head as heads
 from viewkeeper.warehouse import log
 from viewkeeper.warehouse.files import stored_schema
 from viewkeeper.warehouse.head import Head, Location, ViewHead
-from viewkeeper.warehouse.record import Advance, Create, Drop, Record, Resume, Rewrite, Stop
+from viewkeeper.warehouse.record import (
+    Advance,
+    Create,
+    Drop,
+    Record,
+    Redefine,
+    Resume,
+    Rewrite,
+    Stop,
+)
 from viewkeeper.warehouse.table import Table
 
 
@@ -47,6 +56,8 @@ class Tables:
                     locations[change.view] = self._append(head.views, change, record)
                 case Rewrite():
                     locations[change.view] = self._rewrite(head.views, change, record)
+                case Redefine():
+                    locations[change.view] = self._redefine(head.views, change, record)
                 case Advance() | Stop() | Resume() | Drop():
                     pass
                 case _:
@@ -64,6 +75,21 @@ class Tables:
     def _append(self, views: Mapping[str, ViewHead], change: Advance, record: Record) -> Location:
         view = views[change.view]
         version = self.of(view).commit(record.n, record.committed_at, change.files)
+        return Location(version, view.location.checkpoint)
+
+    def _redefine(
+        self, views: Mapping[str, ViewHead], change: Redefine, record: Record
+    ) -> Location:
+        view = views[change.view]
+        same = change.schema.equals(view.schema)
+        if same and not change.files:
+            return view.location
+        table, stored = self.of(view), stored_schema(change.schema)
+        if same:
+            version = table.commit(record.n, record.committed_at, change.files)
+        else:
+            version = table.restate(record.n, record.committed_at, stored, change.files)
+            self._open[view.table] = Table.open(self.folder(view.table), stored)
         return Location(version, view.location.checkpoint)
 
     def _rewrite(self, views: Mapping[str, ViewHead], change: Rewrite, record: Record) -> Location:

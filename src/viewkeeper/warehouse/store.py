@@ -30,6 +30,7 @@ from viewkeeper.warehouse.record import (
     DataFile,
     Drop,
     Record,
+    Redefine,
     Resume,
     Rewrite,
     Stop,
@@ -183,6 +184,8 @@ class Store:
                     self._check_advance(change)
                 case Rewrite():
                     self._check_rewrite(change)
+                case Redefine():
+                    self._check_redefine(change)
                 case Drop():
                     assert change.table == self.head.view(change.view).table
                 case Stop() | Resume():
@@ -221,6 +224,14 @@ class Store:
         active = {file.path for file in self._tables.of(view).files()}
         assert active.issuperset(change.removes), "a rewrite of files that are gone"
         self._check_files(view.table, view.schema, change.files)
+
+    def _check_redefine(self, change: Redefine) -> None:
+        view = self.head.view(change.view)
+        assert change.ts >= (view.reach if change.files else view.ts), "a view never goes back"
+        assert not change.files or change.ts > view.ts, "what is repaired is another state"
+        assert all(f.ts_min == f.ts_max == change.ts for f in change.files)
+        assert {*change.schema.names} > {*change.hidden}, "a view shows some of its columns"
+        self._check_files(view.table, change.schema, change.files)
 
     def _check_files(self, table: str, schema: pa.Schema, added: Sequence[DataFile]) -> None:
         stored = files.stored_schema(schema)

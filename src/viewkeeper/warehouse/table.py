@@ -31,7 +31,7 @@ from deltalake.transaction import (
 
 from viewkeeper.errors import CorruptError, WarehouseError
 from viewkeeper.updates.protocol import COUNT, TS
-from viewkeeper.warehouse import disk, log
+from viewkeeper.warehouse import disk, log, schema_entry
 from viewkeeper.warehouse.record import DataFile
 
 
@@ -122,6 +122,33 @@ class Table:
         self.version += 1
         log.sync_entry(self.folder, self.version)
         return self.version
+
+    def restate(self, n: int, at: float, stored: pa.Schema, adds: Sequence[DataFile]) -> int:
+        """Apply record n once: from now on the table has the schema `stored`; its version."""
+        if self.applied() >= n:
+            return self.version
+        schema = Schema.from_arrow(stored).to_json()
+        described = [(file, _statistics(file, signed=True)) for file in adds]
+        entry = schema_entry.entry(n, int(at * 1000), self._known(), schema, described)
+        log.write_entry(self.folder, self.version + 1, entry)
+        self.version += 1
+        return self.version
+
+    def _known(self) -> schema_entry.Known:
+        protocol, metadata = self._handle.protocol(), self._handle.metadata()
+        return schema_entry.Known(
+            {
+                "id": str(metadata.id),
+                "name": metadata.name,
+                "description": metadata.description,
+                "format": {"provider": "parquet", "options": {}},
+                "partitionColumns": [],
+                "createdTime": metadata.created_time,
+                "configuration": metadata.configuration,
+            },
+            frozenset(protocol.reader_features or ()),
+            frozenset(protocol.writer_features or ()),
+        )
 
     def checkpoint(self) -> int:
         """Write a checkpoint of the newest version, synced; opening reads from there on."""
