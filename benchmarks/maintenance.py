@@ -160,7 +160,7 @@ class Bench:
     def recompute(self) -> float:
         """Compute the view from its sources on Spark and count it; how long that took."""
         head = self.store.head.view(VIEW)
-        view = self.project.catalogue.definitions[VIEW]
+        view = self.project.catalogue.bindings[VIEW].view
         started = time.perf_counter()
         with (
             closing(self.project.connections()) as connections,

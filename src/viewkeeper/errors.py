@@ -13,8 +13,8 @@ exact way out. Facts that a program may want are attributes.
     │   ├── SchemaError         a table or column is missing or cannot be kept exactly
     │   ├── ConversionError     a stored value does not fit its column's type
     │   ├── GapError            the source no longer has changes that are still needed
-    │   ├── BarrierError        a table was emptied; what lies before that cannot be read any more
-    │   └── BrokenQueryError    a schema change came between a question and its table
+    │   └── BarrierError        a table was emptied; what lies before that cannot be read any more
+    │       └── BrokenQueryError    ... because a schema change came between a question and it
     ├── ExpressionError         a row made an expression of a view fail
     ├── WarehouseError          something about the warehouse folder
     │   ├── LockedError         another process maintains it
@@ -131,7 +131,7 @@ class BarrierError(SourceError):
         self.position = position
 
 
-class BrokenQueryError(SourceError):
+class BrokenQueryError(BarrierError):
     """A question met a table, or a column, that is gone, is another one, or was rewritten.
 
     Whoever asked gives up what it has of the batch; the next look reports the schema change.
@@ -139,7 +139,8 @@ class BrokenQueryError(SourceError):
 
     def __init__(self, source: str, table: str, what: str) -> None:
         """`what` says in a few words what was found, like "column price is gone"."""
-        super().__init__(
+        SourceError.__init__(
+            self,
             source,
             f'table "{table}" has changed its shape: {what}',
             hint="nothing to do: the next look reports the change, and the views follow it",

@@ -43,9 +43,11 @@ def doctor(invocation: Invocation, wants_json: bool) -> int:
     from viewkeeper.engine.catalogue import read_views
     from viewkeeper.engine.connections import Connections, reader_of
     from viewkeeper.engine.doctor import examine
+    from viewkeeper.warehouse.head import read_head
 
     settings = invocation.settings()
-    catalogue = read_views(settings.folder, frozenset(settings.sources))
+    head = read_head(settings.warehouse)
+    catalogue = read_views(settings.folder, frozenset(settings.sources), head)
     connections = Connections(settings.sources, reader_of(settings.warehouse), time.time)
     try:
         found = examine(catalogue, connections, lambda what: note(f"looking at {what} ..."))

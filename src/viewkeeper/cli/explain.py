@@ -41,9 +41,11 @@ def explain(invocation: Invocation, view: str, wants_json: bool) -> int:
     from viewkeeper.engine.catalogue import read_views
     from viewkeeper.engine.connections import Connections, reader_of
     from viewkeeper.engine.explain import explain_view
+    from viewkeeper.warehouse.head import read_head
 
     settings = invocation.settings()
-    catalogue = read_views(settings.folder, frozenset(settings.sources))
+    head = read_head(settings.warehouse)
+    catalogue = read_views(settings.folder, frozenset(settings.sources), head)
     catalogue.check(view)
     connections = Connections(settings.sources, reader_of(settings.warehouse), time.time)
     try:

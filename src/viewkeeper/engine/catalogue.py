@@ -1,8 +1,9 @@
 """The views of a project: read from `views/*.sql`, bound to their sources when those answer.
 
-Parsing needs no source, and the SQL parser is only imported where a project is opened; binding
-needs the schemas of the tables. A view whose source is away stays unbound and waits; one whose SQL
-or tables are wrong is an error at once.
+Parsing needs no source, and the SQL parser is only imported where a project is opened; binding a
+new view needs the schemas of the tables. A view whose source is away stays unbound and waits; one
+whose SQL or tables are wrong is an error at once. A view that is stored is what its newest version
+says, whatever has become of the names in the SQL that the user wrote.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from viewkeeper.engine.binding import Binding, bind_again, bind_now
 from viewkeeper.engine.connections import Connections
 from viewkeeper.errors import DefinitionError, ProjectError
 from viewkeeper.sources.settings import nearest
-from viewkeeper.view.definition import Field, Relation, ViewDefinition
+from viewkeeper.view.definition import Relation, ViewDefinition
+from viewkeeper.warehouse.head import Head
 
 if TYPE_CHECKING:
     from viewkeeper.view.parse import ParsedView
@@ -27,9 +30,22 @@ class ViewCatalogue:
 
     def __init__(self, parsed: dict[str, ParsedView]) -> None:
         self._parsed = parsed
-        self.definitions: dict[str, ViewDefinition] = {}
+        self.bindings: dict[str, Binding] = {}
         self.stored: dict[str, ViewDefinition] = {}
         """Definitions with what an algorithm stores beside the user's columns."""
+        self.coming: dict[str, ViewDefinition] = {}
+        """Definitions that views are on their way to."""
+
+    def adopt(self, head: Head) -> None:
+        """Let stored views be what their newest versions say, if their SQL is still the same."""
+        for name, view in head.views.items():
+            if name in self._parsed and view.versions and view.definition == self.text(name):
+                self.put(name, bind_again(view.versions[-1], self._parsed[name].path))
+
+    def put(self, name: str, binding: Binding) -> None:
+        """From now on a view is this."""
+        self.bindings[name] = binding
+        self.stored.pop(name, None)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._parsed)
@@ -55,30 +71,34 @@ class ViewCatalogue:
 
     def sources(self, name: str) -> tuple[str, ...]:
         """The sources that a view reads, known from its SQL alone."""
-        return tuple(dict.fromkeys(relation.source for relation in self._parsed[name].relations))
+        return tuple(dict.fromkeys(relation.source for relation in self.relations(name)))
 
     def relations(self, name: str) -> tuple[Relation, ...]:
-        """The relations that a view reads, known from its SQL alone."""
-        return tuple(dict.fromkeys(self._parsed[name].relations))
+        """The relations that a view reads, as its SQL names them."""
+        binding = self.bindings.get(name)
+        return (binding.parsed if binding else self._parsed[name]).relations
 
     def bound(self) -> list[ViewDefinition]:
-        """Every view whose definition is known, as it is stored."""
-        return [self.stored.get(name, view) for name, view in self.definitions.items()]
+        """Every view whose definition is known, as it is stored, and those to come."""
+        now = [self.stored.get(name, binding.view) for name, binding in self.bindings.items()]
+        return [*now, *self.coming.values()]
 
     def bind(self, name: str, connections: Connections) -> ViewDefinition:
         """The typed definition of a view; SourceAwayError if its tables cannot be seen now."""
-        if name not in self.definitions:
-            from viewkeeper.view.bind import bind
+        if name not in self.bindings:
+            self.bindings[name] = bind_now(self._parsed[name], connections)
+        return self.bindings[name].view
 
-            def schema(relation: Relation) -> tuple[Field, ...]:
-                return connections.source(relation.source).schema(relation.table)
-
-            self.definitions[name] = bind(self._parsed[name], schema)
-        return self.definitions[name]
+    def as_written(self, name: str, connections: Connections) -> Binding:
+        """A view as the user's SQL has it, bound to the tables that have the names now."""
+        return bind_now(self._parsed[name], connections)
 
 
-def read_views(folder: Path, sources: frozenset[str]) -> ViewCatalogue:
-    """Every view of a project folder; two of one name, or an unknown source, is an error."""
+def read_views(folder: Path, sources: frozenset[str], head: Head | None = None) -> ViewCatalogue:
+    """Every view of a project folder; two of one name, or an unknown source, is an error.
+
+    Those that the head has stored are what they have become.
+    """
     from viewkeeper.view.parse import parse_view
 
     parsed: dict[str, ParsedView] = {}
@@ -100,7 +120,9 @@ def read_views(folder: Path, sources: frozenset[str]) -> ViewCatalogue:
             f"no views: {folder / FOLDER} has no .sql file",
             hint="write CREATE MATERIALIZED VIEW name AS SELECT ... into views/name.sql",
         )
-    return ViewCatalogue(parsed)
+    catalogue = ViewCatalogue(parsed)
+    catalogue.adopt(head or Head())
+    return catalogue
 
 
 def _check_sources(view: ParsedView, sources: frozenset[str]) -> None:

@@ -31,9 +31,9 @@ class Crossing:
         return barrier_of(self._store, view, until)
 
     def record(self, entries: Sequence[Entry]) -> bool:
-        """Give entries their ts at once if there is a barrier among them, which views must find in
-        the ledger; whether that was so."""
-        if not any(entry.emptied or entry.keyed for entry in entries):
+        """Give entries their ts at once if there is a barrier or a schema change among them, which
+        views must find in the ledger; whether that was so."""
+        if not any(entry.emptied or entry.keyed or entry.reshaped for entry in entries):
             return False
         plan = Plan(self._store.next_plan, tuple(entries))
         self._store.write_plan(plan)

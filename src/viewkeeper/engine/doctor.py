@@ -49,7 +49,7 @@ def examine(
         told(f"view {name}")
         views.append(Examined("view", name, (_view(catalogue, connections, name, bound),)))
     tables = tables_of(bound)
-    for name in catalogue:
+    for name in (name for name in catalogue if name not in catalogue.bindings):
         for relation in catalogue.relations(name):
             known = tables.setdefault(relation.source, {})
             if relation.table not in known:

@@ -55,7 +55,7 @@ class Lookout:
         """What a source has committed up to a position, looked at now; nothing else may wait.
 
         A report that goes beyond the position is split there: a cut lies between commits. Where
-        rows went unlisted, nothing is taken: the next look reports that, and views cross it.
+        rows went unlisted or shapes changed, nothing is taken: the next look reports that.
         """
         assert not self._seen, "what was seen earlier is taken first"
         source, at, found = self._connections.source(name), self.known[name], []
@@ -67,7 +67,8 @@ class Lookout:
                     found.append(boundary)
                     at = boundary.position
         for boundary in found:
-            for table in (*boundary.emptied, *boundary.keyed):
+            reshaped = [change.table for change in boundary.reshaped]
+            for table in (*boundary.emptied, *boundary.keyed, *reshaped):
                 raise BarrierError(name, table, boundary.position)
         for boundary in found:
             until = min(boundary.position, position)
@@ -170,6 +171,7 @@ class Lookout:
             boundary.changes,
             boundary.emptied,
             boundary.keyed,
+            boundary.reshaped,
         )
 
 

@@ -169,6 +169,9 @@ class Project:
 
 
 def open_project(path: str | Path = ".", spark: SparkSession | None = None) -> Project:
-    """Open the project in a folder; reads the project file and the views, touches no source."""
+    """Open the project in a folder; reads the project file, the views and what is stored of them,
+    touches no source."""
     settings = read_settings(Path(path))
-    return Project(settings, read_views(settings.folder, frozenset(settings.sources)), spark)
+    head = read_head(settings.warehouse)
+    views = read_views(settings.folder, frozenset(settings.sources), head)
+    return Project(settings, views, spark)

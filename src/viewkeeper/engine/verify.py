@@ -77,11 +77,13 @@ def verify_views(
     told: Callable[[str], None],
 ) -> list[Verification]:
     """Verify these views, one after the other, all as of the head at the beginning."""
-    definitions = {name: catalogue.bind(name, connections) for name in names}
-    used = sorted({s for view in definitions.values() for s in view.sources})
+    catalogue.adopt(read_head(settings.warehouse))
+    used = sorted({s for name in names for s in catalogue.bind(name, connections).sources})
     asked = _Asked(every_state, since)
     with held(connections, used):
         head = read_head(settings.warehouse)
+        catalogue.adopt(head)
+        definitions = {name: catalogue.bind(name, connections) for name in names}
         return [
             _verified(settings, spark, connections, definitions[name], head.view(name), asked, told)
             for name in names

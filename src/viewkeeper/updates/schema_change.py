@@ -13,6 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from viewkeeper.view.definition import called
+
+__all__ = ["KINDS", "ChangeKind", "SchemaChange", "called"]
+
 ChangeKind = Literal[
     "add_column",
     "add_filled_column",
@@ -79,13 +83,3 @@ class SchemaChange:
         """
         facts = {"table": called(self.table), "column": self.column, "now": self.now}
         return _SENTENCES[self.kind].format(**facts)
-
-
-def called(handle: str) -> str:
-    """The name that a table had when its handle was made.
-
-    >>> called("shop.orders#2"), called("orders"), called("odd#name")
-    ('shop.orders', 'orders', 'odd#name')
-    """
-    name, mark, number = handle.rpartition("#")
-    return name if mark and number.isdigit() else handle

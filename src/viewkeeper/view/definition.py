@@ -16,13 +16,26 @@ from viewkeeper.view.expression import Column, Expression, needs_spark, type_of
 
 @dataclass(frozen=True, slots=True, order=True)
 class Relation:
-    """A table of a source; `table` is `name` or `schema.name` as the source spells it."""
+    """A table of a source; `table` is `name` or `schema.name` as the source spells it, or the
+    handle by which the source is asked for it."""
 
     source: str
     table: str
 
     def __str__(self) -> str:
-        return f"{self.source}.{self.table}"
+        return f"{self.source}.{called(self.table)}"
+
+
+def called(handle: str) -> str:
+    """The name that a table had when its handle was made.
+
+    A handle is that name, with a number behind it where the name had been used before.
+
+    >>> called("shop.orders#2"), called("orders"), called("odd#name")
+    ('shop.orders', 'orders', 'odd#name')
+    """
+    name, mark, number = handle.rpartition("#")
+    return name if mark and number.isdigit() else handle
 
 
 @dataclass(frozen=True, slots=True)
