@@ -97,6 +97,16 @@ def test_merging_folding_emptying_and_deleting_by_key_see_the_columns_of_now(
     assert sum(library["_count"].to_pylist()) == 7
 
 
+@pytest.mark.parametrize("wide", [pa.decimal128(22, 2), pa.decimal128(38, 18)])
+def test_spark_reads_old_files_under_a_wider_type(
+    world: World, spark: SparkSession, tmp_path: Path, wide: pa.DataType
+) -> None:
+    redefine(world, pa.schema([("k", wide), ("s", pa.string()), ("extra", pa.int64())]))
+    found = bag(state_frame(spark, world.store.root, world.view, tmp_path).toArrow())
+    assert found == bag(state(world.store.root, world.view))
+    assert found[(Decimal(2), None, None)] == 2
+
+
 def test_other_readers_see_the_schema_of_now(world: World) -> None:
     redefine(world, pa.schema([("s", pa.string()), ("at", pa.timestamp("us"))]))
     table = DeltaTable(str(world.store.folder(VIEW)))
