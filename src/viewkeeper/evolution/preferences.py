@@ -1,0 +1,198 @@
+"""What a view can do without, and what may stand in for what is lost: evolution preferences.
+
+They are those of EVE's E-SQL, said in the project file instead of in the SQL. Each column,
+condition and relation of a view may be *dispensable*, which nothing is unless it is listed, and
+*replaceable*, which everything is unless it is listed as irreplaceable. What may replace what is
+said by *substitutes*, for all views together. Columns are the view's own output names; conditions
+are SQL as the view has it, one conjunct each; relations are named by their alias or source.table.
+
+A substitute's extent says how it relates to its original. For a relation: its rows, on the columns
+that are used. For a column: the rows of the original's table joined with the substitute, the
+substitute's value in the place of the lost one; `equal` then means that every row of the table
+meets exactly one row of the substitute, with the value that was lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlglot import exp, parse_one
+from sqlglot.errors import SqlglotError
+
+from viewkeeper.errors import ProjectError
+from viewkeeper.evolution.extent import Extent
+from viewkeeper.evolution.reading import mapping, names, only, relation, text, texts, word
+from viewkeeper.view.definition import Relation
+
+PREFERENCES = ("policy", "extent", "dispensable", "irreplaceable")
+SUBSTITUTE = ("for", "use", "columns", "join", "extent")
+SAME_ROW = "same row"
+EXAMPLES = {"columns": "[note]", "conditions": '["o.flag = 1"]', "relations": "[c]"}
+FOR_COLUMN = (
+    "{for: shop.orders.price, use: archive.prices.amount, "
+    "join: shop.orders.id = archive.prices.order_id, extent: equal}"
+)
+FOR_TABLE = "{for: shop.customers, use: crm.clients, columns: {id: client_id}, extent: superset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Parts of a view: output names, conditions as SQL text, aliases or source.table."""
+
+    columns: frozenset[str] = frozenset()
+    conditions: frozenset[str] = frozenset()
+    relations: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Preferences:
+    """What a view wants of its rewritings."""
+
+    extent: Extent = Extent.EQUAL
+    dispensable: Parts = Parts()
+    irreplaceable: Parts = Parts()
+
+
+@dataclass(frozen=True, slots=True)
+class Substitute:
+    """What can stand in for a relation, or for one column of it.
+
+    `columns` says what columns of the original are called in `relation`, where the names differ;
+    for a column it has that column only. `join` ties `relation` to the original, for a column of
+    another relation; a column of the same relation needs none (`join: same row`).
+    """
+
+    original: Relation
+    column: str | None
+    relation: Relation
+    columns: Mapping[str, str] = field(default_factory=dict)
+    join: str | None = None
+    extent: Extent = Extent.EQUAL
+
+    def __str__(self) -> str:
+        if self.column is None:
+            return str(self.relation)
+        return f"{self.relation}.{self.columns[self.column]}"
+
+
+def read_preferences(raw: Mapping[str, Any], where: str) -> Preferences:
+    """The `evolution` of a view in the project file; its `policy` is read by `read_policies`."""
+    facts = mapping(raw, where)
+    only(facts, PREFERENCES, where)
+    return Preferences(
+        word(facts.get("extent", "equal"), Extent, f"{where}.extent"),
+        _parts(facts.get("dispensable"), f"{where}.dispensable"),
+        _parts(facts.get("irreplaceable"), f"{where}.irreplaceable"),
+    )
+
+
+def _parts(raw: object, where: str) -> Parts:
+    facts = {} if raw is None else mapping(raw, where)
+    only(facts, tuple(EXAMPLES), where)
+    read = {
+        key: frozenset(texts(value, f"{where}.{key}", EXAMPLES[key]))
+        for key, value in facts.items()
+    }
+    for condition in sorted(read.get("conditions", ())):
+        if isinstance(parsed(condition, f"{where}.conditions"), exp.And):
+            raise ProjectError(
+                f'{where}.conditions: "{condition}" is several conditions',
+                hint="list what AND ties together one by one",
+            )
+    return Parts(**read)
+
+
+def parsed(condition: str, where: str) -> exp.Expr:
+    """A condition of the project file as a syntax tree."""
+    try:
+        return parse_one(condition, dialect="spark")
+    except SqlglotError as error:
+        raise ProjectError(
+            f'{where}: "{condition}" is no SQL condition',
+            detail=str(error).split(". ")[0],
+            hint='write it as the view does, for example "o.flag = 1"',
+        ) from None
+
+
+def read_substitutes(raw: object, where: str) -> tuple[Substitute, ...]:
+    """The `substitutes` of the project file, in their order: the first that fits is used."""
+    if raw is None:
+        return ()
+    if not isinstance(raw, list):
+        hint = f"write one line for each: - {FOR_TABLE}"
+        raise ProjectError(f"{where} must be a list", hint=hint)
+    return tuple(_substitute(each, f"{where}[{number}]") for number, each in enumerate(raw))
+
+
+def _substitute(raw: object, where: str) -> Substitute:
+    facts = mapping(raw, where)
+    only(facts, SUBSTITUTE, where)
+    for key in ("for", "use", "extent"):
+        if key not in facts:
+            raise ProjectError(f'{where}: "{key}" is missing', hint=f"for example {FOR_TABLE}")
+    extent = word(facts["extent"], Extent, f"{where}.extent")
+    if "join" in facts and "columns" in facts:
+        raise ProjectError(f"{where}: `join` is for a column, `columns` is for a table")
+    if "join" in facts:
+        return _for_column(facts, extent, where)
+    if "columns" not in facts and len(names(facts["for"], f"{where}.for", FOR_TABLE)) > 2:
+        raise ProjectError(
+            f'{where}: is "{facts["for"]}" a column or a table?',
+            hint=f"a column says how it is joined: {FOR_COLUMN}; a table of a schema says what"
+            " its columns are called, if only `columns: {}`",
+        )
+    return _for_table(facts, extent, where)
+
+
+def _for_table(facts: dict[str, Any], extent: Extent, where: str) -> Substitute:
+    columns = mapping(facts.get("columns") or {}, f"{where}.columns")
+    return Substitute(
+        relation(facts["for"], f"{where}.for", "shop.customers"),
+        None,
+        relation(facts["use"], f"{where}.use", "crm.clients"),
+        {name: text(now, f"{where}.columns.{name}", "client_id") for name, now in columns.items()},
+        None,
+        extent,
+    )
+
+
+def _for_column(facts: dict[str, Any], extent: Extent, where: str) -> Substitute:
+    original, column = _column(facts["for"], f"{where}.for")
+    stand_in, target = _column(facts["use"], f"{where}.use")
+    join = text(facts["join"], f"{where}.join", "shop.orders.id = archive.prices.order_id")
+    if original == stand_in:
+        if join != SAME_ROW:
+            hint = f"join: {SAME_ROW}"
+            raise ProjectError(f"{where}.join: both columns are of {original}", hint=hint)
+        return Substitute(original, column, stand_in, {column: target}, None, extent)
+    _check_join(join, (original, stand_in), f"{where}.join")
+    return Substitute(original, column, stand_in, {column: target}, join, extent)
+
+
+def _column(raw: object, where: str) -> tuple[Relation, str]:
+    parts = names(raw, where, "shop.orders.price")
+    if len(parts) not in (3, 4):
+        raise ProjectError(f'{where}: "{raw}" is no column', hint=f"for example {FOR_COLUMN}")
+    return Relation(parts[0], ".".join(parts[1:-1])), parts[-1]
+
+
+def _check_join(join: str, relations: tuple[Relation, Relation], where: str) -> None:
+    """Every column in it must be one of the two tables, by its full name."""
+    for column in parsed(join, where).find_all(exp.Column):
+        if owner(column) not in {str(each).lower() for each in relations}:
+            raise ProjectError(
+                f'{where}: "{column.sql("spark")}" is a column of neither {relations[0]} nor'
+                f" {relations[1]}",
+                hint=f"name columns in full: {FOR_COLUMN}",
+            )
+
+
+def owner(column: exp.Column) -> str:
+    """The table that a column names before its own name, in lower case.
+
+    >>> owner(exp.to_column("Shop.orders.id"))
+    'shop.orders'
+    """
+    return ".".join(part.name for part in column.parts[:-1]).lower()
