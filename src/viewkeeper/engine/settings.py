@@ -21,6 +21,7 @@ from viewkeeper.engine.algorithms import (
     read_algorithm,
     read_level,
 )
+from viewkeeper.engine.evolution_settings import EvolutionSettings, read_evolution
 from viewkeeper.errors import ProjectError
 from viewkeeper.sources.catalogue import check_settings
 from viewkeeper.sources.settings import SourceSettings, nearest
@@ -78,6 +79,8 @@ class Settings:
     algorithm: AlgorithmSettings = field(default_factory=AlgorithmSettings)
     """What maintains the views that `views` does not name."""
     views: Mapping[str, AlgorithmSettings] = field(default_factory=dict)
+    evolution: EvolutionSettings = field(default_factory=EvolutionSettings)
+    """How views meet schema changes."""
 
     def algorithm_of(self, view: str) -> AlgorithmSettings:
         return self.views.get(view, self.algorithm)
@@ -120,7 +123,7 @@ def _yaml(file: Path) -> object:
 
 
 def _settings(file: Path, raw: dict[str, Any]) -> Settings:
-    known = tuple(f.name for f in fields(Settings) if f.name != "folder")
+    known = (*(f.name for f in fields(Settings) if f.name != "folder"), "substitutes")
     _only(raw, known, str(file))
     for required in ("warehouse", "sources"):
         if required not in raw:
@@ -136,6 +139,7 @@ def _settings(file: Path, raw: dict[str, Any]) -> Settings:
         if key in raw
     }
     publish = raw.get("publish")
+    views = _views(_mapping(raw.get("views") or {}, f'{where}: "views"'), where)
     warehouse = file.parent / _typed(raw["warehouse"], str, f'{where}: "warehouse"')
     return Settings(
         folder=file.parent,
@@ -145,7 +149,8 @@ def _settings(file: Path, raw: dict[str, Any]) -> Settings:
         batch=_batch(_mapping(raw.get("batch") or {}, f'{where}: "batch"'), where),
         spark=_spark(_mapping(raw.get("spark") or {}, f'{where}: "spark"'), where),
         algorithm=read_algorithm(raw.get("algorithm", DEFAULT), {}, where),
-        views=_views(_mapping(raw.get("views") or {}, f'{where}: "views"'), where),
+        views=_algorithms(views, where),
+        evolution=read_evolution(raw, views, where),
         **times,
     )
 
@@ -189,15 +194,20 @@ def _spark(raw: dict[str, Any], where: str) -> SparkSettings:
     return SparkSettings(**values, config={str(k): str(v) for k, v in config.items()})
 
 
-def _views(raw: dict[str, Any], where: str) -> dict[str, AlgorithmSettings]:
-    views = {}
-    for name, entry in raw.items():
+def _views(raw: dict[str, Any], where: str) -> dict[str, dict[str, Any]]:
+    return {str(name): _mapping(entry, f'{where}: view "{name}"') for name, entry in raw.items()}
+
+
+def _algorithms(views: Mapping[str, dict[str, Any]], where: str) -> dict[str, AlgorithmSettings]:
+    found = {}
+    for name, entry in views.items():
         place = f'{where}: view "{name}"'
-        facts = _mapping(entry, place)
-        if "algorithm" not in facts:
+        facts = {key: value for key, value in entry.items() if key != "evolution"}
+        if facts and "algorithm" not in facts:
             raise ProjectError(f"{place} names no algorithm", hint="algorithm: sweep")
-        views[str(name)] = read_algorithm(facts["algorithm"], facts, place)
-    return views
+        if facts:
+            found[name] = read_algorithm(facts["algorithm"], facts, place)
+    return found
 
 
 def _only(raw: Mapping[str, object], known: tuple[str, ...], where: str) -> None:
