@@ -108,21 +108,19 @@ class Layout:
             ) from None
 
 
-def layout(
-    source: str, table: Table, columns: Sequence[str], integers: tuple[str, ...] = ()
-) -> Layout:
-    """How the named columns of a table are read; a SchemaError for one that cannot be kept."""
-    kinds = tuple(kind_or_refuse(source, table, column) for column in columns)
-    return Layout(source, table.name, tuple(columns), kinds, integers)
-
-
 def kind_or_refuse(source: str, table: Table, column: str) -> Kind:
+    """How a column of a table is kept; a SchemaError for one that cannot be."""
     found = table.column(source, column)
-    kind = kind_of(found.declared)
+    return kind_of_declared(source, table.name, found.name, found.declared)
+
+
+def kind_of_declared(source: str, table: str, column: str, declared: str) -> Kind:
+    """How a column of a declared type is kept; a SchemaError for one that cannot be."""
+    kind = kind_of(declared)
     if isinstance(kind, Refusal):
         raise SchemaError(
             source,
-            f'table "{table.name}": column "{found.name}" cannot be kept exactly',
+            f'table "{table}": column "{column}" cannot be kept exactly',
             detail=kind.reason,
             hint=kind.hint,
         )

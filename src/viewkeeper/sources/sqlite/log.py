@@ -14,12 +14,15 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from viewkeeper.errors import GapError
-from viewkeeper.sources.sqlite.batch import ROWS_PER_BATCH, layout
+from viewkeeper.errors import BrokenQueryError, GapError
+from viewkeeper.sources.sqlite import shapes
+from viewkeeper.sources.sqlite.batch import ROWS_PER_BATCH
 from viewkeeper.sources.sqlite.capture import Capture, captures, database_id, position
-from viewkeeper.sources.sqlite.table import Table, quote
+from viewkeeper.sources.sqlite.resolve import Found
+from viewkeeper.sources.sqlite.table import quote
 from viewkeeper.sources.sqlite.triggers import LOG, pending_name
 from viewkeeper.updates.protocol import COUNT, POSITION
+from viewkeeper.updates.schema_change import called
 
 # A transaction that trims is meant to take less than this, so that writers hardly notice it.
 _TRIM_SECONDS = 0.004
@@ -36,9 +39,10 @@ class Piece:
 
 
 def pieces(
-    connection: sqlite3.Connection, source: str, table: str, after: int, until: int
+    connection: sqlite3.Connection, found: Found, after: int, until: int
 ) -> tuple[Piece, ...]:
     """Who wrote a table's changes in a range; a GapError where they are not all there."""
+    source = found.source
     if after < database_id(connection)[1]:
         raise GapError(
             source,
@@ -46,71 +50,75 @@ def pieces(
             detail="the reader acknowledged them, or follows since later",
             hint="load the views that need them anew",
         )
-    found: list[Piece] = []
+    written: list[Piece] = []
     end = until
-    for capture in reversed(captures(connection, table)):
+    for capture in reversed(captures(connection, found.relation) if found.relation else ()):
         if end <= after:
-            return tuple(reversed(found))
-        found.append(Piece(capture, max(after, capture.since), end))
+            return tuple(reversed(written))
+        written.append(Piece(capture, max(after, capture.since), end))
         end = min(end, capture.since)
         if capture.gap:
             break
     if end > after:
         raise GapError(
             source,
-            f'table "{table}" was not captured between positions {after} and {end}',
+            f'table "{found.shape.name}" was not captured between positions {after} and {end}',
             detail="it was followed later, or its triggers or unique keys were changed meanwhile",
             hint="follow it again and load the views that use it anew",
         )
-    return tuple(reversed(found))
+    return tuple(reversed(written))
 
 
 def read_changes(
-    connection: sqlite3.Connection, source: str, table: Table, columns: Sequence[str], piece: Piece
+    connection: sqlite3.Connection, found: Found, columns: Sequence[str], piece: Piece
 ) -> Iterator[pa.RecordBatch]:
-    """The changes in a piece of the log, in its order, as change batches."""
-    names = [table.column(source, column).name for column in columns]
-    lacking = [name for name in names if name not in piece.capture.names]
-    if lacking:
-        _check_unwritten(connection, source, piece, lacking)
-        return
-    fields = [
-        f"c{piece.capture.names.index(name)} AS {quote(column)}"
-        for name, column in zip(names, columns, strict=True)
-    ]
+    """The changes in a piece of the log, in its order, as change batches.
+
+    A column that was added and is NULL in all rows from before it was captured is NULL there.
+    """
+    slots = {number: f"c{i}" for i, number in enumerate(piece.capture.columns)}
+    fields = []
+    for name in columns:
+        column = found.column(name)
+        if column.id not in slots and not column.blank:
+            _check_unwritten(connection, found, piece, name, column.added)
+            return
+        fields.append(f"{slots.get(column.id, 'NULL')} AS {quote(name)}")
     select = ", ".join([*fields, "sign", "seq"])
     cursor = connection.execute(
         f"SELECT {select} FROM main.{LOG} WHERE seq > ? AND seq <= ? AND capture = ? ORDER BY seq",
         (piece.after, piece.until, piece.capture.id),
     )
-    yield from layout(source, table, columns, (COUNT, POSITION)).batches(cursor)
+    yield from found.layout(columns, (COUNT, POSITION)).batches(cursor)
 
 
 def _check_unwritten(
-    connection: sqlite3.Connection, source: str, piece: Piece, lacking: list[str]
+    connection: sqlite3.Connection, found: Found, piece: Piece, lacking: str, added: bool
 ) -> None:
     """A capture without the asked columns is no gap as long as it wrote nothing in the range."""
     query = f"SELECT seq FROM main.{LOG} WHERE seq > ? AND seq <= ? AND capture = ? LIMIT 1"
     row = connection.execute(query, (piece.after, piece.until, piece.capture.id)).fetchone()
+    if row and added:
+        what = f"column {lacking} had values before it was followed"
+        raise BrokenQueryError(found.source, called(found.handle), what)
     if row:
         raise GapError(
-            source,
-            f'column "{lacking[0]}" of table "{piece.capture.table}" was not captured yet at '
+            found.source,
+            f'column "{lacking}" of table "{found.shape.name}" was not captured yet at '
             f"position {row[0]}",
             hint="read from the position that `follow` returned when the column was added",
         )
 
 
 def tail(
-    connection: sqlite3.Connection, source: str, table: Table, columns: Sequence[str], span: range
+    connection: sqlite3.Connection, found: Found, columns: Sequence[str], span: range
 ) -> pa.Table:
     """A relation's changes in `span`, all at once, inside the caller's read transaction."""
-    schema = layout(source, table, columns, (COUNT, POSITION)).schema
+    schema = found.layout(columns, (COUNT, POSITION)).schema
     batches: list[pa.RecordBatch] = []
     if len(span) > 0:
-        first, last = span.start - 1, span.stop - 1
-        for piece in pieces(connection, source, table.name, first, last):
-            batches += read_changes(connection, source, table, columns, piece)
+        for piece in pieces(connection, found, span.start - 1, span.stop - 1):
+            batches += read_changes(connection, found, columns, piece)
     return pa.Table.from_batches(batches, schema)
 
 
@@ -163,6 +171,7 @@ def _trim_once(connection: sqlite3.Connection, rows: int) -> bool:
             until = min(low, trimmed + rows)
             connection.execute(f"DELETE FROM {LOG} WHERE seq <= ?", (until,))
             connection.execute("UPDATE _viewkeeper_database SET trimmed = ?", (until,))
+            shapes.trim(connection, until)
         if (clean := _stale_pending(connection)) is not None:
             connection.execute(
                 f"DELETE FROM {clean} WHERE rowid IN (SELECT rowid FROM {clean} LIMIT ?)", (rows,)

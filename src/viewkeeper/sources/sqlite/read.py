@@ -16,13 +16,13 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from viewkeeper.errors import SourceAwayError
 from viewkeeper.sources.sqlite import log as sqlite_log
-from viewkeeper.sources.sqlite.batch import layout
-from viewkeeper.sources.sqlite.capture import position, require_installed
+from viewkeeper.sources.sqlite.capture import position, require_installed, schema_version
 from viewkeeper.sources.sqlite.lookup import (
     KeyColumn,
     key_columns,
@@ -31,7 +31,8 @@ from viewkeeper.sources.sqlite.lookup import (
     stored_keys,
 )
 from viewkeeper.sources.sqlite.open import Database
-from viewkeeper.sources.sqlite.table import Table, quote, read_table
+from viewkeeper.sources.sqlite.resolve import Book, Found, find, refuse_broken, table_of
+from viewkeeper.sources.sqlite.table import Table, quote
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.protocol import Answer, Lookup, Scan
 from viewkeeper.view.definition import Relation
@@ -43,13 +44,22 @@ def journal_mode(connection: sqlite3.Connection) -> str:
     return str(connection.execute("PRAGMA main.journal_mode").fetchone()[0]).lower()
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What a handle stands for, as it was found in a transaction."""
+
+    found: Found
+    table: Table
+
+
 class SqliteSnapshot:
     """Reads one SQLite database; used by one task."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, book: Book) -> None:
         self._database = database
+        self._book = book
         self._connection = database.open(write=False)
-        self._tables: dict[str, Table] = {}
+        self._read: dict[str, _Read] = {}
         self._schema_version: int | None = None
         with database.errors():
             self._is_wal = journal_mode(self._connection) == "wal"
@@ -61,21 +71,28 @@ class SqliteSnapshot:
         with self._database.errors():
             for _ in range(_RETRIES):
                 # Keys are loaded before the read begins, so that in rollback mode it is short.
-                table = self._table(lookup.relation.table)
-                keyed = self._load(table, lookup)
-                with self._reading(self._connection) as cut:
-                    if self._is_wal or self._is_unchanged():
-                        rows = self._rows(table, lookup, keyed)
-                        tail = sqlite_log.tail(
-                            self._connection,
-                            self._database.source,
-                            table,
-                            lookup.columns,
-                            range(after + 1, cut + 1),
-                        )
-                        return Answer(rows, Cut(cut), after, tail)
-                self._tables.clear()
+                read = self._resolved(lookup.relation.table)
+                keyed = self._load(read.table, lookup)
+                with self._reading() as cut:
+                    if self._is_wal or self._schema_version == schema_version(self._connection):
+                        return self._answer(read, lookup, keyed, after, cut)
+                self._read.clear()
         raise SourceAwayError(self._database.source, "its tables are being changed all the time")
+
+    def _answer(
+        self,
+        read: _Read,
+        lookup: Lookup,
+        keyed: tuple[KeyColumn, ...] | None,
+        after: int,
+        cut: int,
+    ) -> Answer:
+        found, columns = read.found, tuple(dict.fromkeys([*lookup.columns, *lookup.on]))
+        refuse_broken(self._connection, found, columns, after)
+        rows = self._rows(read, lookup, keyed)
+        span = range(after + 1, cut + 1)
+        tail = sqlite_log.tail(self._connection, found, lookup.columns, span)
+        return Answer(rows, Cut(cut), after, tail)
 
     def _load(self, table: Table, lookup: Lookup) -> tuple[KeyColumn, ...] | None:
         """Put the keys into the temporary table; None if the whole relation has to be read."""
@@ -89,27 +106,27 @@ class SqliteSnapshot:
         load_keys(self._connection, table, keys, columns)
         return columns
 
-    def _rows(self, table: Table, lookup: Lookup, keyed: tuple[KeyColumn, ...] | None) -> pa.Table:
-        shape = layout(self._database.source, table, lookup.columns)
-        select = _select(self._database.source, table, lookup.columns)
+    def _rows(self, read: _Read, lookup: Lookup, keyed: tuple[KeyColumn, ...] | None) -> pa.Table:
+        shape = read.found.layout(lookup.columns)
+        select = _select(read.found, lookup.columns)
         if keyed is None:
-            query = f"SELECT {select} FROM main.{quote(table.name)} AS r"
+            query = f"SELECT {select} FROM main.{quote(read.table.name)} AS r"
         else:
-            query = lookup_query(table, select, keyed)
+            query = lookup_query(read.table, select, keyed)
         return shape.read(self._connection.execute(query))
 
     def scan(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
-        source = self._database.source
-        with self._database.errors(), self._reading(self._connection) as cut:
-            table = read_table(self._connection, source, relation.table)
-            shape = layout(source, table, columns)
+        with self._database.errors(), self._reading() as cut:
+            read = self._found(relation.table)
+            refuse_broken(self._connection, read.found, columns, after)
+            shape, table = read.found.layout(columns), read.table
             named = "" if table.rowid is None else f", r.{quote(table.rowid)}"
-            select = _select(source, table, columns) + named
+            select = _select(read.found, columns) + named
             query = f"SELECT {select} FROM main.{quote(table.name)} AS r"
             batches = shape.batches(self._connection.execute(query))
             if not self._is_wal:
                 batches = _spooled(batches, shape.schema)
-        tail = self._tail(table, tuple(columns), after, cut)
+        tail = self._tail(read.found, tuple(columns), after, cut)
         return Scan(Cut(cut), self._guarded(batches), self._guarded(tail))
 
     def _guarded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -117,19 +134,19 @@ class SqliteSnapshot:
             yield from batches
 
     def _tail(
-        self, table: Table, columns: tuple[str, ...], after: int, cut: int
+        self, found: Found, columns: tuple[str, ...], after: int, cut: int
     ) -> Iterator[pa.RecordBatch]:
         """The log up to a cut never changes, so it may be read after the rows, in short reads."""
-        source = self._database.source
         for start, end in sqlite_log.windows(after, cut):
-            with self._reading(self._connection):
+            with self._reading():
                 span = range(start + 1, end + 1)
-                piece = sqlite_log.tail(self._connection, source, table, columns, span)
+                piece = sqlite_log.tail(self._connection, found, columns, span)
             yield from piece.to_batches()
 
     @contextmanager
-    def _reading(self, connection: sqlite3.Connection) -> Iterator[int]:
+    def _reading(self) -> Iterator[int]:
         """A read transaction and its cut: the snapshot's own in WAL mode, else a new short one."""
+        connection = self._connection
         if self._is_wal:
             yield position(connection)
             return
@@ -149,18 +166,21 @@ class SqliteSnapshot:
             self.close()
             raise
 
-    def _table(self, name: str) -> Table:
-        if not self._tables:
-            self._schema_version = self._read_schema_version()
-        if name not in self._tables:
-            self._tables[name] = read_table(self._connection, self._database.source, name)
-        return self._tables[name]
+    def _resolved(self, handle: str) -> _Read:
+        """What was found out about a handle, in one transaction and for one version of the schema;
+        whoever uses it sees to it that the version is still the same."""
+        if handle not in self._read:
+            with self._reading():
+                version = schema_version(self._connection)
+                if version != self._schema_version:
+                    self._read.clear()
+                self._schema_version = version
+                self._read[handle] = self._found(handle)
+        return self._read[handle]
 
-    def _is_unchanged(self) -> bool:
-        return self._schema_version == self._read_schema_version()
-
-    def _read_schema_version(self) -> int:
-        return int(self._connection.execute("PRAGMA main.schema_version").fetchone()[0])
+    def _found(self, handle: str) -> _Read:
+        found = find(self._connection, self._database.source, self._book, handle)
+        return _Read(found, table_of(self._connection, found))
 
     def close(self) -> None:
         self._connection.close()
@@ -185,6 +205,6 @@ def _unspooled(file: pa.NativeFile) -> Iterator[pa.RecordBatch]:
         yield from reader
 
 
-def _select(source: str, table: Table, columns: Sequence[str]) -> str:
-    named = [(table.column(source, column).name, column) for column in columns]
+def _select(found: Found, columns: Sequence[str]) -> str:
+    named = [(found.column(column).name, column) for column in columns]
     return ", ".join(f"r.{quote(name)} AS {quote(column)}" for name, column in named) or "1"

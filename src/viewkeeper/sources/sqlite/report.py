@@ -10,14 +10,14 @@ import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 
-from viewkeeper.errors import SchemaError
+from viewkeeper.errors import SourceError
 from viewkeeper.sources.sqlite import capture
 from viewkeeper.sources.sqlite.open import OLDEST_LIBRARY
 from viewkeeper.sources.sqlite.read import journal_mode
+from viewkeeper.sources.sqlite.resolve import Book, find
 from viewkeeper.sources.sqlite.state import summary
-from viewkeeper.sources.sqlite.table import read_table
-from viewkeeper.sources.sqlite.types import Refusal, kind_of
 from viewkeeper.updates.protocol import Behind, Finding, Health, Retained, Tables
+from viewkeeper.updates.schema_change import called
 
 
 def health(connection: sqlite3.Connection, reader: str, positions: Iterable[int]) -> Health:
@@ -61,7 +61,7 @@ def wal_statement(path: Path) -> str:
 
 
 def diagnose(
-    connection: sqlite3.Connection, source: str, path: Path, reader: str, tables: Tables
+    connection: sqlite3.Connection, source: str, path: Path, book: Book, reader: str, tables: Tables
 ) -> list[Finding]:
     """Everything that can be wrong with a database that answers."""
     return [
@@ -69,7 +69,7 @@ def diagnose(
         _library(),
         _writable(path),
         _journal(path, journal_mode(connection)),
-        *(_table(connection, source, table, columns) for table, columns in tables.items()),
+        *(_table(connection, source, book, name, columns) for name, columns in tables.items()),
         _followed(connection, reader),
     ]
 
@@ -101,17 +101,13 @@ def _journal(path: Path, mode: str) -> Finding:
 
 
 def _table(
-    connection: sqlite3.Connection, source: str, name: str, columns: Iterable[str]
+    connection: sqlite3.Connection, source: str, book: Book, handle: str, columns: Iterable[str]
 ) -> Finding:
-    check = f"table {name}"
+    check = f"table {called(handle)}"
     try:
-        table = read_table(connection, source, name)
-        kinds = {column: kind_of(table.column(source, column).declared) for column in columns}
-    except SchemaError as error:
+        kinds = find(connection, source, book, handle).layout(tuple(columns)).kinds
+    except SourceError as error:
         return Finding(check, "bad", error.message, error.hint)
-    for column, kind in kinds.items():
-        if isinstance(kind, Refusal):
-            return Finding(check, "bad", f'column "{column}": {kind.reason}', kind.hint)
     return Finding(check, "good", f"{len(kinds)} columns can be kept exactly")
 
 

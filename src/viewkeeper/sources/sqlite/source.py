@@ -10,31 +10,37 @@ between two looks is reported as one transaction: whole commits, in order, never
 A database that was replaced is noticed. Another file under the path makes us connect anew; another
 database id, an acknowledged position that is forgotten, a position beyond the end of the log, a
 reader that is not registered, or triggers that are gone are a GapError. Only `follow` registers.
+
+Schema changes are found when the version of the schema is another one: what became of the captured
+tables is written down with a position of its own (`follow.record`), and only then is anything
+reported. What handles stand for is in `resolve`.
 """
 
 from __future__ import annotations
 
 import sqlite3
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 
 from viewkeeper.errors import GapError, SourceError
+from viewkeeper.sources.names import Named, Names
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.sources.sqlite import capture, log, report
+from viewkeeper.sources.sqlite import capture, follow, handles, log, report, shapes
 from viewkeeper.sources.sqlite.batch import kind_or_refuse
 from viewkeeper.sources.sqlite.lookup import prefix_of
 from viewkeeper.sources.sqlite.open import Database, is_busy
 from viewkeeper.sources.sqlite.read import SqliteSnapshot, journal_mode
+from viewkeeper.sources.sqlite.resolve import find_logged
+from viewkeeper.sources.sqlite.session import Session, reading, writing
 from viewkeeper.sources.sqlite.state import Seen, seen_now, summary
-from viewkeeper.sources.sqlite.table import Table, read_table
-from viewkeeper.sources.sqlite.types import Refusal, kind_of
-from viewkeeper.updates.protocol import Boundary, Detached, Finding, Health, Opener, Tables
+from viewkeeper.sources.sqlite.table import Table
+from viewkeeper.sources.sqlite.types import Kind, Refusal, kind_of
+from viewkeeper.updates.protocol import Became, Boundary, Detached, Finding, Health, Opener, Tables
 from viewkeeper.view.definition import Field
 
 # How long one acknowledgement may spend on trimming, and wait for a writer before it gives up.
@@ -47,65 +53,91 @@ _HEALTH_SECONDS = 0.5
 # Changes of other readers' tables are reported, as an empty transaction, once so many have come:
 # else a reader whose tables rest would keep everybody's log from being trimmed.
 _IDLE_CHANGES = 10_000
+# How long a look waits to write down a schema change, and how often it begins again.
+_RECORD_WAIT_MS = 250
+_RECORD_TRIES = 5
 
 
 def open_source(settings: SourceSettings, reader: str) -> SqliteSource:
     busy_seconds = settings.number("busy_seconds", BUSY_SECONDS)
-    return SqliteSource(settings.name, settings.path(), reader, busy_seconds)
+    home = Path(settings.home) if settings.home else None
+    return SqliteSource(settings.name, settings.path(), reader, busy_seconds, home)
 
 
 class SqliteSource:
-    """One SQLite database, followed by the project `reader`; may be sent to other processes."""
+    """One SQLite database, followed by the project `reader`; may be sent to other processes.
+
+    What its handles stand for is kept in the folder `home`, or in memory without one.
+    """
 
     def __init__(
-        self, name: str, path: str | Path, reader: str, busy_seconds: float = BUSY_SECONDS
+        self,
+        name: str,
+        path: str | Path,
+        reader: str,
+        busy_seconds: float = BUSY_SECONDS,
+        home: Path | None = None,
     ) -> None:
         self.name = name
         self.path = Path(path)
         self.reader = reader
         self.busy_seconds = busy_seconds
+        self._home = home
+        self._names = Names(home)
         self._database = Database(name, str(path), busy_seconds)
-        self._lock = threading.RLock()
-        self._connection: sqlite3.Connection | None = None
-        self._file: tuple[int, int] | None = None
+        self._session = Session(self._database)
         self._seen: Seen | None = None
         self._acknowledged = -1
         self._id: str | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         """Connections stay behind; another process opens its own."""
-        return (SqliteSource, (self.name, self.path, self.reader, self.busy_seconds))
+        return (SqliteSource, (self.name, self.path, self.reader, self.busy_seconds, self._home))
+
+    def handle(self, name: str) -> str:
+        with self._using() as connection, reading(connection):
+            return handles.handle_of(connection, self.name, self._names, name)
+
+    def became(self, handle: str) -> Became | None:
+        with self._using() as connection, reading(connection):
+            return handles.became(connection, self.name, self._book(), handle)
 
     def schema(self, table: str) -> tuple[Field, ...]:
         """The columns that can be kept exactly; `refused` says why the others cannot."""
-        kinds = ((c.name, kind_of(c.declared)) for c in self._table(table).columns)
         return tuple(
-            Field(name, kind.arrow) for name, kind in kinds if not isinstance(kind, Refusal)
+            Field(name, kind.arrow)
+            for name, kind in self._kinds(table).items()
+            if not isinstance(kind, Refusal)
         )
 
     def refused(self, table: str) -> dict[str, str]:
         """The columns that no view can use, each with the reason and a hint."""
-        kinds = ((c.name, kind_of(c.declared)) for c in self._table(table).columns)
         return {
-            name: f"{kind.reason}; {kind.hint}" for name, kind in kinds if isinstance(kind, Refusal)
+            name: f"{kind.reason}; {kind.hint}"
+            for name, kind in self._kinds(table).items()
+            if isinstance(kind, Refusal)
         }
 
-    def key(self, table: str) -> tuple[str, ...]:
-        """The columns of a key that SQLite enforces and that cannot be NULL; () without one.
-
-        Rows that it tells apart must be told apart by the values that are kept, so a timestamp,
-        which has several spellings, is part of no key.
-        """
+    def _kinds(self, table: str) -> dict[str, Kind | Refusal]:
         found = self._table(table)
-        kinds = {column.name: kind_of(column.declared) for column in found.columns}
-        exact = {n for n, k in kinds.items() if not isinstance(k, Refusal) and k.one_spelling}
-        return next((key for key in found.strict_keys if exact.issuperset(key)), ())
+        declared = {column.name: column.declared for column in found.columns}
+        return {name: kind_of(declared[now]) for name, now in found.names.items()}
+
+    def key(self, table: str) -> tuple[str, ...]:
+        """The columns of a key that SQLite enforces and that cannot be NULL; () without one."""
+        found = self._table(table)
+        names = {now: name for name, now in found.names.items()}
+        key = shapes.key_of(found)
+        return tuple(names[now] for now in key) if names.keys() >= set(key) else ()
 
     def indexed(self, table: str, columns: Sequence[str]) -> bool:
         """Whether a lookup by these columns searches an index instead of reading the table."""
         found = self._table(table)
-        names = [found.column(self.name, column).name for column in columns]
-        exact = [name for name in names if self.finds_by_key(table, [name])]
+        exact = [
+            found.column(self.name, column).name
+            for column in columns
+            if kind_or_refuse(self.name, found, column).one_spelling
+        ]
         return bool(prefix_of(found, exact))
 
     def finds_by_key(self, table: str, columns: Sequence[str]) -> bool:
@@ -113,20 +145,35 @@ class SqliteSource:
         found = self._table(table)
         return any(kind_or_refuse(self.name, found, column).one_spelling for column in columns)
 
-    def _table(self, table: str) -> Table:
-        with self._using() as connection:
-            return read_table(connection, self.name, table)
+    def _table(self, handle: str) -> Table:
+        with self._using() as connection, reading(connection):
+            return handles.table_behind(connection, self.name, self._book(), handle)
+
+    def _book(self) -> dict[str, Named]:
+        return handles.book_of(self._names)
 
     def follow(self, tables: Tables) -> int:
         """Capture these columns too, for this reader, besides what it follows already.
 
-        One short write transaction. Nothing happens if everything is captured already.
+        One short write transaction. Nothing happens if everything is captured already. In another
+        database than the one that was followed, everything begins anew.
         """
         with self._using() as connection:
-            with self._writing(connection):
-                position = capture.follow(connection, self.name, self.reader, tables)
+            with writing(connection):
+                capture.install(connection)
+                self._id = capture.database_id(connection)[0]
+                if any(n.identity.partition("/")[0] != self._id for n in self._book().values()):
+                    self._names.clear()
+                follow.record(connection, self.name, mend=True)
+                wanted = handles.wanted(connection, self.name, self._book(), tables)
+                plain = [(each.table, list(each.columns.values())) for each in wanted]
+                followed = follow.follow(connection, self.name, self.reader, plain)
+                position = capture.position(connection)
+            for each, (relation, shape) in zip(wanted, followed, strict=True):
+                ids = {column.name: str(column.id) for column in shape.columns}
+                columns = {name: ids[now] for name, now in each.columns.items()}
+                self._names.follow(each.handle, f"{self._id}/{relation}", columns)
             self._seen = None
-            self._id = capture.database_id(connection)[0]
             return position
 
     def look(self, after: int) -> tuple[Boundary, ...]:
@@ -136,24 +183,34 @@ class SqliteSource:
         is the time of the statement, since triggers cannot see the commit. While nothing was
         committed a look costs one PRAGMA. Changes of tables that only others follow are
         passed over silently, until they are so many that the log should be trimmed past them.
+
+        Nothing is reported that may lie after a schema change which is not written down yet; in a
+        database that is busy that waits for the next look.
         """
         with self._using() as connection:
             version = int(connection.execute("PRAGMA main.data_version").fetchone()[0])
             if self._seen and self._seen.is_quiet(version, after):
                 return ()
-            with self._reading(connection):
-                position = self._check_state(connection, after)
-                found = summary(connection, self.reader, after, position)
-                schema_version = self._check_captures(connection)
-                outrun = self._is_new(schema_version) and capture.is_outrun(
-                    connection, self.name, self.reader
-                )
-            if outrun:
-                self._renew(connection)
-            self._seen = Seen(version, schema_version, after if found.changes == 0 else None)
-            if found.changes == 0 and position - after < _IDLE_CHANGES:
-                return ()
-            return (Boundary(position, found.oldest_at, found.changes),)
+            self._seen = None
+            for _ in range(_RECORD_TRIES):
+                with reading(connection):
+                    position = self._check_state(connection, after)
+                    if capture.is_recorded(connection):
+                        return self._report(connection, after, position, version)
+                if not self._record(connection):
+                    break
+            return ()
+
+    def _report(
+        self, connection: sqlite3.Connection, after: int, position: int, version: int
+    ) -> tuple[Boundary, ...]:
+        found = summary(connection, self.reader, after, position)
+        reshaped = handles.reshaped(connection, self._book(), after, position)
+        is_quiet = found.changes == 0 and not reshaped
+        self._seen = Seen(version, after if is_quiet else None)
+        if is_quiet and position - after < _IDLE_CHANGES:
+            return ()
+        return (Boundary(position, found.oldest_at, found.changes, reshaped=reshaped),)
 
     def _check_state(self, connection: sqlite3.Connection, after: int) -> int:
         """The newest position, if this is still the database in which `after` was reached."""
@@ -172,23 +229,17 @@ class SqliteSource:
         self._id = state.database_id
         return state.position
 
-    def _check_captures(self, connection: sqlite3.Connection) -> int:
-        version = int(connection.execute("PRAGMA main.schema_version").fetchone()[0])
-        if self._is_new(version):
-            capture.check_intact(connection, self.name, self.reader)
-        return version
-
-    def _is_new(self, schema_version: int) -> bool:
-        return self._seen is None or self._seen.schema_version != schema_version
-
-    def _renew(self, connection: sqlite3.Connection) -> None:
-        """Be the youngest triggers again; if the database is busy, after the next change of it."""
+    def _record(self, connection: sqlite3.Connection) -> bool:
+        """Write down what became of the captured tables; whether the database was free for it."""
+        connection.execute(f"PRAGMA busy_timeout = {_RECORD_WAIT_MS}")
         try:
-            with self._writing(connection):
-                capture.renew(connection, self.name, self.reader)
+            with writing(connection):
+                follow.record(connection, self.name)
         except sqlite3.OperationalError as error:
             if not is_busy(error):
                 raise
+            return False
+        return True
 
     def changes(
         self, tables: Tables, after: int, until: int
@@ -198,8 +249,8 @@ class SqliteSource:
         try:
             with self._database.errors():
                 for start, end in log.windows(after, until):
-                    batches = self._window(connection, tables, start, end)
-                    yield from batches
+                    piece = range(start + 1, end + 1)
+                    yield from self._window(connection, tables, (after, until), piece)
         finally:
             connection.close()
 
@@ -207,25 +258,25 @@ class SqliteSource:
         self,
         connection: sqlite3.Connection,
         tables: Tables,
-        after: int,
-        until: int,
+        span: tuple[int, int],
+        piece: range,
     ) -> list[tuple[str, pa.RecordBatch]]:
         """One short read: nothing stays open while the caller works on the batches."""
-        found: list[tuple[str, pa.RecordBatch]] = []
-        with self._reading(connection):
+        read: list[tuple[str, pa.RecordBatch]] = []
+        with reading(connection):
             capture.require_installed(connection, self.name)
             capture.reader_position(connection, self.name, self.reader)
-            for name, columns in tables.items():
-                table = read_table(connection, self.name, name)
-                for piece in log.pieces(connection, self.name, table.name, after, until):
-                    batches = log.read_changes(connection, self.name, table, columns, piece)
-                    found += ((name, batch) for batch in batches)
-        return found
+            for handle, columns in tables.items():
+                found = find_logged(connection, self.name, self._book(), handle, columns, span)
+                for part in log.pieces(connection, found, piece.start - 1, piece.stop - 1):
+                    batches = log.read_changes(connection, found, columns, part)
+                    read += ((handle, batch) for batch in batches)
+        return read
 
     @contextmanager
     def snapshots(self, after: int = 0, tables: Tables | None = None) -> Iterator[Opener]:
         """Every snapshot reads the log itself, in the transaction that it reads the rows in."""
-        yield partial(SqliteSnapshot, self._database)
+        yield partial(SqliteSnapshot, self._database, self._book())
 
     def acknowledge(self, position: int) -> None:
         """Store the position, then trim what every reader has acknowledged.
@@ -247,7 +298,7 @@ class SqliteSource:
 
     def hold(self, name: str, seconds: float) -> None:
         """Keep the log for some time, from the lowest position that it still has."""
-        with self._using() as connection, self._writing(connection):
+        with self._using() as connection, writing(connection):
             capture.require_installed(connection, self.name)
             _, trimmed = capture.database_id(connection)
             connection.execute(
@@ -257,16 +308,17 @@ class SqliteSource:
 
     def release(self, name: str) -> None:
         """End a lease; nothing happens if it has ended."""
-        with self._using() as connection, self._writing(connection):
+        with self._using() as connection, writing(connection):
             if capture.is_installed(connection):
                 held = (capture.lease_name(self.reader, name),)
                 connection.execute("DELETE FROM _viewkeeper_reader WHERE reader = ?", held)
 
     def detach(self, force: bool = False) -> Detached:
         """Stop following; the log and triggers go with the last reader, or at once by `force`."""
-        with self._using() as connection, self._writing(connection):
+        with self._using() as connection, writing(connection):
             self._seen, self._id, self._acknowledged = None, None, -1
-            return capture.detach(connection, self.name, self.reader, force)
+            self._names.clear()
+            return follow.detach(connection, self.name, self.reader, force)
 
     def database_id(self) -> str:
         """The random id of the followed database, for a project to remember."""
@@ -298,61 +350,26 @@ class SqliteSource:
         """Read beside whoever maintains; a locked database is not waited for long."""
         database = Database(self.name, str(self.path), min(self.busy_seconds, _HEALTH_SECONDS))
         connection = database.open(write=False)
-        with closing(connection), database.errors(), self._reading(connection):
+        with closing(connection), database.errors(), reading(connection):
             return report.health(connection, self.reader, positions)
 
     def diagnose(self, tables: Tables) -> list[Finding]:
         try:
-            with self._using() as connection, self._reading(connection):
-                return report.diagnose(connection, self.name, self.path, self.reader, tables)
+            with self._using() as connection, reading(connection):
+                return report.diagnose(
+                    connection, self.name, self.path, self._book(), self.reader, tables
+                )
         except SourceError as error:
             return [Finding("reachable", "bad", error.message, error.hint)]
 
     def close(self) -> None:
-        with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-            self._connection, self._seen = None, None
+        self._session.close()
+        self._seen = None
 
     @contextmanager
     def _using(self, wait_ms: int | None = None) -> Iterator[sqlite3.Connection]:
-        """The lasting connection, opened again if the file has been replaced meanwhile."""
-        with self._lock, self._database.errors():
-            file = self._database.identity()
-            if self._connection is None or file != self._file:
-                self.close()
-                self._connection, self._file = self._open(), file
-            waits = int(self.busy_seconds * 1000) if wait_ms is None else wait_ms
-            self._connection.execute(f"PRAGMA busy_timeout = {waits}")
-            yield self._connection
-
-    def _open(self) -> sqlite3.Connection:
-        try:
-            connection = self._database.open(write=True)
-        except SourceError:
-            # A database that we may only read can at least be described.
-            connection = self._database.open(write=False)
-        with suppress(sqlite3.Error):
-            # What we write is bookkeeping: losing its end in a power failure costs nothing.
-            if journal_mode(connection) == "wal":
-                connection.execute("PRAGMA synchronous = NORMAL")
-        return connection
-
-    @contextmanager
-    def _writing(self, connection: sqlite3.Connection) -> Iterator[None]:
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            connection.execute("COMMIT")
-        finally:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-
-    @contextmanager
-    def _reading(self, connection: sqlite3.Connection) -> Iterator[None]:
-        connection.execute("BEGIN")
-        try:
-            yield
-        finally:
-            if connection.in_transaction:
-                connection.execute("COMMIT")
+        """The lasting connection; what was seen on another one says nothing."""
+        with self._session.using(wait_ms) as (connection, is_new):
+            if is_new:
+                self._seen = None
+            yield connection

@@ -19,13 +19,12 @@ _DAY_SECONDS = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The versions at the last look; nothing was found after `quiet_after`, if that is given.
+    """The version at the last look; nothing was found after `quiet_after`, if that is given.
 
     `data_version` changes when another connection commits, and then only.
     """
 
     data_version: int
-    schema_version: int
     quiet_after: int | None
 
     def is_quiet(self, data_version: int, after: int) -> bool:
@@ -64,13 +63,24 @@ class Summary:
 
 
 def summary(connection: sqlite3.Connection, reader: str, after: int, until: int) -> Summary:
-    tables = capture.reader_tables(connection, reader)
-    ids = [str(each.id) for each in capture.captures(connection) if each.table in tables]
+    followed = capture.reader_columns(connection, reader)
+    ids = [str(each.id) for each in capture.captures(connection) if each.relation in followed]
     query = (
         f"SELECT count(*), min(at) FROM main.{LOG}"
         f" WHERE seq > ? AND seq <= ? AND capture IN ({', '.join(ids)})"
     )
     count, oldest = connection.execute(query, (after, until)).fetchone()
     if oldest is None:
-        return Summary(0, time.time())
-    return Summary(int(count), (float(oldest) - _EPOCH_DAY) * _DAY_SECONDS)
+        return Summary(0, marked_at(connection, after, until))
+    return Summary(int(count), _seconds(oldest))
+
+
+def marked_at(connection: sqlite3.Connection, after: int, until: int) -> float:
+    """When a schema change in a range was written down; now if there is none."""
+    query = f"SELECT min(at) FROM main.{LOG} WHERE seq > ? AND seq <= ? AND capture = 0"
+    marked = connection.execute(query, (after, until)).fetchone()[0]
+    return time.time() if marked is None else _seconds(marked)
+
+
+def _seconds(day: float) -> float:
+    return (float(day) - _EPOCH_DAY) * _DAY_SECONDS

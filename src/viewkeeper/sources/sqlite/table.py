@@ -11,7 +11,8 @@ from __future__ import annotations
 import difflib
 import re
 import sqlite3
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from viewkeeper.errors import SchemaError
 
@@ -27,6 +28,13 @@ class Column:
     declared: str
     not_null: bool
     default: str | None
+    generated: bool = False
+
+    @property
+    def filled(self) -> bool:
+        """Whether rows have a value in it that nobody gave them."""
+        default = (self.default or "NULL").strip("() ").upper()
+        return self.generated or default != "NULL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +64,8 @@ class Table:
     """A table that can be captured. `rowid` names the rowid, or is None without one.
 
     `nests` says that, before a statement has written its row, a foreign key's action or a trigger
-    of the application may write other rows of the table.
+    of the application may write other rows of the table. `called` are names that a handle has for
+    columns, each with the name that the column has now.
     """
 
     name: str
@@ -65,6 +74,19 @@ class Table:
     rowid: str | None
     keys: tuple[Key, ...]
     nests: bool
+    called: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The name that each column has now, by the one that it is asked for by, in their order."""
+        by_handle = {now: name for name, now in self.called.items()}
+        taken = {fold(name) for name in self.called}
+        free = {c.name for c in self.columns if fold(c.name) not in taken}
+        return {
+            by_handle.get(c.name, c.name): c.name
+            for c in self.columns
+            if c.name in by_handle or c.name in free
+        }
 
     @property
     def unique_keys(self) -> tuple[Key, ...]:
@@ -92,13 +114,15 @@ class Table:
 
     def column(self, source: str, name: str) -> Column:
         """A column by its name, in SQLite's way: without regard to ASCII case."""
+        names = self.names
+        now = next((now for each, now in names.items() if fold(each) == fold(name)), None)
         for column in self.columns:
-            if _fold(column.name) == _fold(name):
+            if column.name == now:
                 return column
         raise SchemaError(
             source,
             f'table "{self.name}" has no column "{name}"',
-            hint=_nearest(name, [column.name for column in self.columns]),
+            hint=nearest(name, list(names)),
         )
 
 
@@ -120,13 +144,13 @@ def affinity(declared: str) -> str:
     return "NUMERIC"
 
 
-def _fold(name: str) -> str:
+def fold(name: str) -> str:
     if name.isascii():
         return name.lower()
     return "".join(letter.lower() if letter.isascii() else letter for letter in name)
 
 
-def _nearest(name: str, known: list[str]) -> str:
+def nearest(name: str, known: list[str]) -> str:
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     if close:
         return "did you mean " + " or ".join(f'"{match}"' for match in close) + "?"
@@ -137,14 +161,14 @@ def resolve(connection: sqlite3.Connection, source: str, table: str) -> str:
     """The table's name as the database spells it, given in any case, with or without `main.`."""
     rows = connection.execute("SELECT name, type, sql FROM main.sqlite_master").fetchall()
     kinds = {name: (kind, sql or "") for name, kind, sql in rows if kind in ("table", "view")}
-    spelled: dict[str, str] = {_fold(name): name for name in kinds}
+    spelled: dict[str, str] = {fold(name): name for name in kinds}
     prefix, _, rest = table.partition(".")
-    found = spelled.get(_fold(table)) or (
-        spelled.get(_fold(rest)) if _fold(prefix) == "main" else None
+    found = spelled.get(fold(table)) or (
+        spelled.get(fold(rest)) if fold(prefix) == "main" else None
     )
     if found is None or found.startswith(OWN_PREFIX):
         known = [name for name in kinds if not name.startswith((OWN_PREFIX, "sqlite_"))]
-        raise SchemaError(source, f'there is no table "{table}"', hint=_nearest(table, known))
+        raise SchemaError(source, f'there is no table "{table}"', hint=nearest(table, known))
     _refuse_kind(source, found, *kinds[found])
     return found
 
@@ -167,7 +191,7 @@ def _refuse_kind(source: str, name: str, kind: str, sql: str) -> None:
 def read_table(connection: sqlite3.Connection, source: str, table: str) -> Table:
     """The shape of a table now, read inside the caller's transaction if there is one."""
     name = resolve(connection, source, table)
-    query = 'SELECT name, type, "notnull", dflt_value, pk FROM pragma_table_xinfo(?, ?)'
+    query = 'SELECT name, type, "notnull", dflt_value, pk, hidden FROM pragma_table_xinfo(?, ?)'
     rows = connection.execute(query, (name, "main")).fetchall()
     without_rowid = bool(
         connection.execute(
@@ -175,8 +199,8 @@ def read_table(connection: sqlite3.Connection, source: str, table: str) -> Table
         ).fetchone()[0]
     )
     columns = tuple(
-        Column(column, _declared(declared), bool(required or (without_rowid and pk)), default)
-        for column, declared, required, default, pk in rows
+        Column(each, _declared(kind), bool(full or (without_rowid and pk)), default, hidden > 1)
+        for each, kind, full, default, pk, hidden in rows
     )
     keys, primary = _keys(connection, name)
     if without_rowid:
@@ -206,7 +230,7 @@ def _declared(text: str) -> str:
 
 
 def _rowid_name(source: str, table: str, columns: tuple[Column, ...]) -> str:
-    taken = {_fold(column.name) for column in columns}
+    taken = {fold(column.name) for column in columns}
     for name in _ROWID_NAMES:
         if name not in taken:
             return name

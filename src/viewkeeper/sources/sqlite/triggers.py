@@ -41,7 +41,7 @@ triggers have run, so collisions are searched for with the default.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from viewkeeper.sources.sqlite.table import OWN_PREFIX, Key, Part, Table, affinity, quote
@@ -122,6 +122,20 @@ class Capturing:
             + f"{f' WHEN {when}' if when else ''} BEGIN {body}END"
             for name, (event, when, body) in parts.items()
         }
+
+    def is_watched_by(self, triggers: Mapping[str, str]) -> bool:
+        """Whether triggers, made for the table as it was, find collisions on all its keys of now.
+
+        Those that watch a key too many do no harm.
+        """
+        prefix = trigger_prefix(self.capture)
+        insert, update = (triggers[f"{prefix}remember_{event}"] for event in ("insert", "update"))
+        watched = all(
+            f"({_all(_equal(f'r.{quote(p.column)}', self._new_or_default(p), p) for p in parts)})"
+            in insert
+            for parts in (self.table.identity, *(key.parts for key in self.table.unique_keys))
+        )
+        return watched and (bool(self._keys_change()) or " WHEN EXISTS (" in update)
 
     def _keyed(self) -> list[str]:
         """The columns of the unique keys, each once."""
