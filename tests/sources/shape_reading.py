@@ -1,6 +1,6 @@
 """What tests of changing shapes read of a source: changes, and rows as of a position.
 
-Rows as of a position are those of a snapshot minus its tail; a scan and a lookup must agree on them.
+Rows as of a position are those of a snapshot minus its tail; scan and lookup must agree on them.
 The opener travels through a pickle, as it does to tasks.
 """
 
@@ -57,7 +57,7 @@ def scanned(source: Source, handle: str, columns: Sequence[str], after: int) -> 
         relation = Relation(source.name, handle)
         scan = snapshot.scan(relation, columns, after)
         rows = plus(bag(scan.batches), bag(scan.tail, -1))
-        keys = pa.table({columns[0]: pa.array(range(100), pa.int64())})
+        keys = pa.table({columns[0]: pa.array(range(10_000), pa.int64())})
         lookup = Lookup(0, relation, tuple(columns), (columns[0],), (False,), keys)
         answer = snapshot.ask(lookup, after)
         tail = bag(answer.tail.to_batches(), -1)
