@@ -104,6 +104,9 @@ class Meter:
         if report.freshness is not None and report.freshness <= since_load:
             self.steady.append(report.freshness)
 
+    def reshaped(self, view: str, what: str) -> None:
+        self.troubles.append(f"{view}: {what}")
+
     def trouble(self, error: ViewkeeperError) -> None:
         self.troubles.append(str(error))
 

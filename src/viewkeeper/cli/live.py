@@ -107,6 +107,9 @@ class LiveDisplay:
         for view in report.views:
             self._fresh[view] = report.freshness or 0.0
 
+    def reshaped(self, view: str, what: str) -> None:
+        self._lines.reshaped(view, what)
+
     def trouble(self, error: ViewkeeperError) -> None:
         self._lines.trouble(error)
 

@@ -65,6 +65,9 @@ class LogLines:
         if self.clock() - self._said_at >= LINE_SECONDS:
             self.flush()
 
+    def reshaped(self, view: str, what: str) -> None:
+        self._line(f"{view}: {what}")
+
     def trouble(self, error: ViewkeeperError) -> None:
         """Said once a minute each: a source that is away is tried again and again."""
         text, now = str(error), self.clock()

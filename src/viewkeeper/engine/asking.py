@@ -15,6 +15,7 @@ from types import TracebackType
 from viewkeeper.delta.kernel import Kernel
 from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.openers import tables_of
+from viewkeeper.engine.typed import typed_answer
 from viewkeeper.errors import SourceAwayError
 from viewkeeper.maintain.protocol import Ask
 from viewkeeper.maintain.question import answered
@@ -71,7 +72,7 @@ class Asker:
         cuts: set[Cut] = set()
 
         def read(lookup: Lookup) -> Answer:
-            answer = snapshot.ask(lookup, ask.after)
+            answer = typed_answer(self._plan.view, lookup, snapshot.ask(lookup, ask.after))
             cuts.add(answer.cut)
             return answer
 

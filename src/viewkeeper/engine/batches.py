@@ -26,6 +26,7 @@ from viewkeeper.engine.report import BatchReport
 from viewkeeper.engine.session import SparkHandle
 from viewkeeper.engine.settings import Settings
 from viewkeeper.engine.task import Batch, PartResult, PartTask, ViewTask
+from viewkeeper.engine.typed import cast, types_of
 from viewkeeper.errors import (
     BarrierError,
     ConversionError,
@@ -216,6 +217,7 @@ class Batches:
         with disk.refusals("create", folder):
             folder.mkdir(parents=True)
         schemas = {relation: change_schema(fields) for relation, fields in wanted.items()}
+        types = {relation: types_of(fields) for relation, fields in wanted.items()}
         queue = UpdateQueue(schemas, str(folder), self._settings.batch.memory)
         stamps: dict[str, Stamps] = {}
         for name in dict.fromkeys(entry.source for entry in entries):
@@ -232,6 +234,7 @@ class Batches:
             source = self._connections.source(name)
             for table, batch in source.changes(tables, mine[0].after, mine[-1].until):
                 relation = Relation(name, table)
+                batch = cast(relation, batch, types[relation])
                 for part in (batch,) if sieve is None else sieve.passed(relation, batch):
                     with disk.refusals("spill into", folder):
                         queue.append(relation, stamps[name], part)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from viewkeeper.engine.connections import Connections
 from viewkeeper.errors import ProjectError
-from viewkeeper.view.definition import Relation, ViewDefinition
+from viewkeeper.view.definition import Relation, ViewDefinition, called
 from viewkeeper.view.expression import Column
 
 
@@ -20,7 +20,7 @@ def by_key(view: ViewDefinition, connections: Connections) -> tuple[Relation, ..
     for relation in view.relations:
         listed = connections.settings[relation.source].options.get("delete_by_key", ())
         assert isinstance(listed, Sequence)
-        if relation.table in listed:
+        if called(relation.table) in listed:
             found.append(relation)
     return tuple(found)
 

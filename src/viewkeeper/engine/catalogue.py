@@ -8,7 +8,7 @@ says, whatever has become of the names in the SQL that the user wrote.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,10 +36,12 @@ class ViewCatalogue:
         self.coming: dict[str, ViewDefinition] = {}
         """Definitions that views are on their way to."""
 
-    def adopt(self, head: Head) -> None:
+    def adopt(self, head: Head, without: Container[str] = ()) -> None:
         """Let stored views be what their newest versions say, if their SQL is still the same."""
         for name, view in head.views.items():
-            if name in self._parsed and view.versions and view.definition == self.text(name):
+            if name in without:
+                self.bindings.pop(name, None)
+            elif name in self._parsed and view.versions and view.definition == self.text(name):
                 self.put(name, bind_again(view.versions[-1], self._parsed[name].path))
 
     def put(self, name: str, binding: Binding) -> None:

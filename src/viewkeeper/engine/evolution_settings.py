@@ -69,7 +69,7 @@ def read_evolution(
     return EvolutionSettings(
         _detection(own.get("detection", "pessimistic"), place),
         policies,
-        read_substitutes(raw.get("substitutes") or (), f'{where}: "substitutes"'),
+        read_substitutes(raw.get("substitutes"), f'{where}: "substitutes"'),
         {
             name: _view(facts["evolution"] or {}, policies, f'{where}: view "{name}"')
             for name, facts in views.items()

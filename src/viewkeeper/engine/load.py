@@ -3,13 +3,14 @@
 The positions are chosen before the scans; every scan's cut lies at or after them, and what a scan
 saw too early is in its tail and counts the other way. So the load stands for one ts, exactly, while
 writers go on, and maintenance continues from that ts. A load that is interrupted leaves no trace
-but files that nobody names; the next run loads again.
+but files that nobody names; the next run loads again. A stored view whose definition has changed
+is repaired in the same way, by the difference between what is computed and what is stored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ from viewkeeper.updates.protocol import COUNT, TS
 from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.view.render import quoted
 from viewkeeper.warehouse.files import stored_schema
+from viewkeeper.warehouse.head import ViewHead
+from viewkeeper.warehouse.read import files_until, table_folder
 from viewkeeper.warehouse.record import DataFile
 
 if TYPE_CHECKING:
@@ -58,6 +61,54 @@ def load(
         stamped = frame.selectExpr(*names, f"`{COUNT}`", f"CAST({ts} AS BIGINT) AS `{TS}`")
         stored = stored_schema(schema)
         return Loaded(schema, carried(lambda: write_frame(stamped, folder, stored, batch)))
+
+
+def load_difference(
+    spark: SparkSession,
+    view: ViewDefinition,
+    openers: Openers,
+    positions: Mapping[str, int],
+    ts: int,
+    stored: Stored,
+    batch: int,
+    minutes: float,
+) -> Loaded:
+    """Compute the view as of the positions and write, stamped with `ts`, by what it differs from
+    the rows that are stored."""
+    from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
+
+    from viewkeeper.warehouse.frames import grouped, named, write_frame
+
+    with limited(spark, f"load of {view.name}", minutes, pool="load"):
+        frame = recomputed(spark, view, openers, positions)
+        schema = row_schema(frame, view)
+        columns = [named(name) for name in schema.names]
+        old = stored.frame(spark, schema).select(*columns, (-F.col(COUNT)).alias(COUNT))
+        both = grouped(frame.select(*columns, F.col(COUNT)).unionAll(old), schema.names)
+        stamped = both.select(*columns, F.col(COUNT), F.lit(ts).cast("bigint").alias(TS))
+        files = carried(lambda: write_frame(stamped, stored.folder, stored_schema(schema), batch))
+        return Loaded(schema, files)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The newest rows of a view that stands still, hidden columns too."""
+
+    root: Path
+    head: ViewHead
+    staging: Path
+
+    @property
+    def folder(self) -> Path:
+        return table_folder(self.root, self.head)
+
+    def frame(self, spark: SparkSession, schema: pa.Schema) -> DataFrame:
+        """The signed rows, under the columns that the view is going to have."""
+        from viewkeeper.warehouse.frames import signed_frame
+
+        fitted = replace(self.head, schema=schema)
+        files = files_until(self.root, self.head, self.head.reach)
+        return signed_frame(spark, self.root, fitted, files, self.staging, until=self.head.reach)
 
 
 def row_schema(frame: DataFrame, view: ViewDefinition) -> pa.Schema:

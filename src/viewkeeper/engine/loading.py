@@ -12,27 +12,32 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from viewkeeper.engine.algorithms import Choice
+from viewkeeper.engine.binding import Binding
 from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.jobs import cancel, progress
-from viewkeeper.engine.load import Loaded, load
+from viewkeeper.engine.load import Loaded, Stored, load, load_difference
 from viewkeeper.engine.openers import prepared
 from viewkeeper.engine.session import SparkHandle
 from viewkeeper.engine.settings import Settings
 from viewkeeper.view.definition import ViewDefinition
-from viewkeeper.warehouse.record import Create
+from viewkeeper.warehouse.record import Create, Redefine, ViewChange
 from viewkeeper.warehouse.store import Store
+from viewkeeper.warehouse.version import Version
 
 
 @dataclass(slots=True)
 class Loading:
-    """The load of one view as of `ts`, where its sources stand at `positions`."""
+    """The load of one view as of `ts`, where its sources stand at `positions`.
+
+    `commit` makes of what was loaded the change that is to be committed.
+    """
 
     name: str
-    table: str
     ts: int
     positions: Mapping[str, int]
     job: Callable[[], Loaded]
-    hidden: tuple[str, ...] = ()
+    commit: Callable[[Loaded], ViewChange]
     started: float = field(default_factory=time.perf_counter)
     _loaded: Loaded | None = None
     _error: BaseException | None = None
@@ -47,30 +52,37 @@ class Loading:
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
-    def created(self, definition: str) -> Create:
+    def change(self) -> ViewChange:
         """What is to be committed; the load's own error if there was one."""
         self._thread.join()
         if self._error is not None:
             raise self._error
         assert self._loaded is not None
-        schema, files = self._loaded.schema, self._loaded.files
-        return Create(
-            self.name,
-            self.table,
-            definition,
-            schema,
-            self.ts,
-            self.positions,
-            files,
-            distinct=True,
-            hidden=self.hidden,
-        )
+        return self.commit(self._loaded)
 
     def _run(self) -> None:
         try:
             self._loaded = self.job()
         except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
             self._error = error
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What is to be loaded: the user's SQL, what it is bound to, and what is stored of it."""
+
+    text: str
+    binding: Binding
+    choice: Choice
+    causes: tuple[str, ...] = ()
+    extent: str = "equal"
+
+    @property
+    def view(self) -> ViewDefinition:
+        return self.choice.view
+
+    def version(self, ts: int, at: float) -> Version:
+        return self.binding.version(ts, at, self.causes, self.extent)
 
 
 class Loader:
@@ -89,28 +101,71 @@ class Loader:
     def ended(self) -> bool:
         return self.current is not None and self.current.wait(0)
 
-    def begin(
-        self, view: ViewDefinition, hidden: tuple[str, ...], ts: int, positions: Mapping[str, int]
-    ) -> None:
-        """Begin to load a view as of a ts; the user does not see the `hidden` columns."""
-        assert self.current is None
-        table = self._store.new_table(view.name)
+    def begin(self, definition: Definition, ts: int, positions: Mapping[str, int]) -> None:
+        """Begin to load a view as of a ts, into a table of its own."""
+        name = definition.view.name
+        table = self._store.new_table(name)
         folder, number = self._store.table_folder(table), self._store.head.record + 1
+        old = self._store.head.views.get(name)
 
         def job() -> Loaded:
-            with prepared(self._connections, positions, [view]) as openers:
-                return load(
-                    self._spark.get(),
-                    view,
-                    openers,
-                    positions,
-                    ts,
-                    folder,
-                    number,
-                    self._settings.spark.job_minutes,
-                )
+            with prepared(self._connections, positions, [definition.view]) as openers:
+                minutes = self._settings.spark.job_minutes
+                spark, view = self._spark.get(), definition.view
+                return load(spark, view, openers, positions, ts, folder, number, minutes)
 
-        self.current = Loading(view.name, table, ts, positions, job, hidden)
+        def commit(loaded: Loaded) -> Create:
+            return Create(
+                name,
+                table,
+                definition.text,
+                loaded.schema,
+                ts,
+                positions,
+                loaded.files,
+                distinct=True,
+                replaces=old.table if old else None,
+                hidden=definition.choice.hidden,
+                versions=(
+                    *(old.versions if old else ()),
+                    definition.version(ts, self._store.now()),
+                ),
+            )
+
+        self._start(Loading(name, ts, positions, job, commit))
+
+    def begin_difference(
+        self, definition: Definition, ts: int, positions: Mapping[str, int]
+    ) -> None:
+        """Begin to compute by what a stored view differs from another definition as of a ts."""
+        name = definition.view.name
+        head, number = self._store.head.views[name], self._store.head.record + 1
+
+        def job() -> Loaded:
+            with prepared(self._connections, positions, [definition.view]) as openers:
+                stored = Stored(self._store.root, head, self._spark.staging)
+                minutes = self._settings.spark.job_minutes
+                spark, view = self._spark.get(), definition.view
+                return load_difference(spark, view, openers, positions, ts, stored, number, minutes)
+
+        def commit(loaded: Loaded) -> Redefine:
+            version = definition.version(ts, self._store.now())
+            return Redefine(
+                name,
+                definition.text,
+                version,
+                loaded.schema,
+                ts,
+                positions,
+                loaded.files,
+                hidden=definition.choice.hidden,
+            )
+
+        self._start(Loading(name, ts, positions, job, commit))
+
+    def _start(self, loading: Loading) -> None:
+        assert self.current is None
+        self.current = loading
 
     def take(self) -> Loading:
         """The load that has ended; another one may begin."""

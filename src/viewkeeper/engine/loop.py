@@ -20,7 +20,7 @@ from viewkeeper.engine.upkeep import Upkeep
 from viewkeeper.errors import ViewkeeperError
 
 LOOK_SECONDS = 0.02
-AGAIN_MAX = 1_000
+AGAIN_MAX = 10_000
 """How often a refresh looks again, because there was more than one look takes, or because a batch
 met what only the next look reports."""
 
@@ -43,6 +43,9 @@ class Adding:
         self.report.add(report)
         self._told.batch(report)
 
+    def reshaped(self, view: str, what: str) -> None:
+        self._told.reshaped(view, what)
+
     def trouble(self, error: ViewkeeperError) -> None:
         self._told.trouble(error)
 
@@ -58,6 +61,9 @@ def refresh(maintainer: Maintainer, observer: Observer, full_refresh: Sequence[s
     maintainer.maintain()
     for _ in range(AGAIN_MAX):
         if maintainer.lookout.full or maintainer.met_barrier:
+            if maintainer.met_barrier:
+                # What was met is committed, but a log may take a moment to tell of it.
+                time.sleep(LOOK_SECONDS)
             maintainer.look()
             maintainer.maintain()
         elif maintainer.loader.current is not None:

@@ -13,14 +13,16 @@ yet has left no trace here and is simply seen again.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from viewkeeper.engine.acknowledging import Acknowledging
-from viewkeeper.engine.algorithms import Choice, choose
+from viewkeeper.engine.adapting import Adapting
 from viewkeeper.engine.batches import Batches, Member, Outcome
 from viewkeeper.engine.catalogue import ViewCatalogue
+from viewkeeper.engine.choices import Choices
 from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.crossing import Crossing
+from viewkeeper.engine.edits import take_edits
 from viewkeeper.engine.history import History
 from viewkeeper.engine.loading import Loader
 from viewkeeper.engine.lookout import Lookout
@@ -31,13 +33,11 @@ from viewkeeper.engine.stepper import Stepper, no_quiet, positions_at
 from viewkeeper.engine.waiting import waiting
 from viewkeeper.errors import (
     BarrierError,
-    ProjectError,
     SourceAwayError,
     SourceError,
     ViewkeeperError,
     WarehouseError,
 )
-from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.view.plan import sweep_plan
 from viewkeeper.warehouse.plan import Entry, Plan
 from viewkeeper.warehouse.record import Drop, Resume, Stop
@@ -74,10 +74,18 @@ class Maintainer:
         self._stepper = Stepper(
             settings, store, connections, self._batches, self.lookout, self._history
         )
-        self._choices: dict[str, Choice] = {}
+        self._choices = Choices(settings, store, catalogue, connections)
+        self._adapting = Adapting(
+            settings,
+            store,
+            catalogue,
+            connections,
+            self._choices,
+            self.lookout,
+            lambda view, what: self.observer.reshaped(view, what),
+        )
         self._thanks = Acknowledging(settings, store, catalogue, connections, self.lookout)
         self._failed: dict[str, ViewkeeperError] = {}
-        self._again: frozenset[str] = frozenset()
         self._restless: dict[str, ViewkeeperError] = {}
         """Views whose algorithm found no quiet moment."""
         self.stopping: Callable[[], bool] = lambda: False
@@ -95,10 +103,11 @@ class Maintainer:
     def start(self, full_refresh: Sequence[str] = ()) -> None:
         """Bring the warehouse in line with the project, and finish what a crash left open."""
         views = self._store.head.views
-        for name in (*full_refresh, *self._settings.views):
+        for name in (*full_refresh, *self._settings.views, *self._settings.evolution.views):
             self._catalogue.check(name)
-        self._again = frozenset(full_refresh)
-        self._check_definitions(full_refresh)
+        self._choices.again = frozenset(full_refresh)
+        self._catalogue.adopt(self._store.head, without=full_refresh)
+        take_edits(self._store, self._catalogue, self._connections, full_refresh)
         # An algorithm or SQL that is refused must be refused before anything is dropped.
         self.bind()
         gone = [Drop(name, v.table) for name, v in views.items() if name not in self._catalogue]
@@ -111,18 +120,9 @@ class Maintainer:
         self._finish_plan({change.view for change in (*gone, *again)})
         if gone or again or stopped:
             self._store.commit([*gone, *again, *stopped])
-        self._again = frozenset()
+        self._choices.again = frozenset()
         if not self._settings.history:
             self._history.clear()
-
-    def _check_definitions(self, full_refresh: Sequence[str]) -> None:
-        for name, stored in self._store.head.views.items():
-            changed = name in self._catalogue and self._catalogue.text(name) != stored.definition
-            if changed and name not in full_refresh:
-                raise ProjectError(
-                    f'view "{name}": its SQL is not the one that the stored rows were made by',
-                    hint=f"`viewkeeper run --full-refresh {name}` loads it again",
-                )
 
     def _finish_plan(self, without: set[str]) -> None:
         plan = self._store.pending_plan()
@@ -162,10 +162,11 @@ class Maintainer:
         views = self._store.head.views
         if self.loader.ended:
             return True
+        loading = self.loader.current is not None
         return any(
-            views[name].ts < newest if name in views else self.loader.current is None
+            views[name].ts < newest if name in views else not loading
             for name in self._catalogue
-            if self._able(name)
+            if self._able(name) and not self._adapting.blocked(name, loading)
         )
 
     def maintain(self) -> None:
@@ -201,31 +202,44 @@ class Maintainer:
     def _advance(self) -> None:
         entries = self.lookout.take()
         newest = entries[-1].ts if entries else self._store.ledger.next_ts - 1
-        views = self._store.head.views
-        able = [n for n in self._catalogue if n in views and self._able(n)]
+        able = [n for n in self._catalogue if n in self._store.head.views and self._able(n)]
         if self._crossing.record(entries):
             entries = ()
+        targets: dict[str, int] = {}
         for name in able:
-            barrier = self._barrier(name, newest)
-            if barrier is not None:
-                plan = Plan(self._store.next_plan, entries, {name: (views[name].ts, barrier)})
+            target = self._adapting.meet(name, newest) if self._is_free(name) else None
+            barrier = None if target is None else self._barrier(name, target)
+            if target is not None and barrier is None:
+                targets[name] = target
+            elif barrier is not None:
+                at = self._store.head.views[name].ts
+                plan = Plan(self._store.next_plan, entries, {name: (at, barrier)})
                 self._store.write_plan(plan)
                 entries = ()
                 self._cross(plan, name)
         # One that could not cross stays where it is: on this side nothing else can be done for it.
-        able = [n for n in able if self._able(n) and self._barrier(n, newest) is None]
+        targets = {n: t for n, t in targets.items() if self._able(n)}
+        self._maintain_together(targets, newest, entries)
+        for name, target in targets.items():
+            if not self._in_batches(name) and self._store.head.views[name].ts < target:
+                self._step(name, target)
+
+    def _is_free(self, name: str) -> bool:
+        """Whether a view is not being loaded again just now."""
+        return self.loader.current is None or self.loader.current.name != name
+
+    def _maintain_together(
+        self, targets: Mapping[str, int], newest: int, entries: tuple[Entry, ...]
+    ) -> None:
         views = self._store.head.views
-        together = [n for n in able if self._in_batches(n)]
-        groups = sorted({views[n].ts for n in together if views[n].ts < newest})
-        for at in groups or ([newest] if entries else []):
-            members = {n: (at, newest) for n in together if views[n].ts == at}
+        spans = {n: (views[n].ts, t) for n, t in targets.items() if self._in_batches(n)}
+        groups = sorted({(at, target) for at, target in spans.values() if at < target})
+        for group in groups or ([(newest, newest)] if entries else []):
+            members = {n: span for n, span in spans.items() if span == group}
             plan = Plan(self._store.next_plan, entries, members)
             self._store.write_plan(plan)
             entries = ()
             self._commit_batch(plan, list(members))
-        for name in able:
-            if name not in together and self._store.head.views[name].ts < newest:
-                self._step(name, newest)
 
     def _barrier(self, name: str, until: int) -> int | None:
         return self._crossing.target(self._choices[name].view, until)
@@ -244,14 +258,7 @@ class Maintainer:
         except WarehouseError:
             raise
         except ViewkeeperError as error:
-            if isinstance(error, BarrierError):
-                self.met_barrier = True
-                return
-            if isinstance(error, SourceAwayError):
-                self._connections.mark(error)
-            else:
-                self._store.commit([Stop(name, str(error))])
-            self.observer.trouble(error)
+            self._fail(name, error)
             return
         self.batch_seconds = time.perf_counter() - started
         age = max(0.0, time.time() - min(entry.committed_at for entry in entries))
@@ -287,23 +294,38 @@ class Maintainer:
         self._tell(plan, entries, outcome, started)
 
     def _tell(self, plan: Plan, entries: Sequence[Entry], outcome: Outcome, started: float) -> None:
-        for error in outcome.errors.values():
+        for name, error in outcome.errors.items():
             if isinstance(error, BarrierError):
-                self.met_barrier = True
+                self._fail(name, error)
             else:
                 self.observer.trouble(error)
         self.batch_seconds = time.perf_counter() - started
         if entries:
             self.observer.batch(outcome.report(plan.n, entries, self.batch_seconds, time.time()))
 
+    def _fail(self, name: str, error: ViewkeeperError) -> None:
+        """What an error of a view means: it is tried again, or it stops."""
+        if isinstance(error, BarrierError) and self._adapting.broke(name):
+            # What it met will be reported by the next look, or by one that follows.
+            self.met_barrier = True
+            return
+        if isinstance(error, SourceAwayError):
+            self._connections.mark(error)
+        elif name in self._store.head.views:
+            self._store.commit([Stop(name, str(error))])
+        else:
+            self._failed[name] = error
+        self.observer.trouble(error)
+
     # -- views ---------------------------------------------------------------------------------
 
     def _begin_load(self) -> None:
-        """Begin to load the next view that is new, as of the newest ts, if none is being loaded."""
+        """Begin to load the next view that is new or to be redefined, as of the newest ts."""
         new = [n for n in self._catalogue if n not in self._store.head.views and self._able(n)]
-        if self.loader.current is not None or not new:
+        wanted = [*(n for n in self._adapting.waits if self._able(n)), *new]
+        if self.loader.current is not None or not wanted:
             return
-        view = self._choices[new[0]].view
+        name, view = wanted[0], self._adapting.definition(wanted[0]).view
         for source, error in self.lookout.extend(view.sources).items():
             self._stop_all(source, error)
         # What was committed before the columns of this view were captured gets its ts now, so that
@@ -311,12 +333,15 @@ class Maintainer:
         self.look()
         self._advance()
         seen = self.lookout.known.keys() >= {*view.sources} and not self.lookout.full
-        if not (seen and self._able(view.name)):
+        stands = name in self._adapting.waits or name not in self._store.head.views
+        if not (
+            seen and stands and self._able(name) and self._adapting.definition(name).view == view
+        ):
             return
         ts = self._store.ledger.next_ts - 1
         positions = {source: self.lookout.known[source] for source in view.sources}
-        self.loader.begin(view, self._choices[view.name].hidden, ts, positions)
-        self.observer.loading(view.name, "scanning and joining")
+        self._adapting.load(self.loader, name, ts, positions)
+        self.observer.loading(name, "scanning and joining")
 
     def _finish_load(self) -> None:
         """Commit a load that has ended; from its ts on the view is maintained like the others."""
@@ -324,53 +349,19 @@ class Maintainer:
             return
         ended = self.loader.take()
         try:
-            created = ended.created(self._catalogue.text(ended.name))
+            change = ended.change()
         except ViewkeeperError as error:
-            self._not_loaded(ended.name, error)
+            self._adapting.failed(ended.name)
+            self._fail(ended.name, error)
             return
-        self._store.commit([created])
+        self._store.commit([change])
+        self._adapting.finished(ended.name)
         rows = self._store.head.views[ended.name].rows
         self.observer.loaded(ended.name, rows, time.perf_counter() - ended.started)
 
-    def _not_loaded(self, name: str, error: ViewkeeperError) -> None:
-        if isinstance(error, BarrierError):
-            return
-        if isinstance(error, SourceAwayError):
-            self._connections.mark(error)
-        else:
-            self._failed[name] = error
-        self.observer.trouble(error)
-
     def bind(self) -> None:
         """Bind every view whose sources answer; wrong SQL or tables are an error here."""
-        for name in self._catalogue:
-            self._definition(name)
-
-    def _definition(self, name: str) -> ViewDefinition | None:
-        """A view's definition; None while a source that it needs for that is away."""
-        if not self._connections.ready(self._catalogue.sources(name)):
-            return self._catalogue.stored.get(name)
-        try:
-            bound = self._catalogue.bind(name, self._connections)
-            if name not in self._choices:
-                self._choose(name, bound)
-            return self._choices[name].view
-        except SourceAwayError as error:
-            self._connections.mark(error)
-            return None
-
-    def _choose(self, name: str, bound: ViewDefinition) -> None:
-        """Fix the algorithm of a view for this run; refuse one that its stored rows do not fit."""
-        choice = choose(bound, self._settings.algorithm_of(name), self._connections)
-        stored = self._store.head.views.get(name)
-        if stored is not None and name not in self._again and stored.hidden != choice.hidden:
-            raise ProjectError(
-                f'view "{name}": {choice.kind.name} stores other columns than those that are there',
-                detail="algorithms that delete by key keep the keys of all relations in the view",
-                hint=f"the algorithm that it was loaded for, or `--full-refresh {name}`",
-            )
-        self._choices[name] = choice
-        self._catalogue.stored[name] = choice.view
+        self._choices.bind()
 
     def _able(self, name: str) -> bool:
         """Whether a view can be maintained now: defined, not stopped, all its sources there."""
@@ -393,5 +384,5 @@ class Maintainer:
 
     def waiting(self) -> dict[str, str]:
         """The views that do not stand at the newest ts, and why."""
-        failed = {**self._restless, **self._failed}
+        failed = {**self._restless, **self._failed, **self._adapting.reasons()}
         return waiting(self._store, self._catalogue, self.lookout, self._connections, failed)

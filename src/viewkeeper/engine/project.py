@@ -24,6 +24,8 @@ from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.differential import differ_on
 from viewkeeper.engine.loop import refresh, run_until
 from viewkeeper.engine.maintainer import Maintainer
+from viewkeeper.engine.preview import Preview, preview
+from viewkeeper.engine.proposals import Proposals, Proposed
 from viewkeeper.engine.report import Observer, Report, Silent
 from viewkeeper.engine.session import SparkHandle
 from viewkeeper.engine.settings import Settings, read_settings
@@ -130,6 +132,18 @@ class Project:
                 since,
                 told,
             )
+        finally:
+            connections.close()
+
+    def proposals(self) -> Proposals:
+        """What views would become, where that waits for somebody's word."""
+        return Proposals(self.settings.warehouse)
+
+    def preview(self, proposed: Proposed) -> Preview | None:
+        """What a proposal would do to the view's rows; None if that cannot be computed yet."""
+        connections = self.connections()
+        try:
+            return preview(self.settings, self.spark, connections, proposed)
         finally:
             connections.close()
 

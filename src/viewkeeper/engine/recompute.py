@@ -19,6 +19,7 @@ import pyarrow.compute
 
 from viewkeeper.engine.carry import carrying
 from viewkeeper.engine.openers import Openers
+from viewkeeper.engine.typed import cast, types_of
 from viewkeeper.updates.protocol import COUNT, Opener
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
 from viewkeeper.view.query import extended_query
@@ -79,15 +80,18 @@ def scanned(
     columns = [field.name for field in fields]
     schema = pa.schema([*((f.name, f.type) for f in fields), (COUNT, pa.int64())])
 
+    def typed(rows: pa.RecordBatch, counts: pa.Array[Any]) -> pa.RecordBatch:
+        exact = cast(relation, rows.select(columns), types_of(fields))
+        return pa.record_batch([*exact.columns, counts], schema=schema)
+
     def scan(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with closing(opener()) as snapshot:
             found = snapshot.scan(relation, columns, position)
             for batch in found.batches:
                 ones = pa.array(np.ones(batch.num_rows, np.int64))
-                yield pa.record_batch([*batch.columns, ones], schema=schema)
+                yield typed(batch, ones)
             for batch in found.tail:
-                undone = pc.negate(batch.column(COUNT))
-                yield pa.record_batch([*batch.select(columns).columns, undone], schema=schema)
+                yield typed(batch, pc.negate(batch.column(COUNT)))
 
     return spark.range(0, 1, 1, 1).mapInArrow(carrying(scan), spark_schema(schema))
 

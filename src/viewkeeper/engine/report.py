@@ -69,6 +69,10 @@ class Observer(Protocol):
 
     def batch(self, report: BatchReport) -> None: ...
 
+    def reshaped(self, view: str, what: str) -> None:
+        """A view met schema changes; what becomes of it."""
+        ...
+
     def trouble(self, error: ViewkeeperError) -> None:
         """Something that somebody should know; maintenance goes on where it can."""
         ...
@@ -84,6 +88,9 @@ class Silent:
         pass
 
     def batch(self, report: BatchReport) -> None:
+        pass
+
+    def reshaped(self, view: str, what: str) -> None:
         pass
 
     def trouble(self, error: ViewkeeperError) -> None:

@@ -14,6 +14,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from viewkeeper.engine.connections import reader_of
@@ -275,8 +276,15 @@ def _loaded(
         files=view.files,
         committed_at=view.committed_at,
         lags=tuple(_lag(view, name, ledger, looks.get(name), now) for name in view.positions),
-        problem=view.stopped or gone,
+        problem=_stopped(view) or gone,
     )
+
+
+def _stopped(view: ViewHead) -> str | None:
+    if view.stopped is None or view.stopped_at is None:
+        return view.stopped
+    since = datetime.fromtimestamp(view.stopped_at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return f"stale since {since}: {view.stopped}"
 
 
 def _lag(view: ViewHead, source: str, ledger: Ledger, look: Look | None, now: float) -> Lag:

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from viewkeeper.delta.kernel import Kernel
 from viewkeeper.engine.openers import Openers
+from viewkeeper.engine.typed import typed_answer
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.maintain.batch_sweep import Part, batch_sweep, drive
 from viewkeeper.maintain.view_change import view_change
@@ -85,7 +86,7 @@ def sweep_part(batch: Batch, task: PartTask) -> PartResult:
     view = batch.views[task.view]
     lookups: Counter[str] = Counter()
     try:
-        with asking(batch, lookups) as ask:
+        with asking(batch, view, lookups) as ask:
             sweep = batch_sweep(Kernel(), view.plan, origins(batch, view, task.part), batch.changes)
             rows, _ = drive(sweep, ask)
         files, small = _keep(batch, task, view, rows)
@@ -98,7 +99,7 @@ def sweep_part(batch: Batch, task: PartTask) -> PartResult:
 def joined_rows(batch: Batch, task: PartTask, lookups: Counter[str]) -> pa.Table | None:
     """The joined rows of a part before its projection, for views that Spark must finish."""
     view = batch.views[task.view]
-    with asking(batch, lookups) as ask:
+    with asking(batch, view, lookups) as ask:
         sweep = view_change(Kernel(), view.plan, origins(batch, view, task.part), batch.changes)
         return drive(sweep, ask)[0]
 
@@ -115,7 +116,9 @@ def origins(batch: Batch, view: ViewTask, part: Part) -> dict[int, pa.Table]:
 
 
 @contextmanager
-def asking(batch: Batch, lookups: Counter[str]) -> Iterator[Callable[[Lookup], Answer]]:
+def asking(
+    batch: Batch, view: ViewTask, lookups: Counter[str]
+) -> Iterator[Callable[[Lookup], Answer]]:
     """A way to ask the sources of a batch; snapshots are opened when first needed, and closed."""
     snapshots: dict[str, Snapshot] = {}
     with ExitStack() as closing:
@@ -126,7 +129,8 @@ def asking(batch: Batch, lookups: Counter[str]) -> Iterator[Callable[[Lookup], A
                 snapshots[name] = batch.openers[name]()
                 closing.callback(snapshots[name].close)
             lookups[name] += 1
-            return snapshots[name].ask(lookup, batch.ends[name])
+            answer = snapshots[name].ask(lookup, batch.ends[name])
+            return typed_answer(view.plan.view, lookup, answer)
 
         yield ask
 

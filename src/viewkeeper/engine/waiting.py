@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.lookout import Lookout
-from viewkeeper.errors import ViewkeeperError
 from viewkeeper.warehouse.store import Store
 
 
@@ -20,7 +19,7 @@ def waiting(
     catalogue: ViewCatalogue,
     lookout: Lookout,
     connections: Connections,
-    failed: Mapping[str, ViewkeeperError],
+    failed: Mapping[str, object],
 ) -> dict[str, str]:
     """The views that do not stand at the newest ts, and why; `failed` are known to be in trouble
     of their own."""

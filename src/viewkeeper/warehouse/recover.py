@@ -21,7 +21,7 @@ from viewkeeper.warehouse.head import NAME, Head, encode_head, read_head
 from viewkeeper.warehouse.record import Create, Drop, Record, Rewrite
 from viewkeeper.warehouse.redo import Tables
 
-FOLDERS = ("plans", "records", "views", "published", "spool", "history")
+FOLDERS = ("plans", "records", "views", "published", "spool", "history", "proposals")
 
 
 def recover(root: Path, tables: Tables) -> Head:

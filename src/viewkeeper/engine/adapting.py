@@ -1,0 +1,293 @@
+"""Bringing views over schema changes: Dyno's loop, as the maintainer walks it.
+
+Before a view is maintained, everything that waits for it is scanned for schema changes (pre-exec
+detection). None is the rule, and costs one look at every transaction. Otherwise the net effect of
+all of them decides (`viewkeeper.engine.evolving`):
+
+- Values are kept, or what is lost can be done without: the definition is switched at once, at the
+  positions that the view stands at, and the batch goes on under the new one. Still complete.
+- Rows must be read: what can be maintained before the change on its own, by the legal order of the
+  dependency graph, is; the rest merges with the change into one state, loaded as of the newest ts
+  while the other views go on.
+
+A question that meets a table of another shape breaks (in-exec and post-exec detection are the
+source's, inside the snapshot): nothing of the batch is committed for that view, the next look
+brings the change, and the view is never tried again on its near side.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import pyarrow as pa
+
+from viewkeeper.engine.catalogue import ViewCatalogue
+from viewkeeper.engine.choices import Choices
+from viewkeeper.engine.connections import Connections
+from viewkeeper.engine.evolving import (
+    Approval,
+    Evolving,
+    Halt,
+    Proposal,
+    Reshaped,
+    needs_rows,
+)
+from viewkeeper.engine.loading import Definition, Loader
+from viewkeeper.engine.lookout import Lookout
+from viewkeeper.engine.proposals import Proposals, Proposed
+from viewkeeper.engine.settings import Settings
+from viewkeeper.errors import SourceAwayError
+from viewkeeper.evolution.adaptation import Adaptation, Difference, Restate
+from viewkeeper.evolution.correction import legal_order
+from viewkeeper.evolution.dependencies import Update, reads_of
+from viewkeeper.view.definition import Relation, ViewDefinition
+from viewkeeper.warehouse.head import ViewHead
+from viewkeeper.warehouse.record import Redefine, Stop
+from viewkeeper.warehouse.store import Store
+
+BROKEN_SECONDS = 30.0
+"""So long a view may meet a table of another shape without any look that explains it."""
+
+
+class Adapting:
+    """The views of a project on their way over schema changes; used by one thread."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        catalogue: ViewCatalogue,
+        connections: Connections,
+        choices: Choices,
+        lookout: Lookout,
+        tell: Callable[[str, str], None],
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._catalogue = catalogue
+        self._connections = connections
+        self._choices = choices
+        self._lookout = lookout
+        self._tell = tell
+        self._evolving = Evolving(settings, store, catalogue, connections, choices)
+        self._proposals = Proposals(store.root)
+        self.waits: dict[str, Proposal] = {}
+        """Views that are to be loaded under another definition."""
+        self._held: dict[str, Proposed] = {}
+        self._decided: dict[str, int] = {}
+        self._broken: dict[str, tuple[float, int]] = {}
+        """Since when questions of a view break, and at which ts it stood then."""
+
+    def meet(self, name: str, until: int) -> int | None:
+        """The ts to which a view may be maintained as it is now defined; None: it waits."""
+        if self._is_settled(name):
+            return None
+        changes = self._evolving.pending(name, until)
+        if not changes:
+            self._forget(name)
+            return until
+        self._decided[name] = self._store.ledger.next_ts
+        try:
+            decision = self._evolving.decide(name, changes)
+        except SourceAwayError as error:
+            self._connections.mark(error)
+            return None
+        allowed: Proposal | Halt | None
+        if isinstance(decision, Approval):
+            allowed = self._approved(name, decision.proposal)
+        else:
+            allowed = decision
+        if isinstance(allowed, Proposal):
+            return self._follow(name, changes, allowed, until)
+        if allowed is not None:
+            self._stop(name, allowed.reason)
+        return None
+
+    def _is_settled(self, name: str) -> bool:
+        """Whether nothing has come since it was decided that a view waits."""
+        if self._decided.get(name) != self._store.ledger.next_ts:
+            return False
+        held = self._held.get(name)
+        return name in self.waits or (held is not None and self._proposals.word(held) is None)
+
+    def blocked(self, name: str, loading: bool) -> bool:
+        """Whether a view can do nothing now but wait."""
+        return self._is_settled(name) and (name in self._held or loading)
+
+    def broke(self, name: str) -> bool:
+        """A question of a view met another shape; False if that goes on too long unexplained."""
+        now = time.monotonic()
+        since = self._broken[name][0] if self._is_broken(name) else now
+        self._broken[name] = (since, self._ts(name))
+        return now - since < BROKEN_SECONDS
+
+    def _is_broken(self, name: str) -> bool:
+        """Whether a question broke since the view last advanced."""
+        return name in self._broken and self._broken[name][1] == self._ts(name)
+
+    def _ts(self, name: str) -> int:
+        head = self._store.head.views.get(name)
+        return head.ts if head else -1
+
+    def definition(self, name: str) -> Definition:
+        """What a view is to be loaded as: one that waits, or a new one."""
+        proposal = self.waits.get(name)
+        if proposal is None:
+            binding = self._catalogue.bindings[name]
+            return Definition(self._catalogue.text(name), binding, self._choices[name])
+        return Definition(
+            self._catalogue.text(name),
+            proposal.binding,
+            proposal.choice,
+            proposal.causes,
+            proposal.extent,
+        )
+
+    def load(self, loader: Loader, name: str, ts: int, positions: Mapping[str, int]) -> None:
+        """Begin to load a view as of a ts: a new one, or one that waits."""
+        proposal, definition = self.waits.get(name), self.definition(name)
+        if proposal is not None and isinstance(proposal.adaptation, Difference):
+            loader.begin_difference(definition, ts, positions)
+        else:
+            loader.begin(definition, ts, positions)
+        if definition.causes:
+            self._tell(name, "recomputed: " + "; ".join(definition.causes))
+
+    def finished(self, name: str) -> None:
+        """A view was loaded as it was to be."""
+        proposal = self.waits.get(name)
+        if proposal is not None:
+            self._choices.put(name, proposal.binding, proposal.choice)
+        self._forget(name)
+
+    def failed(self, name: str) -> None:
+        """A load did not succeed: what becomes of the view is decided anew."""
+        self.waits.pop(name, None)
+        self._decided.pop(name, None)
+
+    def reasons(self) -> dict[str, str]:
+        """Why views wait."""
+        held = (
+            "held at a schema change that needs approval\n"
+            "  way out: `viewkeeper changes` shows it, `viewkeeper approve {0}` or "
+            "`viewkeeper reject {0}` decides"
+        )
+        waits = dict.fromkeys(self.waits, "being brought over a schema change")
+        return {**waits, **{name: held.format(name) for name in self._held}}
+
+    # -- one view ------------------------------------------------------------------------------
+
+    def _forget(self, name: str) -> None:
+        self.waits.pop(name, None)
+        self._held.pop(name, None)
+        self._decided.pop(name, None)
+        self._catalogue.coming.pop(name, None)
+
+    def _stop(self, name: str, reason: str) -> None:
+        self._forget(name)
+        self._proposals.clear([name])
+        self._store.commit([Stop(name, reason)])
+        self._tell(name, f"stopped: {reason}")
+
+    def _approved(self, name: str, proposal: Proposal) -> Proposal | Halt | None:
+        head = self._store.head.views[name]
+        version = proposal.binding.version(head.ts, 0.0, proposal.causes, proposal.extent)
+        before = self._catalogue.bindings[name].parsed.text
+        kind = type(proposal.adaptation).__name__.lower()
+        proposed = Proposed(name, version, before, kind, self._store.now())
+        word = self._proposals.word(proposed)
+        if word is None:
+            self._proposals.put(proposed)
+            if name not in self._held:
+                self._tell(name, f"held, see `viewkeeper changes {name}`")
+            self._held[name] = proposed
+            return None
+        self._proposals.clear([name])
+        self._held.pop(name, None)
+        if word == "approve":
+            return proposal
+        causes = "\n".join(proposal.causes)
+        again = f"`viewkeeper run` proposes it again, `--full-refresh {name}` loads as written"
+        return Halt(f"{causes}\nrejected\n  way out: {again}")
+
+    def _follow(
+        self, name: str, changes: Sequence[Reshaped], proposal: Proposal, until: int
+    ) -> int | None:
+        self._catalogue.coming[name] = proposal.choice.view
+        if needs_rows(proposal.adaptation):
+            prefix = self._prefix(name, changes)
+            if prefix > self._store.head.views[name].ts:
+                self._decided.pop(name, None)
+                return prefix
+            self.waits[name] = proposal
+            return None
+        for source in proposal.choice.view.sources:
+            if self._connections.attempt(source, self._lookout.follow) is None:
+                return None
+        self._redefine(name, proposal)
+        return until
+
+    def _redefine(self, name: str, proposal: Proposal) -> None:
+        head = self._store.head.views[name]
+        version = proposal.binding.version(
+            head.ts, self._store.now(), proposal.causes, proposal.extent
+        )
+        change = Redefine(
+            name,
+            self._catalogue.text(name),
+            version,
+            restated(head, proposal.choice.view, proposal.adaptation),
+            head.ts,
+            head.positions,
+            hidden=proposal.choice.hidden,
+            distinct=not (isinstance(proposal.adaptation, Restate) and proposal.adaptation.drop),
+        )
+        self._store.commit([change])
+        self._choices.put(name, proposal.binding, proposal.choice)
+        self._forget(name)
+        self._tell(name, "follows: " + "; ".join(proposal.causes))
+
+    def _prefix(self, name: str, changes: Sequence[Reshaped]) -> int:
+        """How far a view can be maintained before the first change that takes values away."""
+        head, view = self._store.head.views[name], self._choices[name].view
+        first = next(each for each in changes if not each.change.keeps_values).ts
+        if self._is_broken(name):
+            return head.ts
+        if self._settings.evolution.detection == "optimistic":
+            return first - 1
+        updates = self._updates(view, head, changes)
+        in_order = zip(updates, legal_order(updates), strict=False)
+        reached = head.ts
+        for update, unit in in_order:
+            if unit != (update,) or update.breaks or update.id >= first:
+                break
+            reached = update.id
+        return min(reached, first - 1)
+
+    def _updates(
+        self, view: ViewDefinition, head: ViewHead, changes: Sequence[Reshaped]
+    ) -> list[Update]:
+        """What waits for a view, as the dependency graph sees it."""
+        reshaped: dict[int, set[Relation]] = {}
+        for each in changes:
+            if not each.change.keeps_values:
+                found = reshaped.setdefault(each.ts, set())
+                found.add(Relation(each.source, each.change.table))
+        updates = []
+        for entry in self._store.ledger.between(head.ts, changes[-1].ts):
+            mine = [r for r in view.relations if r.source == entry.source]
+            broken = frozenset(reshaped.get(entry.ts, ()))
+            # To repair a view, all its relations are read.
+            reads = frozenset(view.relations) if broken else reads_of(view, mine)
+            if mine:
+                updates.append(Update(entry.ts, entry.source, frozenset(mine), reads, broken))
+        return updates
+
+
+def restated(head: ViewHead, view: ViewDefinition, found: Adaptation) -> pa.Schema:
+    """The schema of a view's stored rows under another definition that needs no other rows."""
+    known = {field.name: field for field in head.schema}
+    if isinstance(found, Restate):
+        known |= {f.name: pa.field(f.name, f.type) for f in (*found.widen, *found.add)}
+    return pa.schema([known[output.name] for output in view.outputs])

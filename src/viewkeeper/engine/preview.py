@@ -1,0 +1,103 @@
+"""What a proposed definition would do to a view's rows, computed and thrown away.
+
+The view is computed under the proposed definition, as of where the ledger stands, and compared with
+what is stored, while the maintainer and the writers go on. Where the stored rows stay as they are
+nothing is computed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from viewkeeper.engine.binding import bind_again
+from viewkeeper.engine.carry import carried
+from viewkeeper.engine.connections import Connections
+from viewkeeper.engine.jobs import limited
+from viewkeeper.engine.load import Stored, row_schema
+from viewkeeper.engine.openers import prepared
+from viewkeeper.engine.proposals import Proposed
+from viewkeeper.engine.recompute import recomputed
+from viewkeeper.engine.session import SparkHandle
+from viewkeeper.engine.settings import Settings
+from viewkeeper.engine.verify import held
+from viewkeeper.updates.protocol import COUNT
+from viewkeeper.view.definition import ViewDefinition
+from viewkeeper.warehouse.chronicle import load_ledger
+from viewkeeper.warehouse.head import ViewHead, read_head
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """How many rows come and go, and some of them: the view's columns and `_count`.
+
+    None for `sample` where no row is touched, or where all are written anew.
+    """
+
+    came: int
+    went: int
+    sample: pa.Table | None = None
+
+
+def preview(
+    settings: Settings, spark: SparkHandle, connections: Connections, proposed: Proposed
+) -> Preview | None:
+    """What would change; None if a source that the definition needs is not followed yet."""
+    head = read_head(settings.warehouse).view(proposed.view)
+    if proposed.adaptation in ("nothing", "restate"):
+        return Preview(0, 0)
+    view = bind_again(proposed.version, None).view
+    with held(connections, view.sources):
+        positions = _positions(settings, view, head)
+        if positions is None:
+            return None
+        with (
+            prepared(connections, positions, [view]) as openers,
+            limited(spark.get(), f"changes of {view.name}", settings.spark.job_minutes),
+        ):
+            frame = recomputed(spark.get(), view, openers, positions)
+            if proposed.adaptation == "reload":
+                return Preview(_rows(frame), head.rows)
+            stored = Stored(settings.warehouse, head, spark.staging)
+            return _compared(frame, stored.frame(spark.get(), row_schema(frame, view)))
+
+
+def _positions(settings: Settings, view: ViewDefinition, head: ViewHead) -> dict[str, int] | None:
+    ledger = load_ledger(settings.warehouse)
+    found: dict[str, int] = {}
+    for source in view.sources:
+        at = ledger.position(source, ledger.next_ts)
+        at = head.positions.get(source) if at is None else at
+        if at is None:
+            return None
+        found[source] = at
+    return found
+
+
+def _compared(frame: DataFrame, stored: DataFrame) -> Preview:
+    from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
+
+    from viewkeeper.warehouse.frames import grouped, named
+
+    names = [name for name in frame.columns if name != COUNT]
+    columns = [named(name) for name in names]
+    old = stored.select(*columns, (-F.col(COUNT)).alias(COUNT))
+    both = grouped(frame.select(*columns, F.col(COUNT)).unionAll(old), names).persist()
+    try:
+        came, went = (_rows(both.where(F.col(COUNT) * sign > 0)) for sign in (1, -1))
+        sample = carried(lambda: both.limit(SHOWN).toArrow())
+    finally:
+        both.unpersist()
+    return Preview(came, -went, sample)
+
+
+def _rows(frame: DataFrame) -> int:
+    found: Any = carried(lambda: frame.agg({COUNT: "sum"}).collect())
+    return int(found[0][0] or 0)

@@ -1,0 +1,102 @@
+"""What views would become, laid before somebody who approves or rejects it.
+
+A view whose policy is `approve` is held at a schema change. What it would become is written into
+the warehouse, for `viewkeeper changes` to show; `viewkeeper approve` and `viewkeeper reject` leave
+their word beside it, from any process, and the maintainer finds it there. The word names what it is
+about, so that a later schema change cannot be approved by accident.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from viewkeeper.errors import ProjectError
+from viewkeeper.warehouse import disk
+from viewkeeper.warehouse.version import Version, decode_versions, encode_versions
+
+FOLDER = "proposals"
+
+Word = Literal["approve", "reject"]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """A definition that a view would get, and what would be done to its rows."""
+
+    view: str
+    version: Version
+    before: str
+    adaptation: str
+    at: float
+
+    @property
+    def id(self) -> str:
+        """What is proposed, in short: the same proposal has the same id whenever it is made."""
+        facts = (self.version.text, *self.version.causes, self.adaptation)
+        return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:12]
+
+
+class Proposals:
+    """The proposals of a warehouse."""
+
+    def __init__(self, root: Path) -> None:
+        self._folder = root / FOLDER
+
+    def put(self, proposed: Proposed) -> None:
+        """Lay a proposal before whoever decides, in place of an earlier one for the view."""
+        known = self.get(proposed.view)
+        if known is not None and known.id == proposed.id:
+            return
+        disk.make_folder(self._folder)
+        (version,) = encode_versions([proposed.version])
+        body = {**{k: getattr(proposed, k) for k in ("view", "before", "adaptation", "at")}}
+        disk.replace(self._file(proposed.view), json.dumps({**body, "version": version}).encode())
+
+    def get(self, view: str) -> Proposed | None:
+        try:
+            body = json.loads(self._file(view).read_bytes())
+        except FileNotFoundError:
+            return None
+        (version,) = decode_versions([body.pop("version")])
+        return Proposed(version=version, **body)
+
+    def all(self) -> list[Proposed]:
+        found = (self.get(path.stem) for path in sorted(self._folder.glob("*.json")))
+        return [proposed for proposed in found if proposed is not None]
+
+    def answer(self, view: str, word: Word) -> Proposed:
+        """Leave a word for the maintainer."""
+        proposed = self.get(view)
+        if proposed is None:
+            raise ProjectError(
+                f'view "{view}": nothing waits for a decision', hint="`viewkeeper changes`"
+            )
+        body = {"id": proposed.id, "word": word}
+        disk.replace(self._word(view), json.dumps(body).encode())
+        return proposed
+
+    def word(self, proposed: Proposed) -> Word | None:
+        """What was decided about exactly this, if anything."""
+        try:
+            body = json.loads(self._word(proposed.view).read_bytes())
+        except FileNotFoundError:
+            return None
+        if body["id"] != proposed.id:
+            return None
+        return "approve" if body["word"] == "approve" else "reject"
+
+    def clear(self, views: Iterable[str]) -> None:
+        for view in views:
+            disk.remove(self._file(view))
+            disk.remove(self._word(view))
+
+    def _file(self, view: str) -> Path:
+        return self._folder / f"{view}.json"
+
+    def _word(self, view: str) -> Path:
+        return self._folder / f"{view}.word"
