@@ -1,0 +1,159 @@
+"""Foresight: what each report in Dyno's queue reads, changes and breaks, before any of it is done.
+
+Dependencies can be told from the view definition alone (Dyno paper, section 6.1.1). For rows that
+is the present one, or what the schema changes before them at their own source will make of it. For
+a schema change the rewriting is made on trial: if the stored rows could not be repaired without
+reading, its maintenance queries read every relation of the rewritten view.
+
+What breaks depends on how tables are asked for. By name, whatever gives a table, or a column that
+is read, another name breaks the questions to it. By handle only what is gone breaks.
+
+Tables are named by identity here; a schema change also refers to the names that it gives and takes
+away, so that two that pass a name on keep their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from viewkeeper.evolution.dependencies import NONE, Relations, Update, reads_of
+from viewkeeper.evolution.dyno_events import Report
+from viewkeeper.evolution.rewriting import Rewriter, rereads
+from viewkeeper.evolution.shapes import Definition, Key, Shape, Shapes, token
+from viewkeeper.evolution.synchronize import Impossible
+from viewkeeper.view.definition import Relation
+
+Asking = Literal["name", "handle"]
+Waiting = tuple[int, Report, bool]
+"""A report's number, the report, and whether its schema changes are still to be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Outlook:
+    """The definition and the shapes after what is queued of one source; None: none is possible."""
+
+    definition: Definition | None
+    shapes: Shapes
+
+
+class Foresight:
+    """A definition, and what is asked how."""
+
+    def __init__(
+        self, definition: Definition, shapes: Shapes, rewriter: Rewriter, asking: Asking
+    ) -> None:
+        self._definition = definition
+        self._shapes = shapes
+        self._rewriter = rewriter
+        self._asking = asking
+
+    def updates(self, waiting: Iterable[Waiting]) -> list[Update]:
+        """The updates of a queue, in its order."""
+        outlooks: dict[str, _Outlook] = {}
+        made = []
+        for number, report, reshapes in waiting:
+            now = outlooks.get(report.source) or _Outlook(self._definition, self._shapes)
+            if reshapes:
+                update, outlooks[report.source] = self._reshaping(number, report, now)
+            else:
+                update = self._rows(number, report, now)
+            made.append(update)
+        return made
+
+    def _rows(self, number: int, report: Report, now: _Outlook) -> Update:
+        changes = frozenset(token((report.source, table)) for table in report.rows)
+        reads = self._read(report, now.definition)
+        return Update(number, report.source, changes, reads, moves=bool(report.rows))
+
+    def _reshaping(self, number: int, report: Report, now: _Outlook) -> tuple[Update, _Outlook]:
+        after = now.shapes.changed(report.source, report.shapes)
+        found = None
+        if now.definition is not None:
+            found = self._rewriter.rewritten(now.definition, after)
+        definition = None if isinstance(found, Impossible) else found
+        pairs = list(_pairs(report, now.shapes))
+        used = self._used(now.definition or self._definition)
+        changes = {token((report.source, table)) for table in (*report.rows, *report.shapes)}
+        changes |= {
+            Relation(report.source, shape.name)
+            for _, *both in pairs
+            for shape in both
+            if shape is not None
+        }
+        update = Update(
+            number,
+            report.source,
+            frozenset(changes),
+            self._adaptation_reads(report, now.definition, definition),
+            frozenset(token(key) for key, b, a in pairs if self._breaks(b, a, used.get(key))),
+            bool(report.rows) or any(_moves(report, b, a, used.get(k)) for k, b, a in pairs),
+        )
+        return update, _Outlook(definition, after)
+
+    def _read(self, report: Report, definition: Definition | None) -> Relations:
+        """What the queries of a report's rows read."""
+        if definition is None:
+            return self._all(self._definition)
+        keys = definition.keys
+        mine = {(report.source, table) for table in report.rows}
+        changed = [relation for relation, key in keys.items() if key in mine]
+        return frozenset(token(keys[relation]) for relation in reads_of(definition.view, changed))
+
+    def _adaptation_reads(
+        self, report: Report, before: Definition | None, after: Definition | None
+    ) -> Relations:
+        if before is None or after is None:
+            return self._all(self._definition)
+        added = frozenset(((report.source, table), column) for table, column in report.added)
+        whole = self._all(after) if rereads(self._rewriter.repair(before, after, added)) else NONE
+        return whole | self._read(report, after)
+
+    def _all(self, definition: Definition) -> Relations:
+        return frozenset(token(key) for key in definition.keys.values())
+
+    def _used(self, definition: Definition) -> dict[Key, set[int]]:
+        """Per table that may be asked, the columns that may be."""
+        used: dict[Key, set[int]] = {}
+        for each in (self._definition, definition):
+            for relation, key in each.keys.items():
+                used.setdefault(key, set()).update(c.id for c in each.columns(relation))
+        for stand_in in self._rewriter.wishes.stand_ins:
+            used.setdefault(stand_in.table, set()).update(stand_in.columns.values())
+        return used
+
+    def _breaks(self, before: Shape | None, after: Shape | None, used: set[int] | None) -> bool:
+        """Whether a question that could be asked before cannot be asked after."""
+        if before is None or used is None:
+            return False
+        if after is None or (self._asking == "name" and before.name != after.name):
+            return True
+        for column in (c for c in before.columns if c.id in used):
+            now = after.column(column.id)
+            if now is None or (self._asking == "name" and now.name != column.name):
+                return True
+        return False
+
+
+def _pairs(report: Report, shapes: Shapes) -> Iterator[tuple[Key, Shape | None, Shape | None]]:
+    """The tables that a report reshapes, before and after it."""
+    tables: Mapping[Key, Shape] = shapes.tables
+    for table, after in report.shapes.items():
+        key = (report.source, table)
+        yield key, tables.get(key), after
+
+
+def _moves(
+    report: Report, before: Shape | None, after: Shape | None, used: set[int] | None
+) -> bool:
+    """Whether a schema change has an effect on data that can be read: something that is read went,
+    or came with values."""
+    if before is None or used is None:
+        return False
+    if after is None:
+        return True
+    kept = {column.id for column in after.columns}
+    came = kept - {column.id for column in before.columns}
+    filled = any((before.id, column) not in report.added for column in came)
+    return filled or not {c.id for c in before.columns if c.id in used} <= kept
