@@ -106,10 +106,11 @@ def test_an_added_column_enters_only_where_a_star_asks_for_it(
     with viewkeeper.open(shop.folder, spark=spark) as project:
         project.refresh()
         shop.execute("crm", "ALTER TABLE customer ADD COLUMN vip INTEGER")
-        shop.execute("crm", "UPDATE customer SET vip = 1 WHERE id = 3")
         report = project.refresh()
         assert (report.waiting, report.loaded) == ({}, {}), "NULL in all rows: nothing is read"
         check(project, shop, "names", NAMES)
+        shop.execute("crm", "UPDATE customer SET vip = 1 WHERE id = 3")
+        project.refresh()
         check(project, shop, "everything", ALL)
         assert len(project.view("names").head.versions) == 1
         shop.execute("crm", "ALTER TABLE customer ADD COLUMN level INTEGER DEFAULT 7")
@@ -280,7 +281,7 @@ def test_every_algorithm_follows(tmp_path: Path, spark: SparkSession, algorithm:
     view = "SELECT c.id, c.name, o.id AS order_id FROM crm.customer c JOIN shop.orders o " + (
         "ON o.customer_id = c.id"
     )
-    settings = f"views: {{named: {{algorithm: {algorithm}, level: convergent}}}}\n"
+    settings = f"views: {{named: {{algorithm: {algorithm}, level: convergence}}}}\n"
     shop = made(tmp_path, {"named": view}, settings)
     with viewkeeper.open(shop.folder, spark=spark) as project:
         project.refresh()

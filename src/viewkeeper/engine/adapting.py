@@ -86,7 +86,7 @@ class Adapting:
         changes = self._evolving.pending(name, until)
         if not changes:
             self._forget(name)
-            return until
+            return None if name in self._choices.provisional else until
         self._decided[name] = self._store.ledger.next_ts
         try:
             decision = self._evolving.decide(name, changes)

@@ -172,7 +172,7 @@ class Batches:
         all_columns = {r: _union(fields, others.get(r, ())) for r, fields in mine.items()}
         try:
             return self._queued(all_columns, entries)
-        except ConversionError:
+        except (ConversionError, BarrierError):
             if all_columns == mine:
                 raise
             return self._queued(mine, entries)

@@ -81,9 +81,8 @@ class ViewCatalogue:
         return (binding.parsed if binding else self._parsed[name]).relations
 
     def bound(self) -> list[ViewDefinition]:
-        """Every view whose definition is known, as it is stored, and those to come."""
-        now = [self.stored.get(name, binding.view) for name, binding in self.bindings.items()]
-        return [*now, *self.coming.values()]
+        """Every view whose definition is known, as it is stored."""
+        return [self.stored.get(name, binding.view) for name, binding in self.bindings.items()]
 
     def bind(self, name: str, connections: Connections) -> ViewDefinition:
         """The typed definition of a view; SourceAwayError if its tables cannot be seen now."""

@@ -13,7 +13,7 @@ from viewkeeper.engine.binding import Binding
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.settings import Settings
-from viewkeeper.errors import ProjectError, SourceAwayError
+from viewkeeper.errors import ProjectError, SchemaError, SourceAwayError
 from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.warehouse.store import Store
 
@@ -35,6 +35,8 @@ class Choices(Mapping[str, Choice]):
         self._made: dict[str, Choice] = {}
         self.again: frozenset[str] = frozenset()
         """Views that are about to be loaded again, so that it does not matter what is stored."""
+        self.provisional: set[str] = set()
+        """Views that can only be maintained once they have followed a schema change."""
 
     def __getitem__(self, name: str) -> Choice:
         return self._made[name]
@@ -55,7 +57,17 @@ class Choices(Mapping[str, Choice]):
         if not self._connections.ready(self._catalogue.sources(name)):
             return
         try:
-            self._put(name, self.choice(name, self._catalogue.bind(name, self._connections)))
+            view = self._catalogue.bind(name, self._connections)
+            try:
+                self._put(name, self.choice(name, view))
+            except SchemaError:
+                if name in self.again or name not in self._store.head.views:
+                    raise
+                # Its keys went with a schema change that the next look reports.
+                kind = self._settings.algorithm_of(name).kind
+                self._made[name] = Choice(kind, {}, view, None)
+                self._catalogue.stored[name] = view
+                self.provisional.add(name)
         except SourceAwayError as error:
             self._connections.mark(error)
 
@@ -79,5 +91,6 @@ class Choices(Mapping[str, Choice]):
         """From now on a view is this."""
         self._catalogue.put(name, binding)
         self._catalogue.coming.pop(name, None)
+        self.provisional.discard(name)
         self._made[name] = choice
         self._catalogue.stored[name] = choice.view

@@ -109,7 +109,7 @@ class Evolving:
         entries = [entry for entry in ledger.between(head.ts, until) if entry.reshaped]
         if not entries:
             return ()
-        binding, keyed = self._catalogue.bindings[name], self._choices[name].keyed is not None
+        binding, keyed = self._catalogue.bindings[name], self._choices[name].kind.keyed
         return tuple(
             Reshaped(entry.ts, entry.source, change)
             for entry in entries

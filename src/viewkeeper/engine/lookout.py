@@ -15,6 +15,7 @@ from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import Connections
 from viewkeeper.errors import BarrierError, SourceError
 from viewkeeper.updates.protocol import LOOK_SECONDS, LOOK_TRANSACTIONS, Boundary, Source
+from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.view.plan import SweepPlan, sweep_plan
 from viewkeeper.warehouse.plan import Entry
 from viewkeeper.warehouse.store import Store
@@ -112,7 +113,7 @@ class Lookout:
 
     def sources(self) -> list[str]:
         """The sources that are looked at."""
-        used = dict.fromkeys(s for view in self._catalogue.bound() for s in view.sources)
+        used = dict.fromkeys(s for view in self._followed() for s in view.sources)
         return [source for source in used if source not in self.broken]
 
     def loaded_before(self, ts: int) -> list[SweepPlan]:
@@ -129,10 +130,14 @@ class Lookout:
 
     def follow(self, source: Source) -> int:
         """Have everything captured that the known views read; the source's position now."""
-        wanted = columns_of(sweep_plan(view) for view in self._catalogue.bound())
+        wanted = columns_of(sweep_plan(view) for view in self._followed())
         return source.follow(
             {r.table: [f.name for f in fs] for r, fs in wanted.items() if r.source == source.name}
         )
+
+    def _followed(self) -> list[ViewDefinition]:
+        """The definitions that views have, and those that they are on their way to."""
+        return [*self._catalogue.bound(), *self._catalogue.coming.values()]
 
     def _look_at(self, source: Source) -> tuple[Boundary, ...]:
         if source.name not in self.known:
