@@ -237,7 +237,7 @@ def test_every_project_learns_of_it_under_its_own_names(
     (last,) = one.look(start)
     for source, tables in ((one, T), (two, {"T": ["id", "z"]})):
         assert changed(source, tables, later, last.position) == {(3, 30): 1}
-    assert one.became("t") == Became("t", {"id": "id", "v": "w", "d": "d"})
+    assert one.became("t") == Became("t", {"id": "id", "v": "w"})
     assert one.handle("t") == "t#2"
     one.follow({"t#2": ["w"]})
     assert one.handle("t") == one.handle("t") == "t#2"

@@ -15,6 +15,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 from viewkeeper.sources import disk
 
@@ -35,6 +36,10 @@ class Named:
         )
 
 
+Book: TypeAlias = Mapping[str, Named]
+"""What is followed, by handle: plain data, which can be sent to tasks."""
+
+
 class Names:
     """The handles of one source; without a folder they are kept in memory only."""
 
@@ -51,6 +56,10 @@ class Names:
     def get(self, handle: str) -> Named | None:
         """What a handle stands for; None if it was never followed: it is then a name of now."""
         return self._handles.get(handle)
+
+    def book(self) -> dict[str, Named]:
+        """All handles, as they are now."""
+        return dict(self._handles)
 
     def of(self, identity: str) -> dict[str, Named]:
         """The handles of a table."""

@@ -7,7 +7,7 @@ the table keeps what it removed loses its way. Both commands say so before it ha
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from viewkeeper.errors import SourceError
@@ -16,7 +16,9 @@ from viewkeeper.sources.delta_lake.read import ChangeReader
 from viewkeeper.sources.delta_lake.state import State
 from viewkeeper.sources.delta_lake.table import Shape, Version, open_version
 from viewkeeper.sources.files.read import chosen
+from viewkeeper.sources.files.values import Columns
 from viewkeeper.updates.protocol import Behind, Finding, Health, Retained, Tables
+from viewkeeper.updates.schema_change import called
 
 # So many versions are counted for `status`; a view that is further behind is shown with those.
 _COUNTED = 1_000
@@ -67,14 +69,17 @@ def _warnings(oldest_at: float | None, shape: Shape, position: int) -> Iterator[
         )
 
 
-def diagnose(source: str, folder: Path, table: str, tables: Tables) -> list[Finding]:
+def diagnose(
+    source: str, folder: Path, columns: Callable[[str], Columns], tables: Tables
+) -> list[Finding]:
+    """`columns` are those of a handle; a SchemaError if it stands for none."""
     try:
         version = open_version(source, folder)
     except SourceError as error:
         return [Finding("table", "bad", error.message, error.hint)]
     return [
         Finding("table", "good", f"version {version.number} of {folder}"),
-        *_columns(source, version, table, tables),
+        *_columns(source, columns, tables),
         *_files(version),
         _feed(version.shape),
         _retention(version.shape),
@@ -82,18 +87,15 @@ def diagnose(source: str, folder: Path, table: str, tables: Tables) -> list[Find
     ]
 
 
-def _columns(source: str, version: Version, table: str, tables: Tables) -> Iterator[Finding]:
-    for name, columns in tables.items():
-        if name != table:
-            text = f'there is no table "{name}"'
-            yield Finding("columns", "bad", text, f'its only table is "{table}"')
-            continue
+def _columns(source: str, columns: Callable[[str], Columns], tables: Tables) -> Iterator[Finding]:
+    for handle, names in tables.items():
+        table = called(handle)
         try:
-            chosen(source, name, version.shape.columns, columns)
+            chosen(source, table, columns(handle), names)
         except SourceError as error:
             yield Finding("columns", "bad", error.message, error.hint)
         else:
-            yield Finding("columns", "good", f'all columns of "{name}" that views read are there')
+            yield Finding("columns", "good", f'all columns of "{table}" that views read are there')
 
 
 def _files(version: Version) -> Iterator[Finding]:

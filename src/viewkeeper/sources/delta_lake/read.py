@@ -22,24 +22,26 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 
-from viewkeeper.errors import SourceAwayError
+from viewkeeper.errors import BrokenQueryError, SourceAwayError
 from viewkeeper.sources.delta_lake import log
+from viewkeeper.sources.delta_lake.shapes import Asked, History, SeenShape, asked, asked_plainly
 from viewkeeper.sources.delta_lake.table import Version, gone, open_version
 from viewkeeper.sources.delta_lake.types import partition_value
 from viewkeeper.sources.files.net import MEMORY_BYTES, net, signed, spelled_out
 from viewkeeper.sources.files.read import (
     DataFile,
+    Keys,
     changed,
-    chosen,
     count_rows,
     keys_of,
     read_rows,
     table_of,
 )
-from viewkeeper.sources.files.values import Columns
+from viewkeeper.sources.names import Book
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.protocol import COUNT, POSITION, Answer, Lookup, Scan
+from viewkeeper.updates.schema_change import called
 from viewkeeper.view.definition import Relation
 
 pc: Any = pyarrow.compute
@@ -54,33 +56,52 @@ class DeltaLakeOpener:
     """Opens a snapshot of a table, here or in a task."""
 
     settings: SourceSettings
+    book: Book
+    history: History | None
 
     def __call__(self) -> DeltaLakeSnapshot:
-        return DeltaLakeSnapshot(self.settings.name, self.settings.path())
+        return DeltaLakeSnapshot(self.settings.name, self.settings.path(), self.book, self.history)
 
 
 class DeltaLakeSnapshot:
     """Reads one table at any version that it still has; used by one task."""
 
-    def __init__(self, source: str, folder: Path) -> None:
+    def __init__(self, source: str, folder: Path, book: Book, history: History | None) -> None:
         self._source = source
         self._folder = folder
+        self._book = book
+        self._history = history
         self._version: Version | None = None
 
     def ask(self, lookup: Lookup, after: int) -> Answer:
-        version, keys = self._at(after), keys_of(lookup)
-        columns = chosen(self._source, lookup.relation.table, version.shape.columns, lookup.columns)
+        handle, version = lookup.relation.table, self._at(after)
+        columns = self._asked(handle, version, lookup.columns)
+        keys = keys_of(lookup)
+        if keys is not None:
+            on = self._asked(handle, version, tuple(keys.values)).stored
+            keys = Keys({on[name]: values for name, values in keys.values.items()})
         pieces: list[pa.RecordBatch] = []
         with reading(self._source, after):
             for file in version.data_files(keys):
-                pieces += read_rows(self._source, lookup.relation.table, file, columns, keys)
-        return Answer(table_of(pieces, columns), Cut(after), after, table_of([], changed(columns)))
+                rows = read_rows(self._source, called(handle), file, columns.in_files(), keys)
+                pieces += (columns.renamed(batch) for batch in rows)
+        tail = table_of([], changed(columns.types))
+        return Answer(table_of(pieces, columns.types), Cut(after), after, tail)
 
     def scan(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
         version = self._at(after)
-        wanted = chosen(self._source, relation.table, version.shape.columns, columns)
-        rows = rows_of(version, relation.table, wanted)
+        wanted = self._asked(relation.table, version, columns)
+        rows = rows_of(version, called(relation.table), wanted)
         return Scan(Cut(after), rows, iter(()))
+
+    def _asked(self, handle: str, version: Version, columns: Sequence[str]) -> Asked:
+        named, seen = self._book.get(handle), version.shape.seen
+        if named is None or self._history is None or not set(columns) <= set(named.columns):
+            return asked_plainly(self._source, called(handle), seen, columns)
+        if seen.id != named.identity:
+            raise BrokenQueryError(self._source, called(handle), "another table is called so")
+        span = (version.number, version.number)
+        return asked(self._source, self._history, handle, named, columns, span)
 
     def _at(self, after: int) -> Version:
         if self._version is None or self._version.number != after:
@@ -91,13 +112,12 @@ class DeltaLakeSnapshot:
         self._version = None
 
 
-def rows_of(
-    version: Version, table: str, columns: Mapping[str, pa.DataType]
-) -> Iterator[pa.RecordBatch]:
+def rows_of(version: Version, table: str, columns: Asked) -> Iterator[pa.RecordBatch]:
     """Every row of a version."""
     with reading(version.source, version.number):
         for file in version.data_files():
-            yield from read_rows(version.source, table, file, columns)
+            for batch in read_rows(version.source, table, file, columns.in_files()):
+                yield columns.renamed(batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +131,16 @@ class ChangeReader:
     memory_bytes: int = MEMORY_BYTES
 
     def changes(
-        self, commit: log.Commit, columns: Mapping[str, pa.DataType], known: Columns
+        self, commit: log.Commit, columns: Asked, known: SeenShape
     ) -> Iterator[pa.RecordBatch]:
-        """The signed rows of a version; `known` are the columns of the table as of it."""
+        """The signed rows of a version; `known` is the shape of the table as of it."""
         with reading(self.source, commit.version):
-            for batch in self._signed(commit, columns, known):
+            for batch in self._signed(commit, columns.in_files(), known):
                 position = pa.repeat(pa.scalar(commit.version, pa.int64()), batch.num_rows)
-                yield batch.append_column(POSITION, position)
+                yield columns.renamed(batch.append_column(POSITION, position))
 
     def _signed(
-        self, commit: log.Commit, columns: Mapping[str, pa.DataType], known: Columns
+        self, commit: log.Commit, columns: Mapping[str, pa.DataType], known: SeenShape
     ) -> Iterator[pa.RecordBatch]:
         if commit.feed:
             for file in self._located(commit, commit.feed, known):
@@ -154,15 +174,15 @@ class ChangeReader:
         commit: log.Commit,
         files: Sequence[log.LoggedFile],
         columns: Mapping[str, pa.DataType],
-        known: Columns,
+        known: SeenShape,
     ) -> Iterator[pa.RecordBatch]:
         for file in self._located(commit, files, known):
             yield from read_rows(self.source, self.table, file, columns)
 
     def _located(
-        self, commit: log.Commit, files: Sequence[log.LoggedFile], known: Columns
+        self, commit: log.Commit, files: Sequence[log.LoggedFile], known: SeenShape
     ) -> Iterator[DataFile]:
-        types = known.types()
+        types = {stored: known.type_of(stored) for stored in known.stored()}
         before: Version | None = None
         for file in files:
             path = log.file_path(self.folder, file.path)
@@ -171,9 +191,9 @@ class ChangeReader:
                 yield DataFile(path, file.path, before.partition_of(file.path))
                 continue
             fixed = {
-                name: partition_value(text, types[name])
+                name: partition_value(text, kind)
                 for name, text in file.partition.items()
-                if name in types
+                if (kind := types.get(name)) is not None
             }
             yield DataFile(path, file.path, fixed)
 

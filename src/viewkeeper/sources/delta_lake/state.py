@@ -9,26 +9,35 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from viewkeeper.sources.delta_lake.shapes import History, SeenShape
 from viewkeeper.sources.disk import replace
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Which table is followed, the columns that views read, and the newest version reported.
+    """The shapes that the followed table had since it is followed, and the newest version that was
+    reported.
 
     `digest` is of that version's log entry; None if it was gone already.
     """
 
-    id: str
-    columns: tuple[str, ...]
+    shapes: tuple[SeenShape, ...]
     seen: int
     digest: str | None
+
+    @property
+    def history(self) -> History:
+        return History(self.shapes)
 
 
 def read_state(home: Path) -> State | None:
     try:
         stored = json.loads((home / "state.json").read_text("utf-8"))
-        return State(stored["id"], tuple(stored["columns"]), stored["seen"], stored["digest"])
+        shapes = tuple(
+            SeenShape(**{**shape, "partitioned_by": tuple(shape["partitioned_by"])})
+            for shape in stored["shapes"]
+        )
+        return State(shapes, stored["seen"], stored["digest"])
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
 

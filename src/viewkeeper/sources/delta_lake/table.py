@@ -2,8 +2,9 @@
 
 The library replays the log, with its checkpoints; the data files are read by us, with Arrow
 (`read`): the library's own reading is avoided, because processes that used it did not always
-end well. A table that needs what we do not read (deletion vectors, mapped column names) is refused,
-naming the feature, instead of being read without it.
+end well. A table that needs what we do not read (deletion vectors) is refused,
+naming the feature, instead of being read without it. In a table that maps column names, files and
+statistics have the names that stay when a column is renamed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from viewkeeper.errors import GapError, SchemaError, SourceAwayError
 from viewkeeper.sources.delta_lake import log
-from viewkeeper.sources.delta_lake.types import columns_of
+from viewkeeper.sources.delta_lake.shapes import SeenShape
+from viewkeeper.sources.delta_lake.types import physical_names
 from viewkeeper.sources.files.read import DataFile, Keys, allows
 from viewkeeper.sources.files.values import Columns
 
@@ -30,13 +32,18 @@ pc: Any = pyarrow.compute
 """Untyped: the stubs do not know that every function takes arrays and scalars alike."""
 
 # What a reader may find in the protocol of a table and needs nothing for.
-_HARMLESS = frozenset({"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint", "columnMapping"})
+_HARMLESS = frozenset(
+    (
+        *("timestampNtz", "vacuumProtocolCheck", "v2Checkpoint", "columnMapping"),
+        *("typeWidening", "typeWidening-preview"),
+    )
+)
 _MENDING = {
     "deletionVectors": (
         "SET TBLPROPERTIES ('delta.enableDeletionVectors' = false), then REORG TABLE ... APPLY"
         " (PURGE) and ALTER TABLE ... DROP FEATURE deletionVectors"
     ),
-    "columnMapping": "ALTER TABLE ... SET TBLPROPERTIES ('delta.columnMapping.mode' = 'none')",
+    "columnMapping": "ALTER TABLE ... SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
 }
 # Statistics of longer texts are cut off.
 _TEXT_MAX = 31
@@ -49,10 +56,16 @@ _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_80
 class Shape:
     """What a version's metadata says: which table it is, its columns, how it is partitioned."""
 
-    id: str
-    columns: Columns
-    partitioned_by: tuple[str, ...]
+    seen: SeenShape
     configuration: Mapping[str, str]
+
+    @property
+    def id(self) -> str:
+        return self.seen.id
+
+    @property
+    def columns(self) -> Columns:
+        return self.seen.columns()
 
     @property
     def has_feed(self) -> bool:
@@ -75,7 +88,8 @@ class Version:
     files: pa.Table
 
     def data_files(self, keys: Keys | None = None) -> Iterator[DataFile]:
-        """The files whose partition and statistics do not rule the keys out."""
+        """The files whose partition and statistics do not rule the keys out; columns are called as
+        in files."""
         paths, partitions = self._column("path"), self._partitions()
         wanted = self._matching(keys) if keys else [True] * len(paths)
         for logged, fixed, matches in zip(paths, partitions, wanted, strict=True):
@@ -85,7 +99,11 @@ class Version:
     def _partitions(self) -> list[dict[str, Any]]:
         if "partition" not in self.files.column_names:
             return [{}] * self.files.num_rows
-        return self._column("partition")
+        stored = physical_names(self.shape.seen.schema)
+        return [
+            {stored.get(name, name): value for name, value in partition.items()}
+            for partition in self._column("partition")
+        ]
 
     def _column(self, name: str) -> list[Any]:
         return self.files[name].to_pylist()
@@ -143,7 +161,8 @@ def open_version(source: str, folder: Path, number: int | None = None) -> Versio
         handle = DeltaTable(str(folder), version=number)
         check_features(source, handle)
         files = pa.table(handle.get_add_actions(flatten=False))
-        return Version(source, folder, int(handle.version()), _shape(handle), files)
+        found = int(handle.version())
+        return Version(source, folder, found, _shape(handle, found), files)
 
 
 def open_shape(source: str, folder: Path) -> tuple[int, Shape]:
@@ -151,15 +170,15 @@ def open_shape(source: str, folder: Path) -> tuple[int, Shape]:
     with errors(source, folder, None):
         handle = DeltaTable(str(folder))
         check_features(source, handle)
-        return int(handle.version()), _shape(handle)
+        version = int(handle.version())
+        return version, _shape(handle, version)
 
 
-def _shape(handle: DeltaTable) -> Shape:
+def _shape(handle: DeltaTable, version: int) -> Shape:
     metadata = handle.metadata()
     partitioned = tuple(metadata.partition_columns)
-    columns = columns_of(handle.schema().to_json(), partitioned)
-    configuration = {k: v for k, v in metadata.configuration.items() if v is not None}
-    return Shape(str(metadata.id), columns, partitioned, configuration)
+    seen = SeenShape(version, str(metadata.id), handle.schema().to_json(), partitioned)
+    return Shape(seen, {k: v for k, v in metadata.configuration.items() if v is not None})
 
 
 def check_features(source: str, handle: DeltaTable) -> None:
@@ -173,7 +192,7 @@ def features_in(protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> set
     """The features that a protocol and metadata ask readers for and that we do not have."""
     needed = set(protocol.get("readerFeatures") or ()) - _HARMLESS
     mapping = (metadata.get("configuration") or {}).get("delta.columnMapping.mode", "none")
-    return needed if mapping == "none" else needed | {"columnMapping"}
+    return needed if mapping in ("none", "name") else needed | {"columnMapping"}
 
 
 def refuse_features(source: str, needed: set[str]) -> None:

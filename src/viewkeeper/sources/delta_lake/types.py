@@ -31,6 +31,7 @@ _TYPES: dict[str, pa.DataType] = {
     "timestamp_ntz": pa.timestamp("us"),
 }
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
+_PHYSICAL = "delta.columnMapping.physicalName"
 _UNSURE = (pa.float32(), pa.float64(), pa.binary())
 
 
@@ -49,6 +50,14 @@ def columns_of(schema: str, partitioned_by: tuple[str, ...]) -> Columns:
         else:
             kept.append(Field(name, target))
     return Columns(tuple(kept), refused)
+
+
+def physical_names(schema: str) -> dict[str, str]:
+    """The name that each column has in files; its own, unless the table maps names."""
+    return {
+        str(column["name"]): str((column.get("metadata") or {}).get(_PHYSICAL, column["name"]))
+        for column in json.loads(schema)["fields"]
+    }
 
 
 def _type_of(stored: object) -> pa.DataType | Refusal:

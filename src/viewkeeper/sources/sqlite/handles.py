@@ -12,10 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from viewkeeper.errors import BrokenQueryError, SchemaError
-from viewkeeper.sources.names import Named, Names
+from viewkeeper.sources.names import Book, Names
 from viewkeeper.sources.sqlite import shapes
 from viewkeeper.sources.sqlite.observe import refuse_uncapturable
-from viewkeeper.sources.sqlite.resolve import Book, find, find_name, identity_of, table_of
+from viewkeeper.sources.sqlite.resolve import find, find_name, identity_of, table_of
 from viewkeeper.sources.sqlite.table import Table
 from viewkeeper.updates.protocol import Became, Tables
 from viewkeeper.updates.schema_change import SchemaChange, called
@@ -28,12 +28,6 @@ class Wanted:
     handle: str
     table: Table
     columns: dict[str, str]
-
-
-def book_of(names: Names) -> dict[str, Named]:
-    """Everything that is followed, as plain data that can be sent to tasks."""
-    named = ((handle, names.get(handle)) for handle in list(names))
-    return {handle: each for handle, each in named if each is not None}
 
 
 def handle_of(connection: sqlite3.Connection, source: str, names: Names, name: str) -> str:
@@ -51,7 +45,8 @@ def became(connection: sqlite3.Connection, source: str, book: Book, handle: str)
         found = find(connection, source, book, handle)
     except (BrokenQueryError, SchemaError):
         return None
-    return Became(found.shape.name, table_of(connection, found).names)
+    columns = found.called() if handle in book else table_of(connection, found).names
+    return Became(found.shape.name, columns)
 
 
 def table_behind(connection: sqlite3.Connection, source: str, book: Book, handle: str) -> Table:

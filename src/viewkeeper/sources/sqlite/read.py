@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from viewkeeper.errors import SourceAwayError
+from viewkeeper.sources.names import Book
 from viewkeeper.sources.sqlite import log as sqlite_log
 from viewkeeper.sources.sqlite.capture import position, require_installed, schema_version
 from viewkeeper.sources.sqlite.lookup import (
@@ -31,7 +32,7 @@ from viewkeeper.sources.sqlite.lookup import (
     stored_keys,
 )
 from viewkeeper.sources.sqlite.open import Database
-from viewkeeper.sources.sqlite.resolve import Book, Found, find, refuse_broken, table_of
+from viewkeeper.sources.sqlite.resolve import Found, find, refuse_broken, table_of
 from viewkeeper.sources.sqlite.table import Table, quote
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.protocol import Answer, Lookup, Scan

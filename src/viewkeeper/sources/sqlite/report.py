@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from viewkeeper.errors import SourceError
+from viewkeeper.sources.names import Book
 from viewkeeper.sources.sqlite import capture
 from viewkeeper.sources.sqlite.open import OLDEST_LIBRARY
 from viewkeeper.sources.sqlite.read import journal_mode
-from viewkeeper.sources.sqlite.resolve import Book, find
+from viewkeeper.sources.sqlite.resolve import find
 from viewkeeper.sources.sqlite.state import summary
 from viewkeeper.updates.protocol import Behind, Finding, Health, Retained, Tables
 from viewkeeper.updates.schema_change import called

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from viewkeeper.errors import BrokenQueryError, GapError, SchemaError
-from viewkeeper.sources.names import Named
+from viewkeeper.sources.names import Book, Named
 from viewkeeper.sources.sqlite import shapes
 from viewkeeper.sources.sqlite.batch import Layout, kind_of_declared
 from viewkeeper.sources.sqlite.capture import (
@@ -28,9 +28,6 @@ from viewkeeper.sources.sqlite.observe import Alive, captured_as, observe
 from viewkeeper.sources.sqlite.shapes import Shape, ShapeColumn, schema_changes, shape_of
 from viewkeeper.sources.sqlite.table import Table, fold, nearest, read_table, resolve
 from viewkeeper.updates.schema_change import called
-
-Book = Mapping[str, Named]
-"""What is followed, by handle."""
 
 
 @dataclass(frozen=True, slots=True)

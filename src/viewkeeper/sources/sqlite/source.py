@@ -28,7 +28,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from viewkeeper.errors import GapError, SourceError
-from viewkeeper.sources.names import Named, Names
+from viewkeeper.sources.names import Names
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.sources.sqlite import capture, follow, handles, log, report, shapes
 from viewkeeper.sources.sqlite.batch import kind_or_refuse
@@ -100,7 +100,7 @@ class SqliteSource:
 
     def became(self, handle: str) -> Became | None:
         with self._using() as connection, reading(connection):
-            return handles.became(connection, self.name, self._book(), handle)
+            return handles.became(connection, self.name, self._names.book(), handle)
 
     def schema(self, table: str) -> tuple[Field, ...]:
         """The columns that can be kept exactly; `refused` says why the others cannot."""
@@ -147,10 +147,7 @@ class SqliteSource:
 
     def _table(self, handle: str) -> Table:
         with self._using() as connection, reading(connection):
-            return handles.table_behind(connection, self.name, self._book(), handle)
-
-    def _book(self) -> dict[str, Named]:
-        return handles.book_of(self._names)
+            return handles.table_behind(connection, self.name, self._names.book(), handle)
 
     def follow(self, tables: Tables) -> int:
         """Capture these columns too, for this reader, besides what it follows already.
@@ -162,10 +159,12 @@ class SqliteSource:
             with writing(connection):
                 capture.install(connection)
                 self._id = capture.database_id(connection)[0]
-                if any(n.identity.partition("/")[0] != self._id for n in self._book().values()):
+                if any(
+                    n.identity.partition("/")[0] != self._id for n in self._names.book().values()
+                ):
                     self._names.clear()
                 follow.record(connection, self.name, mend=True)
-                wanted = handles.wanted(connection, self.name, self._book(), tables)
+                wanted = handles.wanted(connection, self.name, self._names.book(), tables)
                 plain = [(each.table, list(each.columns.values())) for each in wanted]
                 followed = follow.follow(connection, self.name, self.reader, plain)
                 position = capture.position(connection)
@@ -205,7 +204,7 @@ class SqliteSource:
         self, connection: sqlite3.Connection, after: int, position: int, version: int
     ) -> tuple[Boundary, ...]:
         found = summary(connection, self.reader, after, position)
-        reshaped = handles.reshaped(connection, self._book(), after, position)
+        reshaped = handles.reshaped(connection, self._names.book(), after, position)
         is_quiet = found.changes == 0 and not reshaped
         self._seen = Seen(version, after if is_quiet else None)
         if is_quiet and position - after < _IDLE_CHANGES:
@@ -267,7 +266,9 @@ class SqliteSource:
             capture.require_installed(connection, self.name)
             capture.reader_position(connection, self.name, self.reader)
             for handle, columns in tables.items():
-                found = find_logged(connection, self.name, self._book(), handle, columns, span)
+                found = find_logged(
+                    connection, self.name, self._names.book(), handle, columns, span
+                )
                 for part in log.pieces(connection, found, piece.start - 1, piece.stop - 1):
                     batches = log.read_changes(connection, found, columns, part)
                     read += ((handle, batch) for batch in batches)
@@ -276,7 +277,7 @@ class SqliteSource:
     @contextmanager
     def snapshots(self, after: int = 0, tables: Tables | None = None) -> Iterator[Opener]:
         """Every snapshot reads the log itself, in the transaction that it reads the rows in."""
-        yield partial(SqliteSnapshot, self._database, self._book())
+        yield partial(SqliteSnapshot, self._database, self._names.book())
 
     def acknowledge(self, position: int) -> None:
         """Store the position, then trim what every reader has acknowledged.
@@ -357,7 +358,7 @@ class SqliteSource:
         try:
             with self._using() as connection, reading(connection):
                 return report.diagnose(
-                    connection, self.name, self.path, self._book(), self.reader, tables
+                    connection, self.name, self.path, self._names.book(), self.reader, tables
                 )
         except SourceError as error:
             return [Finding("reachable", "bad", error.message, error.hint)]
