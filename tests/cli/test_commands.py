@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from tests.cli.conftest import call
 from viewkeeper.cli.sample import files
+from viewkeeper.engine.evolution_settings import EvolutionSettings
 from viewkeeper.engine.settings import BatchSettings, Settings, SparkSettings, read_settings
 
 
@@ -58,6 +59,7 @@ def test_the_sample_shows_every_setting_with_its_default(tmp_path: Path) -> None
     for name in ("freshness", "history", "retention", "publish"):
         assert f"# {name}:" in text
         assert getattr(settings, name) == Settings.__dataclass_fields__[name].default
+    assert settings.evolution == EvolutionSettings()
     assert settings.batch == BatchSettings()
     assert settings.spark == SparkSettings()
     for part in (BatchSettings, SparkSettings):

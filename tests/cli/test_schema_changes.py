@@ -27,16 +27,11 @@ def test_history_shows_each_version_and_its_cause(copy: Path, spark: SparkSessio
     assert result.exit_code == 0
     assert "version 2" in result.stdout
     assert "crm.customer: column name is called full_name now" in result.stdout
-    assert any(
-        line.strip().startswith("+") and "full_name" in line for line in lines(result.stdout)
-    )
+    added = [line for line in result.stdout.splitlines() if line.strip().startswith("+")]
+    assert any("full_name" in line for line in added)
     found = json.loads(call("--project", str(copy), "history", "order_lines", "--json").stdout)
     assert [version["extent"] for version in found] == ["equal", "equal"]
     assert found[0]["columns"] == found[1]["columns"], "the view's own names stay"
-
-
-def lines(text: str) -> list[str]:
-    return text.splitlines()
 
 
 def test_history_of_what_is_not_there(shop: Path) -> None:

@@ -44,6 +44,10 @@ sources:
 # retention: 7d             # for how long past states can be read with `query --as-of`
 # algorithm: batch_sweep    # what maintains the views; docs/algorithms.md has all of them
 # views: {}                 # for single views, like order_lines: {algorithm: pvm_cc, parallel: 8}
+# evolution:                # what views do about schema changes; docs/evolution.md
+#   policy: evolve          # or try_evolve, lenient, ignore, exception, approve
+#   detection: pessimistic  # or optimistic: schema changes are only found when a query breaks
+# substitutes: []           # what may take the place of a table or column that is dropped
 # publish: false            # write plain tables this often, like 5m; false: only by command
 
 # batch:
