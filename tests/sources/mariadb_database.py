@@ -15,6 +15,7 @@ from viewkeeper.cli.servers import PrivateMariadb
 from viewkeeper.sources.mariadb import MariadbSource, open_source
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.protocol import Boundary
+from viewkeeper.updates.schema_change import SchemaChange
 
 Row = tuple[object, ...]
 
@@ -64,9 +65,21 @@ def look(source: MariadbSource, after: int) -> tuple[Boundary, ...]:
     found: list[Boundary] = []
     while boundaries := source.look(found[-1].position if found else after):
         found += boundaries
-        if not boundaries[-1].changes and not boundaries[-1].emptied:
+        last = boundaries[-1]
+        if not last.changes and not last.emptied and not last.reshaped:
             break
     return tuple(one for one in found if one.changes or one.emptied)
+
+
+def reshaped(source: MariadbSource, after: int) -> list[SchemaChange]:
+    """The schema changes that were committed after a position, in their order."""
+    found: list[SchemaChange] = []
+    while boundaries := source.look(after):
+        found += [change for one in boundaries for change in one.reshaped]
+        if boundaries[-1].position == after:
+            break
+        after = boundaries[-1].position
+    return found
 
 
 def changes(

@@ -18,6 +18,7 @@ from viewkeeper.errors import ProjectError, SchemaError, SourceAwayError, Viewke
 from viewkeeper.sources.mariadb import MariadbSource
 from viewkeeper.sources.mariadb.open import Server
 from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.view.definition import Relation
 
 COLUMNS = ["id", "v"]
@@ -81,8 +82,12 @@ def test_cascades_are_not_logged_so_children_must_be_refused(
         "DELETE FROM t",
     )
     assert database.run("SELECT count(*) FROM child") == [(0,)]
-    with pytest.raises(SchemaError, match="a foreign key was added"):
-        source.look(after)
+    assert next(one.reshaped for one in source.look(after)) == (
+        SchemaChange("recreate_table", "child"),
+    )
+    assert source.became("child") is None
+    with pytest.raises(SchemaError, match="changed by a foreign key itself"):
+        source.schema(source.handle("child"))
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,8 @@ SIGNS: Mapping[int, Sequence[int]] = {
 _WITH_EXTRA = {int(kind) for kinds in _FORMS.values() for kind in kinds[2:]}
 _STANDALONE, _GROUP_COMMIT, _PREPARED, _COMPLETED = 1, 2, 64, 128
 _QUERY_HEADER, _LOAD_HEADER = 13, 26
+# STRICT_TRANS_TABLES and STRICT_ALL_TABLES, in the SQL mode that a statement was run in.
+_STRICT = 3 << 21
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +75,31 @@ def images_of(event: Event, images: int) -> tuple[bytes, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement, and the database that it was run in."""
+    """A statement, and the database that it was run in; `strict` if its session refused values
+    that do not fit."""
 
     database: str
     text: str
+    strict: bool = True
 
 
 def statement_of(event: Event) -> Statement:
     body = event.body
     start = _LOAD_HEADER if event.type == Type.LOAD_STATEMENT else _QUERY_HEADER
-    start += int.from_bytes(body[11:13], "little")
+    status = body[start : start + int.from_bytes(body[11:13], "little")]
+    start += len(status)
     end = start + body[8]
     text = body[end + 1 :]
     if event.type == Type.QUERY_COMPRESSED:
         text = uncompressed(text)
     return Statement(
-        body[start:end].decode(errors="replace"), text.decode(errors="replace").strip()
+        body[start:end].decode(errors="replace"),
+        text.decode(errors="replace").strip(),
+        _is_strict(status),
     )
+
+
+def _is_strict(status: bytes) -> bool:
+    """What is known of a session begins with its flags, by the number 0, and its mode, by 1."""
+    known = status[:1] == b"\0" and status[5:6] == b"\1"
+    return not known or bool(int.from_bytes(status[6:14], "little") & _STRICT)

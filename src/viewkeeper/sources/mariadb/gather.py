@@ -76,7 +76,7 @@ class Gathering:
             rows.keep(len(rows.positions))
         self._pieces.keep(0 if savepoint is None else self._savepoints.get(savepoint, 0))
 
-    def end(self, position: int, time: int) -> bool:
+    def end(self, position: int, time: int, *, reshaped: bool) -> bool:
         """The transaction has ended, at this position; whether it did anything."""
         changes = self._pieces.rows + sum(rows.open for rows in self._rows.values())
         if self._pieces:
@@ -86,7 +86,7 @@ class Gathering:
                 self._spool.write(table, piece.append_column(POSITION, positions))
         for rows in self._rows.values():
             rows.commit(position)
-        has_effect = bool(changes or self._emptied)
+        has_effect = bool(changes or self._emptied or reshaped)
         if has_effect:
             self._ended.append(Streamed(position, float(time), changes, emptied=self._emptied))
         self._begin()
@@ -121,7 +121,7 @@ class Gathering:
             try:
                 piece = rows.take_open()
             except ValueMisfitError as error:
-                raise MisfitAtError(rows.layout.table, error) from None
+                raise MisfitAtError(rows.layout.full_name, error) from None
             self._pieces.add(rows.layout.table, piece)
 
     def flush(self) -> None:
@@ -145,7 +145,7 @@ class Gathering:
             return rows.committed()
         except ValueMisfitError as error:
             position = rows.positions[error.index]
-            raise _HereError(position, MisfitAtError(rows.layout.table, error)) from None
+            raise _HereError(position, MisfitAtError(rows.layout.full_name, error)) from None
 
     def _keep_before(self, position: int) -> None:
         for rows in self._rows.values():

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from viewkeeper.sources.mariadb.log_table import Cutter, LogTable, make_cutter
 from viewkeeper.sources.mariadb.log_values import Raw, Reader, reader_of
+from viewkeeper.sources.mariadb.shapes import Shape
 from viewkeeper.sources.mariadb.types import Array, Kind, MisfitError
 from viewkeeper.sources.spool import PIECES, remove_stale
 from viewkeeper.updates.protocol import COUNT, POSITION
@@ -30,7 +31,11 @@ _PIECES_BYTES = 32 << 20
 
 
 class ChangedError(ValueError):
-    """A followed column has a type in the log that it does not have any more."""
+    """The log describes a table otherwise than it should be by all statements before."""
+
+
+class ObscureError(ValueError):
+    """The log does not say enough of a table to read its rows."""
 
 
 class ValueMisfitError(ValueError):
@@ -43,38 +48,39 @@ class ValueMisfitError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How the rows of a followed table are cut and read; None is a column that was added later."""
+    """How the rows of a followed table are cut and read; table and columns by their identity."""
 
     table: str
     columns: Columns
-    readers: tuple[Reader | None, ...]
+    readers: tuple[Reader, ...]
     cut: Cutter
-    width: int
+    full_name: str
+    names: tuple[str, ...]
 
 
-def layout_of(table: str, columns: Columns, log: LogTable, *, strict: bool) -> Layout:
-    """The layout of a table as the log has it; a ChangedError where it does not fit the columns.
+def layout_of(shape: Shape, wanted: Sequence[str], log: LogTable) -> Layout:
+    """The layout of a table as the log has it; a ChangedError where it is not of that shape.
 
-    A column that the log does not know yet was added later. Its rows have no value then, which
-    only whoever does not ask for that time may ignore: not a `strict` reader.
+    What is wanted and not in the shape was added later, or is gone.
     """
     places = {column.name.lower(): i for i, column in enumerate(log.columns)}
-    readers: list[Reader | None] = []
-    wanted = []
-    for name, kind in columns:
-        place = places.get(name.lower())
-        if place is None and strict:
-            raise ChangedError(f'column "{name}" was not there yet')
+    columns, readers, names, cuts = [], [], [], []
+    for column in shape.columns:
+        kind = column.kind
+        if column.id not in wanted or kind is None:
+            continue
+        place = places.get(column.name.lower())
         reader = None if place is None else reader_of(kind, log.columns[place])
-        if place is not None and reader is None:
-            raise ChangedError(f'column "{name}" had another type')
+        if place is None or reader is None:
+            raise ChangedError(f'column "{column.name}" is not what it should be')
+        columns.append((column.id, kind))
         readers.append(reader)
-        if place is not None:
-            wanted.append(place)
+        names.append(column.name)
+        cuts.append(place)
     if not all(column.width for column in log.columns):
-        raise ChangedError("it has a column of a type that cannot be read")
-    cut = make_cutter(log.columns, wanted)
-    return Layout(table, columns, tuple(readers), cut, len(log.columns))
+        raise ObscureError(f'table "{shape.full_name}" has a column of a type that cannot be read')
+    cut = make_cutter(log.columns, cuts)
+    return Layout(shape.id, tuple(columns), tuple(readers), cut, shape.full_name, tuple(names))
 
 
 class TableRows:
@@ -84,7 +90,7 @@ class TableRows:
         self.layout = layout
         self.counts: list[int] = []
         self.positions: list[int] = []
-        self._raw: list[list[bytes | None]] = [[] for reader in layout.readers if reader]
+        self._raw: list[list[bytes | None]] = [[] for _ in layout.readers]
         self._appends = [column.append for column in self._raw]
 
     @property
@@ -132,16 +138,14 @@ class TableRows:
         del self.counts[:size]
 
     def _batch(self, part: slice) -> pa.RecordBatch:
-        raw = iter(self._raw)
         counts = pa.array(self.counts[part], pa.int64())
+        layout = self.layout
         arrays: list[Array] = [
-            pa.array([None] * len(counts), kind.arrow)
-            if reader is None
-            else _read(reader, name, next(raw)[part])
-            for (name, kind), reader in zip(self.layout.columns, self.layout.readers, strict=True)
+            _read(reader, name, raw[part])
+            for reader, name, raw in zip(layout.readers, layout.names, self._raw, strict=True)
         ]
-        names = [name for name, _ in self.layout.columns]
-        return pa.RecordBatch.from_arrays([*arrays, counts], names=[*names, COUNT])
+        ids = [id for id, _ in layout.columns]
+        return pa.RecordBatch.from_arrays([*arrays, counts], names=[*ids, COUNT])
 
 
 def _read(reader: Reader, name: str, raw: Raw) -> Array:

@@ -5,6 +5,9 @@ Positions are places in the binlog (`position`), which is read as a replica read
 binlog it stands (`read`), so a cut is one number and exact. Types are in `types`;
 what the server must be like is in `server`, what we remember of it in `state`.
 
+Tables and columns have identities of our own, which the DDL in the binlog carries along
+(`shapes`, `tracker`); a handle means them by these (`binding`).
+
 There is no thread: a look reads what the binlog has got since the last one. It reads up to what
 every snapshot from now on includes, so that no cut is ever behind a position that was reported.
 
@@ -13,52 +16,57 @@ Nothing is put into the database. Any number of readers may read its binlog side
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
-import pymysql
 
 from viewkeeper.errors import (
     GapError,
     SchemaError,
     SourceAwayError,
-    SourceError,
-    WarehouseError,
 )
+from viewkeeper.sources.mariadb.binding import (
+    Meaning,
+    became,
+    bound,
+    meaning_of,
+    reported,
+    type_of,
+    wanted,
+)
+from viewkeeper.sources.mariadb.capture import READ_SECONDS, Capture
 from viewkeeper.sources.mariadb.doctor import Doctor
+from viewkeeper.sources.mariadb.follow import Followed, follow_all
 from viewkeeper.sources.mariadb.health import behind, health
 from viewkeeper.sources.mariadb.log import newest
-from viewkeeper.sources.mariadb.open import Connection, Server, execute
+from viewkeeper.sources.mariadb.open import Connection
 from viewkeeper.sources.mariadb.position import file_of, offset_of
 from viewkeeper.sources.mariadb.read import MariadbOpener
-from viewkeeper.sources.mariadb.server import require, require_logged
+from viewkeeper.sources.mariadb.server import require
+from viewkeeper.sources.mariadb.shapes import Shape, Shapes
 from viewkeeper.sources.mariadb.state import (
-    FollowedTable,
     State,
     born_at,
     check_history,
-    check_place,
-    extended,
     gtid_at,
     read_state,
-    remaining,
     remove_state,
     write_state,
 )
 from viewkeeper.sources.mariadb.stream import Stream
-from viewkeeper.sources.mariadb.table import Table, folds_names, read_table
-from viewkeeper.sources.mariadb.tail import followed, select, server_id
-from viewkeeper.sources.mariadb.types import Refusal
+from viewkeeper.sources.mariadb.table import folds_names, read_named, read_table
+from viewkeeper.sources.mariadb.tail import select, server_id
+from viewkeeper.sources.mariadb.tracker import Watch
+from viewkeeper.sources.names import Names
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.sources.spool import Spool, Streamed
+from viewkeeper.sources.spool import Streamed
 from viewkeeper.updates.protocol import (
     LOOK_SECONDS,
     LOOK_TRANSACTIONS,
+    Became,
     Boundary,
     Detached,
     Finding,
@@ -69,8 +77,6 @@ from viewkeeper.view.definition import Field
 
 # The next look goes on where this one stopped.
 _LOOK_SECONDS = LOOK_SECONDS
-_READ_SECONDS = 600.0
-_ALL = 1 << 62
 # Changes of others are reported, as an empty transaction, once the log has grown by so much: else
 # the files of the binlog that we still ask for would be removed while our tables rest.
 _IDLE_BYTES = 16 << 20
@@ -80,22 +86,8 @@ def open_source(settings: SourceSettings, reader: str) -> MariadbSource:
     return MariadbSource(settings, reader)
 
 
-class MariadbSource:
+class MariadbSource(Capture):
     """One database of a MariaDB server, followed by the project `reader`."""
-
-    def __init__(self, settings: SourceSettings, reader: str) -> None:
-        self.name = settings.name
-        self.reader = reader
-        self._server = Server(settings)
-        self._home = Path(settings.home)
-        self._lock = threading.RLock()
-        self._connection: Connection | None = None
-        self._spool = Spool(self._home)
-        self._stream: Stream | None = None
-        self._start = 0
-        # What views call a table, by its full name.
-        self._asked: Mapping[str, tuple[str, ...]] = {}
-        self._checked = False
 
     def describe(self) -> str:
         return f"MariaDB at {self._server.where()}"
@@ -103,50 +95,68 @@ class MariadbSource:
     def advice(self) -> str | None:
         return None
 
+    def handle(self, name: str) -> str:
+        with self._using() as connection:
+            shapes = self._shapes_now(connection)
+            table = read_table(connection, self.name, self._database, name)
+            shape = shapes.find(*table.place)
+            if shape is None:
+                return self._names.handle(name, "", {})
+            return self._names.handle(name, shape.id, shape.names)
+
+    def became(self, handle: str) -> Became | None:
+        with self._using() as connection:
+            named = self._names.get(handle)
+            if named is None:
+                try:
+                    table = read_named(connection, self.name, self._database, handle)
+                except SchemaError:
+                    return None
+                columns = [column.name for column in table.columns]
+                shape: Shape | None = Shape("", *table.place, ())
+            else:
+                columns = []
+                shape = self._shapes_now(connection).get(named.identity)
+            if shape is None:
+                return None
+            return became(handle, named, shape, self._database, columns)
+
     def schema(self, table: str) -> tuple[Field, ...]:
         """The columns that can be kept exactly; `refused` says why the others cannot."""
-        columns = self._captured(table).columns
-        return tuple(
-            Field(column.name, column.kind.arrow)
-            for column in columns
-            if not isinstance(column.kind, Refusal)
-        )
+        return self._meaning(table).fields
 
     def refused(self, table: str) -> dict[str, str]:
-        columns = self._captured(table).columns
-        return {
-            column.name: f"{column.kind.reason}; {column.kind.hint}"
-            for column in columns
-            if isinstance(column.kind, Refusal)
-        }
+        return self._meaning(table).refused
 
     def key(self, table: str) -> tuple[str, ...]:
         """The columns of a key that MariaDB enforces and that cannot be NULL; () without one."""
-        found = self._captured(table)
-        kinds = {column.name: column.kind for column in found.columns}
-        exact = {name for name, kind in kinds.items() if not isinstance(kind, Refusal)}
-        return found.strict_key if exact.issuperset(found.strict_key) else ()
+        return self._meaning(table).key
 
     def indexed(self, table: str, columns: Sequence[str]) -> bool:
-        found = self._captured(table)
-        return bool(found.prefix([found.kept(column)[0] for column in columns]))
+        found = self._meaning(table)
+        return bool(found.table.prefix([found.table.kept(found.now(c))[0] for c in columns]))
 
     def finds_by_key(self, table: str, columns: Sequence[str]) -> bool:
         """Every kind of value that is kept can be compared."""
-        found = self._captured(table)
-        return bool([found.kept(column) for column in columns])
+        found = self._meaning(table)
+        return bool([found.table.kept(found.now(column)) for column in columns])
 
-    def _captured(self, table: str) -> Table:
+    def _meaning(self, handle: str) -> Meaning:
+        """What a handle means now; a SchemaError if that is gone or cannot be captured."""
         with self._using() as connection:
-            found = read_table(connection, self.name, self._database, table)
+            named = self._names.get(handle)
+            if named is None:
+                shape = None
+                found = read_named(connection, self.name, self._database, handle)
+            else:
+                shape = self._shapes_now(connection).get(named.identity)
+                if shape is None:
+                    raise SchemaError(self.name, f'table "{handle}" is not there any more')
+                found = read_table(connection, self.name, self._database, shape.full_name)
         refusal = found.refusal()
         if refusal is not None:
             raise refusal
-        return found
-
-    @property
-    def _database(self) -> str:
-        return self._server.address().database
+        return meaning_of(found, named, shape)
 
     def follow(self, tables: Tables) -> int:
         """Capture these columns too, besides what is followed already and still there.
@@ -157,23 +167,54 @@ class MariadbSource:
         """
         with self._using() as connection:
             require(connection, self.name)
-            shapes = {name: self._captured(name) for name in tables}
-            databases = {table.database for table in shapes.values()}
-            require_logged(connection, self.name, databases)
-            state = self._same_state(connection)
-            known = state.tables if state is not None else {}
-            kept = {name: self._still(connection, name, table) for name, table in known.items()}
-            wanted = {name: table for name, table in kept.items() if table is not None}
-            for name, columns in tables.items():
-                wanted[name] = extended(wanted.get(name), shapes[name], columns)
             position = newest(connection)
-            if state is None:
-                born = born_at(self._server, server_id(self.reader), position)
-                state = State(position, gtid_at(connection, position), born)
-            if wanted != known or not known:
-                write_state(self._home, replace(state, tables=wanted))
-                self._forget()
+            state = self._same_state(connection)
+            if state is not None:
+                self._extend(connection, state, tables)
+            else:
+                self._begin(connection, position, tables)
             return position
+
+    def _begin(self, connection: Connection, position: int, tables: Tables) -> None:
+        """Follow a server that was not followed, or is not the one that was."""
+        born = born_at(self._server, server_id(self.reader), position)
+        shapes = Shapes({}, folds_names(connection))
+        before, names = list(self._names), Names(None)
+        nothing = shapes
+        found, shapes = follow_all(
+            connection, self._server, names, shapes, lambda _: nothing, tables, before
+        )
+        write_state(self._home, State(position, gtid_at(connection, position), born, shapes))
+        self._names.clear()
+        self._stand_for(found)
+        self._forget()
+
+    def _extend(self, connection: Connection, state: State, tables: Tables) -> None:
+        """Follow more, besides what is followed."""
+        now = self._shapes_now(connection)
+        found, after = follow_all(
+            connection,
+            self._server,
+            self._names,
+            now,
+            lambda position: self._shapes_at(connection, state, position),
+            tables,
+        )
+        added = [shape for id, shape in after.tables.items() if now.tables.get(id) != shape]
+        before = wanted(self._names)
+        if added:
+            shapes = state.shapes
+            for shape in added:
+                shapes = shapes.with_table(shape)
+            write_state(self._home, replace(state, shapes=shapes))
+        self._stand_for(found)
+        if wanted(self._names) != before:
+            self._forget()
+
+    def _stand_for(self, found: Sequence[Followed]) -> None:
+        """Only when the tables are remembered: a handle must not stand for what is not known."""
+        for one in found:
+            self._names.follow(one.handle, one.shape.id, one.columns)
 
     def _same_state(self, connection: Connection) -> State | None:
         """What we remember, if this is still the server that we remember it of."""
@@ -184,15 +225,6 @@ class MariadbSource:
             except GapError:
                 return None
         return state
-
-    def _still(
-        self, connection: Connection, name: str, table: FollowedTable
-    ) -> FollowedTable | None:
-        """What is left of a table that was followed before."""
-        try:
-            return remaining(table, read_table(connection, self.name, self._database, name))
-        except SchemaError:
-            return None
 
     def look(self, after: int) -> tuple[Boundary, ...]:
         """The transactions that changed followed tables.
@@ -213,87 +245,27 @@ class MariadbSource:
             if end > stream.position and self._spool_has_room(after):
                 self._advance(stream, end, _LOOK_SECONDS, LOOK_TRANSACTIONS)
             found = self._spool.transactions(after, LOOK_TRANSACTIONS)
-            if found:
-                return tuple(self._boundary(one) for one in found)
+            boundaries = [self._boundary(stream, one) for one in found]
+            # A change of shape that concerns no handle is nothing to report.
+            said = [b for b in boundaries if b.changes or b.emptied or b.reshaped]
+            if said:
+                return tuple(said)
             if stream.halted is not None:
                 raise stream.halted
             reached = stream.position
-            if file_of(reached) > file_of(after) or offset_of(reached - after) > _IDLE_BYTES:
+            grown = offset_of(reached - after) > _IDLE_BYTES
+            if reached > after and (grown or file_of(reached) > file_of(after)):
                 return (Boundary(reached, time.time(), 0),)
             return ()
 
-    def _boundary(self, one: Streamed) -> Boundary:
-        emptied = tuple(name for table in one.emptied for name in self._asked[table])
-        return Boundary(one.position, one.committed_at, one.changes, emptied)
+    def _boundary(self, stream: Stream, one: Streamed) -> Boundary:
+        emptied = tuple(name for table in one.emptied for name in self._names.of(table))
+        told = stream.tracker.between(one.position - 1, one.position)
+        reshaped = reported(told, self._names, self._database)
+        return Boundary(one.position, one.committed_at, one.changes, emptied, reshaped=reshaped)
 
     def _spool_has_room(self, after: int) -> bool:
         return len(self._spool.transactions(after, LOOK_TRANSACTIONS)) < LOOK_TRANSACTIONS
-
-    def _stream_from(self, connection: Connection, after: int) -> Stream:
-        """The stream, with everything after a position in the spool or still to come."""
-        state = read_state(self._home)
-        if state is None:
-            raise GapError(
-                self.name,
-                "it is not followed by this warehouse",
-                hint="viewkeeper run --full-refresh VIEW loads its views anew",
-            )
-        self._check(connection, state)
-        if self._stream is None or after < self._start:
-            check_place(connection, self.name, after)
-            self._forget()
-            tables = state.tables
-            self._asked = {
-                full: tuple(name for name, table in tables.items() if table.full_name == full)
-                for full in {table.full_name for table in tables.values()}
-            }
-            folds = folds_names(connection)
-            kept = followed(tables, state.columns, folds=folds, strict=False)
-            own = int(self._server.settings.number("server_id", 0)) or server_id(self.reader)
-            self._stream = Stream(
-                self._server, kept, after, self._spool, own, self._home, blocking=True
-            )
-            self._start = after
-        return self._stream
-
-    def _check(self, connection: Connection, state: State) -> None:
-        """A GapError unless this is still the server that we remember."""
-        if not self._checked:
-            check_history(connection, self._server, server_id(self.reader), state)
-            self._checked = True
-
-    def _advance(self, stream: Stream, until: int, seconds: float, limit: int = _ALL) -> None:
-        """Read on. What ends it between two transactions is an error of the source; whatever else
-        does may leave part of one behind, and all is read again."""
-        try:
-            stream.advance(until, seconds, limit)
-        except SourceError:
-            raise
-        except OSError as error:
-            self._forget()
-            raise WarehouseError(
-                f'source "{self.name}": what was read of its binlog cannot be kept',
-                detail=f"{error}, below {self._home}",
-                hint="make room on that disk, or make the folder writable, and run again",
-            ) from error
-        except BaseException:
-            self._forget()
-            raise
-
-    def _forget(self) -> None:
-        """Read again from wherever the next look begins."""
-        if self._stream is not None:
-            self._end_sending(self._stream.thread)
-            self._stream.disconnect()
-        self._stream = None
-        self._spool.clear()
-
-    def _end_sending(self, thread: int | None) -> None:
-        """A server that waits for something to send does not see that nobody listens any more,
-        and keeps the file that it was reading."""
-        if thread is not None and self._connection is not None and self._connection.open:
-            with suppress(pymysql.Error, OSError):
-                execute(self._connection, f"KILL {thread}")
 
     def changes(
         self, tables: Tables, after: int, until: int
@@ -301,24 +273,65 @@ class MariadbSource:
         """From the spool; what is not in it any more, or not yet, is read from the log."""
         with self._using() as connection:
             stream = self._stream_from(connection, after)
-            self._advance(stream, until, _READ_SECONDS)
+            self._advance(stream, until, READ_SECONDS)
             if stream.position < until:
                 raise stream.halted or SourceAwayError(
                     self.name, f"reading its binlog up to position {until} takes too long"
                 )
-            state = read_state(self._home) or _NOTHING
-            shapes = {name: state.table(self.name, name) for name in tables}
-        for name, columns in tables.items():
-            table = shapes[name]
-            found = self._spool.changes(table.full_name, after, until)
-            for batch in select(found, table, columns):
-                yield name, batch
+            columns = {
+                handle: self._types(stream, handle, asked, until)
+                for handle, asked in tables.items()
+            }
+        for handle, kinds in columns.items():
+            named = self._names.get(handle)
+            assert named is not None, "its types were found"
+            for batch in select(self._spool.changes(named.identity, after, until), kinds):
+                yield handle, batch
+
+    def _types(
+        self, stream: Stream, handle: str, columns: Sequence[str], until: int
+    ) -> dict[str, tuple[str, pa.DataType]]:
+        """Columns of a handle with their identity and type: that of now, or the last one."""
+        named = self._names.get(handle)
+        if named is None:
+            raise SchemaError(self.name, f'table "{handle}" is not followed')
+        tracker = stream.tracker
+        versions = [
+            shapes.tables.get(named.identity)
+            for shapes in (tracker.shapes, tracker.at(until), tracker.at(self._start))
+        ]
+        own = {name.lower(): id for name, id in named.columns.items()}
+        found: dict[str, tuple[str, pa.DataType]] = {}
+        for name in columns:
+            if name.lower() not in own:
+                raise SchemaError(self.name, f'column "{name}" of table "{handle}" is not followed')
+            column = type_of(own[name.lower()], versions)
+            kind = None if column is None else column.kind
+            found[name] = (own[name.lower()], pa.null() if kind is None else kind.arrow)
+        return found
 
     @contextmanager
     def snapshots(self, after: int, tables: Tables) -> Iterator[MariadbOpener]:
         """Every opening has a connection, a cut and a tail of its own."""
-        columns = {name: tuple(columns) for name, columns in tables.items()}
-        yield MariadbOpener(self._server, self.reader, columns)
+        yield self._opener(after, tables)
+
+    def _opener(self, after: int, tables: Tables) -> MariadbOpener:
+        with self._using() as connection:
+            state = read_state(self._home)
+            if state is None:
+                latest = Shapes({}, folds_names(connection))
+                watch = Watch(latest, after, {})
+            else:
+                stream = self._stream_from(connection, after)
+                self._advance(stream, after, READ_SECONDS)
+                latest, shapes = stream.tracker.shapes, stream.tracker.at(after)
+                watch = Watch(shapes, after, {})
+            asked = {name: bound(name, own, self._names, latest) for name, own in tables.items()}
+            columns: dict[str, tuple[str, ...]] = {}
+            for one in asked.values():
+                columns[one.identity] = (*columns.get(one.identity, ()), *one.asked_ids)
+            watch = Watch(watch.shapes, watch.position, columns)
+            return MariadbOpener(self._server, self.reader, asked, watch)
 
     def acknowledge(self, position: int) -> None:
         """Remember it; the server keeps its binlog by its own rules."""
@@ -332,7 +345,8 @@ class MariadbSource:
             gtid, born = gtid_at(connection, position), state.born_at
             if file_of(position) != file_of(state.position):
                 born = born_at(self._server, server_id(self.reader), position)
-            write_state(self._home, State(position, gtid, born, state.tables, mark))
+            shapes = self._shapes_at(connection, state, position)
+            write_state(self._home, State(position, gtid, born, shapes, mark))
             if self._stream is not None:
                 self._stream.forget(position)
             self._spool.forget(position)
@@ -361,29 +375,5 @@ class MariadbSource:
             self._forget()
             self._checked = False
             was_following = remove_state(self._home)
+            self._names.clear()
             return Detached(was_following, True)
-
-    def close(self) -> None:
-        with self._lock:
-            self._forget()
-            if self._connection is not None:
-                with suppress(pymysql.Error, OSError):
-                    self._connection.close()
-            self._connection = None
-
-    @contextmanager
-    def _using(self) -> Iterator[Connection]:
-        """The lasting connection, made again if it was lost."""
-        with self._lock, self._server.errors():
-            if self._connection is None or not self._connection.open:
-                self._connection = self._server.connect()
-                # It may be another server by now.
-                self._checked = False
-            try:
-                yield self._connection
-            except (pymysql.err.OperationalError, pymysql.err.InterfaceError, OSError):
-                self._connection = None
-                raise
-
-
-_NOTHING = State(0, "", 0)

@@ -9,11 +9,12 @@ more: its binlog was reset, or its data were restored.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from viewkeeper.errors import GapError, SchemaError
+from viewkeeper.errors import GapError
 from viewkeeper.sources import disk
 from viewkeeper.sources.mariadb.log import Mark, event_after, log_base, log_end, log_files
 from viewkeeper.sources.mariadb.open import Connection, Server, texts
@@ -25,71 +26,22 @@ from viewkeeper.sources.mariadb.position import (
     position_of,
     spelled,
 )
-from viewkeeper.sources.mariadb.table import Table
-from viewkeeper.sources.mariadb.types import Declared, Kind, kind_of
+from viewkeeper.sources.mariadb.shapes import Shape, ShapedColumn, Shapes, from_json, to_json
+from viewkeeper.sources.mariadb.types import Declared
 
 _FILE = "state.json"
 
 
 @dataclass(frozen=True, slots=True)
-class FollowedTable:
-    """A table as it was when it was followed: its full name, and the types of its columns.
-
-    The table may be another one by now; what the log has of it before that is still read by this.
-    """
-
-    source: str
-    full_name: str
-    columns: Mapping[str, Declared]
-
-    def kept(self, name: str) -> tuple[str, Kind]:
-        for column, declared in self.columns.items():
-            if column.lower() == name.lower():
-                kind = kind_of(declared)
-                assert isinstance(kind, Kind), "only what can be kept is followed"
-                return column, kind
-        raise SchemaError(
-            self.source, f'column "{name}" of table "{self.full_name}" is not followed'
-        )
-
-
-def extended(known: FollowedTable | None, table: Table, columns: Sequence[str]) -> FollowedTable:
-    """A followed table with some columns more."""
-    names = [table.kept(column)[0] for column in columns]
-    added = {name: table.column(name).declared for name in names}
-    before = known.columns if known is not None else {}
-    return FollowedTable(table.source, table.full_name, {**before, **added})
-
-
-def remaining(known: FollowedTable, table: Table) -> FollowedTable | None:
-    """A followed table with those of its columns that are still what they were; None if it must
-    not be followed any more."""
-    if table.refusal() is not None:
-        return None
-    now = {column.name: column.declared for column in table.columns}
-    same = {name: declared for name, declared in known.columns.items() if now.get(name) == declared}
-    return FollowedTable(known.source, table.full_name, same)
-
-
-@dataclass(frozen=True, slots=True)
 class State:
-    """The acknowledged position, its GTID position, when its file was begun, and the followed
-    tables by what views call them."""
+    """The acknowledged position, its GTID position, when its file was begun, and the shapes of the
+    followed tables there; of those that were followed later, as they were then."""
 
     position: int
     gtid: str
     born_at: int
-    tables: Mapping[str, FollowedTable] = field(default_factory=dict)
+    shapes: Shapes
     mark: Mark | None = None
-
-    def table(self, source: str, name: str) -> FollowedTable:
-        if name not in self.tables:
-            raise SchemaError(source, f'table "{name}" is not followed')
-        return self.tables[name]
-
-    @property
-    def columns(self) -> dict[str, tuple[str, ...]]:
-        return {name: tuple(table.columns) for name, table in self.tables.items()}
 
 
 def read_state(home: Path) -> State | None:
@@ -99,20 +51,34 @@ def read_state(home: Path) -> State | None:
     except FileNotFoundError:
         return None
     read = json.loads(text)
-    tables = {
-        name: FollowedTable(
-            table["source"],
-            table["full_name"],
-            {column: Declared(**declared) for column, declared in table["columns"].items()},
-        )
-        for name, table in read["tables"].items()
-    }
+    shapes = from_json(read["shapes"]) if "shapes" in read else _without_identities(read)
     mark = Mark(**read["mark"]) if read["mark"] else None
-    return State(read["position"], read["gtid"], read["born_at"], tables, mark)
+    return State(read["position"], read["gtid"], read["born_at"], shapes, mark)
+
+
+def _without_identities(read: Mapping[str, Any]) -> Shapes:
+    """The shapes in a file that was written before tables had identities."""
+    tables: dict[str, Shape] = {}
+    for number, table in enumerate(read["tables"].values()):
+        database, _, name = table["full_name"].partition(".")
+        id = f"{read['position']}-{number}"
+        columns = tuple(
+            ShapedColumn(f"{id}.{place}", column, Declared(**declared))
+            for place, (column, declared) in enumerate(table["columns"].items(), 1)
+        )
+        tables[table["full_name"]] = Shape(id, database, name, columns, since=read["position"])
+    return Shapes({shape.id: shape for shape in tables.values()})
 
 
 def write_state(home: Path, state: State) -> None:
-    disk.replace(home / _FILE, json.dumps(asdict(state)).encode())
+    body = {
+        "position": state.position,
+        "gtid": state.gtid,
+        "born_at": state.born_at,
+        "shapes": to_json(state.shapes),
+        "mark": None if state.mark is None else asdict(state.mark),
+    }
+    disk.replace(home / _FILE, json.dumps(body).encode())
 
 
 def remove_state(home: Path) -> bool:

@@ -4,10 +4,13 @@ Every transaction begins with a GTID event. One that changed rows ends with an X
 COMMIT as a statement; a change of a table is a transaction of its own, one statement long. The
 rows of followed tables are kept, everything else only moves the position on.
 
+A followed table may change its shape: its rows are read by the shape that it had when they were
+written, and go to the spool by the identities of table and columns (`tracker`).
+
 What must hold: a transaction is in the spool whole or not at all, and positions only grow. A
-stream that meets something that it cannot carry exactly (a followed table changed its shape, a
-value fits no type, a statement changed rows without listing them) *halts* before it: what came
-before is in the spool, and `halted` says what stands in the way.
+stream that meets something that it cannot carry exactly (a value fits no type, a statement changed
+rows without listing them) *halts* before it: what came before is in the spool, and `halted` says
+what stands in the way.
 
 A prepared XA transaction has its rows in the log when it is prepared and counts when it is
 committed, which is another, later transaction of the log. Its rows wait until then; if it was
@@ -17,45 +20,30 @@ prepared before where the reading began, the log is searched backwards for it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from viewkeeper.errors import ConversionError, GapError, SchemaError, SourceAwayError, SourceError
-from viewkeeper.sources.mariadb.ddl import Emptied, Followed, Reshaped, Unlisted, effect_of
-from viewkeeper.sources.mariadb.events import SIGNS, Group, group_of, images_of, statement_of
+from viewkeeper.sources.mariadb.events import (
+    SIGNS,
+    Group,
+    Statement,
+    group_of,
+    images_of,
+    statement_of,
+)
 from viewkeeper.sources.mariadb.gather import Gathering, MisfitAtError
 from viewkeeper.sources.mariadb.log import Event, Log, Mark, Type, event_after, log_files
-from viewkeeper.sources.mariadb.log_table import read_log_table
 from viewkeeper.sources.mariadb.open import Server
 from viewkeeper.sources.mariadb.position import FIRST_OFFSET, file_of, position_of
-from viewkeeper.sources.mariadb.rows import ChangedError, Columns, Layout, Pieces, layout_of
+from viewkeeper.sources.mariadb.rows import Layout, ObscureError, Pieces
+from viewkeeper.sources.mariadb.tracker import KeyOf, Tracker, Watch
 from viewkeeper.sources.spool import Spool
 
 _NO_GROUP = Group(alone=False, prepared=False, completed=False, xid=b"")
 # The clock is read once for so many events.
 _CHECK_EVENTS = 64
 _ALL = 1 << 62
-
-
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """What a stream keeps: the columns of each followed table, by its full name.
-
-    `folds` where the server does not tell upper from lower case in names of tables; `strict` where
-    a column that was added later must not be missed.
-    """
-
-    columns: Mapping[str, Columns]
-    folds: bool = False
-    strict: bool = False
-
-    def followed(self) -> Followed:
-        names = {
-            table: frozenset(name.lower() for name, _ in columns)
-            for table, columns in self.columns.items()
-        }
-        return Followed(names, self.folds)
 
 
 class _HaltError(Exception):
@@ -67,12 +55,15 @@ class _HaltError(Exception):
 
 
 class Stream:
-    """Reads from a position on, into a spool; with `prepared_only`, nothing but prepared rows."""
+    """Reads from a position on, into a spool; with `prepared_only`, nothing but prepared rows.
+
+    Rows are kept of what comes after `rows_after`; before that only shapes are of interest.
+    """
 
     def __init__(
         self,
         server: Server,
-        tables: Tables,
+        watch: Watch,
         start: int,
         spool: Spool,
         server_id: int,
@@ -80,10 +71,13 @@ class Stream:
         *,
         blocking: bool,
         prepared_only: bool = False,
+        rows_after: int = 0,
+        key_of: KeyOf | None = None,
     ) -> None:
         self._server = server
-        self._tables = tables
-        self._followed = Followed({}) if prepared_only else tables.followed()
+        self._watch = watch
+        self.tracker = Tracker(server, watch, start, key_of)
+        self._rows_after = rows_after
         self._server_id = server_id
         self._home = home
         self._blocking = blocking
@@ -92,8 +86,7 @@ class Stream:
         self._log: Log | None = None
         self._events: Iterator[Event] = iter(())
         self._gathering = Gathering(spool, home)
-        self._layouts: dict[bytes, Layout | ChangedError | None] = {}
-        self._maps: dict[bytes, Layout | ChangedError | None] = {}
+        self._maps: dict[bytes, Layout | None] = {}
         self._prepared: dict[bytes, Pieces] = {}
         self._group: Group | None = None
         self._marks: dict[int, Mark] = {}
@@ -171,7 +164,8 @@ class Stream:
         return self._marks.get(position)
 
     def forget(self, position: int) -> None:
-        """Nobody will ask for the marks before a position."""
+        """Nobody will ask for marks and shapes before a position."""
+        self.tracker.forget(position)
         for known in [known for known in self._marks if known < position]:
             del self._marks[known]
 
@@ -185,6 +179,7 @@ class Stream:
     def _abandon(self) -> None:
         if self._group is not None:
             self._gathering.abandon()
+            self.tracker.abandon()
         self._group = None
         self._maps.clear()
 
@@ -220,39 +215,28 @@ class Stream:
         raise self._lost("the server could not write something to its binlog")
 
     def _take_map(self, event: Event) -> None:
-        body, described = event.body, event.body[8:]
-        if described not in self._layouts:
-            self._layouts[described] = self._layout(described)
-        self._maps[body[:6]] = self._layouts[described]
-
-    def _layout(self, described: bytes) -> Layout | ChangedError | None:
-        log = read_log_table(described)
-        table = self._tables.followed().find(log.database, log.name)
-        if table is None:
-            return None
-        if not log.named:
-            return ChangedError(f'table "{table}": the binlog does not name its columns')
         try:
-            columns = self._tables.columns[table]
-            return layout_of(table, columns, log, strict=self._tables.strict)
-        except ChangedError as error:
-            return ChangedError(f'table "{table}": {error}')
+            layout = self.tracker.lay_out(event.body[8:], event.position)
+        except ObscureError as error:
+            raise self._obscure(str(error)) from None
+        self._maps[event.body[:6]] = layout
 
     def _take_rows(self, event: Event) -> None:
         signs = SIGNS[event.type]
         layout = self._maps.get(event.body[:6])
         group = self._group or _NO_GROUP
-        if layout is None or (self._prepared_only and not group.prepared):
+        if layout is None or not (group.prepared or self._keeps_rows()):
             return
-        if isinstance(layout, ChangedError):
-            raise self._changed(str(layout))
         images = images_of(event, len(signs))
         if images is None:
-            raise self._lost(f'rows of "{layout.table}" were logged without all columns')
+            raise self._lost(f'rows of "{layout.full_name}" were logged without all columns')
         rows = self._gathering.rows(layout)
         rows.add(*images, signs)
         if self._gathering.is_full(rows):
             self._gathering.make_room(rows)
+
+    def _keeps_rows(self) -> bool:
+        return not self._prepared_only and self.position >= self._rows_after
 
     def _take_statement(self, event: Event) -> None:
         statement = statement_of(event)
@@ -265,7 +249,7 @@ class Stream:
         elif group.completed:
             self._complete(event, group.xid, committed=word == "XA COMMIT")
         elif word != "BEGIN":
-            self._apply(statement.text, statement.database)
+            self._apply(statement, event.position)
             if group.alone:
                 self._end(event)
 
@@ -280,19 +264,19 @@ class Stream:
             self._gathering.roll_back()
             self._end(event)
 
-    def _apply(self, text: str, database: str) -> None:
-        match effect_of(text, database, self._followed):
-            case Emptied(tables):
-                self._gathering.empty(tables)
-            case Reshaped(table, what):
-                raise self._changed(f'table "{table}": {what}')
-            case Unlisted(table):
-                raise self._lost(f'"{table}" was changed by a statement that lists no rows')
-            case None:
-                pass
+    def _apply(self, statement: Statement, position: int) -> None:
+        effect = None if self._prepared_only else self.tracker.apply(statement, position)
+        if effect is None:
+            return
+        if effect.unlisted is not None:
+            self.tracker.abandon()
+            raise self._lost(f'"{effect.unlisted}" was changed by a statement that lists no rows')
+        self._gathering.empty(tuple(effect.emptied))
 
     def _end(self, event: Event) -> None:
-        if self._gathering.end(event.position, event.time):
+        reshaped = self.tracker.is_reshaping
+        self.tracker.end(event.position)
+        if self._gathering.end(event.position, event.time, reshaped=reshaped):
             self._marks[event.position] = event.mark()
         self._group = None
         self._maps.clear()
@@ -303,6 +287,8 @@ class Stream:
             self._end(event)
             return
         assert self._group is not None, "a transaction begins before it is prepared"
+        if self.tracker.is_reshaping:
+            raise self._lost("rows of a prepared transaction do not fit their table")
         self._prepared[self._group.xid] = self._gathering.take_aside()
         self._abandon()
 
@@ -321,7 +307,7 @@ class Stream:
         for number in range(file_of(self._start), oldest - 1, -1):
             earlier = Stream(
                 self._server,
-                self._tables,
+                self._watch,
                 position_of(number, FIRST_OFFSET),
                 Spool(self._home),
                 self._server_id ^ 1,
@@ -346,12 +332,13 @@ class Stream:
             "then viewkeeper run --full-refresh VIEW",
         )
 
-    def _changed(self, what: str) -> _HaltError:
+    def _obscure(self, what: str) -> _HaltError:
         return _HaltError(
             SchemaError(
                 self._server.source,
                 f"{what}, after position {self.position}",
-                hint="change the views that use it, then viewkeeper run --full-refresh VIEW",
+                hint="SET GLOBAL binlog_row_metadata = FULL, or change the type of that column; "
+                "then viewkeeper run --full-refresh VIEW",
             )
         )
 

@@ -16,6 +16,7 @@ from functools import cached_property
 from viewkeeper.errors import SchemaError
 from viewkeeper.sources.mariadb.open import Connection, quote, texts
 from viewkeeper.sources.mariadb.types import Declared, Kind, Refusal, kind_of
+from viewkeeper.updates.schema_change import called
 
 _EVERY_BYTE = bytes(range(256)).hex()
 
@@ -28,6 +29,7 @@ class Column:
     declared: Declared
     kind: Kind | Refusal
     nullable: bool
+    generated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class Index:
 
 @dataclass(frozen=True)
 class Table:
-    """A table; `database` and `name` as the server spells them."""
+    """A table; `database` and `name` as the server spells them, `charset` that of new texts."""
 
     source: str
     database: str
@@ -52,10 +54,15 @@ class Table:
     columns: tuple[Column, ...]
     indexes: tuple[Index, ...]
     cascades: tuple[str, ...]
+    charset: str = ""
 
     @property
     def full_name(self) -> str:
         return f"{self.database}.{self.name}"
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return self.database, self.name
 
     @property
     def quoted(self) -> str:
@@ -73,9 +80,12 @@ class Table:
             raise SchemaError(
                 self.source,
                 f'table "{self.full_name}" has no column "{name}"',
-                hint=_nearest(name, names),
+                hint=nearest(name, names),
             )
         return found
+
+    def has(self, name: str) -> bool:
+        return name.lower() in self._folded
 
     def kept(self, name: str) -> tuple[str, Kind]:
         """The column's own name and kind; a SchemaError if it cannot be kept."""
@@ -108,6 +118,13 @@ class Table:
         found = [index for index in self.indexes if index.unique and self._is_strict(index)]
         found.sort(key=lambda index: (index.name != "PRIMARY", len(index.columns), index.columns))
         return found[0].columns if found else ()
+
+    @property
+    def exact_key(self) -> tuple[str, ...]:
+        """The strict key, if all of its columns can be kept."""
+        columns = [self.column(name) for name in self.strict_key]
+        refused = any(isinstance(column.kind, Refusal) for column in columns)
+        return () if refused else self.strict_key
 
     def _is_strict(self, index: Index) -> bool:
         columns = [self.column(name) for name in index.columns]
@@ -149,12 +166,24 @@ class Table:
         )
 
 
+def read_named(connection: Connection, source: str, database: str, handle: str) -> Table:
+    """The table that a handle is the name of, now; `orders#2` is called `orders`, unless there is
+    a table with just that name."""
+    try:
+        return read_table(connection, source, database, handle)
+    except SchemaError:
+        if called(handle) == handle:
+            raise
+        return read_table(connection, source, database, called(handle))
+
+
 def read_table(connection: Connection, source: str, database: str, table: str) -> Table:
     """The shape of a table now; a SchemaError with the nearest names if there is none."""
     place, _, rest = table.partition(".")
     schema, name = (place, rest) if rest else (database, table)
     query = (
-        "SELECT table_schema, table_name, engine, table_type FROM information_schema.tables"
+        "SELECT table_schema, table_name, engine, table_type, table_collation"
+        " FROM information_schema.tables"
         " WHERE table_schema = %s AND table_name = %s"
     )
     found = texts(connection, query, (schema, name))
@@ -162,7 +191,7 @@ def read_table(connection: Connection, source: str, database: str, table: str) -
         raise SchemaError(
             source, f'there is no table "{table}"', hint=_known(connection, schema, name)
         )
-    schema, name, engine, kind = found[0]
+    schema, name, engine, kind, collation = found[0]
     return Table(
         source,
         schema,
@@ -172,6 +201,7 @@ def read_table(connection: Connection, source: str, database: str, table: str) -
         _columns(connection, schema, name),
         _indexes(connection, schema, name),
         _cascades(connection, schema, name),
+        collation.split("_")[0],
     )
 
 
@@ -184,26 +214,30 @@ def _columns(connection: Connection, schema: str, table: str) -> tuple[Column, .
     rows = texts(
         connection,
         "SELECT c.column_name, c.column_type, c.character_set_name, c.collation_name,"
-        " c.is_nullable, s.maxlen FROM information_schema.columns AS c"
+        " c.is_nullable, s.maxlen, c.is_generated FROM information_schema.columns AS c"
         " LEFT JOIN information_schema.character_sets AS s"
         " ON s.character_set_name = c.character_set_name"
         " WHERE c.table_schema = %s AND c.table_name = %s ORDER BY c.ordinal_position",
         (schema, table),
     )
-    charsets = {charset for _, _, charset, _, _, width in rows if charset and width == "1"}
+    charsets = {charset for _, _, charset, _, _, width, _ in rows if charset and width == "1"}
     characters = {
-        charset: _characters(connection, charset) for charset in sorted(charsets - {"ascii"})
+        charset: characters_of(connection, charset) for charset in sorted(charsets - {"ascii"})
     }
     found = []
-    for name, declared_type, charset, collation, nullable, _ in rows:
+    for name, declared_type, charset, collation, nullable, _, generated in rows:
         declared = Declared(declared_type, charset, collation, characters.get(charset, ""))
-        found.append(Column(name, declared, kind_of(declared), nullable == "YES"))
+        kind = kind_of(declared)
+        found.append(Column(name, declared, kind, nullable == "YES", generated == "ALWAYS"))
     return tuple(found)
 
 
-def _characters(connection: Connection, charset: str) -> str:
+def characters_of(connection: Connection, charset: str) -> str:
     """The characters that a one-byte character set has for the bytes 0 to 255, as the server
-    itself converts them."""
+    itself converts them; "" for any other character set."""
+    query = "SELECT maxlen FROM information_schema.character_sets WHERE character_set_name = %s"
+    if texts(connection, query, (charset,)) != [("1",)] or not charset.isalnum():
+        return ""
     query = f"SELECT CONVERT(_{charset} X'{_EVERY_BYTE}' USING utf8mb4)"
     return texts(connection, query)[0][0]
 
@@ -245,10 +279,10 @@ def _cascades(connection: Connection, schema: str, table: str) -> tuple[str, ...
 
 def _known(connection: Connection, schema: str, name: str) -> str:
     query = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s"
-    return _nearest(name, [row[0] for row in texts(connection, query, (schema,))])
+    return nearest(name, [row[0] for row in texts(connection, query, (schema,))])
 
 
-def _nearest(name: str, known: list[str]) -> str:
+def nearest(name: str, known: list[str]) -> str:
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     if close:
         return "did you mean " + " or ".join(f'"{match}"' for match in close) + "?"

@@ -2,30 +2,33 @@
 
 It is read once per snapshot, when it is first needed, for all tables that the snapshot may be asked
 about, and only if anything was logged since. Reading goes on a little beyond the cut, to where the
-tables were touched: a change of a table's shape there would show in the snapshot.
+tables were touched: what they are called and how they are shaped there is what the snapshot shows.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import count
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 from zlib import crc32
 
 import pyarrow as pa
 
 from viewkeeper.errors import BarrierError, SourceAwayError
 from viewkeeper.sources.mariadb.open import Server
-from viewkeeper.sources.mariadb.stream import Stream, Tables
-from viewkeeper.sources.mariadb.types import Kind
+from viewkeeper.sources.mariadb.shapes import Shapes
+from viewkeeper.sources.mariadb.stream import Stream
+from viewkeeper.sources.mariadb.tracker import Told, Watch
+from viewkeeper.sources.mariadb.types import Array
 from viewkeeper.sources.spool import Spool
 from viewkeeper.updates.protocol import COUNT, POSITION
 
 _NUMBERS = count()
 _ALL = 1 << 62
+_DIGITS = 76
 
 
 def server_id(reader: str) -> int:
@@ -34,48 +37,48 @@ def server_id(reader: str) -> int:
     return crc32(text.encode()) | 1 << 31
 
 
-class Shape(Protocol):
-    """What is known of a table: its full name, and its columns in their own spelling."""
-
-    @property
-    def full_name(self) -> str: ...
-
-    def kept(self, name: str) -> tuple[str, Kind]:
-        """A column's own name and its kind."""
-        ...
-
-
 def select(
-    batches: Iterator[pa.RecordBatch], table: Shape, columns: Sequence[str]
+    batches: Iterator[pa.RecordBatch], columns: Mapping[str, tuple[str, pa.DataType]]
 ) -> Iterator[pa.RecordBatch]:
-    """Change batches with the asked columns, under the asked names."""
-    kept = [table.kept(column)[0] for column in columns]
+    """Change batches of the asked columns: each by its name, as what identity, in what type.
+
+    A column that was not there yet has no values. Values come in the type that the column has now,
+    if that is a wider one; else as what they were.
+    """
     for batch in batches:
-        arrays = [batch[name] for name in (*kept, COUNT, POSITION)]
+        arrays = [_column(batch, id, kind) for id, kind in columns.values()]
+        arrays += [batch[COUNT], batch[POSITION]]
         yield pa.RecordBatch.from_arrays(arrays, names=[*columns, COUNT, POSITION])
 
 
-def change_schema(table: Shape, columns: Sequence[str]) -> pa.Schema:
-    fields = [(column, table.kept(column)[1].arrow) for column in columns]
+def _column(batch: pa.RecordBatch, id: str, kind: pa.DataType) -> Array:
+    if id not in batch.schema.names:
+        return pa.array([None] * batch.num_rows, kind)
+    array: Array = batch[id]
+    if array.type == kind or not _widens(array.type, kind):
+        return array
+    if pa.types.is_decimal(kind):
+        # Arrow asks for room for every integer, not for those that are there.
+        target: Any = kind
+        array = array.cast(pa.decimal256(_DIGITS, target.scale))
+    return array.cast(kind)
+
+
+def _widens(old: pa.DataType, new: pa.DataType) -> bool:
+    exact = pa.types.is_integer(old) or pa.types.is_decimal(old)
+    to_double = old == pa.float32() and new == pa.float64()
+    return (exact and pa.types.is_decimal(new)) or to_double
+
+
+def change_schema(columns: Mapping[str, tuple[str, pa.DataType]]) -> pa.Schema:
+    fields = [(name, kind) for name, (_, kind) in columns.items()]
     return pa.schema([*fields, (COUNT, pa.int64()), (POSITION, pa.int64())])
-
-
-def followed(
-    tables: Mapping[str, Shape], columns: Mapping[str, Sequence[str]], *, folds: bool, strict: bool
-) -> Tables:
-    """What a stream keeps for columns of tables that were asked for by these names."""
-    kept: dict[str, dict[str, Kind]] = {}
-    for name, asked in columns.items():
-        own = kept.setdefault(tables[name].full_name, {})
-        own.update(tables[name].kept(column) for column in asked)
-    found = {full: tuple(kinds.items()) for full, kinds in kept.items()}
-    return Tables(found, folds=folds, strict=strict)
 
 
 class Tail:
     """The changes of some tables from a position on, read from the log when asked for."""
 
-    def __init__(self, server: Server, reader: str, tables: Tables, start: int, cut: int) -> None:
+    def __init__(self, server: Server, reader: str, watch: Watch, start: int, cut: int) -> None:
         # Rows of a database are for nobody else on this machine.
         home = Path(tempfile.gettempdir(), f"viewkeeper-{os.getuid()}")
         home.mkdir(mode=0o700, exist_ok=True)
@@ -84,7 +87,14 @@ class Tail:
         self._cut = cut
         self._spool = Spool(home)
         self._stream = Stream(
-            server, tables, start, self._spool, server_id(reader), home, blocking=False
+            server,
+            watch,
+            min(start, watch.position),
+            self._spool,
+            server_id(reader),
+            home,
+            blocking=False,
+            rows_after=start,
         )
 
     def read_to(self, end: int) -> None:
@@ -101,15 +111,26 @@ class Tail:
                 hint="raise statement_seconds of this source",
             )
 
-    def batches(
-        self, name: str, table: Shape, columns: Sequence[str], after: int
-    ) -> Iterator[pa.RecordBatch]:
-        """The changes of a table that the cut includes; a BarrierError if it was emptied."""
+    @property
+    def shapes(self) -> Shapes:
+        """As of where reading has ended."""
+        return self._stream.tracker.shapes
+
+    def told(self, after: int) -> list[Told]:
+        """The changes of shapes after a position, also those beyond the cut."""
+        return self._stream.tracker.between(after, _ALL)
+
+    def require_rows(self, handle: str, table: str, after: int) -> None:
+        """A BarrierError if a table was emptied after a position."""
         for transaction in self._spool.transactions(after):
-            if transaction.position <= self._cut and table.full_name in transaction.emptied:
-                raise BarrierError(self._server.source, name, transaction.position)
-        found = self._spool.changes(table.full_name, after, self._cut)
-        return select(found, table, columns)
+            if transaction.position <= self._cut and table in transaction.emptied:
+                raise BarrierError(self._server.source, handle, transaction.position)
+
+    def batches(
+        self, table: str, columns: Mapping[str, tuple[str, pa.DataType]], after: int
+    ) -> Iterator[pa.RecordBatch]:
+        """The changes of a table that the cut includes."""
+        return select(self._spool.changes(table, after, self._cut), columns)
 
     def close(self) -> None:
         self._stream.disconnect()

@@ -1,0 +1,174 @@
+"""Reading a MariaDB server's binlog: the connection, the stream, and what tables are in it.
+
+There is one stream per process, into one spool; it begins where somebody first asks for changes and
+is begun again when somebody asks for earlier ones. The shapes of followed tables are known at the
+acknowledged position (`state`), so reading begins there, or before; rows are kept of what comes
+after the position that was asked for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pymysql
+
+from viewkeeper.errors import GapError, SchemaError, SourceAwayError, SourceError, WarehouseError
+from viewkeeper.sources.mariadb.binding import wanted
+from viewkeeper.sources.mariadb.log import newest
+from viewkeeper.sources.mariadb.open import Connection, Server, execute
+from viewkeeper.sources.mariadb.shapes import Shapes
+from viewkeeper.sources.mariadb.state import State, check_history, check_place, read_state
+from viewkeeper.sources.mariadb.stream import Stream
+from viewkeeper.sources.mariadb.table import folds_names, read_table
+from viewkeeper.sources.mariadb.tail import server_id
+from viewkeeper.sources.mariadb.tracker import Watch
+from viewkeeper.sources.names import Names
+from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.sources.spool import Spool
+
+READ_SECONDS = 600.0
+_ALL = 1 << 62
+
+
+class Capture:
+    """The binlog of one server, as one source of the project `reader` reads it."""
+
+    def __init__(self, settings: SourceSettings, reader: str) -> None:
+        self.name = settings.name
+        self.reader = reader
+        self._server = Server(settings)
+        self._home = Path(settings.home)
+        self._lock = threading.RLock()
+        self._connection: Connection | None = None
+        self._spool = Spool(self._home)
+        self._stream: Stream | None = None
+        self._start = 0
+        self._names = Names(self._home)
+        self._checked = False
+
+    @property
+    def _database(self) -> str:
+        return self._server.address().database
+
+    def _stream_from(self, connection: Connection, after: int) -> Stream:
+        """The stream, with everything after a position in the spool or still to come."""
+        state = read_state(self._home)
+        if state is None:
+            raise GapError(
+                self.name,
+                "it is not followed by this warehouse",
+                hint="viewkeeper run --full-refresh VIEW loads its views anew",
+            )
+        self._check(connection, state)
+        if self._stream is None or after < self._start:
+            check_place(connection, self.name, after)
+            self._forget()
+            own = int(self._server.settings.number("server_id", 0)) or server_id(self.reader)
+            watch = Watch(state.shapes, state.position, wanted(self._names))
+            self._stream = Stream(
+                self._server,
+                watch,
+                min(after, state.position),
+                self._spool,
+                own,
+                self._home,
+                blocking=True,
+                rows_after=after,
+                key_of=self._key_now,
+            )
+            self._start = after
+        return self._stream
+
+    def _key_now(self, database: str, name: str) -> Sequence[str] | None:
+        """The key of a table at this moment."""
+        assert self._connection is not None, "the log is read while we are connected"
+        try:
+            return read_table(self._connection, self.name, database, f"{database}.{name}").exact_key
+        except SchemaError:
+            return None
+
+    def _check(self, connection: Connection, state: State) -> None:
+        """A GapError unless this is still the server that we remember."""
+        if not self._checked:
+            check_history(connection, self._server, server_id(self.reader), state)
+            self._checked = True
+
+    def _advance(self, stream: Stream, until: int, seconds: float, limit: int = _ALL) -> None:
+        """Read on. What ends it between two transactions is an error of the source; whatever else
+        does may leave part of one behind, and all is read again."""
+        try:
+            stream.advance(until, seconds, limit)
+        except SourceError:
+            raise
+        except OSError as error:
+            self._forget()
+            raise WarehouseError(
+                f'source "{self.name}": what was read of its binlog cannot be kept',
+                detail=f"{error}, below {self._home}",
+                hint="make room on that disk, or make the folder writable, and run again",
+            ) from error
+        except BaseException:
+            self._forget()
+            raise
+
+    def _forget(self) -> None:
+        """Read again from wherever the next look begins."""
+        if self._stream is not None:
+            self._end_sending(self._stream.thread)
+            self._stream.disconnect()
+        self._stream = None
+        self._spool.clear()
+
+    def _end_sending(self, thread: int | None) -> None:
+        """A server that waits for something to send does not see that nobody listens any more,
+        and keeps the file that it was reading."""
+        if thread is not None and self._connection is not None and self._connection.open:
+            with suppress(pymysql.Error, OSError):
+                execute(self._connection, f"KILL {thread}")
+
+    def _shapes_now(self, connection: Connection) -> Shapes:
+        """What is known of followed tables, by all that the log has of them."""
+        state = read_state(self._home)
+        if state is None:
+            return Shapes({}, folds_names(connection))
+        start = state.position if self._stream is None else self._start
+        stream = self._stream_from(connection, start)
+        end = newest(connection)
+        if end > stream.position:
+            self._advance(stream, end, READ_SECONDS)
+        return stream.tracker.shapes
+
+    def _shapes_at(self, connection: Connection, state: State, position: int) -> Shapes:
+        """What to remember of followed tables with a position."""
+        stream = self._stream_from(connection, self._start if self._stream else state.position)
+        self._advance(stream, position, READ_SECONDS)
+        if stream.position < position:
+            raise stream.halted or SourceAwayError(
+                self.name, f"reading its binlog up to position {position} takes too long"
+            )
+        return stream.tracker.at(position)
+
+    def close(self) -> None:
+        with self._lock:
+            self._forget()
+            if self._connection is not None:
+                with suppress(pymysql.Error, OSError):
+                    self._connection.close()
+            self._connection = None
+
+    @contextmanager
+    def _using(self) -> Iterator[Connection]:
+        """The lasting connection, made again if it was lost."""
+        with self._lock, self._server.errors():
+            if self._connection is None or not self._connection.open:
+                self._connection = self._server.connect()
+                # It may be another server by now.
+                self._checked = False
+            try:
+                yield self._connection
+            except (pymysql.err.OperationalError, pymysql.err.InterfaceError, OSError):
+                self._connection = None
+                raise

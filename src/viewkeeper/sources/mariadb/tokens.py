@@ -1,0 +1,97 @@
+"""The words, names and signs of a statement, as the binlog has it.
+
+Statements are read by tokens, not by a grammar: that never fails on a clause of some newer server.
+Comments are gone, what MariaDB runs inside of comments is not, and what is quoted, in any way, is
+never a keyword.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from sqlglot import TokenType
+from sqlglot.dialects.mysql import MySQL
+from sqlglot.errors import TokenError
+
+# MariaDB runs what is in such a comment; dumps and tools write them.
+_EXECUTED = re.compile(r"/\*M?!\d*(.*?)\*/", re.DOTALL)
+_BEGINNING = re.compile(r"(?:\s|/\*.*?\*/|--[^\n]*\n|#[^\n]*\n)*(\w*)", re.DOTALL)
+_QUOTED = {TokenType.IDENTIFIER, TokenType.STRING}
+
+
+class UnreadableError(ValueError):
+    """A statement that cannot be cut into tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A word, name or sign of a statement; what is quoted is never a keyword."""
+
+    text: str
+    quoted: bool
+
+    @property
+    def word(self) -> str:
+        return "" if self.quoted else self.text.upper()
+
+
+def first_word(statement: str) -> str:
+    """The word that a statement begins with; comments do not count.
+
+    >>> first_word("/* nightly */ alter TABLE t FORCE")
+    'ALTER'
+    """
+    return _split(statement)[0]
+
+
+def _split(statement: str) -> tuple[str, str]:
+    text = _EXECUTED.sub(r" \1 ", statement)
+    match = _BEGINNING.match(text)
+    return (match[1].upper(), text[match.end() :]) if match else ("", text)
+
+
+def tokens_of(statement: str) -> Sequence[Token]:
+    """The tokens of a statement, without the settings that it is run with."""
+    first, rest = _split(statement)
+    try:
+        # Without the first word, of which some make the tokenizer take the rest as one piece.
+        found = MySQL.Tokenizer().tokenize(rest)
+    except TokenError:
+        raise UnreadableError(statement[:100]) from None
+    plain = (Token(token.text, token.token_type in _QUOTED) for token in found)
+    return _bare([Token(first, False), *_apart(plain)])
+
+
+def _apart(tokens: Iterable[Token]) -> Iterator[Token]:
+    """One token for each word: some tokens of the library are two."""
+    for token in tokens:
+        if token.quoted:
+            yield token
+        else:
+            yield from (Token(word, False) for word in token.text.split())
+
+
+def _bare(tokens: Sequence[Token]) -> Sequence[Token]:
+    """A statement without SET STATEMENT ... FOR ..."""
+    words = [token.word for token in tokens]
+    if words[:2] == ["SET", "STATEMENT"] and "FOR" in words:
+        return _bare(tokens[words.index("FOR") + 1 :])
+    return tokens
+
+
+def parts(tokens: Iterable[Token]) -> Iterator[Sequence[Token]]:
+    """The parts between commas that are in no parentheses."""
+    depth = 0
+    part: list[Token] = []
+    for token in tokens:
+        sign = "" if token.quoted else token.text
+        depth += {"(": 1, ")": -1}.get(sign, 0)
+        if sign == "," and depth == 0:
+            yield part
+            part = []
+        else:
+            part.append(token)
+    if part:
+        yield part
