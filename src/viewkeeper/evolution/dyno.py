@@ -47,7 +47,7 @@ from viewkeeper.evolution.dyno_events import (
     Stamped,
     Stop,
 )
-from viewkeeper.evolution.dyno_updates import Foresight
+from viewkeeper.evolution.dyno_updates import Foresight, moving
 from viewkeeper.evolution.dyno_work import Outcome, Rereading, Running, Work
 from viewkeeper.evolution.rewriting import Rewriter, Wishes, rereads
 from viewkeeper.evolution.shapes import Definition, Shapes
@@ -177,8 +177,10 @@ class Dyno:
         """The queue as dependencies see it."""
         asking = self._setting.asking
         foresight = Foresight(self.definition, self._shapes, self._rewriter, asking)
-        waiting = [(each.number, each.report, each.shapes) for each in self._queue.values()]
-        return foresight.updates(waiting)
+        return foresight.updates(self._waiting())
+
+    def _waiting(self) -> list[tuple[int, Report, bool]]:
+        return [(each.number, each.report, each.shapes) for each in self._queue.values()]
 
     def _begin(self, unit: Unit) -> list[Action]:
         """Step 4: the unit's schema changes, and then its rows."""
@@ -336,11 +338,11 @@ class Dyno:
 
     def _claim(self) -> dict[str, int]:
         """Invariant 4: what the view stands for now."""
-        still = {u.id for u in self._updates() if not u.moves} if self._is_reshaped() else set()
+        waiting = self._waiting()
         passable = {
-            (each.report.source, each.report.position)
-            for number, each in self._queue.items()
-            if number in still
+            (report.source, report.position)
+            for (_, report, _), moves in zip(waiting, moving(self._shapes, waiting), strict=True)
+            if not moves
         }
         for source, position in self._positions.items():
             at = position + 1
@@ -349,7 +351,3 @@ class Dyno:
                     self._positions[source] = at
                 at += 1
         return dict(self._positions)
-
-    def _is_reshaped(self) -> bool:
-        """The pre-scan: whether the queue has schema changes at all."""
-        return any(each.shapes for each in self._queue.values())

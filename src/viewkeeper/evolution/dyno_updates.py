@@ -15,7 +15,7 @@ away, so that two that pass a name on keep their order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from viewkeeper.evolution.dependencies import NONE, Relations, Update, reads_of
@@ -53,19 +53,21 @@ class Foresight:
         """The updates of a queue, in its order."""
         outlooks: dict[str, _Outlook] = {}
         made = []
-        for number, report, reshapes in waiting:
+        queue = list(waiting)
+        moved = moving(self._shapes, queue)
+        for (number, report, reshapes), moves in zip(queue, moved, strict=True):
             now = outlooks.get(report.source) or _Outlook(self._definition, self._shapes)
             if reshapes:
                 update, outlooks[report.source] = self._reshaping(number, report, now)
             else:
                 update = self._rows(number, report, now)
-            made.append(update)
+            made.append(replace(update, moves=moves))
         return made
 
     def _rows(self, number: int, report: Report, now: _Outlook) -> Update:
         changes = frozenset(token((report.source, table)) for table in report.rows)
         reads = self._read(report, now.definition)
-        return Update(number, report.source, changes, reads, moves=bool(report.rows))
+        return Update(number, report.source, changes, reads)
 
     def _reshaping(self, number: int, report: Report, now: _Outlook) -> tuple[Update, _Outlook]:
         after = now.shapes.changed(report.source, report.shapes)
@@ -88,7 +90,6 @@ class Foresight:
             frozenset(changes),
             self._adaptation_reads(report, now.definition, definition),
             frozenset(token(key) for key, b, a in pairs if self._breaks(b, a, used.get(key))),
-            bool(report.rows) or any(_moves(report, b, a, used.get(k)) for k, b, a in pairs),
         )
         return update, _Outlook(definition, after)
 
@@ -144,16 +145,24 @@ def _pairs(report: Report, shapes: Shapes) -> Iterator[tuple[Key, Shape | None, 
         yield key, tables.get(key), after
 
 
-def _moves(
-    report: Report, before: Shape | None, after: Shape | None, used: set[int] | None
-) -> bool:
-    """Whether a schema change has an effect on data that can be read: something that is read went,
-    or came with values."""
-    if before is None or used is None:
-        return False
-    if after is None:
-        return True
-    kept = {column.id for column in after.columns}
-    came = kept - {column.id for column in before.columns}
-    filled = any((before.id, column) not in report.added for column in came)
-    return filled or not {c.id for c in before.columns if c.id in used} <= kept
+def moving(shapes: Shapes, waiting: Iterable[Waiting]) -> Iterator[bool]:
+    """Of every report whether it moves data of its source: rows, or something that went, or came
+    with values, by a schema change."""
+    now: dict[str, Shapes] = {}
+    for _, report, reshapes in waiting:
+        before = now.get(report.source, shapes)
+        yield bool(report.rows) or (reshapes and _moves(report, before))
+        if reshapes:
+            now[report.source] = before.changed(report.source, report.shapes)
+
+
+def _moves(report: Report, shapes: Shapes) -> bool:
+    for _, before, after in _pairs(report, shapes):
+        if before is not None and after is None:
+            return True
+        if before is not None and after is not None:
+            had, has = ({column.id for column in shape.columns} for shape in (before, after))
+            filled = any((after.id, column) not in report.added for column in has - had)
+            if filled or had - has:
+                return True
+    return False

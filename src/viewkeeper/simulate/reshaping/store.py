@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 
@@ -54,13 +53,14 @@ class ReshapedStore:
         for change in commit.changes:
             if isinstance(change, Replace):
                 self._counts = Counter()
-                for row, count, _ in _rows(change.rows, self._columns):
+                for row, count, _ in self._rows(change.rows):
                     self._counts[row] += count
+        added = [row for c in commit.changes if isinstance(c, Add) for row in self._rows(c.rows)]
         for ts in range(self._ts + 1, commit.ts + 1):
-            for change in commit.changes:
-                if isinstance(change, Add):
-                    for row, count, when in _rows(change.rows, self._columns):
-                        self._counts[row] += count if when == ts else 0
+            for row, count, when in added:
+                # What has the ts of another commit is appended all the same.
+                late = ts == commit.ts and not self._ts < when <= commit.ts
+                self._counts[row] += count if when == ts or late else 0
             self._positions = dict(self._stamps[ts].positions)
             self.as_of.append(self._state(f"as of ts {ts}"))
         self._ts = commit.ts
@@ -71,9 +71,9 @@ class ReshapedStore:
         rows = frozenset((row, count) for row, count in self._counts.items() if count)
         return State(self._columns, rows, dict(self._positions), label)
 
-
-def _rows(table: pa.Table, columns: Sequence[str]) -> list[tuple[Row, int, Any]]:
-    return [
-        (tuple(values[name] for name in columns), values[COUNT], values.get(TS))
-        for values in table.to_pylist()
-    ]
+    def _rows(self, table: pa.Table) -> list[tuple[Row, int, int]]:
+        """Signed rows, each with its ts; those of a replacement have none."""
+        return [
+            (tuple(values[name] for name in self._columns), values[COUNT], values.get(TS, 0))
+            for values in table.to_pylist()
+        ]

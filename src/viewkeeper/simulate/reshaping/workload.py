@@ -39,9 +39,9 @@ def random_scenario(rng: random.Random) -> Scenario:
     model, wishes, start = _start(rng)
     kept_only = rng.random() < 0.4
     made: list[Transaction] = []
-    for _ in range(rng.randint(5, 12)):
+    for _ in range(rng.randint(6, 14)):
         source = rng.choice(sorted(model.tables))
-        if rng.random() < 0.45:
+        if rng.random() < 0.4:
             transaction = reshaping(model, source, kept_only)
         else:
             transaction = Transaction(source, tuple(rows(model, source, rng.randint(1, 2))))
@@ -56,7 +56,7 @@ def random_scenario(rng: random.Random) -> Scenario:
 
 
 def _start(rng: random.Random) -> tuple[Model, Wishes, tuple[str, dict[str, dict[int, Table]]]]:
-    sources = ["x", "y", "z"][: rng.randint(2, 3)]
+    sources = ["x", "y", "z"][: rng.choice([2, 2, 3])]
     ids = count(1)
     tables: dict[str, dict[int, Table]] = {source: {} for source in sources}
 
@@ -68,7 +68,7 @@ def _start(rng: random.Random) -> tuple[Model, Wishes, tuple[str, dict[str, dict
         return (source, shape.id), {letter: column.id for letter, column in plain}
 
     used: list[Meaning] = []
-    for number in range(rng.randint(2, 3)):
+    for number in range(rng.choice([2, 3, 3])):
         source = sources[number % len(sources)] if number < 2 else rng.choice(sources)
         used.append(Meaning(*add(source, f"r{number + 1}", LETTERS)))
     if len(used) == 2 and rng.random() < 0.3:

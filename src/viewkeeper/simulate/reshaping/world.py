@@ -37,7 +37,7 @@ from viewkeeper.simulate.steps import Commit, Deliver, Evaluate
 
 Step = Commit | Evaluate | Deliver
 
-BUDGET = 3_000
+BUDGET = 1_000
 """Steps after which a run that does not end is called stuck."""
 
 

@@ -1,0 +1,120 @@
+"""Small scenes with schema changes, written by hand: tables, a view, and named steps.
+
+A table is called `source.name` and has an identity; its columns are single letters, each identified
+by the table's number and its place. Runs are the world's own, so what is asserted of a scene is
+what sources, channels and Dyno really did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import pyarrow as pa
+
+from viewkeeper.evolution.dyno import Setting
+from viewkeeper.evolution.extent import Extent
+from viewkeeper.evolution.preferences import Parts, Preferences
+from viewkeeper.evolution.rewriting import StandIn, Wishes
+from viewkeeper.evolution.shapes import Shape, Thing
+from viewkeeper.simulate.reshaping.judge import State
+from viewkeeper.simulate.reshaping.scenario import (
+    Effect,
+    Meaning,
+    Scenario,
+    Shown,
+    Sketch,
+    Transaction,
+)
+from viewkeeper.simulate.reshaping.tables import Operation, Row, Table, Write
+from viewkeeper.simulate.reshaping.world import ReshapingWorld
+from viewkeeper.simulate.steps import Commit, Deliver, Evaluate
+
+
+def column(table: int, letter: str, letters: str) -> int:
+    return 10 * table + letters.index(letter)
+
+
+def shape(id: int, name: str, letters: str) -> Shape:
+    columns = (Thing(column(id, each, letters), each, pa.int64()) for each in letters)
+    return Shape(id, name, tuple(columns))
+
+
+def table(id: int, name: str, letters: str, *rows: Row) -> Table:
+    return Table(shape(id, name, letters), dict.fromkeys(rows, 1))
+
+
+def meaning(source: str, of: Table) -> Meaning:
+    return Meaning((source, of.shape.id), {each.name: each.id for each in of.shape.columns})
+
+
+def insert(id: int, *rows: Row) -> Write:
+    return Write(id, tuple((row, 1) for row in rows))
+
+
+def change(
+    source: str, *operations: Operation, effects: Sequence[Effect] = (), kept: bool = True
+) -> Transaction:
+    return Transaction(source, operations, tuple(effects), kept, "change")
+
+
+def stand_in(source: str, of: Table, other: str, instead: Table) -> StandIn:
+    """One table for another, columns with the same letters."""
+    pairs = zip(of.shape.columns, instead.shape.columns, strict=True)
+    return StandIn(
+        (source, of.shape.id),
+        (other, instead.shape.id),
+        {one.id: two.id for one, two in pairs},
+    )
+
+
+def scene(
+    text: str,
+    places: Sequence[tuple[str, Table]],
+    joins: Sequence[tuple[tuple[int, str], tuple[int, str]]],
+    outputs: Mapping[str, tuple[int, str]],
+    tables: Mapping[str, Iterable[Table]],
+    transactions: Sequence[Transaction],
+    stand_ins: Sequence[StandIn] = (),
+    dispensable: Iterable[str] = (),
+    fifo: bool = True,
+) -> Scenario:
+    sketch = Sketch(
+        tuple(meaning(source, of) for source, of in places),
+        tuple(joins),
+        tuple(Shown(name, place, letter) for name, (place, letter) in outputs.items()),
+    )
+    preferences = Preferences(Extent.ANY, Parts(columns=frozenset(dispensable)))
+    return Scenario(
+        f"CREATE MATERIALIZED VIEW v AS {text}",
+        sketch,
+        {source: {each.shape.id: each for each in here} for source, here in tables.items()},
+        Wishes(preferences, tuple(stand_ins)),
+        tuple(transactions),
+        fifo,
+    )
+
+
+def steps(world: ReshapingWorld, text: str) -> None:
+    """Make steps that are written as words: `commit x`, `evaluate x`, `deliver x [reports]`."""
+    for line in text.strip().splitlines():
+        match line.split():
+            case ["commit", source]:
+                world.make(Commit(source))
+            case ["evaluate", source]:
+                world.make(Evaluate(source))
+            case ["deliver", source]:
+                world.make(Deliver(source))
+            case ["deliver", source, channel]:
+                world.make(Deliver(source, channel))
+            case words:
+                raise AssertionError(f"not a step: {words}")
+
+
+def shown(states: Sequence[State]) -> list[tuple[dict[str, int], set[Row]]]:
+    """What a reader saw: what each state stands for, and its rows (no row twice in a scene)."""
+    assert all(count == 1 for state in states for _, count in state.rows)
+    return [(dict(state.claim), {row for row, _ in state.rows}) for state in states]
+
+
+def started(scenario: Scenario, setting: Setting) -> ReshapingWorld:
+    return ReshapingWorld(scenario, setting)

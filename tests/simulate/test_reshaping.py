@@ -1,0 +1,123 @@
+"""Dyno in random worlds: every inner algorithm under every setting, a few seeds of each.
+
+`make simulate` runs 2,000 of each. Strong consistency is demanded of all, complete where all schema
+changes keep values and the inner algorithm is complete. The worlds must be mean enough: queries
+break, work is undone, units are merged, and all kinds of schema changes happen.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from viewkeeper.evolution.dyno import Setting
+from viewkeeper.maintain.promises import Level
+from viewkeeper.simulate.reshaping.campaign import ALGORITHMS, SETTINGS, ReshapingCell, world_of
+from viewkeeper.simulate.reshaping.changes import KEPT, LOST
+from viewkeeper.simulate.reshaping.judge import State, fault, level
+from viewkeeper.simulate.reshaping.workload import random_scenario
+from viewkeeper.simulate.reshaping.world import ReshapingWorld, follow, play
+
+SEEDS = 25
+CELLS = [ReshapingCell(name, setting) for name in ALGORITHMS for setting in SETTINGS]
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
+def test_strong_in_random_worlds(cell: ReshapingCell) -> None:
+    outcomes = [cell.run(seed) for seed in range(SEEDS)]
+    for outcome in outcomes:
+        assert outcome.error is None, f"{cell.command(outcome.seed)}: {outcome.error}"
+        assert outcome.found >= Level.STRONG
+    assert sum(outcome.rows_sent for outcome in outcomes), "no query broke: too tame"
+
+
+def test_pvm_cc_is_complete_where_values_are_kept() -> None:
+    cell = ReshapingCell("pvm_cc", "pessimistic")
+    assert [cell.run(seed).error for seed in range(SEEDS)] == [None] * SEEDS
+
+
+def test_the_worlds_are_mean() -> None:
+    kinds: Counter[str] = Counter()
+    facts: Counter[str] = Counter()
+    for seed in range(60):
+        scenario = random_scenario(random.Random(f"{seed} scenario"))
+        kinds.update(transaction.kind for transaction in scenario.transactions)
+        facts["kept"] += scenario.keeps_values
+        facts["fifo"] += scenario.fifo
+        facts["self-join"] += len({m.table for m in scenario.sketch.places}) < len(
+            scenario.sketch.places
+        )
+        facts["with rows"] += any(
+            transaction.kind != "rows" and len(transaction.operations) > 2
+            for transaction in scenario.transactions
+        )
+    assert {*KEPT, *LOST, "rows"} <= set(kinds)
+    assert all(0 < count < 60 for count in facts.values()), facts
+
+
+def test_work_is_undone_and_units_are_merged() -> None:
+    aborts = merged = 0
+    for seed in range(SEEDS):
+        world = world_of(Setting("sweep"), seed)
+        play(world, random.Random(f"{seed} pace"))
+        aborts += world.dyno.aborts
+        merged += world.dyno.merged
+    assert aborts
+    assert merged
+
+
+def played(seed: int) -> ReshapingWorld:
+    world = world_of(Setting("batch_sweep"), seed)
+    play(world, random.Random(f"{seed} pace"))
+    return world
+
+
+def test_a_seed_replays() -> None:
+    one, other = played(7), played(7)
+    assert one.steps == other.steps
+    assert one.store.states == other.store.states
+    again = ReshapingWorld(one.scenario, Setting("batch_sweep"))
+    follow(again, one.steps)
+    assert again.store.states == one.store.states
+
+
+# -- the judge -------------------------------------------------------------------------------------
+
+
+def _states(seed: int) -> tuple[ReshapingWorld, list[State]]:
+    world = world_of(Setting("sweep"), seed)
+    play(world, random.Random(f"{seed} pace"))
+    return world, list(world.store.states)
+
+
+def test_the_judge_sees_a_wrong_row_a_wrong_claim_and_a_step_back() -> None:
+    world, states = _states(3)
+    judge = world.judge
+    assert fault(judge, states) is None
+    extra = frozenset({(tuple(99 for _ in states[1].columns), 1)})
+    wrong = [*states[:1], replace(states[1], rows=states[1].rows | extra), *states[2:]]
+    found = fault(judge, wrong)
+    assert found is not None
+    assert found.state == 1
+    assert level(judge, wrong) is Level.CONVERGENCE
+    back = fault(judge, [states[-1], *states])
+    assert back is not None
+    assert "goes back" in back.what
+    early = fault(judge, states[:1])
+    assert early is not None
+    assert level(judge, [replace(states[0], rows=extra)]) is Level.NONE
+
+
+def test_a_state_that_is_skipped_is_not_complete() -> None:
+    for seed in range(20):
+        world, states = _states(seed)
+        rows = [state.rows for state in states]
+        kept = world.scenario.keeps_values and level(world.judge, states) is Level.COMPLETE
+        if kept and len(set(rows)) > 2:
+            ends = [states[0], states[-1]]
+            assert level(world.judge, ends) is Level.STRONG
+            return
+    pytest.fail("no run with three states among 20")
