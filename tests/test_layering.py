@@ -32,7 +32,7 @@ LEVELS = (
     ("errors",),
 )
 DEPTH = {part: depth for depth, level in enumerate(LEVELS) for part in level}
-PURE = "maintain delta view updates"
+PURE = "maintain delta view updates evolution"
 LAKE = "warehouse sources.delta_lake.table cli.demo_lake_writers"
 
 

@@ -157,7 +157,8 @@ def normal_form(node: exp.Expr, named: Namer) -> str:
 def _in_scope(scope: Scope) -> Namer:
     def named(column: exp.Column) -> tuple[str, str]:
         resolved = scope.resolve(column)
-        return scope.seats[resolved.place].table.alias, resolved.name
+        seat = next(seat for seat in scope.seats if resolved in seat.columns)
+        return seat.table.alias, resolved.name
 
     return named
 

@@ -29,12 +29,11 @@ class Edits:
 
     def delete(self, span: Span) -> None:
         """Take a stretch out, and the blanks before it."""
-        text = self.sql.text
-        blank = span.start - len(text[: span.start].rstrip())
-        broken = "\n" in text[span.start - blank : span.start]
-        if broken and text[span.end : span.end + 1] not in ("", "\n"):
-            blank = 0
-        self.replace(Span(span.start - blank, span.end), "")
+        before = self.sql.text[: span.start]
+        kept = before.rstrip()
+        if "--" in kept.rpartition("\n")[2]:
+            kept = before
+        self.replace(Span(len(kept), span.end), "")
 
     def result(self) -> str:
         inserted = [(Span(at, at), "".join(texts)) for at, texts in self._inserted.items()]

@@ -20,14 +20,17 @@ from viewkeeper.evolution.spelling import spelled
 from viewkeeper.view.bind import RESERVED
 from viewkeeper.view.keyed import PREFIX
 from viewkeeper.view.render import spark_type
+from viewkeeper.view.scope import qualifier_of
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What an item says now; None if it can stay. `taken` are columns that it takes in."""
+    """What an item says now, None if it can stay; `out` if that is no star any more. `taken` are
+    columns that it takes in."""
 
     text: str | None
     taken: tuple[tuple[int, str], ...] = ()
+    out: bool = False
 
 
 class Stars:
@@ -43,26 +46,32 @@ class Stars:
         bare = isinstance(self.view.items[item].piece.node, exp.Star)
         shown = [i for i, each in enumerate(self.view.shown) if each.item == item]
         stated = {place: self._of(place, shown) for place in self._places(shown, bare)}
+        if not stated:
+            return Written("")
         new = {place: self._new(place) for place in stated}
         taken = tuple((place, name) for place, names in new.items() for name in names)
         fits = {p: self._fits(p, stated[p], new[p]) for p in stated}
-        using = any(table.using for table in self.view.tables)
-        if not bare:
-            whole = all(fits.values())
+        if all(fits.values()) and not (bare and self._apart()):
+            return Written(None if bare else self._named(item, *stated), taken)
+        texts: list[str] = []
+        if bare and any(table.using for table in self.view.tables):
+            texts += [*self._all(shown), *map(self._added, taken)]
         else:
-            apart = self.choice.gone or self.choice.beside or not self._using_stays()
-            whole = all(fits.values()) and not apart
-        if whole:
-            return Written(None, taken)
-        if using and bare:
-            return Written(", ".join([*self._all(shown), *map(self._added, taken)]), taken)
-        texts = []
-        for place in stated:
-            if bare and fits[place]:
-                texts.append(f"{self.naming.alias(place)}.*")
-            else:
-                texts += [*self._all(stated[place]), *(self._added((place, n)) for n in new[place])]
-        return Written(", ".join(texts), taken)
+            for place in stated:
+                if bare and fits[place]:
+                    texts.append(f"{self.naming.alias(place)}.*")
+                else:
+                    texts += self._all(stated[place])
+                    texts += [self._added((place, name)) for name in new[place]]
+        return Written(", ".join(texts), taken, out=True)
+
+    def _named(self, item: int, place: int) -> str | None:
+        """A star of one table, by the name that the table has for the view."""
+        node = self.view.items[item].piece.node
+        assert isinstance(node, exp.Column), "a star without a table is of all of them"
+        alias = self.naming.alias(place)
+        full = len(qualifier_of(node)) > 1 and self.naming.moved(place)
+        return f"{alias}.*" if full else None
 
     def _places(self, shown: list[int], bare: bool) -> list[int]:
         """The places that a star stands for and that are left, in their order."""
@@ -74,12 +83,13 @@ class Stars:
     def _of(self, place: int, shown: list[int]) -> list[int]:
         return [i for i in shown if {p for p, _ in self.view.shown[i].uses} == {place}]
 
-    def _using_stays(self) -> bool:
-        """Whether every USING is there under its old names."""
-        return all(
+    def _apart(self) -> bool:
+        """Whether a bare star would show other tables, or what USING has shown once."""
+        using = all(
             self.naming.using.get(home, []) == [name.name.lower() for name in table.using]
             for home, table in enumerate(self.view.tables)
         )
+        return bool(self.choice.gone or self.choice.beside) or not using
 
     def _new(self, place: int) -> list[str]:
         """The columns of a table that the star takes in."""

@@ -69,7 +69,7 @@ def _starred(view: Anatomy, stars: dict[int, Written]) -> Iterator[str]:
     for written in stars.values():
         for place, name in written.taken:
             yield f"the star takes in {view.tables[place].relation}.{name}"
-        if written.text:
+        if written.out and written.text:
             yield "the star is written out"
 
 
