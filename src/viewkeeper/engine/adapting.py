@@ -1,8 +1,9 @@
 """Bringing views over schema changes: Dyno's loop, as the maintainer walks it.
 
 Before a view is maintained, everything that waits for it is scanned for schema changes (pre-exec
-detection). None is the rule, and costs one look at every transaction. Otherwise the net effect of
-all of them decides (`viewkeeper.engine.evolving`):
+detection). None is the rule, and costs one look at every transaction. Otherwise, unless the user
+chose to be optimistic and everything before the change is tried first, the net effect of all of
+them decides (`viewkeeper.engine.evolving`):
 
 - Values are kept, or what is lost can be done without: the definition is switched at once, at the
   positions that the view stands at, and the batch goes on under the new one. Still complete.
@@ -87,6 +88,10 @@ class Adapting:
         if not changes:
             self._forget(name)
             return None if name in self._choices.provisional else until
+        if self._settings.evolution.detection == "optimistic":
+            before = changes[0].ts - 1
+            if before > self._ts(name) and not self._is_broken(name):
+                return before
         self._decided[name] = self._store.ledger.next_ts
         try:
             decision = self._evolving.decide(name, changes)
@@ -254,8 +259,6 @@ class Adapting:
         first = next(each for each in changes if not each.change.keeps_values).ts
         if self._is_broken(name):
             return head.ts
-        if self._settings.evolution.detection == "optimistic":
-            return first - 1
         updates = self._updates(view, head, changes)
         in_order = zip(updates, legal_order(updates), strict=False)
         reached = head.ts
