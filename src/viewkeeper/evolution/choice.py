@@ -2,11 +2,11 @@
 
 Each output and each condition is decided for itself, in EVE's order. What misses nothing stays.
 Else what it misses is replaced, if a substitute is named for it, the part is not irreplaceable, and
-the substitute's extent is one that the view allows. Else the part is dispensed with, if it is
-dispensable. Else, where that is asked for, an output shows NULL for what it misses; else an output
-that only a star asked for goes with its column. A condition that can neither stay nor go takes its
-relation with it, if that is dispensable. What cannot be decided so is a failure, with everything
-that would have had to be dispensable.
+the substitute's extent is one that the view allows. Else an output shows NULL for what it misses,
+if that is asked for, so that the view keeps its columns. Else the part is dispensed with, if it is
+dispensable, as an output is that only a star asks for. A condition that can neither stay nor go
+takes its relation with it, if that is dispensable. What cannot be decided so is a failure, with
+everything that would have had to be dispensable.
 
 Extents: an output that goes changes no row; a condition or a relation that goes restricts no more,
 which gives a superset; a substitute gives its own. A step is allowed or not by itself, because
@@ -128,12 +128,10 @@ class Chooser:
             covered = all(self.dispensable.place(place) for place, _ in missing)
             if not missing:
                 tally.shown.add(index)
-            elif shown in self.dispensable or covered:
-                continue
             elif self.null_for_lost and self._typed(missing):
                 tally.shown.add(index)
                 tally.nulled[index] = missing
-            elif not shown.starred:
+            elif shown not in self.dispensable and not covered and not shown.starred:
                 needs = f'the view\'s column "{shown.name}" needs it'
                 tally.reasons.append(f"{self._lost(missing)}, and {needs}")
                 tally.relations |= self._tables_lost(missing)

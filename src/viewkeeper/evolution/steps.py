@@ -1,4 +1,8 @@
-"""What a rewriting did, one sentence for each step, for `viewkeeper history`."""
+"""What a rewriting did, one sentence for each step, for `viewkeeper history`.
+
+The sentences name things as the SQL before had them, in the order in which a reader would ask: what
+was followed, what stands in for what, what the view does without, what its stars took in.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from viewkeeper.evolution.stars import Written
 
 
 def steps(view: Anatomy, choice: Choice, stars: dict[int, Written]) -> tuple[str, ...]:
-    """The sentences, each once: what was followed, replaced, dispensed with and taken in."""
+    """The sentences, each once."""
     found = [
         *_followed(view, choice),
         *_replaced(view, choice),

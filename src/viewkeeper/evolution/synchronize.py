@@ -79,8 +79,8 @@ def synchronize(
     order: of each table all or none. Without it a lost column is known only if the SQL names it
     together with its table, and has no type, so that it cannot become NULL.
 
-    `null_for_lost`: an output shows NULL for a column that can neither be replaced nor dispensed
-    with. `keep_columns`: stars take nothing in.
+    `null_for_lost`: an output shows NULL for a column that cannot be replaced, so that the view
+    keeps its columns. `keep_columns`: stars take nothing in.
     """
     world = World(became, schema)
     try:
