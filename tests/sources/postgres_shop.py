@@ -61,6 +61,18 @@ class Shop:
         name = definition.partition("(")[0]
         self.run(f"ALTER TABLE {name} REPLICA IDENTITY {identity}")
 
+    def without_rights(self) -> None:
+        """Let tables and sources be of a role that is no superuser; they are its own."""
+        role = "SELECT FROM pg_roles WHERE rolname = 'plain'"
+        self.run(
+            f"DO $$ BEGIN IF NOT EXISTS ({role}) THEN"
+            " CREATE ROLE plain LOGIN REPLICATION PASSWORD 'secret'; END IF; END $$",
+            f"GRANT CREATE ON DATABASE {self.database} TO plain",
+            "GRANT ALL ON SCHEMA public TO plain",
+            "SET ROLE plain",
+        )
+        self.url = self.server.url(self.database, "plain")
+
     def settings(self, reader: str = "me", **options: object) -> SourceSettings:
         home = self.home / self.database / reader
         chosen = {"url": self.url, **options}
@@ -127,12 +139,17 @@ def as_of(opener: Opener, table: str, columns: Sequence[str], after: int) -> Cou
     """Rows minus tail of a scan, in a snapshot that was sent to somewhere else."""
     snapshot: Snapshot = cast(Opener, pickle.loads(pickle.dumps(opener)))()
     try:
-        scan = snapshot.scan(Relation("shop", table), columns, after)
-        rows = [tuple(row[c] for c in columns) for b in scan.batches for row in b.to_pylist()]
-        names = (*columns, COUNT)
-        tail = [tuple(row[c] for c in names) for b in scan.tail for row in b.to_pylist()]
+        return state_of(snapshot, table, columns, after)
     finally:
         snapshot.close()
+
+
+def state_of(snapshot: Snapshot, table: str, columns: Sequence[str], after: int) -> Counter[Row]:
+    """Rows minus tail of a scan."""
+    scan = snapshot.scan(Relation("shop", table), columns, after)
+    rows = [tuple(row[c] for c in columns) for b in scan.batches for row in b.to_pylist()]
+    names = (*columns, COUNT)
+    tail = [tuple(row[c] for c in names) for b in scan.tail for row in b.to_pylist()]
     return plus(Counter(cast(list[Row], rows)), cast(list[Row], tail), -1)
 
 

@@ -324,30 +324,6 @@ def test_a_large_transaction_takes_no_memory(shop: Shop, monkeypatch: pytest.Mon
         assert as_of(opener, "t", ["id", "v"], start) == Counter()
 
 
-@pytest.mark.parametrize(
-    ("statement", "says"),
-    [
-        ("ALTER TABLE t RENAME v TO w", "renamed, dropped or got another type"),
-        ("ALTER TABLE t ALTER v TYPE int USING 0", "renamed, dropped or got another type"),
-        ("ALTER TABLE t DROP v", "renamed, dropped or got another type"),
-        ("ALTER TABLE t RENAME TO t_old", "there is no table"),
-        ("DROP TABLE t; CREATE TABLE t (id int, v text)", "dropped, renamed or made again"),
-    ],
-)
-def test_another_shape_is_named(shop: Shop, statement: str, says: str) -> None:
-    shop.table("t (id int PRIMARY KEY, v text)")
-    source = shop.source()
-    start = source.follow(T)
-    shop.run(statement)
-    with pytest.raises(SchemaError, match=says), source.snapshots(start, T):
-        pass
-    if "RENAME TO" not in statement and "DROP TABLE" not in statement:
-        shop.run("INSERT INTO t(id) VALUES (1)")
-        (boundary,) = source.look(start)
-        with pytest.raises(SchemaError, match=says):
-            changed(source, "t", ["id"], start, boundary.position)
-
-
 def test_other_columns_may_come_and_go(shop: Shop) -> None:
     shop.table("t (id int PRIMARY KEY, u int, v varchar(5))")
     source = shop.source()

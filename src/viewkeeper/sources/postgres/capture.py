@@ -7,6 +7,7 @@ Invariants:
    when a stream is opened. Nothing is confirmed that was not visible in a snapshot taken before.
 3. When a stream is opened, the newest transaction that was ever reported comes again with the same
    id and commit time, or nothing is reported any more (GapError).
+4. The history has the shape of every followed table at `floor`, and every step that was read since.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from viewkeeper.sources.postgres.open import Server
 from viewkeeper.sources.postgres.slot import Slot, check_ours, emit, read_slot
 from viewkeeper.sources.postgres.stage import Stage
 from viewkeeper.sources.postgres.state import (
+    VERSION,
     FollowedTable,
     Known,
     State,
@@ -35,6 +37,7 @@ from viewkeeper.sources.postgres.state import (
     write_state,
 )
 from viewkeeper.sources.postgres.stream import Identity, Stream
+from viewkeeper.sources.postgres.stream_shapes import StreamShapes
 from viewkeeper.sources.postgres.troubles import gap
 from viewkeeper.sources.postgres.visible import Visible
 from viewkeeper.sources.spool import Spool, Streamed
@@ -48,11 +51,13 @@ class Capture:
 
     def __init__(self, server: Server, slot: str, publication: str, home: Path) -> None:
         self._server = server
+        self.source = server.source
         self.slot = slot
         self.publication = publication
         self.home = home
         self.spool = Spool(home)
-        self._decoder = Decoder(server.source, self._resolve, Stage(home))
+        self.shapes = StreamShapes(server, home)
+        self._decoder = Decoder(server.source, self._resolve, self.shapes, Stage(home))
         self._stream: Stream | None = None
         self._control: psycopg.Connection[Any] | None = None
         self.state = State("", 0, slot)
@@ -63,6 +68,7 @@ class Capture:
         self.troubles: dict[int, Mapping[str, SourceError]] = {}
         self._followed: dict[int, Followed | None] = {}
         self._copy: str | None = None
+        self._kept_until = 0
 
     @property
     def is_open(self) -> bool:
@@ -98,7 +104,8 @@ class Capture:
             raise
         self._stream, self._control, self._copy = stream, control, copy
         self._decoder.reset()
-        self._decoder.skip = 0 if resumed is None else resumed.position
+        self._decoder.skip = max(start, remembered.floor if remembered else 0)
+        self._kept_until = 0 if resumed is None else start
         self._ended = []
         if resumed is None:
             self.floor = confirmed
@@ -106,6 +113,7 @@ class Capture:
             self.state = replace(remembered or self.state, slot=self.slot)
         else:
             self._expected = resumed
+        self.shapes.open(control, self._decoder.skip, is_resumed=resumed is not None)
         self.state = replace(self.state, system=identity.system, timeline=identity.timeline)
         self.follow(self.state.tables)
 
@@ -113,7 +121,9 @@ class Capture:
         """Where the slot is confirmed; a GapError if it cannot be the one that we left."""
         known = self.newest or (remembered.newest if remembered else None)
         cause = None
-        if slot is None:
+        if remembered and remembered.version != VERSION:
+            cause = "what an earlier version remembered of it cannot be gone on from"
+        elif slot is None:
             cause = f'its replication slot "{self.slot}" is gone'
         elif slot.is_lost:
             cause = f'its replication slot "{self.slot}" has lost what is still needed'
@@ -134,22 +144,11 @@ class Capture:
         self.state = replace(self.state, tables=dict(tables))
         self._followed = {}
         for name, table in tables.items():
-            if table.oid in self._followed:
-                continue
-            followed = Followed(name, table.columns, table.key, frozenset(table.leaves))
+            leaves = frozenset(table.leaves)
+            followed = Followed(name, table.oid, table.columns, table.key, leaves)
             for oid in (table.oid, *table.leaves):
                 self._followed[oid] = followed
         self._decoder.refresh()
-
-    def kept_name(self, table: str) -> str:
-        """The name under which a table is kept; it may be asked for by several."""
-        oid = self.state.tables[table].oid
-        return next(name for name, each in self.state.tables.items() if each.oid == oid)
-
-    def names_of(self, table: str) -> list[str]:
-        """All names by which a kept table is asked for."""
-        oid = self.state.tables[table].oid
-        return [name for name, each in self.state.tables.items() if each.oid == oid]
 
     def _resolve(self, oid: int) -> Followed | None:
         """What is kept of a relation; a partition that is new is found by its root."""
@@ -164,7 +163,7 @@ class Capture:
             table = self.state.tables[root.table]
             grown = replace(table, leaves=(*table.leaves, oid))
             self.state = replace(self.state, tables={**self.state.tables, root.table: grown})
-            root = Followed(root.table, root.types, root.key, frozenset(grown.leaves))
+            root = replace(root, leaves=frozenset(grown.leaves))
             for each in (table.oid, *grown.leaves):
                 self._followed[each] = root
         self._followed[oid] = root
@@ -265,7 +264,8 @@ class Capture:
         if done is None:
             return False
         self._verify(done)
-        if done.position > self._decoder.skip and _is_kept(done):
+        is_kept = _is_kept(done) or done.position <= self._decoder.skip
+        if done.position > self._kept_until and is_kept:
             self._keep(done)
         if done.is_large or self._decoder.waiting >= PIECE_ROWS:
             self._flush()
@@ -320,7 +320,10 @@ class Capture:
     def remember(self, durable: bool) -> None:
         """Write down what must be found again; only whoever has the slot itself may."""
         if not self.is_copy:
-            self.state = replace(self.state, newest=self.newest or self.state.newest)
+            self.state = replace(
+                self.state, newest=self.newest or self.state.newest, floor=self.floor
+            )
+            self.shapes.save()
             write_state(self.home, self.state, durable)
 
     def acknowledge(self, position: int, visible: Visible) -> None:
@@ -336,6 +339,7 @@ class Capture:
         if not self.is_copy:
             self._stream.confirm(last)
         self.spool.forget(last)
+        self.shapes.history.fold(last)
         self.troubles = {at: each for at, each in self.troubles.items() if at > last}
         self.floor = last
 
@@ -351,6 +355,7 @@ class Capture:
         self.newest, self._expected, self.floor = None, None, 0
         made = (read_state(self.home) or self.state).made_publication
         self.troubles, self.state = {}, State("", 0, self.slot, made)
+        self.shapes.clear()
         forget_state(self.home)
 
     def close_stream(self) -> None:
@@ -365,4 +370,5 @@ class Capture:
 
 
 def _is_kept(done: Decoded) -> bool:
-    return bool(done.changes or done.emptied or done.troubles or ANCHOR.encode() in done.marks)
+    found = done.changes or done.emptied or done.troubles or done.reshaped
+    return bool(found or ANCHOR.encode() in done.marks)

@@ -2,12 +2,15 @@
 
 Both ways of capture have this in common: one control connection under one lock, opened when it is
 first needed and again after it broke, and what the catalogues say of tables, columns and keys.
+
+A handle that is followed stands for a table by its oid and for columns by their numbers, and what
+is said of it is said by the handle's names. Any other handle is a name of now.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,11 +18,15 @@ from typing import Any
 import psycopg
 
 from viewkeeper.errors import SchemaError, SourceAwayError, SourceError
+from viewkeeper.sources.names import Names
+from viewkeeper.sources.postgres.follow import check_privilege
 from viewkeeper.sources.postgres.lookup import is_indexed, key_columns
 from viewkeeper.sources.postgres.open import OLDEST_VERSION, Server
-from viewkeeper.sources.postgres.table import Table, read_table
+from viewkeeper.sources.postgres.table import Table, find_table, read_table, table_at
 from viewkeeper.sources.postgres.types import Refusal
 from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.updates.protocol import Became, Tables
+from viewkeeper.updates.schema_change import called
 from viewkeeper.view.definition import Field
 
 
@@ -34,6 +41,8 @@ class PostgresDatabase:
         self._lock = threading.RLock()
         self._control: psycopg.Connection[Any] | None = None
         self._free: list[psycopg.Connection[Any]] = []
+        self._names = Names(self.home)
+        self._path: tuple[str, ...] = ()
 
     @property
     def home(self) -> Path:
@@ -41,6 +50,66 @@ class PostgresDatabase:
 
     def describe(self) -> str:
         return self._server.describe()
+
+    def handle(self, name: str) -> str:
+        """The handle of the table that is called `name` now."""
+        with self._using() as control:
+            table = read_table(control, self.name, name)
+        numbers = {column: str(number) for column, number in table.numbers.items()}
+        return self._names.handle(name, str(table.oid), numbers)
+
+    def became(self, handle: str) -> Became | None:
+        """What the table behind a handle is called now, and its columns."""
+        with self._using() as control:
+            table = self._find_table(control, handle)
+            if table is None:
+                return None
+            visible = control.execute("SELECT pg_table_is_visible(%s::oid)", (table.oid,))
+            row = visible.fetchone()
+        plain = bool(row and row[0]) and "." not in table.name
+        is_plain = plain and (self._names.get(handle) is None or "." not in called(handle))
+        names = {column.number: column.name for column in table.columns}
+        numbers = self._numbers(handle) or table.numbers
+        return Became(
+            table.name if is_plain else f"{table.schema}.{table.name}",
+            {name: names[number] for name, number in numbers.items() if number in names},
+        )
+
+    def _numbers(self, handle: str) -> dict[str, int]:
+        """The numbers of the columns that are followed under a handle, by its names for them."""
+        named = self._names.get(handle)
+        return {c: int(number) for c, number in named.columns.items()} if named else {}
+
+    def _oid(self, handle: str) -> int:
+        """The table behind a handle that is followed."""
+        named = self._names.get(handle)
+        if named is None:
+            raise SchemaError(
+                self.name,
+                f'table "{called(handle)}" is not followed',
+                hint="nothing to do: it is followed when a view that reads it is loaded",
+            )
+        return int(named.identity)
+
+    def _find_table(self, control: psycopg.Connection[Any], handle: str) -> Table | None:
+        """The table behind a handle, as it is called now; None if it is gone."""
+        if self._names.get(handle) is not None:
+            return table_at(control, self.name, handle, self._oid(handle))
+        name = handle if find_table(control, handle) is not None else called(handle)
+        oid = find_table(control, name)
+        return None if oid is None else table_at(control, self.name, handle, oid)
+
+    def _seen_table(self, control: psycopg.Connection[Any], handle: str) -> Table:
+        """The table by the handle's names; a SchemaError if it is gone."""
+        table = self._find_table(control, handle)
+        if table is None and self._names.get(handle) is not None:
+            raise SchemaError(
+                self.name,
+                f'table "{called(handle)}" was dropped',
+                hint="change the views that use it, or name a substitute",
+            )
+        table = table or read_table(control, self.name, called(handle))
+        return table.seen_as(handle, self._numbers(handle))
 
     def schema(self, table: str) -> tuple[Field, ...]:
         """The columns that can be kept exactly; `refused` says why the others cannot."""
@@ -76,7 +145,32 @@ class PostgresDatabase:
 
     def _read_table(self, table: str) -> Table:
         with self._using() as control:
-            return read_table(control, self.name, table)
+            return self._seen_table(control, table)
+
+    def _followable(
+        self, control: psycopg.Connection[Any], tables: Tables
+    ) -> dict[str, tuple[Table, dict[str, int]]]:
+        """The tables that can be followed, with the numbers of their columns by the handles'
+        names; what a handle stands for and is gone is passed over."""
+        found = {}
+        for handle, columns in tables.items():
+            known = self._numbers(handle)
+            table = self._find_table(control, handle)
+            if table is None and self._names.get(handle) is not None:
+                continue
+            seen = self._seen_table(control, handle)
+            self._check_columns(seen, [column for column in columns if column not in known])
+            check_privilege(control, self.name, seen)
+            assert table is not None, "what is not there was an error"
+            there = seen.numbers
+            found[handle] = (table, {c: there[c] for c in columns if c in there})
+        return found
+
+    def _take_names(self, found: Mapping[str, tuple[Table, Mapping[str, int]]]) -> None:
+        """Let handles stand for what is followed under them from now on."""
+        for handle, (table, numbers) in found.items():
+            texts = {name: str(number) for name, number in numbers.items()}
+            self._names.follow(handle, str(table.oid), texts)
 
     def _check_columns(self, table: Table, columns: Sequence[str]) -> None:
         """A SchemaError if a column is not there or cannot be used."""
@@ -146,8 +240,11 @@ class PostgresDatabase:
                 f"PostgreSQL {control.info.server_version // 10000} is too old",
                 hint="Viewkeeper needs PostgreSQL 14 or newer",
             )
-        row = control.execute("SELECT pg_is_in_recovery()").fetchone()
-        if row is not None and row[0]:
+        query = "SELECT pg_is_in_recovery(), current_schemas(false)::text[]"
+        row = control.execute(query).fetchone()
+        assert row is not None
+        self._path = tuple(row[1])
+        if row[0]:
             raise SourceAwayError(
                 self.name,
                 "this is a standby server",

@@ -6,7 +6,7 @@ user lets go by key; else the table is refused with the statement that mends it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -15,48 +15,38 @@ from viewkeeper.errors import SchemaError
 from viewkeeper.sources.postgres.state import FollowedTable
 from viewkeeper.sources.postgres.table import Table
 from viewkeeper.sources.postgres.types import quote
-from viewkeeper.updates.protocol import Tables
+from viewkeeper.updates.schema_change import called
 
 
 def extended(
     source: str,
     followed: Mapping[str, FollowedTable],
     found: Mapping[str, Table],
-    tables: Tables,
+    columns: Mapping[str, Collection[int]],
     by_key: Sequence[str],
 ) -> dict[str, FollowedTable]:
-    """What is followed, and these columns of these tables too.
+    """What is followed, and these columns, by their numbers, of these tables too.
 
-    A table that is asked for by several names is kept under the first of them.
+    A table is kept once, under its oid, however many handles it is asked for by.
     """
-    # A name that is another table's now means that one.
-    result = {
-        name: each
-        for name, each in followed.items()
-        if name not in found or found[name].oid == each.oid
-    }
-    for name, table in found.items():
-        first = next((n for n, each in result.items() if each.oid == table.oid), name)
-        before = result.get(first)
-        names = dict.fromkeys([*(before.columns if before else ()), *tables[name]])
+    result = dict(followed)
+    for handle, table in found.items():
+        name = str(table.oid)
+        before = result.get(name)
         key = _key(source, table, by_key)
-        names.update(dict.fromkeys(key))
+        wanted = [*(before.columns if before else ()), *columns[handle], *key]
+        numbers = tuple(dict.fromkeys(wanted))
         if not key:
-            check_identity(source, table, [n for n in names if table.has(n)])
-        columns = {
-            column.name: (column.type, column.modifier)
-            for column in (table.column(source, n) for n in names if table.has(n))
-        }
+            check_identity(source, table, [c.name for c in table.columns if c.number in numbers])
         leaves = tuple(part.oid for part in table.parts) if table.partitioned else ()
-        result[first] = FollowedTable(table.oid, columns, key, leaves)
-        if first != name:
-            result[name] = FollowedTable(table.oid, {})
+        result[name] = FollowedTable(table.oid, numbers, key, leaves)
     return result
 
 
-def _key(source: str, table: Table, by_key: Sequence[str]) -> tuple[str, ...]:
+def _key(source: str, table: Table, by_key: Sequence[str]) -> tuple[int, ...]:
     """The key by which the rows of a table go; () if its old rows are told as a whole."""
-    if not {table.asked, table.name, f"{table.schema}.{table.name}"}.intersection(by_key):
+    names = {table.asked, called(table.asked), table.name, f"{table.schema}.{table.name}"}
+    if not names.intersection(by_key):
         return ()
     if not table.primary_key or any(part.identity not in "df" for part in table.parts):
         raise SchemaError(
@@ -65,7 +55,7 @@ def _key(source: str, table: Table, by_key: Sequence[str]) -> tuple[str, ...]:
             detail="delete_by_key needs a primary key that is the table's replica identity",
             hint=f"ALTER TABLE {table.quoted} REPLICA IDENTITY DEFAULT",
         )
-    return table.primary_key
+    return tuple(table.numbers[name] for name in table.primary_key)
 
 
 def check_identity(source: str, table: Table, columns: Sequence[str]) -> None:

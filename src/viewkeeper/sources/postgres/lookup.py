@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from viewkeeper.sources.postgres.table import Table
-from viewkeeper.sources.postgres.types import Kind, array_literal, literal, quote
+from viewkeeper.sources.postgres.types import Kind, array_literal, literal
 
 SCAN_SHARE = 0.15
 """Beyond this share of a table's rows, reading all of them is cheaper than finding the keys."""
@@ -32,17 +32,18 @@ class KeyColumn:
     name: str
     kind: Kind
     null_safe: bool
+    sql: str
 
     @property
     def compared(self) -> str:
-        return self.kind.compared.format(f"r.{quote(self.name)}")
+        return self.kind.compared.format(f"r.{self.sql}")
 
 
 def key_columns(
     source: str, table: Table, on: Sequence[str], null_safe: Sequence[bool]
 ) -> tuple[KeyColumn, ...]:
     return tuple(
-        KeyColumn(name, table.kind(source, name), safe)
+        KeyColumn(name, table.kind(source, name), safe, table.column(source, name).sql)
         for name, safe in zip(on, null_safe, strict=True)
     )
 
@@ -50,9 +51,7 @@ def key_columns(
 def conditions(columns: Sequence[KeyColumn], keys: pa.Table) -> Iterator[str]:
     """What the rows `r` must satisfy to match one of the keys; disjoint conditions."""
     for nulls, split in _splits(columns, keys):
-        missing = [
-            f"r.{quote(c.name)} IS NULL" for c, null in zip(columns, nulls, strict=True) if null
-        ]
+        missing = [f"r.{c.sql} IS NULL" for c, null in zip(columns, nulls, strict=True) if null]
         compared = [c for c, null in zip(columns, nulls, strict=True) if not null]
         matches = [_matches(compared, split)] if compared else []
         if all(matches):

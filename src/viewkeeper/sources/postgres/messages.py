@@ -2,9 +2,11 @@
 
     B begin   R relation   I insert   U update   D delete   T truncate   M message   C commit
 
-A relation is known by its oid, so a renamed table stays the same one; partitions come under their
-own oids and count as their root. Only followed columns are kept, as the text that PostgreSQL sent.
-What an update did not touch of them is no change.
+A relation is known by its oid and a column by its number, so what is renamed stays the same;
+partitions come under their own oids and count as their root. Which numbers the columns of a
+relation have is told by the shape that the table has at that place of the stream (`relation`).
+Only followed columns are kept, as the text that PostgreSQL sent. What an update did not touch of
+them is no change.
 
 The old row of an update or delete comes complete (REPLICA IDENTITY FULL), or with the columns of
 the identity; then its absence in an update says that none of those changed. An unchanged value that
@@ -18,17 +20,20 @@ What happened to a table in a transaction before it was emptied in it is of no c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
-from typing import Any
+from typing import Protocol
 
 import pyarrow as pa
 
 from viewkeeper.errors import SourceError
+from viewkeeper.sources.postgres.kept import KeptRows, Row
+from viewkeeper.sources.postgres.relation import RelationColumn, agrees, relation_columns
+from viewkeeper.sources.postgres.shape import Shape
+from viewkeeper.sources.postgres.spooled import spooled_name
 from viewkeeper.sources.postgres.stage import Stage
-from viewkeeper.sources.postgres.troubles import no_old_row, other_shape, partly_emptied
-from viewkeeper.updates.protocol import COUNT, POSITION
+from viewkeeper.sources.postgres.troubles import no_old_row, partly_emptied
 
 ABSENT = b"\xff\xff"
 """In place of a value that did not come; no text of PostgreSQL, which is UTF-8."""
@@ -43,18 +48,36 @@ _long, _short, _wide = Struct("!I").unpack_from, Struct("!H").unpack_from, Struc
 _PAYLOAD = 25
 _UNCHANGED = b"\xff\xfe"
 _CHANGES = frozenset(b"IUDT")
-
-Row = list[bytes | None]
+_SHAPE = b"shape "
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What is kept of a table: its columns with their types, and its key if it goes by key."""
+    """What is kept of a table: its columns by number, and its key if it goes by key."""
 
     table: str
-    types: Mapping[str, tuple[int, int]]
-    key: tuple[str, ...] = ()
+    oid: int
+    columns: tuple[int, ...]
+    key: tuple[int, ...] = ()
     leaves: frozenset[int] = frozenset()
+
+
+class Shapes(Protocol):
+    """The shapes of followed tables at the place of the stream that is being read."""
+
+    def shape(self, oid: int) -> Shape:
+        """The shape that a table has here."""
+        ...
+
+    def told(self, position: int, message: bytes) -> Collection[int]:
+        """Take what a message tells; the tables that have another shape from here on."""
+        ...
+
+    def described(
+        self, position: int, xid: int, oid: int, columns: Sequence[RelationColumn], is_root: bool
+    ) -> Shape:
+        """Take what a relation, with other columns than the table had, says of it."""
+        ...
 
 
 @dataclass(slots=True)
@@ -71,33 +94,11 @@ class Decoded:
     keyed: dict[str, None] = field(default_factory=dict)
     marks: list[bytes] = field(default_factory=list)
     troubles: dict[str, SourceError] = field(default_factory=dict)
+    reshaped: bool = False
 
     @property
     def committed_at(self) -> float:
         return self.committed_us / 1e6 + EPOCH_SECONDS
-
-
-@dataclass(slots=True)
-class _Rows:
-    """Rows of one table: those of ended transactions, and from `mark` on those of the current."""
-
-    names: tuple[str, ...]
-    rows: list[Row] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
-    positions: list[int] = field(default_factory=list)
-    mark: int = 0
-    bytes: int = 0
-
-    def cut(self, start: int, stop: int) -> pa.RecordBatch:
-        """Take rows out, as a batch."""
-        columns = zip(*self.rows[start:stop], strict=True)
-        arrays: list[Any] = [pa.array(column, pa.binary()) for column in columns]
-        arrays += [pa.array(each[start:stop], pa.int64()) for each in (self.counts, self.positions)]
-        self.forget(start, stop)
-        return pa.RecordBatch.from_arrays(arrays, [*self.names, COUNT, POSITION])
-
-    def forget(self, start: int, stop: int) -> None:
-        del self.rows[start:stop], self.counts[start:stop], self.positions[start:stop]
 
 
 @dataclass(slots=True)
@@ -106,31 +107,37 @@ class _Relation:
     all of them."""
 
     followed: Followed
-    kept: _Rows
+    called: str
+    kept: KeptRows
     picks: tuple[int, ...] = ()
     covered: bool = False
     key: tuple[bool, ...] | None = None
-    trouble: SourceError | None = None
 
 
 class Decoder:
     """Takes the frames of a replication connection one by one."""
 
     def __init__(
-        self, source: str, resolve: Callable[[int], Followed | None], stage: Stage
+        self,
+        source: str,
+        resolve: Callable[[int], Followed | None],
+        shapes: Shapes,
+        stage: Stage,
     ) -> None:
         self._source = source
         self._resolve = resolve
+        self._shapes = shapes
         self._stage = stage
         self._frames: dict[int, bytes] = {}
+        # What is not here is read from its frame when the first row of it comes.
         self._relations: dict[int, _Relation | None] = {}
-        self._rows: dict[str, _Rows] = {}
+        self._rows: dict[tuple[str, tuple[str, ...]], KeptRows] = {}
         self._current: Decoded | None = None
         self._position = 0
         self._skipping = False
         self._stage_ended = False
         self.skip = 0
-        """Changes of transactions up to this position are passed over: they are known."""
+        """What transactions up to this position changed is passed over: it is known."""
         self.waiting = 0
         """How many rows of ended transactions have not been taken."""
 
@@ -148,12 +155,11 @@ class Decoder:
         assert not self.waiting, "what has ended is taken first"
         assert self._current is None, "between transactions only"
         self._rows.clear()
-        for frame in tuple(self._frames.values()):
-            self._relation(frame)
+        self._relations.clear()
 
     def ended(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """The rows of ended transactions, in order per table; they are not kept."""
-        for table, kept in self._rows.items():
+        for (table, _), kept in self._rows.items():
             if kept.mark:
                 batch = kept.cut(0, kept.mark)
                 self.waiting -= kept.mark
@@ -181,7 +187,9 @@ class Decoder:
         elif kind == 67:
             return self._commit(frame)
         elif kind == 82:
-            self._relation(frame)
+            (oid,) = _long(frame, 26)
+            self._frames[oid] = frame
+            self._relations.pop(oid, None)
         elif kind == 84:
             self._truncate(frame)
         elif kind == 77:
@@ -189,13 +197,13 @@ class Decoder:
         return None
 
     def _insert(self, frame: bytes) -> None:
-        relation = self._find(frame)
+        relation = self._find(_long(frame, 26)[0])
         if relation is not None:
             row, _ = _tuple(frame, 31, relation.picks)
             self._add(relation, row, 1, len(frame))
 
     def _update(self, frame: bytes) -> None:
-        relation = self._find(frame)
+        relation = self._find(_long(frame, 26)[0])
         if relation is None:
             return
         old: Row | None = None
@@ -213,10 +221,10 @@ class Decoder:
                 self._add(relation, old, -1, 0)
                 self._add(relation, new, 1, len(frame))
         elif not relation.covered:
-            self._trouble(relation, no_old_row(self._source, relation.followed.table))
+            self._trouble(relation, no_old_row(self._source, relation.called))
 
     def _delete(self, frame: bytes) -> None:
-        relation = self._find(frame)
+        relation = self._find(_long(frame, 26)[0])
         if relation is None:
             return
         old, _ = _tuple(frame, 31, relation.picks)
@@ -225,7 +233,7 @@ class Decoder:
         elif relation.covered or frame[30] == 79:
             self._add(relation, old, -1, len(frame))
         else:
-            self._trouble(relation, no_old_row(self._source, relation.followed.table))
+            self._trouble(relation, no_old_row(self._source, relation.called))
 
     def _update_by_key(self, relation: _Relation, old: Row | None, new: Row, size: int) -> None:
         new = [ABSENT if value is _UNCHANGED else value for value in new]
@@ -249,7 +257,7 @@ class Decoder:
         if len(kept.counts) - kept.mark >= PIECE_ROWS or kept.bytes >= PIECE_BYTES:
             self._set_aside(relation.followed.table, kept)
 
-    def _set_aside(self, table: str, kept: _Rows) -> None:
+    def _set_aside(self, table: str, kept: KeptRows) -> None:
         size = len(kept.counts) - kept.mark
         if size:
             assert self._current is not None, "rows are inside a transaction"
@@ -260,7 +268,7 @@ class Decoder:
     def _commit(self, frame: bytes) -> Decoded:
         done, staged = self._current, bool(self._stage)
         assert done is not None, "a commit ends what has begun"
-        for table, kept in self._rows.items():
+        for (table, _), kept in self._rows.items():
             if staged:
                 self._set_aside(table, kept)
             fresh = len(kept.counts) - kept.mark
@@ -278,81 +286,79 @@ class Decoder:
         (count,) = _long(frame, 26)
         oids = {_long(frame, 31 + 4 * number)[0] for number in range(count)}
         for oid in oids:
-            relation = self._relations.get(oid)
+            relation = self._find(oid)
             if relation is None:
                 continue
             followed = relation.followed
             if followed.leaves and not followed.leaves <= oids:
-                self._trouble(relation, partly_emptied(self._source, followed.table))
+                self._trouble(relation, partly_emptied(self._source, relation.called))
                 continue
             self._current.emptied[followed.table] = None
             self._current.keyed.pop(followed.table, None)
             self._current.changes -= self._stage.empty(followed.table)
-            relation.kept.forget(relation.kept.mark, len(relation.kept.counts))
+            for kept in self._kept(followed.table):
+                kept.forget(kept.mark, len(kept.counts))
 
     def _message(self, frame: bytes) -> None:
         # One that is not part of a transaction comes on its own.
         prefix = frame.index(b"\0", 35)
-        if frame[26] & 1 and frame[35:prefix] == PREFIX and self._current is not None:
-            self._current.marks.append(frame[prefix + 5 :])
+        if not frame[26] & 1 or frame[35:prefix] != PREFIX or self._current is None:
+            return
+        content = frame[prefix + 5 :]
+        if not content.startswith(_SHAPE):
+            self._current.marks.append(content)
+        elif not self._skipping:
+            changed = set(self._shapes.told(self._position, content[len(_SHAPE) :]))
+            self._current.reshaped |= bool(changed)
+            for oid, relation in tuple(self._relations.items()):
+                if relation is not None and relation.followed.oid in changed:
+                    del self._relations[oid]
 
-    def _relation(self, frame: bytes) -> None:
-        (oid,) = _long(frame, 26)
-        self._frames[oid] = frame
+    def _find(self, oid: int) -> _Relation | None:
+        try:
+            return self._relations[oid]
+        except KeyError:
+            pass
         followed = self._resolve(oid)
-        self._relations[oid] = None if followed is None else self._shape(frame, followed)
-
-    def _shape(self, frame: bytes, followed: Followed) -> _Relation:
-        kept = self._rows.setdefault(followed.table, _Rows(tuple(followed.types)))
-        schema_end = frame.index(b"\0", 30)
-        at = frame.index(b"\0", schema_end + 1) + 1
-        (count,) = _short(frame, at + 1)
-        at += 3
-        found: dict[str, tuple[int, bool, tuple[int, int]]] = {}
-        for number in range(count):
-            end = frame.index(b"\0", at + 1)
-            (kind,), (modifier,) = _long(frame, end + 1), _SIGNED(frame, end + 5)
-            name = frame[at + 1 : end].decode()
-            found[name] = (number, bool(frame[at] & 1), (kind, modifier))
-            at = end + 9
-        for name, (kind, modifier) in followed.types.items():
-            if name not in found or not _fits(found[name][2], (kind, modifier)):
-                return _Relation(
-                    followed, kept, trouble=other_shape(self._source, followed.table, name)
-                )
-        picks = tuple(found[name][0] for name in followed.types)
-        covered = all(found[name][1] for name in followed.types)
-        key = None if covered else self._key(followed, found)
-        return _Relation(followed, kept, picks, covered, key)
-
-    def _key(
-        self, followed: Followed, found: Mapping[str, tuple[int, bool, tuple[int, int]]]
-    ) -> tuple[bool, ...] | None:
-        """Which columns are the key, if the table goes by key and its old rows have all of it."""
-        if not followed.key or not all(name in found and found[name][1] for name in followed.key):
-            return None
-        return tuple(name in followed.key for name in followed.types)
-
-    def _find(self, frame: bytes) -> _Relation | None:
-        relation = self._relations.get(_long(frame, 26)[0])
-        if relation is not None and relation.trouble is not None:
-            self._trouble(relation, relation.trouble)
-            return None
+        relation = None if followed is None else self._relation(oid, followed)
+        self._relations[oid] = relation
         return relation
+
+    def _relation(self, oid: int, followed: Followed) -> _Relation:
+        assert self._current is not None, "rows are inside a transaction"
+        columns, is_root = relation_columns(self._frames[oid]), oid == followed.oid
+        shape = self._shapes.shape(followed.oid)
+        if not agrees(shape, columns, is_root):
+            xid = self._current.id
+            shape = self._shapes.described(self._position, xid, followed.oid, columns, is_root)
+            self._current.reshaped = True
+        places = {column.name: place for place, column in enumerate(columns)}
+        by_number = {n: c for n, c in shape.by_number.items() if c.sure and c.name in places}
+        numbers = [number for number in followed.columns if number in by_number]
+        picks = tuple(places[by_number[number].name] for number in numbers)
+        names = tuple(spooled_name(number, by_number[number].type) for number in numbers)
+        covered = all(columns[place].told for place in picks)
+        told = {number for number, c in by_number.items() if columns[places[c.name]].told}
+        # A table goes by key if its old rows have all of it.
+        by_key = not covered and bool(followed.key) and told.issuperset(followed.key)
+        key = tuple(number in followed.key for number in numbers) if by_key else None
+        called = f"{shape.schema}.{shape.name}"
+        return _Relation(followed, called, self._rows_of(followed, names), picks, covered, key)
+
+    def _rows_of(self, followed: Followed, names: tuple[str, ...]) -> KeptRows:
+        """Where rows with these columns go; those with others in this transaction come before."""
+        rows = self._rows.setdefault((followed.table, names), KeptRows(names))
+        for kept in self._kept(followed.table):
+            if kept is not rows:
+                self._set_aside(followed.table, kept)
+        return rows
+
+    def _kept(self, table: str) -> list[KeptRows]:
+        return [kept for (name, _), kept in self._rows.items() if name == table]
 
     def _trouble(self, relation: _Relation, error: SourceError) -> None:
         assert self._current is not None
         self._current.troubles.setdefault(relation.followed.table, error)
-
-
-_SIGNED = Struct("!i").unpack_from
-_NUMERIC = 1700
-
-
-def _fits(found: tuple[int, int], wanted: tuple[int, int]) -> bool:
-    """Whether values of the found type are kept like those of the wanted one: a longer varchar is,
-    a numeric with other digits is not."""
-    return found[0] == wanted[0] and (found[0] != _NUMERIC or found[1] == wanted[1])
 
 
 def _pair(frame: bytes, at: int) -> tuple[int, int]:

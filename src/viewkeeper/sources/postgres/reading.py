@@ -2,12 +2,15 @@
 
 Both need the stream to have been read far enough; a stream that is not open, or was ended by the
 server, is opened when it is needed, and goes on where it was left.
+
+Whether a question can be answered is decided by shapes: the one that its snapshot shows, and those
+that the stream has told up to a watermark behind that snapshot.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,12 +19,11 @@ import psycopg
 import pyarrow as pa
 
 from viewkeeper.errors import BarrierError, GapError
+from viewkeeper.sources.postgres.asking import PostgresAsking
 from viewkeeper.sources.postgres.capture import Capture
 from viewkeeper.sources.postgres.complete import Key, completed, later_event, wanted
-from viewkeeper.sources.postgres.database import PostgresDatabase
 from viewkeeper.sources.postgres.export import (
-    check_shape,
-    lock_and_export,
+    check_partitions,
     told_opener,
     wait_for_visibility,
     watermark,
@@ -31,7 +33,7 @@ from viewkeeper.sources.postgres.rows import Layout, layout
 from viewkeeper.sources.postgres.shared import query_of
 from viewkeeper.sources.postgres.slot import publication_name, slot_name
 from viewkeeper.sources.postgres.snapshot import PostgresOpener
-from viewkeeper.sources.postgres.table import Table
+from viewkeeper.sources.postgres.spooled import brought
 from viewkeeper.sources.postgres.tail import seen_by
 from viewkeeper.sources.postgres.troubles import WAY_OUT
 from viewkeeper.sources.postgres.types import convert
@@ -39,18 +41,16 @@ from viewkeeper.sources.postgres.visible import Visible
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.protocol import Tables
 
-_TABLES_SECONDS = 60.0
+Texts = Mapping[str, tuple[int, int]]
 
 
-class PostgresReading(PostgresDatabase):
+class PostgresReading(PostgresAsking):
     """What can be read of a database whose changes are captured by logical decoding."""
 
     def __init__(self, settings: SourceSettings, reader: str) -> None:
         super().__init__(settings, reader)
         slot, publication = slot_name(settings, reader), publication_name(settings, reader)
         self._capture = Capture(self._server, slot, publication, self.home)
-        self._tables: dict[str, Table] = {}
-        self._tables_until = 0.0
         self._flushed = 0
 
     def _open_stream(self, control: psycopg.Connection[Any]) -> None:
@@ -98,20 +98,30 @@ class PostgresReading(PostgresDatabase):
     ) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Streamed from the spool; `_position` is that of the commit."""
         self._read_until(until)
-        for name, columns in tables.items():
+        for handle, columns in tables.items():
             with self._lock:
-                shape = layout(self.name, self._table(name), columns)
-                kept = self._capture.kept_name(name)
+                kept = str(self._oid(handle))
+                self._check_askable(handle, columns, after, self._capture.shapes.history)
+                shape, texts = self._seen_layout(handle, columns)
                 self._check_readable(kept, after, until)
                 key = self._capture.state.tables[kept].key
             if key:
-                for batch in self._completed(name, key, shape, after, until):
-                    yield name, batch
+                for batch in self._completed(handle, key, shape, texts, after, until):
+                    yield handle, batch
                 continue
-            for batch in self._spooled(kept, after, until):
-                yield name, shape.from_spool(batch)
+            for batch in self._spooled(kept, texts, after, until):
+                yield handle, shape.from_spool(batch)
 
-    def _spooled(self, kept: str, after: int, until: int) -> Iterator[pa.RecordBatch]:
+    def _seen_layout(self, handle: str, columns: Sequence[str]) -> tuple[Layout, Texts]:
+        """How columns are read from the spool, in the types that the stream has told last."""
+        numbers = self._known_numbers(handle, columns)
+        shape = self._capture.shapes.shape(self._oid(handle))
+        found = {name: shape.by_number[number] for name, number in numbers.items()}
+        kinds = tuple(self._kind(handle, name, column) for name, column in found.items())
+        texts = {name: (column.number, column.type) for name, column in found.items()}
+        return Layout(self.name, handle, tuple(columns), kinds), texts
+
+    def _spooled(self, kept: str, texts: Texts, after: int, until: int) -> Iterator[pa.RecordBatch]:
         """Batch by batch under the lock, because others read the stream meanwhile."""
         batches = self._capture.spool.changes(kept, after, until)
         while True:
@@ -119,7 +129,7 @@ class PostgresReading(PostgresDatabase):
                 batch = next(batches, None)
             if batch is None:
                 return
-            yield batch
+            yield brought(batch, texts)
 
     def _check_readable(self, kept: str, after: int, until: int) -> None:
         for position, troubles in sorted(self._capture.troubles.items()):
@@ -127,49 +137,64 @@ class PostgresReading(PostgresDatabase):
                 raise troubles[kept]
 
     def _completed(
-        self, name: str, key: tuple[str, ...], shape: Layout, after: int, until: int
+        self,
+        handle: str,
+        key: tuple[int, ...],
+        shape: Layout,
+        texts: Texts,
+        after: int,
+        until: int,
     ) -> Iterator[pa.RecordBatch]:
         """The changes of a table that goes by key; `complete` says what they may lack."""
-        kept = self._capture.kept_name(name)
+        kept, known = str(self._oid(handle)), self._capture.shapes.shape(self._oid(handle))
+        called = {number: name for name, number in self._numbers(handle).items()}
+        by_number = known.by_number
+        names = tuple(called.get(number, by_number[number].name) for number in key)
+        keyed = {
+            name: (number, by_number[number].type) for name, number in zip(names, key, strict=True)
+        }
 
         def batches() -> Iterator[pa.RecordBatch]:
-            return self._spooled(kept, after, until)
+            return self._spooled(kept, {**texts, **keyed}, after, until)
 
-        rows = wanted(batches, key, shape.names)
-        values = self._read_rows(name, key, shape, rows.keys, until) if rows.rows else {}
+        rows = wanted(batches, names, shape.names)
+        values: dict[Key, dict[str, object]] = {}
+        if rows.rows:
+            values = self._read_rows(handle, keyed, shape, rows.keys, until)
         return completed(batches, shape, rows, values)
 
     def _read_rows(
-        self, name: str, key: tuple[str, ...], shape: Layout, keys: Sequence[Key], until: int
+        self, handle: str, keyed: Texts, shape: Layout, keys: Sequence[Key], until: int
     ) -> dict[Key, dict[str, object]]:
         """The rows with these keys as of a position, if no key was changed after it."""
-        table, capture = self._table(name), self._capture
-        whole = layout(self.name, table, [*key, *shape.names])
-        arrays = [
-            convert(pa.array([row[index] for row in keys], pa.binary()), whole.kinds[index])
-            for index in range(len(key))
-        ]
-        asked = pa.table(dict(zip(key, arrays, strict=True)))
-        columns = key_columns(self.name, table, key, [False] * len(key))
+        capture, key = self._capture, tuple(keyed)
         end = time.monotonic() + self._server.statement_seconds
         with self._coordinator() as coordinator:
             while True:
-                with self._server.errors():
-                    snapshot, _ = lock_and_export(coordinator, {name: table})
+                locked = self._lock_tables(coordinator, [handle])
                 with self._using() as control:
                     self._open_stream(control)
                     watermark(control, capture)
-                    seen = seen_by(capture, Visible.parse(snapshot))
+                    seen = seen_by(capture, Visible.parse(locked.snapshot))
+                    self._check_shown(handle, shape.names, until, capture.shapes.history, locked)
                 if all(each.position > until for each in seen.lacking):
                     break
                 with self._server.errors():
                     coordinator.execute("ROLLBACK")
                 wait_for_visibility(self.name, end)
+            table = locked.tables[handle]
+            whole = layout(self.name, table, [*key, *shape.names])
+            arrays = [
+                convert(pa.array([row[index] for row in keys], pa.binary()), whole.kinds[index])
+                for index in range(len(key))
+            ]
+            asked = pa.table(dict(zip(key, arrays, strict=True)))
+            columns = key_columns(self.name, table, key, [False] * len(key))
             holes = {each.position for each in seen.lacking}
-            later = self._spooled(capture.kept_name(name), until, 1 << 62)
+            later = self._spooled(str(table.oid), keyed, until, 1 << 62)
             changed = later_event(later, key, keys, holes)
             if changed is not None:
-                raise BarrierError(self.name, name, changed)
+                raise BarrierError(self.name, handle, changed)
             found: dict[Key, dict[str, object]] = {}
             with self._server.errors():
                 for condition in conditions(columns, asked):
@@ -180,15 +205,6 @@ class PostgresReading(PostgresDatabase):
                         spelled = tuple(result.get_value(number, i) for i in range(len(key)))
                         found[spelled] = row
         return found
-
-    def _table(self, name: str) -> Table:
-        if time.monotonic() > self._tables_until:
-            # Its size decides how lookups are put, and changes.
-            self._tables.clear()
-            self._tables_until = time.monotonic() + _TABLES_SECONDS
-        if name not in self._tables:
-            self._tables[name] = self._read_table(name)
-        return self._tables[name]
 
     @contextmanager
     def snapshots(self, after: int, tables: Tables) -> Iterator[PostgresOpener]:
@@ -208,16 +224,17 @@ class PostgresReading(PostgresDatabase):
         """Export a snapshot and read the stream past everything that it can contain."""
         end = time.monotonic() + self._server.statement_seconds
         while True:
-            found = {name: self._table(name) for name in tables}
-            with self._server.errors():
-                exported = lock_and_export(coordinator, found)
+            locked = self._lock_tables(coordinator, tables)
             with self._using() as control:
                 self._open_stream(control)
                 watermark(control, self._capture)
                 self._check_known(after)
-                for name in tables:
-                    check_shape(coordinator, self.name, self._capture, name)
-                opener = told_opener(self._server, self._capture, exported, found, after, tables)
+                history = self._capture.shapes.history
+                for handle, columns in tables.items():
+                    self._check_shown(handle, columns, after, history, locked)
+                    table = locked.tables[handle]
+                    check_partitions(coordinator, self.name, self._capture, table)
+                opener = told_opener(self._server, self._capture, locked, after, tables)
             if opener is not None:
                 return opener
             with self._server.errors():

@@ -19,7 +19,9 @@ from viewkeeper.sources.postgres.open import OLDEST_VERSION
 from viewkeeper.sources.postgres.slot import Slot, read_slot
 from viewkeeper.sources.postgres.table import Table, read_table
 from viewkeeper.sources.postgres.types import quote
+from viewkeeper.sources.postgres.watch import is_watched, statements
 from viewkeeper.updates.protocol import Finding, Health, Retained, Tables
+from viewkeeper.updates.schema_change import called
 
 _SLOTS = """
 SELECT slot_name, (confirmed_flush_lsn - '0/0')::int8,
@@ -53,8 +55,9 @@ class Subject:
     slot: str
     publication: str
     retention: int
-    check_columns: Callable[[Table, Sequence[str]], None]
-    check_followed: Callable[[Table, Sequence[str]], None]
+    watch: str
+    find: Callable[[psycopg.Connection[Any], str], Table | None]
+    check: Callable[[Table, Sequence[str]], None]
 
 
 def health(control: psycopg.Connection[Any], subject: Subject) -> Health:
@@ -125,6 +128,7 @@ def diagnose(
     yield _publication(control, subject, tables, bool(create))
     for name, columns in tables.items():
         yield _table(control, subject, name, columns)
+    yield _watching(control, subject.watch)
     yield _retention(subject, slot, str(keep))
     yield clock(float(now))
 
@@ -161,8 +165,10 @@ def _publication(
     missing = []
     for name in tables:
         try:
-            table = read_table(control, subject.source, name)
+            table = subject.find(control, name)
         except SchemaError:
+            continue
+        if table is None:
             continue
         leaves = {part.oid for part in table.parts}
         query = (
@@ -192,13 +198,22 @@ def _table(
 ) -> Finding:
     check = f"table {name}"
     try:
-        table = read_table(control, subject.source, name)
-        subject.check_columns(table, columns)
+        table = subject.find(control, name) or read_table(control, subject.source, called(name))
         check_privilege(control, subject.source, table)
-        subject.check_followed(table, columns)
+        subject.check(table, columns)
     except SchemaError as error:
         return Finding(check, "bad", error.message, error.hint)
     return Finding(check, "good", f"{len(columns)} columns can be kept exactly")
+
+
+def _watching(control: psycopg.Connection[Any], name: str) -> Finding:
+    """How schema changes become known."""
+    row = control.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user").fetchone()
+    if is_watched(control, name) or (row is not None and row[0]):
+        return Finding("schema changes", "good", "event triggers tell of them")
+    text = "looks find them: not exactly where they were, and a new type counts as new values"
+    mend = "-- a superuser may let event triggers tell:\n"
+    return Finding("schema changes", "good", text, mend + ";\n".join([*statements(name), ""]))
 
 
 def _retention(subject: Subject, slot: Slot | None, keep: str) -> Finding:

@@ -33,6 +33,8 @@ class Layout:
     table: str
     names: tuple[str, ...]
     kinds: tuple[Kind, ...]
+    sql: tuple[str, ...] = ()
+    """What the columns are called in a query now."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -46,7 +48,7 @@ class Layout:
 
     def select(self, native: bool) -> str:
         """The select list; `native` is for ADBC, which does not read every type itself."""
-        columns = [f"r.{quote(name)}" for name in self.names]
+        columns = [f"r.{name}" for name in self.sql]
         if native:
             kinds = zip(columns, self.kinds, self.names, strict=True)
             columns = [f"{kind.select.format(c)} AS {quote(name)}" for c, kind, name in kinds]
@@ -110,4 +112,5 @@ def without_columns(count: int) -> pa.Table:
 def layout(source: str, table: Table, columns: Sequence[str]) -> Layout:
     """How these columns are read; a SchemaError for one that cannot be kept."""
     kinds = tuple(table.kind(source, column) for column in columns)
-    return Layout(source, table.asked, tuple(columns), kinds)
+    sql = tuple(table.column(source, column).sql for column in columns)
+    return Layout(source, table.asked, tuple(columns), kinds, sql)

@@ -6,7 +6,8 @@ commits in PostgreSQL's log. What a snapshot contains is told by transaction ids
 `types`, slot and publication in `slot`.
 
 A look asks the server how far its log is flushed, on the control connection, and reads the stream
-until it has passed that. While nothing was written it costs one round trip.
+until it has passed that. While nothing was written it costs one round trip. Schema changes are in
+the stream too: event triggers put them there (`watch`), or a look does (`compare`).
 
 Servers that do not allow logical decoding are captured by triggers (`triggers`).
 """
@@ -21,10 +22,14 @@ from typing import Any
 import psycopg
 
 from viewkeeper.errors import GapError, SourceError
+from viewkeeper.sources.names import Names
 from viewkeeper.sources.postgres.capture import ANCHOR
-from viewkeeper.sources.postgres.follow import check_privilege, extended
+from viewkeeper.sources.postgres.compare import tell, unexplained
+from viewkeeper.sources.postgres.follow import extended
+from viewkeeper.sources.postgres.handles import reported
 from viewkeeper.sources.postgres.reading import PostgresReading, flushed_now
 from viewkeeper.sources.postgres.report import Subject, diagnose, health, shown
+from viewkeeper.sources.postgres.shape import read_shapes
 from viewkeeper.sources.postgres.slot import (
     create_slot,
     derived_name,
@@ -36,10 +41,11 @@ from viewkeeper.sources.postgres.slot import (
     read_slot,
 )
 from viewkeeper.sources.postgres.state import FollowedTable, forget_state, read_state
-from viewkeeper.sources.postgres.table import Table, read_table
+from viewkeeper.sources.postgres.table import Table
 from viewkeeper.sources.postgres.triggers import PostgresTriggers
 from viewkeeper.sources.postgres.troubles import kept_too_much
 from viewkeeper.sources.postgres.visible import Visible
+from viewkeeper.sources.postgres.watch import is_watched, unwatch, watch
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.sources.spool import Streamed
 from viewkeeper.updates.protocol import (
@@ -56,6 +62,10 @@ _HOUSEKEEPING_SECONDS = 5.0
 # So much of the log may follow the newest transaction that we know before we put an empty one of
 # our own behind it, which the slot can then be advanced to.
 IDLE_BYTES = 16 << 20
+# So long after a comparison of shapes the next one is made at the earliest, if no event triggers
+# tell of them, and if they do.
+_UNWATCHED_SECONDS = 0.2
+_WATCHED_SECONDS = 5.0
 RETENTION_BYTES = 10 << 30
 
 
@@ -66,6 +76,8 @@ class PostgresSource(PostgresReading):
         super().__init__(settings, reader)
         self._housekept = 0.0
         self._remembered = 0
+        self._watched: bool | None = None
+        self._compared, self._compare_at = 0, 0.0
         self._holds: dict[str, tuple[int, float]] = {}
 
     def advice(self) -> str | None:
@@ -81,6 +93,10 @@ class PostgresSource(PostgresReading):
                 )
         return found
 
+    def describe(self) -> str:
+        told = {True: "event triggers tell", False: "looks find", None: ""}[self._watched]
+        return super().describe() + (f", {told} its schema changes" if told else "")
+
     def follow(self, tables: Tables) -> int:
         """Capture these columns too, besides what is followed already.
 
@@ -88,25 +104,31 @@ class PostgresSource(PostgresReading):
         later has what the stream lacks. Nothing happens if everything is captured already.
         """
         with self._using() as control:
-            found = {name: read_table(control, self.name, name) for name in tables}
-            for name, table in found.items():
-                self._check_columns(table, tables[name])
-                check_privilege(control, self.name, table)
+            followable = self._followable(control, tables)
+            found = {handle: table for handle, (table, _) in followable.items()}
+            columns = {handle: each.values() for handle, (_, each) in followable.items()}
             by_key = self._by_key
-            extended(self.name, {}, found, tables, by_key)
+            extended(self.name, {}, found, columns, by_key)
             publication = self._capture.publication
-            made, changed = ensure_publication(control, self.name, publication, found.values())
+            made = changed = False
+            if found:
+                made, changed = ensure_publication(control, self.name, publication, found.values())
             is_new = self._begin(control)
+            self._watched = watch(control, self._derived)
             capture = self._capture
             capture.state = replace(
                 capture.state, made_publication=made or capture.state.made_publication
             )
-            wanted = extended(self.name, capture.state.tables, found, tables, by_key)
-            self._tables.update(found)
+            wanted = extended(self.name, capture.state.tables, found, columns, by_key)
+            capture.shapes.begin(
+                read_shapes(control, [table.oid for table in found.values()]).values()
+            )
             if is_new or changed or wanted != capture.state.tables or capture.newest is None:
                 self._pass_gate(control, wanted)
             else:
                 capture.read(flushed_now(control))
+            self._compare(control)
+            self._take_names(followable)
             assert capture.newest is not None, "the gate has left an anchor"
             return capture.newest.position
 
@@ -152,6 +174,9 @@ class PostgresSource(PostgresReading):
                     full = len(capture.spool.transactions(after, LOOK_TRANSACTIONS))
                     if passed and full < LOOK_TRANSACTIONS:
                         self._flushed = flushed
+            if flushed == self._flushed and self._compare_is_due(flushed):
+                self._compare(control)
+                self._compared = flushed
             self._check_known(after)
             self._keep_house(control)
             if capture.newest and capture.newest.position != self._remembered:
@@ -159,21 +184,50 @@ class PostgresSource(PostgresReading):
                 self._remembered = capture.newest.position
             return self._boundaries(after)
 
+    def _compare_is_due(self, flushed: int) -> bool:
+        """Whether something may have changed that the stream does not tell."""
+        if self._suspects:
+            return True
+        return flushed != self._compared and time.monotonic() >= self._compare_at
+
+    def _compare(self, control: psycopg.Connection[Any]) -> None:
+        """Have the shapes in the stream that the catalogue has by now."""
+        if self._watched is None:
+            self._watched = is_watched(control, self._derived)
+        pause = _WATCHED_SECONDS if self._watched else _UNWATCHED_SECONDS
+        self._compare_at = time.monotonic() + pause
+        found = unexplained(control, self._capture.shapes.history)
+        if found:
+            self._watched = is_watched(control, self._derived)
+            xid = tell(control, found, self._watched)
+            if xid is None:
+                self._suspects = True
+                return
+            self._capture.read_mark(xid)
+        self._suspects = False
+
     def _boundaries(self, after: int) -> tuple[Boundary, ...]:
         found = self._capture.spool.transactions(after, LOOK_TRANSACTIONS)
         # A full report has the empty ones too, so that it is seen to be full.
         full = len(found) >= LOOK_TRANSACTIONS
-        told = tuple(self._boundary(each) for each in found if full or each.changes or each.emptied)
+        reshaped = self._capture.shapes.history.positions()
+        all_of_it = [self._boundary(each, each.position in reshaped) for each in found]
+        told = tuple(b for b in all_of_it if full or b.changes or b.emptied or b.reshaped)
         if not told and found and found[-1].position - after >= IDLE_BYTES:
-            return (self._boundary(found[-1]),)
+            return (all_of_it[-1],)
         return told
 
-    def _boundary(self, each: Streamed) -> Boundary:
-        names = self._capture.names_of
-        emptied = (name for table in each.emptied for name in names(table))
-        keyed = (name for table in each.keyed for name in names(table))
+    def _boundary(self, each: Streamed, is_reshaped: bool) -> Boundary:
+        found = self._capture.shapes.history.at(each.position) if is_reshaped else []
+        emptied = (name for table in each.emptied for name in self._names.of(table))
+        keyed = (name for table in each.keyed for name in self._names.of(table))
         return Boundary(
-            each.position, each.committed_at, each.changes, tuple(emptied), tuple(keyed)
+            each.position,
+            each.committed_at,
+            each.changes,
+            tuple(emptied),
+            tuple(keyed),
+            reported(self._names, found, self._path),
         )
 
     def _keep_house(self, control: psycopg.Connection[Any]) -> None:
@@ -219,6 +273,7 @@ class PostgresSource(PostgresReading):
             if not capture.is_open:
                 pid = control.info.backend_pid
                 self._flushed = 0
+                self._names = Names(self.home)
                 capture.open(control, copy=f"{capture.slot[:50]}_copy_{pid}")
             self._holds[name] = (capture.floor, time.monotonic() + seconds)
 
@@ -247,12 +302,21 @@ class PostgresSource(PostgresReading):
             self._capture.slot,
             self._capture.publication,
             self._retention,
-            self._check_columns,
-            self._check_followed,
+            self._derived,
+            self._find_table,
+            self._check_usable,
         )
 
-    def _check_followed(self, table: Table, columns: Sequence[str]) -> None:
-        extended(self.name, {}, {table.asked: table}, {table.asked: columns}, self._by_key)
+    def _check_usable(self, table: Table, columns: Sequence[str]) -> None:
+        """A SchemaError if a table cannot be followed with these columns, by its handle's names."""
+        seen = table.seen_as(table.asked, self._numbers(table.asked))
+        self._check_columns(seen, columns)
+        numbers = {table.asked: [seen.numbers[column] for column in columns]}
+        extended(self.name, {}, {table.asked: table}, numbers, self._by_key)
+
+    @property
+    def _derived(self) -> str:
+        return derived_name(self.settings, self.reader)
 
     @property
     def _by_key(self) -> Sequence[str]:
@@ -271,8 +335,11 @@ class PostgresSource(PostgresReading):
             remembered = read_state(self.home)
             capture.forget_all()
             dropped = drop_slot(control, self.name, capture.slot)
-            derived = capture.publication == derived_name(self.settings, self.reader)
-            if derived or (remembered is not None and remembered.made_publication):
+            unwatch(control, self._derived)
+            self._names.clear()
+            self._watched = None
+            made = remembered is not None and remembered.made_publication
+            if made or capture.publication == self._derived:
                 drop_publication(control, capture.publication)
             forget_state(self.home)
             return Detached(dropped, capture_dropped=dropped)

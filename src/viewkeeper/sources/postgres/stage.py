@@ -55,14 +55,15 @@ class Stage:
     def __init__(self, folder: Path, memory_bytes: int = MEMORY_BYTES) -> None:
         self._folder = folder
         self._limit = memory_bytes
-        self._tables: dict[str, _Changes] = {}
+        self._tables: dict[tuple[str, ...], _Changes] = {}
         self._bytes = 0
 
     def __bool__(self) -> bool:
         return bool(self._tables)
 
     def add(self, table: str, batch: pa.RecordBatch) -> None:
-        changes = self._tables.setdefault(table, _Changes())
+        # A table may get another shape inside a transaction.
+        changes = self._tables.setdefault((table, *batch.schema.names), _Changes())
         changes.batches.append(batch)
         changes.rows += batch.num_rows
         self._bytes += batch.nbytes
@@ -74,16 +75,17 @@ class Stage:
 
     def empty(self, table: str) -> int:
         """Forget the changes of a table; how many they were."""
-        changes = self._tables.pop(table, None)
-        if changes is None:
-            return 0
-        changes.close()
-        return changes.rows
+        rows = 0
+        for key in [key for key in self._tables if key[0] == table]:
+            changes = self._tables.pop(key)
+            changes.close()
+            rows += changes.rows
+        return rows
 
     def hand_over(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Every change, in order per table; nothing is left."""
         try:
-            for table, changes in self._tables.items():
+            for (table, *_), changes in self._tables.items():
                 for batch in changes.read():
                     yield table, batch
         finally:

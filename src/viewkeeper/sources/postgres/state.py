@@ -3,8 +3,10 @@
 Which server it was, what is followed, and the newest transaction that was reported: its position,
 id and commit time. When a stream is opened, that transaction must come again. If it does not, this
 is another server, or one that was restored to an earlier state, and nothing may go on over the gap.
+The shapes that followed tables had since the last acknowledged position (`history`) are in a file
+of their own, which is seldom written.
 
-The file is replaced as a whole. It reaches the disk before the slot is advanced; what merely was
+The files are replaced as a whole. They reach the disk before the slot is advanced; what merely was
 reported since may be lost with the power, never with the process.
 """
 
@@ -19,6 +21,9 @@ from typing import Any
 from viewkeeper.sources import disk
 
 FILE = "state.json"
+SHAPES = "shapes.json"
+VERSION = 2
+"""What is remembered in another way cannot be gone on from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +37,18 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class FollowedTable:
-    """A table by its oid; columns with type and modifier; the oids of its partitions."""
+    """A table by its oid; columns and key by their numbers; the oids of its partitions."""
 
     oid: int
-    columns: Mapping[str, tuple[int, int]]
-    key: tuple[str, ...] = ()
+    columns: tuple[int, ...]
+    key: tuple[int, ...] = ()
     leaves: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The whole file. `made_publication` says that the publication is ours to drop."""
+    """The whole file. `made_publication` says that the publication is ours to drop; up to `floor`
+    nothing is asked for any more, even if the server should send it again."""
 
     system: str
     timeline: int
@@ -50,6 +56,8 @@ class State:
     made_publication: bool = False
     newest: Known | None = None
     tables: Mapping[str, FollowedTable] = field(default_factory=dict)
+    floor: int = 0
+    version: int = VERSION
 
 
 def read_state(home: Path) -> State | None:
@@ -59,12 +67,11 @@ def read_state(home: Path) -> State | None:
     except FileNotFoundError:
         return None
     newest = Known(**found["newest"]) if found["newest"] else None
+    if found.get("version") != VERSION:
+        return State(found["system"], found["timeline"], found["slot"], version=0)
     tables = {
         name: FollowedTable(
-            table["oid"],
-            {column: (kind, modifier) for column, (kind, modifier) in table["columns"].items()},
-            tuple(table["key"]),
-            tuple(table["leaves"]),
+            table["oid"], tuple(table["columns"]), tuple(table["key"]), tuple(table["leaves"])
         )
         for name, table in found["tables"].items()
     }
@@ -75,5 +82,19 @@ def write_state(home: Path, state: State, durable: bool) -> None:
     disk.replace(home / FILE, json.dumps(asdict(state)).encode(), durable=durable)
 
 
+def read_steps(home: Path) -> list[list[dict[str, Any]]]:
+    """The steps that were remembered, per table."""
+    try:
+        found: list[list[dict[str, Any]]] = json.loads((home / SHAPES).read_text())
+    except FileNotFoundError:
+        return []
+    return found
+
+
+def write_steps(home: Path, steps: list[list[dict[str, Any]]]) -> None:
+    disk.replace(home / SHAPES, json.dumps(steps).encode())
+
+
 def forget_state(home: Path) -> None:
     (home / FILE).unlink(missing_ok=True)
+    (home / SHAPES).unlink(missing_ok=True)

@@ -7,8 +7,8 @@ a partitioned table is what its partitions agree on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
@@ -20,7 +20,10 @@ from viewkeeper.sources.settings import nearest
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`type` and `modifier` are as declared; a domain's base decides how values are kept."""
+    """`type` and `modifier` are as declared; a domain's base decides how values are kept.
+
+    `name` is what those who ask call it, `called` what it is called now, if that is another name.
+    """
 
     name: str
     number: int
@@ -32,6 +35,12 @@ class Column:
     is_enum: bool
     not_null: bool
     generated: bool
+    called: str = ""
+
+    @property
+    def sql(self) -> str:
+        """Its name in a query."""
+        return quote(self.called or self.name)
 
     @property
     def kind(self) -> Kind | Refusal:
@@ -80,6 +89,37 @@ class Table:
 
     def has(self, name: str) -> bool:
         return any(column.name == name for column in self.columns)
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The numbers of its columns by their names."""
+        return {column.name: column.number for column in self.columns}
+
+    def spooled(self, names: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """The numbers and types of columns."""
+        facts = {column.name: (column.number, column.type) for column in self.columns}
+        return {name: facts[name] for name in names}
+
+    def seen_as(self, handle: str, numbers: Mapping[str, int]) -> Table:
+        """The table as a handle has it, which has these names for columns by their numbers.
+
+        A column whose name means another one there is left out.
+        """
+        names = {number: name for name, number in numbers.items()}
+        shown = {
+            column.name: replace(
+                column, name=names.get(column.number, column.name), called=column.name
+            )
+            for column in self.columns
+            if column.number in names or column.name not in numbers
+        }
+        indexes = tuple(
+            replace(
+                index, columns=tuple(shown[c].name if c in shown else None for c in index.columns)
+            )
+            for index in self.indexes
+        )
+        return replace(self, asked=handle, columns=tuple(shown.values()), indexes=indexes)
 
     def column(self, source: str, name: str) -> Column:
         for column in self.columns:
@@ -140,7 +180,7 @@ _CLASS = """
 SELECT c.oid::int8, n.nspname, c.relname, c.relkind, c.relreplident, c.reltuples,
        c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid)
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
- WHERE c.oid = to_regclass(%s)
+ WHERE c.oid = %s
 """
 _COLUMNS = """
 WITH RECURSIVE base AS (
@@ -185,14 +225,32 @@ def called_by(asked: str) -> str:
     return ".".join(quote(part) for part in asked.split(".", 1))
 
 
+def find_table(connection: psycopg.Connection[Any], asked: str) -> int | None:
+    """The oid of what a name means now."""
+    query = "SELECT to_regclass(%s)::oid::int8"
+    row = connection.execute(query, (called_by(asked),)).fetchone()
+    return None if row is None or row[0] is None else int(row[0])
+
+
 def read_table(connection: psycopg.Connection[Any], source: str, asked: str) -> Table:
     """A table, as this connection sees it now; a SchemaError with the nearest names if it is not
     there or is no plain or partitioned table."""
-    row = connection.execute(_CLASS, (called_by(asked),)).fetchone()
-    if row is None:
+    oid = find_table(connection, asked)
+    table = None if oid is None else table_at(connection, source, asked, oid)
+    if table is None:
         known = [str(each) for (each,) in connection.execute(_NEAR)]
         hint = f"its tables are {', '.join(known[:20]) or 'none'}{nearest(asked, known)}"
         raise SchemaError(source, f'there is no table "{asked}"', hint=hint)
+    return table
+
+
+def table_at(
+    connection: psycopg.Connection[Any], source: str, asked: str, oid: int
+) -> Table | None:
+    """The table with an oid, whatever it is called; None if it is gone."""
+    row = connection.execute(_CLASS, (oid,)).fetchone()
+    if row is None:
+        return None
     oid, schema, name, relkind, identity, rows, inherited = row
     if relkind not in ("r", "p"):
         raise SchemaError(

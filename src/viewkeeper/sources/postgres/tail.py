@@ -20,11 +20,13 @@ import pyarrow.compute as pc
 from viewkeeper.errors import SourceError
 from viewkeeper.sources.postgres.capture import Capture
 from viewkeeper.sources.postgres.complete import without_absent
-from viewkeeper.sources.postgres.rows import Layout
+from viewkeeper.sources.postgres.rows import Layout, layout
 from viewkeeper.sources.postgres.snapshot import Told
+from viewkeeper.sources.postgres.spooled import brought
+from viewkeeper.sources.postgres.table import Table
 from viewkeeper.sources.postgres.visible import Visible
 from viewkeeper.sources.spool import Streamed
-from viewkeeper.updates.protocol import POSITION
+from viewkeeper.updates.protocol import POSITION, Tables
 
 INLINE_BYTES = 64 << 20
 
@@ -56,20 +58,26 @@ def cannot_be_reversed(seen: Seen, after: int, names: frozenset[str]) -> bool:
 
 
 def tell(
-    capture: Capture, seen: Seen, after: int, layouts: Mapping[str, Layout], home: Path
+    capture: Capture,
+    seen: Seen,
+    after: int,
+    found: Mapping[str, Table],
+    tables: Tables,
+    home: Path,
 ) -> dict[str, Told]:
-    """What is told of each table; large ones in files below `home`."""
+    """What is told of each table, by its handle; large ones in files below `home`."""
     told = {}
-    for name, shape in layouts.items():
-        key = capture.kept_name(name)
+    for handle, columns in tables.items():
+        table = found[handle]
+        key = str(table.oid)
         _check_troubles(capture, seen, after, key)
-        changes = _changes(capture, seen, after, key, shape)
+        changes = _changes(capture, seen, after, table, layout(capture.source, table, columns))
         barriers = (
             each.position
             for each in seen.included
             if each.position > after and key in (*each.emptied, *each.keyed)
         )
-        told[name] = Told(_packed(changes, home), tuple(barriers))
+        told[handle] = Told(_packed(changes, home), tuple(barriers))
     return told
 
 
@@ -81,16 +89,18 @@ def _check_troubles(capture: Capture, seen: Seen, after: int, table: str) -> Non
             raise error
 
 
-def _changes(capture: Capture, seen: Seen, after: int, table: str, shape: Layout) -> pa.Table:
+def _changes(capture: Capture, seen: Seen, after: int, table: Table, shape: Layout) -> pa.Table:
     lacking = pa.array([each.position for each in seen.lacking], pa.int64())
     start = min([after, *(each.position - 1 for each in seen.lacking)])
+    columns = table.spooled(shape.names)
     batches = []
-    for batch in capture.spool.changes(table, start, 1 << 62):
+    for batch in capture.spool.changes(str(table.oid), start, 1 << 62):
         positions = batch.column(POSITION)
         wanted = pc.greater(positions, pa.scalar(after, pa.int64()))
         if start < after:
             wanted = pc.or_(wanted, pc.is_in(positions, value_set=lacking))
-        batches.append(shape.from_spool(without_absent(batch.filter(wanted), shape.names)))
+        texts = without_absent(brought(batch.filter(wanted), columns), shape.names)
+        batches.append(shape.from_spool(texts))
     return pa.Table.from_batches(batches, shape.changes)
 
 

@@ -9,34 +9,32 @@ says what is put into the database.
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import psycopg
-import pyarrow as pa
 
 from viewkeeper.errors import GapError, SourceError
 from viewkeeper.sources.postgres import triggers_install as capture
 from viewkeeper.sources.postgres import triggers_readers as readers
-from viewkeeper.sources.postgres.database import PostgresDatabase
-from viewkeeper.sources.postgres.export import lock_and_export
-from viewkeeper.sources.postgres.follow import check_privilege
-from viewkeeper.sources.postgres.rows import Layout, layout
-from viewkeeper.sources.postgres.shared import BEGIN
-from viewkeeper.sources.postgres.state import Known, State, forget_state, read_state, write_state
-from viewkeeper.sources.postgres.table import Table, read_table
+from viewkeeper.sources.postgres.compare import unexplained
+from viewkeeper.sources.postgres.handles import reported
+from viewkeeper.sources.postgres.history import History
+from viewkeeper.sources.postgres.shape import Shape, read_shapes
+from viewkeeper.sources.postgres.state import Known, State, forget_state, write_state
+from viewkeeper.sources.postgres.table import Table, table_at
 from viewkeeper.sources.postgres.triggers_log import (
     Logged,
     Pending,
-    changes_query,
-    pending,
-    snapshot_of,
+)
+from viewkeeper.sources.postgres.triggers_reading import (
+    STORE_LOOK,
+    TriggersReading,
+    database_id,
+    microseconds,
 )
 from viewkeeper.sources.postgres.triggers_report import findings
-from viewkeeper.sources.postgres.triggers_snapshot import TriggersOpener
-from viewkeeper.sources.postgres.troubles import gap, other_shape, other_table
+from viewkeeper.sources.postgres.triggers_shapes import looked_at, read_history, store
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.protocol import (
     LOOK_TRANSACTIONS,
@@ -48,19 +46,16 @@ from viewkeeper.updates.protocol import (
     Tables,
 )
 
-_LOOK = "INSERT INTO viewkeeper.look (snapshot) VALUES (%s::pg_snapshot) RETURNING position, at"
-_PIECE_ROWS = 20_000
 _NEWEST = "SELECT position, at FROM viewkeeper.look ORDER BY position DESC LIMIT 1"
 
 
-class PostgresTriggers(PostgresDatabase):
+class PostgresTriggers(TriggersReading):
     """One PostgreSQL database, followed by the project `reader` through triggers."""
 
     def __init__(self, settings: SourceSettings, reader: str) -> None:
         super().__init__(settings, reader)
         self._quiet: tuple[int, str] | None = None
         self._known: Known | None = None
-        self._verified = False
 
     def describe(self) -> str:
         return f"{super().describe()}, captured by triggers"
@@ -72,19 +67,23 @@ class PostgresTriggers(PostgresDatabase):
         """Capture these columns too. One transaction; it waits for those who write to a table that
         is not captured yet."""
         with self._using() as control:
-            found = {name: read_table(control, self.name, name) for name in tables}
-            for name, table in found.items():
-                self._check_columns(table, tables[name])
-                check_privilege(control, self.name, table)
+            followable = self._followable(control, tables)
             with self._alone(control), control.transaction():
                 capture.install(control, self.name)
                 before = readers.read_reader(control, self.reader)
-                wanted = _extended(self.name, before[1] if before else {}, found, tables)
+                wanted = _extended(before[1] if before else {}, followable)
                 readers.write_reader(control, self.reader, 0, wanted)
-                self._capture(control, found.values())
+                self._capture(control, [table for table, _ in followable.values()])
+                # The shapes first: what a snapshot lacks of them would be taken for known.
+                history = read_history(control)
+                living = read_shapes(control, readers.needed(control))
+                fresh = {oid: each for oid, each in living.items() if oid not in history}
+                fresh.update(unexplained(control, history))
                 position = self._take_look(control, "SELECT pg_current_snapshot()::text")
+                store(control, position, fresh)
                 if before is None:
                     readers.acknowledge(control, self.reader, position)
+            self._take_names(followable)
             self._verified, self._quiet = True, None
             self._remember(control)
             return position
@@ -93,17 +92,17 @@ class PostgresTriggers(PostgresDatabase):
         """Make or renew the triggers of tables whose columns are not all logged."""
         needed = readers.needed(control)
         for table in tables:
-            logged = _logged_columns(control, table.oid)
+            numbers = needed[table.oid]
             fires = capture.fires(control, table.oid, table.partitioned)
-            if not fires or not logged.issuperset(needed[table.oid].values()):
-                columns = {n: at for n, at in needed[table.oid].items() if table.has(n)}
-                capture.capture(control, self.name, table, columns)
+            if not fires or not _logged_columns(control, table.oid).issuperset(numbers):
+                capture.capture(control, self.name, table, numbers)
+            capture.renew(control, table, numbers)
 
     def _take_look(self, control: psycopg.Connection[Any], query: str) -> int:
         """Store a snapshot as a position."""
         row = control.execute(query.encode()).fetchone()
         assert row is not None
-        stored = control.execute(_LOOK, row[:1]).fetchone()
+        stored = control.execute(STORE_LOOK, row[:1]).fetchone()
         assert stored is not None
         return int(stored[0])
 
@@ -118,129 +117,63 @@ class PostgresTriggers(PostgresDatabase):
                 control.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                 tables = self._check_state(control, after)
                 found = self._pending(control, tables, after)
-                if not found:
-                    self._quiet = (after, row[0])
-                    return ()
-                if any(each.position == 0 for _, each in found):
+                history = read_history(control)
+                fresh = unexplained(control, history)
+                newest = 0
+                if fresh or any(each.position == 0 for _, each in found):
                     newest = self._take_look(control, "SELECT pg_current_snapshot()::text")
-                else:
-                    newest = 0
+                    store(control, newest, fresh)
+                    self._renew(control, fresh)
+                    history = read_history(control)
+                told = self._boundaries(control, found, newest, history, after)
+                if not told:
+                    self._quiet = (after, row[0])
             self._remember(control)
-            return _boundaries(found, newest)
+            return told
 
-    def _pending(
-        self, control: psycopg.Connection[Any], tables: Mapping[str, Logged], after: int
-    ) -> list[tuple[str, Pending]]:
-        since = snapshot_of(control, self.name, after)
-        return [
-            (name, each)
-            for name, table in tables.items()
-            for each in pending(control, self.name, name, table, after, since, 0)
-            if each.changes or each.emptied or each.trouble
-        ]
+    def _renew(self, control: psycopg.Connection[Any], fresh: Mapping[int, Shape]) -> None:
+        """Let triggers know the names of now."""
+        needed = readers.needed(control)
+        for oid, shape in fresh.items():
+            table = None if shape.gone else table_at(control, self.name, shape.name, oid)
+            if table is not None and oid in needed:
+                capture.renew(control, table, needed[oid])
 
-    def _check_state(self, control: psycopg.Connection[Any], after: int) -> dict[str, Logged]:
-        """What is followed, if this is still the database in which `after` was reached."""
-        installed = capture.is_installed(control)
-        _, tables = readers.require_reader(control, self.name, self.reader, installed)
-        self._verify(control)
-        snapshot_of(control, self.name, after)
-        for name, table in tables.items():
-            if not capture.fires(control, table.oid, table.partitioned):
-                raise gap(self.name, f'table "{name}": its triggers are gone or switched off')
-        return tables
-
-    def _verify(self, control: psycopg.Connection[Any]) -> None:
-        """A GapError if the newest look that we know of is not the one of this database."""
-        remembered = read_state(self.home)
-        if self._verified or remembered is None or remembered.newest is None:
-            return
-        query = "SELECT at FROM viewkeeper.look WHERE position = %s"
-        row = control.execute(query, (remembered.newest.position,)).fetchone()
-        at = _microseconds(row[0]) if row else None
-        if at != remembered.newest.committed_us or _database_id(control) != remembered.system:
-            raise gap(self.name, "it was restored to an earlier state, or replaced by another one")
-        self._verified = True
+    def _boundaries(
+        self,
+        control: psycopg.Connection[Any],
+        found: Sequence[tuple[str, Pending]],
+        newest: int,
+        history: History,
+        after: int,
+    ) -> tuple[Boundary, ...]:
+        """One boundary per look that has seen something; what none had seen is the newest's."""
+        steps = {position for position in history.positions() if position > after}
+        at = looked_at(control, steps) if steps else {}
+        told = []
+        for position in sorted(steps | {each.position or newest for _, each in found}):
+            here = [(kept, each) for kept, each in found if (each.position or newest) == position]
+            changes = reported(self._names, history.at(position), self._path)
+            if here or changes:
+                told.append(
+                    Boundary(
+                        position,
+                        min([each.oldest_at for _, each in here] or [at[position]]),
+                        sum(max(each.changes, each.trouble is not None) for _, each in here),
+                        tuple(h for k, each in here if each.emptied for h in self._names.of(k)),
+                        reshaped=changes,
+                    )
+                )
+        return tuple(told[:LOOK_TRANSACTIONS])
 
     def _remember(self, control: psycopg.Connection[Any]) -> None:
         row = control.execute(_NEWEST).fetchone()
         if row is not None:
-            newest = Known(int(row[0]), 0, _microseconds(row[1]))
+            newest = Known(int(row[0]), 0, microseconds(row[1]))
             if newest != self._known:
-                state = State(_database_id(control), 0, "triggers", newest=newest)
+                state = State(database_id(control), 0, "triggers", newest=newest)
                 write_state(self.home, state, durable=False)
                 self._known = newest
-
-    @contextmanager
-    def _alone(self, control: psycopg.Connection[Any]) -> Iterator[None]:
-        """Looks are taken one after the other, whoever takes them."""
-        control.execute("SELECT pg_advisory_lock(%s)", (capture.LOCK,))
-        try:
-            yield
-        finally:
-            if not control.closed and not control.broken:
-                control.execute("SELECT pg_advisory_unlock(%s)", (capture.LOCK,))
-
-    def changes(
-        self, tables: Tables, after: int, until: int
-    ) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Streamed from the log; `_position` is the first look that has seen a change."""
-        with self._using() as control:
-            followed = self._check_state(control, after)
-            since = snapshot_of(control, self.name, after)
-            snapshot_of(control, self.name, until)
-            self._check_readable(control, followed, tables, after, until)
-            found = {name: read_table(control, self.name, name) for name in tables}
-        with self._coordinator() as connection:
-            for name, columns in tables.items():
-                shape = layout(self.name, found[name], columns)
-                query = changes_query(followed[name], columns, after, since, until)
-                for batch in self._fetched(connection, query, shape):
-                    yield name, batch
-
-    def _fetched(
-        self, connection: psycopg.Connection[Any], query: str, shape: Layout
-    ) -> Iterator[pa.RecordBatch]:
-        """The changes in pieces, through a cursor of the server."""
-        with self._server.errors():
-            connection.execute(BEGIN.encode())
-            connection.execute(f"DECLARE changes NO SCROLL CURSOR FOR {query}".encode())
-            while True:
-                result = connection.execute(f"FETCH {_PIECE_ROWS} FROM changes".encode()).pgresult
-                assert result is not None
-                if not result.ntuples:
-                    break
-                yield from shape.changes_from_result(result).to_batches()
-            connection.execute("ROLLBACK")
-
-    def _check_readable(
-        self,
-        control: psycopg.Connection[Any],
-        followed: Mapping[str, Logged],
-        tables: Tables,
-        after: int,
-        until: int,
-    ) -> None:
-        asked = {name: followed[name] for name in tables}
-        for _, each in self._pending(control, asked, after):
-            if each.trouble is not None and 0 < each.position <= until:
-                raise each.trouble
-
-    @contextmanager
-    def snapshots(self, after: int, tables: Tables) -> Iterator[TriggersOpener]:
-        """One snapshot, exported and stored as a look."""
-        with self._coordinator() as coordinator:
-            with self._using() as control:
-                followed = self._check_state(control, after)
-                found = {name: read_table(control, self.name, name) for name in tables}
-                for name, table in found.items():
-                    _check_shape(self.name, name, table, followed[name])
-                with self._alone(control):
-                    snapshot, exported = lock_and_export(coordinator, found)
-                    row = control.execute(_LOOK, (snapshot,)).fetchone()
-                assert row is not None
-            logs = {name: followed[name] for name in tables}
-            yield TriggersOpener(self.settings, exported, snapshot, int(row[0]), found, logs)
 
     def acknowledge(self, position: int) -> None:
         """Store the position, then trim what every reader has acknowledged."""
@@ -294,7 +227,9 @@ class PostgresTriggers(PostgresDatabase):
     def diagnose(self, tables: Tables) -> list[Finding]:
         try:
             with self._using() as control:
-                return list(findings(control, self.name, tables, self._check_columns))
+                return list(
+                    findings(control, self.name, tables, self._seen_table, self._check_columns)
+                )
         except SourceError as error:
             return [Finding("reachable", "bad", str(error), error.hint)]
 
@@ -302,6 +237,7 @@ class PostgresTriggers(PostgresDatabase):
         """Stop following; triggers and logs go with the last reader, or at once by `force`."""
         with self._using() as control, self._alone(control), control.transaction():
             forget_state(self.home)
+            self._names.clear()
             self._known, self._verified, self._quiet = None, False, None
             if not capture.is_installed(control):
                 return Detached(was_following=False, capture_dropped=False)
@@ -312,20 +248,19 @@ class PostgresTriggers(PostgresDatabase):
                 return Detached(was, capture_dropped=True, other_readers=others)
             for oid in before.keys() - readers.needed(control).keys():
                 capture.release(control, oid)
+                control.execute("DELETE FROM viewkeeper.shape WHERE oid = %s", (oid,))
             return Detached(was, capture_dropped=False, other_readers=others)
 
 
 def _extended(
-    source: str, followed: Mapping[str, Logged], found: Mapping[str, Table], tables: Tables
+    followed: Mapping[str, Logged], found: Mapping[str, tuple[Table, Mapping[str, int]]]
 ) -> dict[str, Logged]:
     """What is followed, and these columns of these tables too."""
     result = dict(followed)
-    for name, table in found.items():
-        before = result.get(name)
-        kept = before.columns if before and before.oid == table.oid else {}
-        columns = (table.column(source, each) for each in [*kept, *tables[name]] if table.has(each))
-        facts = {each.name: (each.number, each.type, each.modifier) for each in columns}
-        result[name] = Logged(table.oid, facts, table.partitioned)
+    for table, numbers in found.values():
+        before = result.get(str(table.oid))
+        both = dict.fromkeys([*(before.columns if before else ()), *numbers.values()])
+        result[str(table.oid)] = Logged(table.oid, tuple(both), table.partitioned)
     return result
 
 
@@ -334,39 +269,3 @@ def _logged_columns(control: psycopg.Connection[Any], oid: int) -> set[int]:
     query = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 4"
     found = control.execute(query, (capture.log_name(oid),)).fetchall()
     return {int(str(name)[1:]) for (name,) in found}
-
-
-def _check_shape(source: str, name: str, table: Table, logged: Logged) -> None:
-    """A SchemaError if the table is not the one that is followed, or a column is not."""
-    if table.oid != logged.oid:
-        raise other_table(source, name)
-    now = {column.name: (column.number, column.type, column.modifier) for column in table.columns}
-    for column, facts in logged.columns.items():
-        if now.get(column) != facts:
-            raise other_shape(source, name, column)
-
-
-def _boundaries(found: Sequence[tuple[str, Pending]], newest: int) -> tuple[Boundary, ...]:
-    """One boundary per look that has seen something; what none had seen is the newest look's."""
-    at = sorted({each.position or newest for _, each in found})
-    told = []
-    for position in at:
-        here = [(name, each) for name, each in found if (each.position or newest) == position]
-        told.append(
-            Boundary(
-                position,
-                min(each.oldest_at for _, each in here),
-                sum(max(each.changes, each.trouble is not None) for _, each in here),
-                tuple(name for name, each in here if each.emptied),
-            )
-        )
-    return tuple(told[:LOOK_TRANSACTIONS])
-
-
-def _microseconds(moment: datetime.datetime) -> int:
-    return round(moment.timestamp() * 1e6)
-
-
-def _database_id(control: psycopg.Connection[Any]) -> str:
-    row = control.execute("SELECT id::text FROM viewkeeper.database").fetchone()
-    return str(row[0]) if row else ""

@@ -3,12 +3,13 @@
     viewkeeper.database    one row: a random id
     viewkeeper.look        positions: each is a snapshot that was taken, with its time
     viewkeeper.reader      who follows which columns, and how far each has read; leases have an end
+    viewkeeper.shape       the shapes of followed tables, each from some position on
     viewkeeper.log_OID     changes of one table: transaction id, sign, values by column number
     viewkeeper.capture_OID the function that its triggers call
 
 The sign is 1 or -1; 0 says that the table was emptied, -2 that one of its partitions was, NULL that
-a followed column was not there any more: a trigger never makes the application's write fail. Values
-are what PostgreSQL itself would write, under settings that belong to the function.
+a change could not be logged: a trigger never makes the application's write fail. Values are what
+PostgreSQL itself would write, under settings that belong to the function.
 
 Making a trigger waits for everybody who is writing to the table, so every transaction is captured
 as a whole or visible before the next look.
@@ -16,7 +17,8 @@ as a whole or visible before the next look.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -24,7 +26,9 @@ from psycopg import errors
 
 from viewkeeper.errors import SchemaError
 from viewkeeper.sources.postgres.table import Table
+from viewkeeper.sources.postgres.triggers_function import function_body
 from viewkeeper.sources.postgres.types import quote
+from viewkeeper.updates.schema_change import called
 
 SCHEMA = "viewkeeper"
 LOCK = 1986618741
@@ -38,6 +42,8 @@ CREATE TABLE IF NOT EXISTS viewkeeper.look (
   at timestamptz NOT NULL DEFAULT clock_timestamp());
 CREATE TABLE IF NOT EXISTS viewkeeper.reader (
   reader text PRIMARY KEY, position bigint NOT NULL, tables jsonb NOT NULL, until timestamptz);
+CREATE TABLE IF NOT EXISTS viewkeeper.shape (
+  position bigint NOT NULL, oid bigint NOT NULL, shape jsonb NOT NULL, PRIMARY KEY (oid, position));
 INSERT INTO viewkeeper.database SELECT WHERE NOT EXISTS (SELECT FROM viewkeeper.database)
 """
 _SETTINGS = (
@@ -47,6 +53,9 @@ _SETTINGS = (
     "extra_float_digits = 1",
     "bytea_output = 'hex'",
 )
+_SOURCE = """
+SELECT prosrc FROM pg_proc WHERE proname = %s AND pronamespace = to_regnamespace('viewkeeper')
+"""
 _FIRES = """
 SELECT count(*) FROM pg_trigger g JOIN pg_proc p ON p.oid = g.tgfoid
  WHERE g.tgrelid = %s AND p.proname = %s AND p.pronamespace = to_regnamespace('viewkeeper')
@@ -73,30 +82,37 @@ def install(connection: psycopg.Connection[Any], source: str) -> None:
 
 
 def capture(
-    connection: psycopg.Connection[Any],
-    source: str,
-    table: Table,
-    columns: Mapping[str, int],
+    connection: psycopg.Connection[Any], source: str, table: Table, numbers: Collection[int]
 ) -> None:
-    """Have these columns (names with their numbers) of a table logged from now on."""
-    for statement in _statements(table, columns):
+    """Have these columns of a table, by their numbers, logged from now on."""
+    for statement in _statements(table, numbers):
         try:
             connection.execute(statement.encode())
         except errors.InsufficientPrivilege as error:
             raise SchemaError(
                 source,
-                f'the role may not put triggers on table "{table.asked}"',
+                f'the role may not put triggers on table "{called(table.asked)}"',
                 detail=str(error).strip(),
                 hint=f"let it be a member of the table's owner: GRANT ... TO "
                 f"{quote(connection.info.user)};",
             ) from None
 
 
+def renew(connection: psycopg.Connection[Any], table: Table, numbers: Collection[int]) -> None:
+    """Let the triggers know what columns are called now; they find out themselves if not."""
+    row = connection.execute(_SOURCE, (f"capture_{table.oid}",)).fetchone()
+    if row is None or row[0] == function_body(table, numbers, log_name(table.oid)):
+        return
+    # The function may belong to another reader's role.
+    with suppress(errors.InsufficientPrivilege), connection.transaction():
+        connection.execute(_function(table, numbers).encode())
+
+
 def log_name(oid: int) -> str:
     return f"{SCHEMA}.log_{oid}"
 
 
-def _statements(table: Table, columns: Mapping[str, int]) -> Iterator[str]:
+def _statements(table: Table, numbers: Collection[int]) -> Iterator[str]:
     log = log_name(table.oid)
     yield (
         f"CREATE TABLE IF NOT EXISTS {log} (seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,"
@@ -104,56 +120,18 @@ def _statements(table: Table, columns: Mapping[str, int]) -> Iterator[str]:
         " at timestamptz NOT NULL DEFAULT clock_timestamp(), sign smallint)"
     )
     yield f"CREATE INDEX IF NOT EXISTS log_{table.oid}_xid ON {log} (xid)"
-    for number in columns.values():
+    for number in sorted(numbers):
         yield f"ALTER TABLE {log} ADD COLUMN IF NOT EXISTS c{number} text"
-    yield _function(table, columns)
+    yield _function(table, numbers)
     yield from _triggers(table)
 
 
-def _function(table: Table, columns: Mapping[str, int]) -> str:
-    log = log_name(table.oid)
-    targets = "".join(f", c{number}" for number in columns.values())
+def _function(table: Table, numbers: Collection[int]) -> str:
     settings = " ".join(f"SET {setting}" for setting in _SETTINGS)
-
-    def row(sign: int, alias: str) -> str:
-        values = "".join(f", {_text(table, name, alias)}" for name in columns)
-        return f"SELECT {sign}{values}"
-
-    if table.partitioned:
-        old, new = row(-1, "OLD"), row(1, "NEW")
-    else:
-        old, new = f"{row(-1, 't')} FROM stale t", f"{row(1, 't')} FROM fresh t"
+    body = function_body(table, numbers, log_name(table.oid))
     return f"""
 CREATE OR REPLACE FUNCTION {SCHEMA}.capture_{table.oid}() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER {settings} AS $viewkeeper$
-BEGIN
-  IF TG_OP IN ('UPDATE', 'DELETE') THEN
-    INSERT INTO {log} (sign{targets}) {old};
-  END IF;
-  IF TG_OP IN ('UPDATE', 'INSERT') THEN
-    INSERT INTO {log} (sign{targets}) {new};
-  END IF;
-  IF TG_OP = 'TRUNCATE' THEN
-    INSERT INTO {log} (sign) VALUES (CASE TG_RELID WHEN {table.oid} THEN 0 ELSE -2 END);
-  END IF;
-  RETURN NULL;
-EXCEPTION
-  WHEN undefined_column THEN
-    INSERT INTO {log} (sign) VALUES (NULL);
-    RETURN NULL;
-  WHEN undefined_table THEN
-    -- The log was removed, which whoever looks finds out.
-    RETURN NULL;
-END $viewkeeper$"""
-
-
-def _text(table: Table, name: str, alias: str) -> str:
-    """A value as PostgreSQL writes it; a cast would spell these otherwise."""
-    value = f"{alias}.{quote(name)}"
-    base = next(column.base for column in table.columns if column.name == name)
-    if base in ("bool", "bpchar"):
-        return f"CASE WHEN {value} IS NULL THEN NULL ELSE concat({value}) END"
-    return f"{value}::text"
+LANGUAGE plpgsql SECURITY DEFINER {settings} AS $viewkeeper${body}$viewkeeper$"""
 
 
 def _triggers(table: Table) -> Iterator[str]:

@@ -7,7 +7,7 @@ Looks are taken one after the other under a lock, so every one sees all that the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import psycopg
 
 from viewkeeper.errors import GapError, SourceError
 from viewkeeper.sources.postgres.triggers_install import log_name
-from viewkeeper.sources.postgres.troubles import WAY_OUT, other_shape, partly_emptied
+from viewkeeper.sources.postgres.troubles import WAY_OUT, partly_emptied, untold
 from viewkeeper.sources.postgres.types import literal
 
 TAIL = "SELECT snapshot::text FROM viewkeeper.look WHERE position = %s"
@@ -23,10 +23,10 @@ TAIL = "SELECT snapshot::text FROM viewkeeper.look WHERE position = %s"
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """A followed table: its oid, and the numbers of its followed columns with their types."""
+    """A followed table: its oid, and the numbers of its followed columns."""
 
     oid: int
-    columns: Mapping[str, tuple[int, int, int]]
+    columns: tuple[int, ...]
     partitioned: bool = False
 
 
@@ -94,19 +94,19 @@ def pending(
         f" FROM {log} g JOIN placed p USING (xid)"
         " LEFT JOIN emptied e ON e.look IS NOT DISTINCT FROM p.look GROUP BY 1 ORDER BY 1"
     )
-    for position, changes, oldest, emptied, untold, partly in connection.execute(query.encode()):
+    for position, changes, oldest, emptied, failed, partly in connection.execute(query.encode()):
         trouble: SourceError | None = None
-        if untold:
-            trouble = other_shape(source, name, ", ".join(table.columns))
+        if failed:
+            trouble = untold(source, name)
         elif partly and not emptied:
             trouble = partly_emptied(source, name)
         yield Pending(int(position), int(changes), float(oldest), bool(emptied), trouble)
 
 
-def changes_query(table: Logged, columns: Sequence[str], after: int, since: str, until: int) -> str:
+def changes_query(table: Logged, numbers: Sequence[int], after: int, since: str, until: int) -> str:
     """The changes of these columns between two looks, in order."""
     log = log_name(table.oid)
-    select = "".join(f"g.c{table.columns[name][0]}, " for name in columns)
+    select = "".join(f"g.c{number}, " for number in numbers)
     return (
         f"WITH {_placed(table, after, since, until)}, emptied AS (SELECT p.look, max(g.seq) AS seq"
         f" FROM {log} g JOIN placed p USING (xid) WHERE g.sign = 0 GROUP BY p.look)"
@@ -116,8 +116,8 @@ def changes_query(table: Logged, columns: Sequence[str], after: int, since: str,
     )
 
 
-def tail_query(table: Logged, columns: Sequence[str], since: str, position: int) -> str:
+def tail_query(table: Logged, numbers: Sequence[int], since: str, position: int) -> str:
     """What a snapshot shows of the log beyond an earlier one; also what is no row."""
-    select = "".join(f"g.c{table.columns[name][0]}, " for name in columns)
+    select = "".join(f"g.c{number}, " for number in numbers)
     log = _between(log_name(table.oid), since)
     return f"SELECT {select}g.sign::int8, {position}::int8 FROM {log} ORDER BY g.seq"

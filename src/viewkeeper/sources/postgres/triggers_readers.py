@@ -49,14 +49,15 @@ def require_reader(
 
 
 def _tables(stored: Mapping[str, Any]) -> dict[str, Logged]:
-    return {
-        name: Logged(
-            each["oid"],
-            {column: tuple(facts) for column, facts in each["columns"].items()},
-            each["partitioned"],
-        )
-        for name, each in stored.items()
-    }
+    found: dict[str, Logged] = {}
+    for each in stored.values():
+        columns = each["columns"]
+        # An earlier version kept tables and columns by their names.
+        numbers = [facts[0] for facts in columns.values()] if isinstance(columns, dict) else columns
+        before = found.get(str(each["oid"]), Logged(each["oid"], ()))
+        both = tuple(dict.fromkeys([*before.columns, *numbers]))
+        found[str(each["oid"])] = Logged(each["oid"], both, each["partitioned"])
+    return found
 
 
 def write_reader(
@@ -100,13 +101,12 @@ def remove(connection: psycopg.Connection[Any], reader: str) -> tuple[bool, tupl
     return bool(own), tuple(str(name) for (name,) in connection.execute(query))
 
 
-def needed(connection: psycopg.Connection[Any]) -> dict[int, dict[str, int]]:
-    """Per captured table, by its oid, the columns that any reader uses, with their numbers."""
-    found: dict[int, dict[str, int]] = {}
+def needed(connection: psycopg.Connection[Any]) -> dict[int, set[int]]:
+    """Per captured table, by its oid, the numbers of the columns that any reader uses."""
+    found: dict[int, set[int]] = {}
     for (stored,) in connection.execute("SELECT tables FROM viewkeeper.reader"):
         for table in _tables(stored).values():
-            columns = found.setdefault(table.oid, {})
-            columns.update({name: facts[0] for name, facts in table.columns.items()})
+            found.setdefault(table.oid, set()).update(table.columns)
     return found
 
 
@@ -146,3 +146,8 @@ def trim(connection: psycopg.Connection[Any]) -> None:
             f"DELETE FROM viewkeeper.log_{oid} WHERE xid < %s::xid8".encode(), row[1:]
         )
     connection.execute("DELETE FROM viewkeeper.look WHERE position < %s", row[:1])
+    connection.execute(
+        "DELETE FROM viewkeeper.shape s WHERE EXISTS (SELECT FROM viewkeeper.shape n"
+        " WHERE n.oid = s.oid AND n.position > s.position AND n.position <= %s)",
+        row[:1],
+    )

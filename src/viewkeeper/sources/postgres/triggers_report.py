@@ -14,12 +14,13 @@ import psycopg
 from viewkeeper.errors import SchemaError
 from viewkeeper.sources.postgres.follow import check_privilege
 from viewkeeper.sources.postgres.report import clock
-from viewkeeper.sources.postgres.table import Table, read_table
+from viewkeeper.sources.postgres.table import Table
 from viewkeeper.sources.postgres.triggers_install import is_installed
 from viewkeeper.sources.postgres.types import quote
 from viewkeeper.updates.protocol import Finding, Tables
 
 Check = Callable[[Table, Sequence[str]], None]
+Find = Callable[[psycopg.Connection[Any], str], Table]
 _SERVER = """
 SELECT has_database_privilege(current_database(), 'CREATE'), current_database(),
        extract(epoch FROM clock_timestamp())::float8
@@ -30,7 +31,7 @@ _OWNER = (
 
 
 def findings(
-    control: psycopg.Connection[Any], source: str, tables: Tables, check: Check
+    control: psycopg.Connection[Any], source: str, tables: Tables, find: Find, check: Check
 ) -> Iterator[Finding]:
     """Everything that can be wrong with a server that answers."""
     version = control.info.server_version
@@ -45,16 +46,21 @@ def findings(
         mend = f"GRANT CREATE ON DATABASE {quote(database)} TO {quote(control.info.user)};"
         yield Finding("privileges", "bad", "the schema viewkeeper cannot be made", mend)
     for name, columns in tables.items():
-        yield _table(control, source, name, columns, check)
+        yield _table(control, source, find, name, columns, check)
     yield clock(float(now))
 
 
 def _table(
-    control: psycopg.Connection[Any], source: str, name: str, columns: Sequence[str], check: Check
+    control: psycopg.Connection[Any],
+    source: str,
+    find: Find,
+    name: str,
+    columns: Sequence[str],
+    check: Check,
 ) -> Finding:
     title = f"table {name}"
     try:
-        table = read_table(control, source, name)
+        table = find(control, name)
         check(table, columns)
         check_privilege(control, source, table)
     except SchemaError as error:

@@ -16,7 +16,7 @@ from viewkeeper.sources.postgres.rows import layout
 from viewkeeper.sources.postgres.shared import SharedSnapshot
 from viewkeeper.sources.postgres.table import Table
 from viewkeeper.sources.postgres.triggers_log import Logged, snapshot_of, tail_query
-from viewkeeper.sources.postgres.troubles import other_shape, partly_emptied
+from viewkeeper.sources.postgres.troubles import partly_emptied, untold
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.protocol import COUNT
@@ -49,7 +49,7 @@ class TriggersSnapshot(SharedSnapshot):
         source = self._server.source
         signs = set(self._log(table, (), after)[COUNT].to_pylist())
         if None in signs:
-            raise other_shape(source, table, ", ".join(self._opener.logs[table].columns))
+            raise untold(source, table)
         if 0 in signs:
             raise BarrierError(source, table, self._opener.position)
         if -2 in signs:
@@ -66,7 +66,8 @@ class TriggersSnapshot(SharedSnapshot):
         with self._server.errors():
             connection = self._text_connection()
             since = snapshot_of(connection, self._server.source, after)
-            query = tail_query(self._opener.logs[table], columns, since, self._opener.position)
+            numbers = [self._opener.tables[table].numbers[column] for column in columns]
+            query = tail_query(self._opener.logs[table], numbers, since, self._opener.position)
             result = connection.execute(query.encode()).pgresult
         assert result is not None
         return shape.changes_from_result(result)

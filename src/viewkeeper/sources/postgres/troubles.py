@@ -6,21 +6,18 @@ a view that is loaded anew stands after it.
 
 from __future__ import annotations
 
-from viewkeeper.errors import GapError, SchemaError, SourceError
+from viewkeeper.errors import GapError, SourceError
 
 WAY_OUT = "`viewkeeper run --full-refresh VIEW` loads the views that read it anew"
 
 
-def other_shape(source: str, table: str, column: str) -> SchemaError:
-    return SchemaError(
+def untold(source: str, table: str) -> GapError:
+    return GapError(
         source,
-        f'table "{table}": column "{column}" was renamed, dropped or got another type',
-        hint="change the views that use it, then `viewkeeper run --full-refresh VIEW`",
+        f'table "{table}": a change could not be logged',
+        detail="the trigger that would have logged it failed",
+        hint=f"{WAY_OUT}; `viewkeeper doctor` says whether the capture is whole",
     )
-
-
-def other_table(source: str, table: str) -> SchemaError:
-    return SchemaError(source, f'table "{table}" was dropped, renamed or made again', hint=WAY_OUT)
 
 
 def no_old_row(source: str, table: str) -> GapError:

@@ -1,0 +1,154 @@
+"""The shape of a table of PostgreSQL at one moment: its name, its columns by number, its keys.
+
+A table is its oid and a column its number, whatever both are called. Two more things say what may
+have happened to values: the *file* that holds the rows, which is another one after the table was
+rewritten, and for every column the *stamp* of its entry in the catalogue, which is another one
+after the column was touched. A column of a rewritten table whose stamp is the same has the values
+that it had: VACUUM FULL and CLUSTER make a new file and touch no column.
+
+The same query reads shapes in snapshots, in looks and in the event triggers (`watch`), so a shape
+that one of them tells can be compared with that of any other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import psycopg
+
+from viewkeeper.sources.postgres.types import Kind, Refusal, kind_of
+
+BODY = """json_build_object(
+  'oid', c.oid::int8, 'schema', n.nspname, 'name', c.relname, 'width', c.relnatts,
+  'file', CASE c.relkind WHEN 'p' THEN
+      (SELECT md5(string_agg(l.relfilenode::text, ',' ORDER BY l.oid))
+         FROM pg_partition_tree(c.oid) p JOIN pg_class l ON l.oid = p.relid WHERE p.isleaf)
+    ELSE c.relfilenode::text END,
+  'columns', (SELECT json_agg(json_build_array(a.attnum, a.attname, a.atttypid::int8, a.atttypmod,
+        format_type(a.atttypid, a.atttypmod),
+        CASE t.typtype WHEN 'd' THEN (
+          WITH RECURSIVE below AS (SELECT t.typbasetype AS type, t.typtypmod AS modifier
+            UNION ALL SELECT d.typbasetype, d.typtypmod FROM below b
+            JOIN pg_type d ON d.oid = b.type WHERE d.typtype = 'd')
+          SELECT json_build_array(d.typname, b.modifier, d.typtype = 'e')
+            FROM below b JOIN pg_type d ON d.oid = b.type WHERE d.typtype <> 'd')
+        ELSE json_build_array(t.typname, a.atttypmod, t.typtype = 'e') END,
+        a.attnotnull, a.attgenerated <> '', a.atthasmissing, a.xmin::text || a.ctid::text)
+      ORDER BY a.attnum)
+    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+   WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
+  'keys', (SELECT json_agg(i.indkey::int2[] ORDER BY NOT i.indisprimary, i.indexrelid)
+    FROM pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND i.indimmediate
+     AND i.indpred IS NULL AND i.indisvalid AND i.indnkeyatts = i.indnatts))"""
+"""The shape of the table `c` in the schema `n`, as JSON; it reads pg_catalog only."""
+
+_SHAPES = f"""
+SELECT {BODY} FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.oid = ANY(%s::int8[]::oid[]) AND c.relkind IN ('r', 'p')
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeColumn:
+    """A column by its number.
+
+    `filled` says that rows from before it was added have a value that was never logged. One that is
+    not `sure` is there, but which of the logged values are its own is not known.
+    """
+
+    number: int
+    name: str
+    type: int
+    modifier: int
+    declared: str = field(compare=False)
+    base: str
+    base_modifier: int
+    is_enum: bool
+    not_null: bool
+    generated: bool
+    filled: bool
+    stamp: str
+    sure: bool = True
+
+    @property
+    def kind(self) -> Kind | Refusal:
+        return kind_of(self.base, self.base_modifier, self.is_enum, self.declared)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A table; `width` counts all columns that it ever had.
+
+    One that is `gone` has the name and columns that it had last, and `again` says whether another
+    table has taken its name.
+    """
+
+    oid: int
+    schema: str
+    name: str
+    width: int
+    file: str
+    columns: tuple[ShapeColumn, ...]
+    keys: tuple[tuple[int, ...], ...] = ()
+    gone: bool = False
+    again: bool = False
+
+    @property
+    def by_number(self) -> Mapping[int, ShapeColumn]:
+        return {column.number: column for column in self.columns}
+
+    def key(self, with_generated: bool) -> tuple[int, ...]:
+        """The first key that cannot be NULL and whose columns can all be kept."""
+        fit = {
+            column.number
+            for column in self.columns
+            if column.not_null
+            and not isinstance(column.kind, Refusal)
+            and (with_generated or not column.generated)
+        }
+        return next((key for key in self.keys if fit.issuperset(key)), ())
+
+    def without(self, again: bool) -> Shape:
+        """The table, dropped."""
+        return replace(self, gone=True, again=again)
+
+
+def shape_of(found: Mapping[str, Any]) -> Shape:
+    """What the query has found."""
+    columns = (
+        ShapeColumn(*row[:5], *row[5], *row[6:])  # a nested list holds what is below all domains
+        for row in found["columns"] or ()
+    )
+    keys = tuple(tuple(key) for key in found["keys"] or ())
+    return Shape(
+        found["oid"],
+        found["schema"],
+        found["name"],
+        found["width"],
+        found["file"] or "",
+        tuple(columns),
+        keys,
+    )
+
+
+def stored(shape: Shape) -> dict[str, Any]:
+    """A shape as JSON keeps it."""
+    return asdict(shape)
+
+
+def restored(found: Mapping[str, Any]) -> Shape:
+    columns = tuple(ShapeColumn(**each) for each in found["columns"])
+    keys = tuple(tuple(key) for key in found["keys"])
+    return Shape(**{**found, "columns": columns, "keys": keys})
+
+
+def read_shapes(connection: psycopg.Connection[Any], oids: Collection[int]) -> dict[int, Shape]:
+    """The tables that are there, as this connection sees them now."""
+    found: dict[int, Shape] = {}
+    for (row,) in connection.execute(_SHAPES.encode(), (list(oids),)):
+        shape = shape_of(row if isinstance(row, dict) else json.loads(row))
+        found[shape.oid] = shape
+    return found

@@ -1,0 +1,97 @@
+"""Event triggers that put every schema change into the change stream, at its place.
+
+They are put into the database by `follow` where the role may, which takes a superuser, into a
+schema of this reader's own; `detach` removes them. After every command on a table, and whenever one
+is dropped, they write a message with the table's shape (`shape`) and the text of the statement. It
+is part of the transaction, so it stands between the rows of before and after. Nothing that goes
+wrong in them makes the application's statement fail: what they could not tell is found by looking.
+
+Without them, a look compares the catalogue with what the stream has told, and writes such a message
+itself (`compare`).
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+from psycopg import errors
+
+from viewkeeper.sources.postgres.shape import BODY
+from viewkeeper.sources.postgres.types import quote
+
+MESSAGE = "shape "
+"""What such a message begins with, before the JSON."""
+
+_EMIT = f"""PERFORM pg_logical_emit_message(true, 'viewkeeper', '{MESSAGE}' || json_build_object(
+    'shape', {BODY}, 'query', current_query())::text)
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+   WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't' AND NOT c.relispartition"""
+_PRESENT = """
+SELECT count(*) FROM pg_event_trigger e JOIN pg_proc p ON p.oid = e.evtfoid
+  JOIN pg_namespace n ON n.oid = p.pronamespace
+ WHERE n.nspname = %s AND e.evtenabled IN ('O', 'A')
+"""
+
+
+def statements(name: str) -> tuple[str, ...]:
+    """What a superuser runs to have schema changes told to the reader of this name."""
+    schema = quote(name)
+    return (
+        f"CREATE SCHEMA {schema}",
+        f"""CREATE FUNCTION {schema}.changed() RETURNS event_trigger LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $viewkeeper$
+BEGIN
+  {_EMIT} AND c.oid IN (
+    SELECT coalesce(i.indrelid, d.objid) FROM pg_event_trigger_ddl_commands() d
+      LEFT JOIN pg_index i ON i.indexrelid = d.objid WHERE d.classid = 'pg_class'::regclass
+    UNION SELECT k.oid FROM pg_event_trigger_ddl_commands() d
+      JOIN pg_class k ON k.relnamespace = d.objid WHERE d.classid = 'pg_namespace'::regclass);
+EXCEPTION WHEN OTHERS THEN NULL;
+END $viewkeeper$""",
+        f"""CREATE FUNCTION {schema}.dropped() RETURNS event_trigger LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $viewkeeper$
+BEGIN
+  {_EMIT} AND c.oid IN (
+    SELECT objid FROM pg_event_trigger_dropped_objects() WHERE classid = 'pg_class'::regclass);
+  PERFORM pg_logical_emit_message(true, 'viewkeeper',
+    '{MESSAGE}' || json_build_object('gone', objid::int8)::text)
+    FROM pg_event_trigger_dropped_objects()
+   WHERE classid = 'pg_class'::regclass AND objsubid = 0 AND object_type = 'table';
+EXCEPTION WHEN OTHERS THEN NULL;
+END $viewkeeper$""",
+        f"CREATE EVENT TRIGGER {quote(f'{name}_changed')} ON ddl_command_end"
+        f" EXECUTE FUNCTION {schema}.changed()",
+        f"CREATE EVENT TRIGGER {quote(f'{name}_dropped')} ON sql_drop"
+        f" EXECUTE FUNCTION {schema}.dropped()",
+        f"ALTER EVENT TRIGGER {quote(f'{name}_changed')} ENABLE ALWAYS",
+        f"ALTER EVENT TRIGGER {quote(f'{name}_dropped')} ENABLE ALWAYS",
+    )
+
+
+def is_watched(connection: psycopg.Connection[Any], name: str) -> bool:
+    """Whether the event triggers are there and fire."""
+    row = connection.execute(_PRESENT, (name,)).fetchone()
+    return row is not None and int(row[0]) == 2
+
+
+def watch(connection: psycopg.Connection[Any], name: str) -> bool:
+    """Have schema changes told, if the role may; whether they are."""
+    if is_watched(connection, name):
+        return True
+    try:
+        with connection.transaction():
+            connection.execute(f"DROP SCHEMA IF EXISTS {quote(name)} CASCADE".encode())
+            for statement in statements(name):
+                connection.execute(statement.encode())
+    except errors.InsufficientPrivilege:
+        return False
+    return True
+
+
+def unwatch(connection: psycopg.Connection[Any], name: str) -> None:
+    """Remove the event triggers."""
+    # Those that a superuser made for us are his to drop.
+    with suppress(errors.InsufficientPrivilege):
+        connection.execute(f"DROP SCHEMA IF EXISTS {quote(name)} CASCADE".encode())
