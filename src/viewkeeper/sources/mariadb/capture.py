@@ -16,6 +16,7 @@ from pathlib import Path
 import pymysql
 
 from viewkeeper.errors import GapError, SchemaError, SourceAwayError, SourceError, WarehouseError
+from viewkeeper.sources.mariadb.audit import Audit
 from viewkeeper.sources.mariadb.binding import wanted
 from viewkeeper.sources.mariadb.log import newest
 from viewkeeper.sources.mariadb.open import Connection, Server, execute
@@ -47,6 +48,7 @@ class Capture:
         self._stream: Stream | None = None
         self._start = 0
         self._names = Names(self._home)
+        self._audit = Audit(self.name)
         self._checked = False
 
     @property
@@ -121,6 +123,7 @@ class Capture:
             self._stream.disconnect()
         self._stream = None
         self._spool.clear()
+        self._audit.forget()
 
     def _end_sending(self, thread: int | None) -> None:
         """A server that waits for something to send does not see that nobody listens any more,

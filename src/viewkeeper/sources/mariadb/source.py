@@ -244,6 +244,7 @@ class MariadbSource(Capture):
                 )
             if end > stream.position and self._spool_has_room(after):
                 self._advance(stream, end, _LOOK_SECONDS, LOOK_TRANSACTIONS)
+            self._audit.run(connection, stream.tracker, wanted(self._names))
             found = self._spool.transactions(after, LOOK_TRANSACTIONS)
             boundaries = [self._boundary(stream, one) for one in found]
             # A change of shape that concerns no handle is nothing to report.

@@ -189,6 +189,7 @@ class Stream:
             handler(event)
         if self._group is None and event.position > self.position:
             self.position, self._last = event.position, event
+            self.tracker.reached = event.position
 
     def _known(self) -> dict[int, Callable[[Event], None]]:
         """What is done with each type of event; the others say nothing about changes."""

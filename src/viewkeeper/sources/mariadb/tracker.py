@@ -63,6 +63,7 @@ class Tracker:
         self._layouts: dict[bytes, Layout | None] = {}
         self._characters = cache(lambda charset: _ask_characters(server, charset))
         self.told: list[Told] = []
+        self.reached = start
 
     @property
     def shapes(self) -> Shapes:
@@ -129,10 +130,17 @@ class Tracker:
         try:
             return layout_of(shape, self._wanted.get(shape.id, ()), log)
         except ChangedError:
-            self._open_told.append(SchemaChange("recreate_table", shape.id))
             if position > shape.since:
-                self._become(self._open.without([shape.id]))
+                self.contradict(shape.id)
+            else:
+                self._open_told.append(SchemaChange("recreate_table", shape.id))
             return None
+
+    def contradict(self, id: str) -> None:
+        """A table is not what it should be; that is told with the next transaction."""
+        if self._open.get(id) is not None:
+            self._open_told.append(SchemaChange("recreate_table", id))
+            self._become(self._open.without([id]))
 
     def end(self, position: int) -> None:
         """The transaction that was being read ends here."""
