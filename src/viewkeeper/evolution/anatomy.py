@@ -95,7 +95,7 @@ class Anatomy:
             return normal_form(node, _in_scope(self.whole))
         except DefinitionError:
             # It names what the view has not got, so it is equal to none of its conditions.
-            return node.sql("spark")
+            return _sql(node)
 
 
 def anatomy(parsed: ParsedView, before: Callable[[Relation], tuple[Field, ...]]) -> Anatomy:
@@ -149,9 +149,13 @@ def normal_form(node: exp.Expr, named: Namer) -> str:
 
     tree = node.unnest().copy().transform(rename)
     if isinstance(tree, exp.EQ | exp.NullSafeEQ | exp.NEQ):
-        sides = sorted(side.unnest().sql("spark") for side in (tree.left, tree.right))
+        sides = sorted(_sql(side.unnest()) for side in (tree.left, tree.right))
         return f"{type(tree).__name__} {sides[0]} {sides[1]}"
-    return tree.sql("spark")
+    return _sql(tree)
+
+
+def _sql(node: exp.Expr) -> str:
+    return node.sql("spark", comments=False)
 
 
 def _in_scope(scope: Scope) -> Namer:

@@ -70,13 +70,15 @@ class Naming:
 
     def _collides(self, place: int) -> bool:
         others = {self.view.tables[i].alias.lower() for i in self.left if i != place}
-        others |= {self._last(i).lower() for i in self.left if i != place}
+        plain = [i for i in self.left if i != place and not self.view.tables[i].aliased]
+        others |= {self._last(i).lower() for i in plain}
         others |= {alias.lower() for alias in self._beside.values()}
         return self._called_anew(place) and self._last(place).lower() in others
 
     def _new_aliases(self) -> dict[Beside, str]:
         taken = {table.alias.lower() for table in self.view.tables}
-        taken |= {self._last(place).lower() for place in self.left}
+        plain = [place for place in self.left if not self.view.tables[place].aliased]
+        taken |= {self._last(place).lower() for place in plain}
         found: dict[Beside, str] = {}
         for beside in self.choice.beside:
             base = beside.relation.table.rpartition(".")[2]
@@ -102,7 +104,7 @@ class Naming:
         """A column as the text should name it; a mention keeps its form if it can."""
         name = spelled(value.column)
         if mention is None or mention.parts == 0:
-            bare = self._count(value.column, scope) == 1
+            bare = isinstance(value.owner, int) and self._count(value.column, scope) == 1
             return name if bare else f"{self.alias(value.owner)}.{name}"
         same = value.owner == mention.use[0]
         if same and mention.parts > 1 and isinstance(value.owner, int):
