@@ -22,9 +22,9 @@ import pyarrow as pa
 from viewkeeper.errors import BrokenQueryError
 from viewkeeper.sources.delta_lake.types import columns_of, physical_names
 from viewkeeper.sources.files.read import chosen
-from viewkeeper.sources.files.values import DIGITS_MAX, Columns
+from viewkeeper.sources.files.values import Columns, type_change
 from viewkeeper.sources.names import Named
-from viewkeeper.updates.schema_change import ChangeKind, SchemaChange, called
+from viewkeeper.updates.schema_change import SchemaChange, called
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,23 +145,6 @@ def _goes_on(before: SeenShape, now: SeenShape, stored: str) -> bool:
     if before.id != now.id or old is None or new is None:
         return False
     return type_change(old, new) in (None, "widen_type")
-
-
-def type_change(old: pa.DataType, new: pa.DataType | None) -> ChangeKind | None:
-    """What it means to values that a type became another one.
-
-    >>> type_change(pa.float32(), pa.float64()), type_change(pa.int64(), pa.float64())
-    ('widen_type', 'change_type')
-    """
-    if old == new:
-        return None
-    if isinstance(new, pa.Decimal128Type):
-        whole, scale = (19, 0) if pa.types.is_int64(old) else (DIGITS_MAX + 1, 0)
-        if isinstance(old, pa.Decimal128Type):
-            whole, scale = old.precision - old.scale, old.scale
-        if new.precision - new.scale >= whole and new.scale >= scale:
-            return "widen_type"
-    return "widen_type" if (old, new) == (pa.float32(), pa.float64()) else "change_type"
 
 
 def schema_changes(

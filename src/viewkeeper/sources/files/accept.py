@@ -7,6 +7,8 @@ make no change.
 
     difference  =  rows of new copies  -  rows of old copies,  summed per tuple
 
+It is taken over the columns that go on from one state to the next (`shapes`).
+
 A small difference is taken here, in bounded memory (`net`); a large one by a `Differ`, which
 the engine lends us, on Spark. A table with a declared key is accepted only if no key is NULL or
 occurs twice. That holds in the state before, so only the keys that came have to be looked at.
@@ -28,15 +30,15 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 
-from viewkeeper.errors import ConversionError, SchemaError
+from viewkeeper.errors import ConversionError
 from viewkeeper.sources.files.kept import Kept, KeptFile, KeptTable, State, words_of
 from viewkeeper.sources.files.listing import Listing, Stamp, list_table, stamp_of
 from viewkeeper.sources.files.net import MEMORY_BYTES, net, signed, spelled_out
 from viewkeeper.sources.files.parse import Parser
 from viewkeeper.sources.files.read import DataFile, Keys, count_rows, read_rows, stored_schema
 from viewkeeper.sources.files.settings import FolderSettings, TableSettings
-from viewkeeper.sources.files.values import Columns, columns_of, shortened
-from viewkeeper.updates.protocol import COUNT, Tables
+from viewkeeper.sources.files.values import Columns, columns_of, shortened, type_change
+from viewkeeper.updates.protocol import COUNT
 from viewkeeper.view.definition import Field
 
 pc: Any = pyarrow.compute
@@ -65,33 +67,29 @@ class Acceptor:
     differ_bytes: int = DIFFER_BYTES
     memory_bytes: int = MEMORY_BYTES
 
-    def accept(
-        self, listings: Mapping[str, Listing], followed: Tables, before: State | None
-    ) -> State:
+    def accept(self, listings: Mapping[str, Listing], before: State | None) -> State:
         """Write the next state; nothing is accepted unless all of it is."""
         number = max([time.time_ns() // 1_000_000, *(n + 1 for n in self.kept.numbers())])
         tables = {}
         for name, listing in listings.items():
             old = before.tables.get(name) if before else None
-            tables[name] = self._table(number, name, listing, old, followed.get(name, ()))
-            if list_table(self.settings, name).files != listing.files:
+            tables[name] = self._table(number, name, listing, old)
+            if not listing.gone and list_table(self.settings, name).files != listing.files:
                 raise UnsettledError(name)
         previous = before.number if before else None
         state = State(number, previous, committed_at(listings, before), tables)
         self.kept.write_state(state)
         return state
 
-    def _table(
-        self,
-        number: int,
-        name: str,
-        listing: Listing,
-        old: KeptTable | None,
-        followed: Sequence[str],
-    ) -> KeptTable:
+    def _table(self, number: int, name: str, listing: Listing, old: KeptTable | None) -> KeptTable:
         declared = self.settings.table(name).fingerprint()
         if old is not None and old.is_of(listing, declared):
-            return replace(old, done_ns=listing.done_ns, changes=0)
+            return replace(old, done_ns=listing.done_ns, changes=0, filled=())
+        if listing.gone:
+            nothing = old or KeptTable(declared, {}, {}, {}, None, 0)
+            return replace(nothing, files={}, done_ns=None, changes=0, filled=(), gone=True)
+        # Files that were gone and have come back are another table.
+        old = None if old is None or old.gone else old
         same = old.files if old is not None and old.declared == declared else {}
         files, shapes = {}, {}
         for file, stamp in listing.files.items():
@@ -101,43 +99,37 @@ class Acceptor:
             else:
                 shapes[file] = columns_of(stored_schema(self.kept.copy_path(known.copy)))
             files[file] = known
-        columns = self._columns(name, shapes, old, followed)
+        columns = self._columns(name, shapes, old)
         table = KeptTable(
             declared, words_of(columns), columns.refused, files, listing.done_ns, changes=0
         )
+        table = self._shaped(number, name, table, old)
         return replace(table, changes=self._difference(number, name, table, old))
 
-    def _columns(
-        self,
-        name: str,
-        shapes: Mapping[str, Columns],
-        old: KeptTable | None,
-        followed: Sequence[str],
-    ) -> Columns:
-        """The columns that all files have, in one type; a SchemaError if a followed one is none."""
+    def _columns(self, name: str, shapes: Mapping[str, Columns], old: KeptTable | None) -> Columns:
+        """The columns that all files have, in one type; those of before if there is no file."""
         declared = self.settings.table(name)
         nothing = Columns(tuple(Field(*pair) for pair in declared.columns.items()), {})
-        columns = merged(shapes) or (old.kept_columns() if old else nothing)
-        types, before = columns.types(), old.kept_columns().types() if old else {}
-        for column in (*followed, *declared.key):
-            kind = before.get(column)
-            if column not in types or (kind is not None and kind != types[column]):
-                raise self._schema_error(name, column, columns, kind)
-        return columns
+        return merged(shapes) or (old.kept_columns() if old else nothing)
 
-    def _schema_error(
-        self, name: str, column: str, columns: Columns, before: pa.DataType | None
-    ) -> SchemaError:
-        kind = columns.types().get(column)
-        reason = columns.refused.get(column) or (
-            "a file does not have it" if kind is None else f"{before} became {kind}"
+    def _shaped(self, number: int, name: str, table: KeptTable, old: KeptTable | None) -> KeptTable:
+        """A table that knows since when it and its columns are there, and which are new in it."""
+        key = self.settings.table(name).key
+        since = dict.fromkeys(table.columns, number)
+        since |= {column: old.since.get(column, 0) for column in _going_on(table, old) if old}
+        fresh = [c for c in table.columns if old is not None and c not in old.columns]
+        return replace(
+            table,
+            made=number if old is None else old.made,
+            since=since,
+            filled=[column for column in fresh if self._has_values(name, table, column)],
+            key=key if set(key) <= set(table.columns) else (),
         )
-        return SchemaError(
-            self.settings.source,
-            f'table "{name}", column "{column}": {reason}',
-            hint="mend the files; or mend the views, then load them anew:"
-            " viewkeeper run --full-refresh VIEW",
-        )
+
+    def _has_values(self, name: str, table: KeptTable, column: str) -> bool:
+        copies = (file.copy for file in table.files.values())
+        rows = self._rows(name, copies, _only(table, [column]))
+        return any(batch.column(0).null_count < batch.num_rows for batch in rows)
 
     def _copied(self, table: str, name: str, stamp: Stamp) -> tuple[KeptFile, Columns]:
         """The copy of a file, made unless there is one with that content and those types."""
@@ -160,26 +152,32 @@ class Acceptor:
 
     def _difference(self, number: int, name: str, table: KeptTable, old: KeptTable | None) -> int:
         """Write the changes against the state before; how many there are."""
-        key = self.settings.table(name).key
+        columns = _going_on(table, old)
+        path = self.kept.changes_path(number, name)
         if old is None:
-            rows = self._rows(name, (f.copy for f in table.files.values()), _only(table, key))
-            self._check_key(name, signed(rows, 1) if key else (), key, (), table)
+            self._check_whole(name, table)
             return 0
         came, went = _changed(table, old)
-        now, before = table.kept_columns().types(), old.kept_columns().types()
-        columns = {column: kind for column, kind in now.items() if before.get(column) == kind}
-        path = self.kept.changes_path(number, name)
         schema, changes = pa.schema([*columns.items(), (COUNT, pa.int64())]), 0
         with self.kept.writing(path, schema) as writer:
-            for batch in self._signed(name, came, went, columns):
+            for batch in self._signed(name, came, went, columns, old):
                 piece = spelled_out(pa.Table.from_batches([batch]).select(schema.names))
                 writer.write_table(piece)
                 changes += piece.num_rows
-        if key:
-            names = [*key, COUNT]
-            batches = pq.ParquetFile(path).iter_batches(columns=names)
-            self._check_key(name, (b.select(names) for b in batches), key, old.files.values(), old)
+        names = [*table.key, COUNT]
+        if list(table.key) != list(old.key) or _only(table, table.key) != _only(old, table.key):
+            self._check_whole(name, table)
+        elif table.key:
+            batches = (b.select(names) for b in pq.ParquetFile(path).iter_batches(columns=names))
+            self._check_key(name, batches, old.files.values(), table)
         return changes
+
+    def _check_whole(self, name: str, table: KeptTable) -> None:
+        """The key holds in all rows; nothing is known of the state before."""
+        if table.key:
+            copies = (file.copy for file in table.files.values())
+            rows = self._rows(name, copies, _only(table, table.key))
+            self._check_key(name, signed(rows, 1), (), table)
 
     def _signed(
         self,
@@ -187,12 +185,15 @@ class Acceptor:
         came: Sequence[str],
         went: Sequence[str],
         columns: Mapping[str, pa.DataType],
+        old: KeptTable,
     ) -> Iterator[pa.RecordBatch]:
         schema = pa.schema([*columns.items(), (COUNT, pa.int64())])
         paths = [[str(self.kept.copy_path(copy)) for copy in side] for side in (came, went)]
         size = sum(Path(path).stat().st_size for side in paths for path in side)
         # Spark does not tell names apart that differ in case only.
         plain = len({name.lower() for name in columns}) == len(columns)
+        # Nor does it read a column in a wider type than a file has it.
+        plain = plain and columns.items() <= old.kept_columns().types().items()
         if self.differ is not None and plain and size > self.differ_bytes:
             yield from self.differ(paths[0], paths[1], pa.schema(list(columns.items())))
             return
@@ -224,11 +225,11 @@ class Acceptor:
         self,
         name: str,
         batches: Iterable[pa.RecordBatch],
-        key: tuple[str, ...],
         old: Iterable[KeptFile],
         table: KeptTable,
     ) -> None:
         """The keys that came are not NULL, come once, and were not there before."""
+        key = tuple(table.key)
         schema = pa.schema([*_only(table, key).items(), (COUNT, pa.int64())])
         copies = [file.copy for file in old]
         for netted in self._net(batches, schema):
@@ -267,7 +268,17 @@ class Acceptor:
 
 def _only(table: KeptTable, key: Sequence[str]) -> dict[str, pa.DataType]:
     types = table.kept_columns().types()
-    return {column: types[column] for column in key}
+    return {column: types[column] for column in key if column in types}
+
+
+def _going_on(table: KeptTable, old: KeptTable | None) -> dict[str, pa.DataType]:
+    """The columns that the state before has too, their values kept, in the types of now."""
+    before = old.kept_columns().types() if old is not None else {}
+    return {
+        name: kind
+        for name, kind in table.kept_columns().types().items()
+        if name in before and type_change(before[name], kind) in (None, "widen_type")
+    }
 
 
 def _changed(table: KeptTable, old: KeptTable) -> tuple[list[str], list[str]]:

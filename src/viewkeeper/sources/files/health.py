@@ -22,8 +22,9 @@ def health_of(settings: FolderSettings, kept: Kept, positions: tuple[int, ...]) 
     if not states:
         require_folder(settings)
         return Health(followed=False, position=None, unit="versions")
-    for table in states[-1].tables:
-        list_table(settings, table)
+    for name, table in states[-1].tables.items():
+        if not table.gone:
+            list_table(settings, name)
     newest, problem = states[-1].number, kept.problem()
     oldest = min([p for p in positions if p >= states[0].number], default=newest)
     readers = [Retained("this project", True, oldest, sum(s.number > oldest for s in states))]
@@ -65,7 +66,8 @@ def _table(
         path = settings.folder / name
         shape = parser.columns(path, name)
         rows += sum(batch.num_rows for batch in parser.batches(path, name, shape))
-        lacking = [c for c in (*columns, *declared.key) if c not in shape.types()]
+        wanted = (*columns, *declared.key, *declared.columns)
+        lacking = [column for column in wanted if column not in shape.types()]
         if lacking:
             yield Finding("columns", "bad", f'{name} has no column "{lacking[0]}"')
     yield Finding("files", "good", f'"{table}": {len(listing.files)} files, {rows} rows')

@@ -22,9 +22,9 @@ import os
 import time
 import urllib.parse
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,8 @@ class KeptTable:
     """A table in an accepted state.
 
     `declared` is what it was read by; `changes` is how many there are against the state before.
+    `made` and `since` are the numbers of the states from which on the table and each of its columns
+    have been there; `filled` are columns that this state added, with values in them.
     """
 
     declared: str
@@ -63,6 +65,11 @@ class KeptTable:
     files: Mapping[str, KeptFile]
     done_ns: int | None
     changes: int
+    made: int = 0
+    since: Mapping[str, int] = field(default_factory=dict)
+    filled: Sequence[str] = ()
+    key: Sequence[str] = ()
+    gone: bool = False
 
     def kept_columns(self) -> Columns:
         return Columns(tuple(Field(n, _type(w)) for n, w in self.columns.items()), {**self.refused})
@@ -70,6 +77,8 @@ class KeptTable:
     def is_of(self, listing: Listing, declared: str) -> bool:
         """Whether a listing shows the very files of this state, to be read in the same way."""
         stamps = {name: file.stamp for name, file in self.files.items()}
+        if self.gone or listing.gone:
+            return self.gone and listing.gone
         return stamps == listing.files and declared == self.declared
 
 

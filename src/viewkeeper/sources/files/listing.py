@@ -43,12 +43,14 @@ class Listing:
 
     `done_ns` is when `_SUCCESS` was written; None if there is none. `changed_ns` is when names were
     changed, `touched_ns` when anything was, also by who sets a file's time of change himself.
+    `gone`: there is neither folder nor file of that name.
     """
 
     files: Mapping[str, Stamp]
     done_ns: int | None
     changed_ns: int
     touched_ns: int
+    gone: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -74,6 +76,13 @@ def list_table(settings: FolderSettings, table: str) -> Listing:
     except OSError as error:
         raise _away(settings, table, str(error)) from error
     raise _away(settings, table, f"neither {folder} nor {folder}{extensions[0]} is there")
+
+
+def list_gone(settings: FolderSettings) -> Listing:
+    """What is there of a table that is gone for good, while the source's own folder is there."""
+    require_folder(settings)
+    found = settings.folder.stat()
+    return Listing({}, None, found.st_mtime_ns, found.st_ctime_ns, gone=True)
 
 
 def _list_folder(folder: Path, table: str, extensions: tuple[str, ...]) -> Listing:

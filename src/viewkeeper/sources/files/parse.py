@@ -40,7 +40,7 @@ class Parser:
         self._table = table
 
     def columns(self, path: Path, name: str) -> Columns:
-        """The columns that a file has."""
+        """The columns that a file has; a declared one that its header lacks is not among them."""
         if self._format == "parquet":
             with self._reading(name):
                 return files_values.columns_of(stored_schema(path))
@@ -52,13 +52,6 @@ class Parser:
                 f'table "{self._table.name}" has no declared columns',
                 hint=f"declare them: tables: {{{self._table.name}: {{columns: {{name: string}}}}}}",
             )
-        for column in declared:
-            if column not in names:
-                raise SchemaError(
-                    self._source,
-                    f'table "{self._table.name}": the file {name} has no column "{column}"',
-                    hint=f"its header names: {', '.join(names)}",
-                )
         return Columns(tuple(Field(n, declared.get(n, pa.string())) for n in names), {})
 
     def batches(self, path: Path, name: str, columns: Columns) -> Iterator[pa.RecordBatch]:

@@ -19,13 +19,15 @@ from viewkeeper.sources.files.kept import Kept, KeptTable
 from viewkeeper.sources.files.read import (
     DataFile,
     changed,
-    chosen,
     keys_of,
     read_rows,
     table_of,
 )
+from viewkeeper.sources.files.shapes import asked
+from viewkeeper.sources.names import Book
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.protocol import Answer, Lookup, Scan
+from viewkeeper.updates.schema_change import called
 from viewkeeper.view.definition import Relation
 
 
@@ -35,44 +37,47 @@ class FilesOpener:
 
     source: str
     home: str
+    book: Book
 
     def __call__(self) -> FilesSnapshot:
-        return FilesSnapshot(self.source, Kept(self.source, Path(self.home)))
+        return FilesSnapshot(self.source, Kept(self.source, Path(self.home)), self.book)
 
 
 class FilesSnapshot:
     """Reads the states that are kept; used by one task."""
 
-    def __init__(self, source: str, kept: Kept) -> None:
+    def __init__(self, source: str, kept: Kept, book: Book) -> None:
         self._source = source
         self._kept = kept
+        self._book = book
 
     def ask(self, lookup: Lookup, after: int) -> Answer:
-        name = lookup.relation.table
-        table, keys = self._table(name, after), keys_of(lookup)
-        columns = chosen(self._source, name, table.kept_columns(), lookup.columns)
+        handle, keys = lookup.relation.table, keys_of(lookup)
+        table, columns = self._asked(handle, lookup.columns, after)
+        self._asked(handle, lookup.on, after)
         pieces: list[pa.RecordBatch] = []
         with reading(self._source, self._kept, after):
             for file in self._files(table):
-                pieces += read_rows(self._source, name, file, columns, keys)
+                pieces += read_rows(self._source, called(handle), file, columns, keys)
         return Answer(table_of(pieces, columns), Cut(after), after, table_of([], changed(columns)))
 
     def scan(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
-        table = self._table(relation.table, after)
-        wanted = chosen(self._source, relation.table, table.kept_columns(), columns)
+        table, wanted = self._asked(relation.table, columns, after)
 
         def rows() -> Iterator[pa.RecordBatch]:
             with reading(self._source, self._kept, after):
                 for file in self._files(table):
-                    yield from read_rows(self._source, relation.table, file, wanted)
+                    yield from read_rows(self._source, called(relation.table), file, wanted)
 
         return Scan(Cut(after), rows(), iter(()))
 
-    def _table(self, name: str, after: int) -> KeptTable:
-        table = self._kept.state(after).tables.get(name)
-        if table is None:
-            raise self._kept.gap(after, f'table "{name}" was not followed then')
-        return table
+    def _asked(
+        self, handle: str, columns: Sequence[str], after: int
+    ) -> tuple[KeptTable, dict[str, pa.DataType]]:
+        state = self._kept.state(after)
+        newest, named = self._kept.newest() or state, self._book.get(handle)
+        found = asked(self._source, handle, named, columns, [state], newest)
+        return state.tables[found.table], found.types
 
     def _files(self, table: KeptTable) -> Iterator[DataFile]:
         for name, file in table.files.items():

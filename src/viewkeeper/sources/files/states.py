@@ -1,23 +1,26 @@
 """From one accepted state of a folder to the next: when it is time, and when it cannot be.
 
 A state is taken when it is another one than the last and its files are at rest (`listing`). A
-state that cannot be taken - a value that does not fit, a key twice, a followed column gone - is
-remembered with the reason, and not read again before something moves.
+state that cannot be taken - a value that does not fit, a key twice, a header that names a column
+twice - is remembered with the reason, and not read again before something moves.
 
-A folder whose shape cannot follow from the last state, or whose kept files were damaged, can only
-be *begun anew*: all earlier states go, so whoever asks about them learns of the gap.
+A table whose files are not there may be about to be written anew: the source is away then, and only
+after some time is the table gone.
+
+A folder whose kept files were damaged can only be *begun anew*: all earlier states go, so whoever
+asks about them learns of the gap.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from viewkeeper.errors import ConversionError, GapError, SchemaError, SourceAwayError
 from viewkeeper.sources.files.accept import DIFFER_BYTES, Acceptor, Differ, UnsettledError
 from viewkeeper.sources.files.kept import Kept, State
-from viewkeeper.sources.files.listing import Listing, list_table
+from viewkeeper.sources.files.listing import Listing, list_gone, list_table
 from viewkeeper.sources.files.net import MEMORY_BYTES
 from viewkeeper.sources.files.settings import FolderSettings
 from viewkeeper.updates.protocol import Tables
@@ -26,6 +29,9 @@ from viewkeeper.updates.protocol import Tables
 _PATIENCE_SECONDS = 30.0
 # How long the first look of a process may wait for that.
 _FIRST_SECONDS = 5.0
+# How long a table's files must be missing before the table is gone, and in times of coming to rest.
+_GONE_SECONDS = 10.0
+_GONE_TIMES = 30
 
 Listings = Mapping[str, Listing]
 
@@ -39,7 +45,9 @@ class States:
     differ: Differ | None = None
     differ_bytes: int = DIFFER_BYTES
     memory_bytes: int = MEMORY_BYTES
+    gone_seconds: float | None = None
     _newest: State | None = None
+    _missing: dict[str, float] = field(default_factory=dict)
     _has_looked: bool = False
     _resting: tuple[Listings, float] | None = None
     _refused: tuple[Listings, ConversionError | SchemaError] | None = None
@@ -96,7 +104,7 @@ class States:
         if newest is None or (self._refused and isinstance(self._refused[1], SchemaError)):
             wanted = {table: list(columns) for table, columns in tables.items()}
             newest = self._begin(wanted)
-        elif not _covers(newest, wanted):
+        elif not _covers(newest, tables):
             newest = self._accept_at_rest(wanted, newest)
         self.kept.write_followed(wanted)
         return newest
@@ -130,7 +138,7 @@ class States:
             time.sleep(self.settings.settle_seconds)
             if self._list(wanted) == listings and not any(x.is_open for x in listings.values()):
                 try:
-                    return self._accept(listings, wanted, before)
+                    return self._accept(listings, before)
                 except UnsettledError:
                     continue
         raise SourceAwayError(
@@ -141,13 +149,34 @@ class States:
         )
 
     def _list(self, tables: Iterable[str]) -> dict[str, Listing]:
-        return {table: list_table(self.settings, table) for table in tables}
+        return {table: self._list_one(table) for table in tables}
 
-    def _accept(self, listings: Listings, followed: Tables, before: State | None) -> State:
+    def _list_one(self, table: str) -> Listing:
+        try:
+            listing = list_table(self.settings, table)
+        except SourceAwayError:
+            known = self._newest.tables.get(table) if self._newest else None
+            if not (known and known.gone) and self._missing_seconds(table) < self._patience():
+                raise
+            return list_gone(self.settings)
+        self._missing.pop(table, None)
+        return listing
+
+    def _missing_seconds(self, table: str) -> float:
+        now = time.monotonic()
+        return now - self._missing.setdefault(table, now)
+
+    def _patience(self) -> float:
+        """How long files may be missing before their table is gone."""
+        if self.gone_seconds is not None:
+            return self.gone_seconds
+        return max(_GONE_SECONDS, _GONE_TIMES * self.settings.settle_seconds)
+
+    def _accept(self, listings: Listings, before: State | None) -> State:
         acceptor = Acceptor(
             self.settings, self.kept, self.differ, self.differ_bytes, self.memory_bytes
         )
-        self._newest = acceptor.accept(listings, followed, before)
+        self._newest = acceptor.accept(listings, before)
         self._resting = self._refused = None
         self.kept.write_problem(None)
         return self._newest
@@ -162,7 +191,7 @@ class States:
         if not self._is_at_rest(listings, newest):
             return None
         try:
-            return self._accept(listings, self.kept.followed(), newest)
+            return self._accept(listings, newest)
         except UnsettledError:
             self._resting = None
         except (ConversionError, SchemaError) as error:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from viewkeeper.delta.kernel import canonical
+from viewkeeper.updates.schema_change import ChangeKind
 from viewkeeper.view.definition import Field
 
 pc: Any = pyarrow.compute
@@ -49,6 +50,23 @@ class Columns:
 
     def types(self) -> dict[str, pa.DataType]:
         return {field.name: field.type for field in self.fields}
+
+
+def type_change(old: pa.DataType, new: pa.DataType | None) -> ChangeKind | None:
+    """What it means to values that a type became another one.
+
+    >>> type_change(pa.float32(), pa.float64()), type_change(pa.int64(), pa.float64())
+    ('widen_type', 'change_type')
+    """
+    if old == new:
+        return None
+    if isinstance(new, pa.Decimal128Type):
+        whole, scale = (19, 0) if pa.types.is_int64(old) else (DIGITS_MAX + 1, 0)
+        if isinstance(old, pa.Decimal128Type):
+            whole, scale = old.precision - old.scale, old.scale
+        if new.precision - new.scale >= whole and new.scale >= scale:
+            return "widen_type"
+    return "widen_type" if (old, new) == (pa.float32(), pa.float64()) else "change_type"
 
 
 class MisfitError(ValueError):
