@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 import viewkeeper
 from tests.engine.shop import LINES, Shop, rows_of
 from viewkeeper.engine.report import Silent
-from viewkeeper.errors import HorizonError, LockedError, ProjectError
+from viewkeeper.errors import GapError, HorizonError, LockedError, ProjectError
 
 CITIES = (
     "SELECT c.city, o.id AS order_id FROM crm.customer c, shop.orders o WHERE o.customer_id = c.id"
@@ -211,10 +211,16 @@ def test_verify_finds_what_is_wrong(shop: Shop, spark: SparkSession) -> None:
             project.verify(["lines"], every_state=True, since=-1)
         # A change that no trigger saw is a difference that verification must find.
         with shop.database("crm") as crm:
-            triggers = crm.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")
-            for (name,) in triggers.fetchall():
+            found = crm.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
+            triggers = found.fetchall()
+            for name, _ in triggers:
                 crm.execute(f'DROP TRIGGER "{name}"')
             crm.execute("UPDATE customer SET name = 'unseen' WHERE id = 2")
+        with pytest.raises(GapError, match="capture is no longer complete"):
+            project.verify(["lines"])
+        with shop.database("crm") as crm:
+            for _, sql in triggers:
+                crm.execute(sql)
         [wrong] = project.verify(["lines"])
         assert not wrong.ok
         signs = {row["_count"] > 0 for row in wrong.differences.to_pylist()}

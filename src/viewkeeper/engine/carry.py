@@ -38,11 +38,12 @@ def carrying(stage: Stage) -> Stage:
 
 def carried(job: Callable[[], T]) -> T:
     """Run a job; what a task raised of ours is raised here."""
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
         return job()
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         packed = _PACKED.search(str(error))
         if packed:
             raise pickle.loads(base64.b64decode(packed.group(1))) from error
