@@ -50,7 +50,7 @@ def brief_table() -> dict[str, list[str]]:
     return {name: rest.split(" | ") for name, rest in rows("README.md", "algorithms")}
 
 
-def tallies(name: str) -> list[Tally]:
+def tallies(name: str) -> list[Tally[Cell]]:
     cells = [Cell(Subject(name), transactions) for transactions in Transactions]
     return campaign(cells, SEEDS, PROCESSES, quiet=True)
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.evolution.scenes import change, insert, scene, table
 from viewkeeper.evolution.dyno import Setting
 from viewkeeper.maintain.promises import Level
 from viewkeeper.simulate.reshaping.campaign import ALGORITHMS, SETTINGS, ReshapingCell, world_of
@@ -31,12 +32,13 @@ def test_strong_in_random_worlds(cell: ReshapingCell) -> None:
     for outcome in outcomes:
         assert outcome.error is None, f"{cell.command(outcome.seed)}: {outcome.error}"
         assert outcome.found >= Level.STRONG
-    assert sum(outcome.rows_sent for outcome in outcomes), "no query broke: too tame"
+    for fact in ("broken", "undone", "merged"):
+        assert sum(outcome.facts[fact] for outcome in outcomes), f"nothing {fact}: too tame"
 
 
 def test_pvm_cc_is_complete_where_values_are_kept() -> None:
     cell = ReshapingCell("pvm_cc", "pessimistic")
-    assert [cell.run(seed).error for seed in range(SEEDS)] == [None] * SEEDS
+    assert [cell.run(seed).error for seed in range(10)] == [None] * 10
 
 
 def test_the_worlds_are_mean() -> None:
@@ -56,17 +58,6 @@ def test_the_worlds_are_mean() -> None:
         )
     assert {*KEPT, *LOST, "rows"} <= set(kinds)
     assert all(0 < count < 60 for count in facts.values()), facts
-
-
-def test_work_is_undone_and_units_are_merged() -> None:
-    aborts = merged = 0
-    for seed in range(SEEDS):
-        world = world_of(Setting("sweep"), seed)
-        play(world, random.Random(f"{seed} pace"))
-        aborts += world.dyno.aborts
-        merged += world.dyno.merged
-    assert aborts
-    assert merged
 
 
 def played(seed: int) -> ReshapingWorld:
@@ -112,12 +103,13 @@ def test_the_judge_sees_a_wrong_row_a_wrong_claim_and_a_step_back() -> None:
 
 
 def test_a_state_that_is_skipped_is_not_complete() -> None:
-    for seed in range(20):
-        world, states = _states(seed)
-        rows = [state.rows for state in states]
-        kept = world.scenario.keeps_values and level(world.judge, states) is Level.COMPLETE
-        if kept and len(set(rows)) > 2:
-            ends = [states[0], states[-1]]
-            assert level(world.judge, ends) is Level.STRONG
-            return
-    pytest.fail("no run with three states among 20")
+    r = table(1, "r", "ab", (1, 7))
+    inserts = [change("x", insert(1, (2, 7))), change("x", insert(1, (3, 7)))]
+    scenario = scene(
+        "SELECT p.a AS a FROM x.r p", [("x", r)], [], {"a": (0, "a")}, {"x": [r]}, inserts
+    )
+    world = ReshapingWorld(scenario, Setting("sweep"))
+    follow(world, [])
+    first, middle, last = world.store.states
+    assert level(world.judge, [first, middle, last]) is Level.COMPLETE
+    assert level(world.judge, [first, last]) is Level.STRONG

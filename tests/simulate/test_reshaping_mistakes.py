@@ -18,7 +18,7 @@ from viewkeeper.errors import SimulationError
 from viewkeeper.evolution import correction, dependencies, dyno_work
 from viewkeeper.evolution.correction import Unit
 from viewkeeper.evolution.dependencies import Graph, Update
-from viewkeeper.evolution.dyno import Detection, Dyno, Setting
+from viewkeeper.evolution.dyno import OPTIMISTIC, Detection, Dyno, Setting
 from viewkeeper.evolution.dyno_events import Action
 from viewkeeper.evolution.dyno_work import Running
 from viewkeeper.maintain.promises import Level
@@ -26,7 +26,7 @@ from viewkeeper.simulate.reshaping.campaign import below, judged, world_of
 from viewkeeper.simulate.reshaping.tables import Rename
 from viewkeeper.simulate.reshaping.world import ReshapingWorld, follow, play
 
-SEEDS = 60
+SEEDS = 25
 Break = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -95,10 +95,10 @@ def compensate_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(dyno_work.Rereading, "answer", lambda work, event, _: whole(work, event, ()))
 
 
-SWEEP = Setting("sweep")
+SWEEP, BATCH = Setting("sweep"), Setting("batch_sweep", OPTIMISTIC)
 
 MISTAKES = (
-    Mistake("no semantic order per source", SWEEP, forget_the_order_of_sources),
+    Mistake("no semantic order per source", BATCH, forget_the_order_of_sources),
     Mistake("no merging, by name", SWEEP, merge_nothing),
     Mistake("no merging, by handle", Setting("sweep", asking="handle"), merge_nothing),
     Mistake("no detection after, sweep", Setting("sweep", Detection(after=False))),

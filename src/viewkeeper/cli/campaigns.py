@@ -20,7 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from viewkeeper.cli.speech import console, note
 from viewkeeper.cli.values import amount
 from viewkeeper.maintain.promises import Level
-from viewkeeper.simulate.campaign import Cell, Outcome, Tally, run_seed
+from viewkeeper.simulate.campaign import C, Outcome, Runs, Tally
 
 PORTION = 20
 TELL_SECONDS = 30.0
@@ -31,8 +31,8 @@ Wanted = tuple[int, range]
 
 
 def campaign(
-    cells: Sequence[Cell], seeds: int, jobs: int, level: Level | None = None, quiet: bool = False
-) -> list[Tally]:
+    cells: Sequence[C], seeds: int, jobs: int, level: Level | None = None, quiet: bool = False
+) -> list[Tally[C]]:
     """Run so many seeds of every cell; `level` is demanded instead of what is promised."""
     tallies = [Tally(cell, cell.promise if level is None else level) for cell in cells]
     show = not quiet and sys.stderr.isatty()
@@ -64,13 +64,13 @@ def campaign(
     return tallies
 
 
-def _how_far(tallies: Sequence[Tally], total: int) -> str:
+def _how_far(tallies: Sequence[Tally[C]], total: int) -> str:
     done = sum(tally.seeds for tally in tallies)
     failed = sum(len(tally.failed) for tally in tallies)
     return f"stopped after {done:,} of {amount(total, 'seed')}; {failed:,} of them below the level"
 
 
-def _portions(cells: Sequence[Cell], seeds: int, jobs: int) -> Generator[Portion, None, None]:
+def _portions(cells: Sequence[Runs], seeds: int, jobs: int) -> Generator[Portion, None, None]:
     """Outcomes as they come, with the index of their cell."""
     wanted = [
         (index, range(start, min(start + PORTION, seeds)))
@@ -89,7 +89,7 @@ def _portions(cells: Sequence[Cell], seeds: int, jobs: int) -> Generator[Portion
 
 
 def _windowed(
-    pool: ProcessPoolExecutor, cells: Sequence[Cell], wanted: list[Wanted], window: int
+    pool: ProcessPoolExecutor, cells: Sequence[Runs], wanted: list[Wanted], window: int
 ) -> Generator[Portion, None, None]:
     """Few portions are handed out at a time, so that an interrupt need not wait for many."""
     left = iter(wanted)
@@ -108,8 +108,8 @@ def _windowed(
             future.cancel()
 
 
-def _run(cell: Cell, seeds: Sequence[int]) -> list[Outcome]:
-    return [run_seed(cell, seed) for seed in seeds]
+def _run(cell: Runs, seeds: Sequence[int]) -> list[Outcome]:
+    return [cell.run(seed) for seed in seeds]
 
 
 def _ignore_interrupts() -> None:

@@ -30,14 +30,17 @@ Examples:
   viewkeeper simulate --algorithm sweep --scenario global --seed 17 --diagram run.svg
   viewkeeper simulate tests/specs/sweep-figure-5.txt
   viewkeeper simulate --table --seeds 200
+  viewkeeper simulate --schema-changes optimistic --algorithm sweep --seed 17
 
-docs/algorithms.md says what the algorithms are and how to write a script.
+docs/algorithms.md says what the algorithms are and how to write a script; docs/dyno.md says what
+happens when sources change their shape.
 
 Exit codes: 0 every seed has its level, 1 one falls below it or a script expects something else,
 2 usage, or the file is no script, 130 cancelled."""
 
 LEVELS = [level.word for level in Level]
 ALL = "all"
+DETECTION = ("pessimistic", "optimistic", "handles")
 
 
 def _algorithm(_: click.Context, __: click.Parameter, name: str | None) -> str | None:
@@ -98,7 +101,12 @@ def _options(_: click.Context, __: click.Parameter, words: Sequence[str]) -> dic
     "--into",
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="With --table: put it between the markers of this file. Repeatable.",
+    help="With --table, --schema-changes: put it between the markers of this file. Repeatable.",
+)
+@click.option(
+    "--schema-changes",
+    type=click.Choice([*DETECTION, ALL]),
+    help="Sources change their shape too; how Dyno notices it. One algorithm, or three.",
 )
 def simulate(
     file: Path | None,
@@ -115,6 +123,7 @@ def simulate(
     jobs: int | None,
     table: bool,
     into: tuple[Path, ...],
+    schema_changes: str | None,
 ) -> int:
     """Try an algorithm in random worlds, or run a script.
 
@@ -123,17 +132,21 @@ def simulate(
     with the command that replays it, and as the smallest run that still fails: a script, that is a
     FILE for this command.
     """
+    workers = jobs or os.cpu_count() or 1
+    if schema_changes is not None and file is None and not table:
+        from viewkeeper.cli.simulate_reshaping import run_reshaping
+
+        return run_reshaping(schema_changes, algorithm, seeds, seed, workers, into)
     outputs = Outputs(diagram, history)
     wanted = None if level is None else Level[level.upper()]
-    if sum((file is not None, algorithm is not None, table)) != 1:
-        raise click.UsageError("say one of: a FILE, --algorithm NAME, --table")
+    if sum((file is not None, algorithm is not None, table)) != 1 or schema_changes is not None:
+        raise click.UsageError("say one of: a FILE, --algorithm NAME, --table, --schema-changes")
     if file is not None:
         from viewkeeper.cli.simulate_script import run_file
 
         return run_file(file, number, wanted, outputs)
     from viewkeeper.cli.simulate_seeds import run_many, run_one, run_table
 
-    workers = jobs or os.cpu_count() or 1
     if table:
         return run_table(seeds, workers, into)
     assert algorithm is not None

@@ -53,7 +53,7 @@ def run_many(
     return 1 if failed else 0
 
 
-def _summary(tally: Tally) -> str:
+def _summary(tally: Tally[Cell]) -> str:
     cell = tally.cell
     line = (
         f"{cell.subject.name}, {cell.transactions.value}: {amount(tally.seeds, 'seed')}, lowest "

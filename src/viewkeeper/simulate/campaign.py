@@ -12,8 +12,10 @@ algorithm raised. What the checker could not decide is counted apart.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
 
 from viewkeeper.check.checker import Verdict, check
 from viewkeeper.maintain.catalogue import KINDS
@@ -30,6 +32,18 @@ SHAPES = ("chain:1", "chain:2", "chain:3", "star:3", "self:3", "cycle:3", "chain
 """What is drawn from where no view is asked for."""
 
 
+class Runs(Protocol):
+    """What a campaign is about: something that can be run by seeds and promises a level."""
+
+    @property
+    def promise(self) -> Level: ...
+
+    def run(self, seed: int) -> Outcome: ...
+
+
+C = TypeVar("C", bound=Runs)
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
     """What a campaign is about: an algorithm under one kind of transactions."""
@@ -43,10 +57,14 @@ class Cell:
     def promise(self) -> Level:
         return KINDS[self.subject.name].promise[self.transactions]
 
+    def run(self, seed: int) -> Outcome:
+        return run_seed(self, seed)
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one seed; `found` is proven, `possible` not refuted."""
+    """What came of one seed; `found` is proven, `possible` not refuted; `facts` are what else was
+    counted."""
 
     seed: int
     found: Level
@@ -55,6 +73,7 @@ class Outcome:
     lookups: int
     rows_sent: int
     error: str | None = None
+    facts: Mapping[str, int] = field(default_factory=dict)
 
     def is_below(self, level: Level) -> bool:
         return self.error is not None or self.possible < level
@@ -154,10 +173,10 @@ def smallest(cell: Cell, seed: int, level: Level) -> World:
 
 
 @dataclass(slots=True)
-class Tally:
+class Tally(Generic[C]):
     """Outcomes of one cell, summed up."""
 
-    cell: Cell
+    cell: C
     level: Level
     """What every seed must have."""
     seeds: int = 0
@@ -168,6 +187,7 @@ class Tally:
     updates: int = 0
     lookups: int = 0
     rows_sent: int = 0
+    facts: Counter[str] = field(default_factory=Counter)
     failed: list[Outcome] = field(default_factory=list)
 
     def add(self, outcomes: Iterable[Outcome]) -> None:
@@ -179,6 +199,7 @@ class Tally:
             self.updates += outcome.updates
             self.lookups += outcome.lookups
             self.rows_sent += outcome.rows_sent
+            self.facts.update(outcome.facts)
             if outcome.is_below(self.level):
                 self.failed.append(outcome)
 

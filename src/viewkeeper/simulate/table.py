@@ -15,7 +15,7 @@ from viewkeeper.errors import SimulationError
 from viewkeeper.maintain.catalogue import KINDS
 from viewkeeper.maintain.promises import Level
 from viewkeeper.maintain.promises import Scenario as Transactions
-from viewkeeper.simulate.campaign import Tally
+from viewkeeper.simulate.campaign import Cell, Tally
 
 MARKED = "<!-- {form}:begin -->\n{text}\n<!-- {form}:end -->"
 AS_OF = "¹"
@@ -46,7 +46,7 @@ class Line:
         return AS_OF if KINDS[self.name].as_of else ""
 
 
-def line_of(tally: Tally, still: bool) -> Line:
+def line_of(tally: Tally[Cell], still: bool) -> Line:
     """A line from a campaign and the measurement of standstill."""
     cell = tally.cell
     return Line(

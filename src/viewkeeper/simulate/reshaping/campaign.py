@@ -35,7 +35,6 @@ class ReshapingCell:
 
     algorithm: str
     setting: str
-    options: tuple[tuple[str, object], ...] = ()
 
     @property
     def name(self) -> str:
@@ -48,13 +47,13 @@ class ReshapingCell:
     @property
     def made(self) -> Setting:
         base = SETTINGS[self.setting]
-        return Setting(self.algorithm, base.detection, base.asking, dict(self.options))
+        return Setting(self.algorithm, base.detection, base.asking)
 
     def command(self, seed: int) -> str:
         """What replays a seed."""
         return (
-            f"viewkeeper simulate --schema-changes --algorithm {self.algorithm}"
-            f" --detection {self.setting} --seed {seed}"
+            f"viewkeeper simulate --schema-changes {self.setting} --algorithm {self.algorithm}"
+            f" --seed {seed}"
         )
 
     def run(self, seed: int) -> Outcome:
@@ -69,7 +68,19 @@ class ReshapingCell:
         except Exception as raised:  # noqa: BLE001 - whatever is raised is this seed's outcome
             error = f"{type(raised).__name__}: {raised}"
         updates = len(world.scenario.transactions)
-        return Outcome(seed, found, found, updates, world.asked, world.broken, error)
+        return Outcome(seed, found, found, updates, world.asked, 0, error, facts(world))
+
+
+def facts(world: ReshapingWorld) -> dict[str, int]:
+    """What happened in a run that a table of runs should say."""
+    reshaping = [t for t in world.scenario.transactions if t.kind != "rows"]
+    return {
+        "schema changes": len(reshaping),
+        "broken": world.broken,
+        "undone": world.dyno.aborts,
+        "merged": world.dyno.merged,
+        "kept": world.scenario.keeps_values,
+    }
 
 
 def world_of(setting: Setting, seed: int) -> ReshapingWorld:

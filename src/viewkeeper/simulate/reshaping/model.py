@@ -69,15 +69,15 @@ def _names(base: str) -> list[str]:
 
 def random_rows(rng: random.Random, width: int) -> dict[Row, int]:
     rows: Counter[Row] = Counter()
-    for _ in range(rng.randint(1, 5)):
+    for _ in range(rng.randint(2, 5)):
         rows[tuple(_value(rng) for _ in range(width))] += 1
     return dict(rows)
 
 
 def _value(rng: random.Random) -> int | None:
-    if rng.random() < 0.06:
+    if rng.random() < 0.05:
         return None
-    return 0 if rng.random() < 0.5 else rng.randrange(VALUES)
+    return 0 if rng.random() < 0.6 else rng.randrange(VALUES)
 
 
 def rows(model: Model, source: str, size: int) -> list[Operation]:
