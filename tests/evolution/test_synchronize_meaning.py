@@ -14,6 +14,7 @@ from dataclasses import replace
 from random import Random
 from typing import assert_never
 
+import yaml
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
@@ -32,7 +33,7 @@ from tests.evolution.worlds import (
 from viewkeeper.errors import DefinitionError
 from viewkeeper.evolution.anatomy import anatomy
 from viewkeeper.evolution.extent import Extent
-from viewkeeper.evolution.preferences import Parts, Preferences, Substitute
+from viewkeeper.evolution.preferences import Parts, Preferences, Substitute, read_preferences
 from viewkeeper.evolution.synchronize import Impossible, Rewriting, synchronize
 from viewkeeper.view.definition import Relation
 from viewkeeper.view.parse import parse_view
@@ -64,6 +65,7 @@ def follow(
     substitutes: Sequence[Substitute] = (),
     null_for_lost: bool = False,
     keep_columns: bool = False,
+    told: bool = True,
 ) -> Rewriting | Impossible:
     parsed = parse_view(text)
     return synchronize(
@@ -74,7 +76,7 @@ def follow(
         substitutes,
         null_for_lost,
         keep_columns,
-        before.types(parsed),
+        before.types(parsed) if told else {},
     )
 
 
@@ -133,6 +135,32 @@ def test_renames_and_additions_change_nothing_that_is_shown(random: Random, keep
 
 def comments(text: str) -> list[str]:
     return re.findall(r"/\*.*?\*/|--.*", text)
+
+
+@MANY
+@given(RANDOM)
+def test_names_are_followed_without_being_told_what_there_was(random: Random) -> None:
+    before, text = given_view(random)
+    now = renamed(random, before)
+    told = follow(before, now, text, Preferences())
+    assert follow(before, now, text, Preferences(), told=False) == told
+
+
+@MANY
+@given(RANDOM)
+def test_a_line_that_is_offered_for_the_project_file_mends_the_view(random: Random) -> None:
+    before, text = given_view(random)
+    now = without_columns(random, renamed(random, before))
+    if random.random() < 0.5:
+        now = World(dict(list(now.tables.items())[1:]))
+    found = follow(before, now, text, Preferences())
+    event(type(found).__name__)
+    for line in found.mends if isinstance(found, Impossible) else ():
+        if line.startswith("views:"):
+            raw = yaml.safe_load(line)["views"]["v"]["evolution"]
+            mended = follow(before, now, text, read_preferences(raw, "v"))
+            assert isinstance(mended, Rewriting), (line, mended)
+            event(f"mended, {mended.extent.value}")
 
 
 @MANY
