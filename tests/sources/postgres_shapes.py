@@ -7,6 +7,7 @@ triggers see the statement, looks see only that rows were rewritten.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -254,22 +255,23 @@ def told(boundaries: Sequence[Boundary], handle: str) -> list[Change]:
 
 
 def merged(changes: Sequence[Change]) -> list[Change]:
-    """Renames of a column as one, and what ends a column said once: where nobody saw the statement,
-    a rewriting may be told twice, where it was met and where it is certain."""
-    result: list[Change] = []
+    """Renames of a column as one, and what ends a column said once.
+
+    Where nobody saw the statement, a rewriting may be told several times: at every place up to the
+    first one that certainly lies behind it.
+    """
+    retyped = {column for kind, column, _ in changes if kind == "change_type"}
+    result: dict[tuple[str, str], Change] = {}
     for kind, column, now in changes:
-        ended = any(c[0] in ("change_type", "rewrite") and c[1] == column for c in result)
-        if kind == "rewrite" and ended:
-            continue
-        if kind in ("rename_column", "change_key"):
-            result = [c for c in result if (c[0], c[1]) != (kind, column)]
-        result.append((kind, column, now))
-    return sorted(result)
+        if kind != "rewrite" or column not in retyped:
+            result[kind, column] = (kind, column, now)
+    return sorted(result.values())
 
 
 def look_all(source: Source, after: int) -> list[Boundary]:
-    """What two looks find; the second one is for what the first had to wait for."""
+    """What two looks find; the second one is for what the first had no time to compare."""
     first = source.look(after)
+    time.sleep(0.25)
     last = first[-1].position if first else after
     return [*first, *source.look(last)]
 

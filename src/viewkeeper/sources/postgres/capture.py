@@ -113,7 +113,8 @@ class Capture:
             self.state = replace(remembered or self.state, slot=self.slot)
         else:
             self._expected = resumed
-        self.shapes.open(control, self._decoder.skip, is_resumed=resumed is not None)
+        believed = self._expected.position if self._expected else 0
+        self.shapes.open(control, self._decoder.skip, believed, is_resumed=resumed is not None)
         self.state = replace(self.state, system=identity.system, timeline=identity.timeline)
         self.follow(self.state.tables)
 

@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from viewkeeper.errors import SourceError
 from viewkeeper.sources.postgres.kept import KeptRows, Row
-from viewkeeper.sources.postgres.relation import RelationColumn, agrees, relation_columns
+from viewkeeper.sources.postgres.relation import RelationColumn, relation_columns
 from viewkeeper.sources.postgres.shape import Shape
 from viewkeeper.sources.postgres.spooled import spooled_name
 from viewkeeper.sources.postgres.stage import Stage
@@ -65,18 +65,14 @@ class Followed:
 class Shapes(Protocol):
     """The shapes of followed tables at the place of the stream that is being read."""
 
-    def shape(self, oid: int) -> Shape:
-        """The shape that a table has here."""
-        ...
-
     def told(self, position: int, message: bytes) -> Collection[int]:
         """Take what a message tells; the tables that have another shape from here on."""
         ...
 
     def described(
         self, position: int, xid: int, oid: int, columns: Sequence[RelationColumn], is_root: bool
-    ) -> Shape:
-        """Take what a relation, with other columns than the table had, says of it."""
+    ) -> tuple[Shape, bool]:
+        """Take what a relation says of its table: the shape, and whether that is a new one."""
         ...
 
 
@@ -327,11 +323,10 @@ class Decoder:
     def _relation(self, oid: int, followed: Followed) -> _Relation:
         assert self._current is not None, "rows are inside a transaction"
         columns, is_root = relation_columns(self._frames[oid]), oid == followed.oid
-        shape = self._shapes.shape(followed.oid)
-        if not agrees(shape, columns, is_root):
-            xid = self._current.id
-            shape = self._shapes.described(self._position, xid, followed.oid, columns, is_root)
-            self._current.reshaped = True
+        shape, is_new = self._shapes.described(
+            self._position, self._current.id, followed.oid, columns, is_root
+        )
+        self._current.reshaped |= is_new
         places = {column.name: place for place, column in enumerate(columns)}
         by_number = {n: c for n, c in shape.by_number.items() if c.sure and c.name in places}
         numbers = [number for number in followed.columns if number in by_number]

@@ -8,6 +8,9 @@ that was known before and the one that the catalogue has by now:
 - one that is in both has been there all the time, so it is among those named;
 - of those that came and stayed, the message has the first so many.
 
+A message that names what was known already is no proof that nothing happened: a column may have
+been dropped and another one have got its name.
+
 Where that leaves two ways to read a message, columns are not *sure*: their values in the rows that
 follow are not used, and whoever follows them is told that they were rewritten.
 """
@@ -58,6 +61,12 @@ def agrees(shape: Shape, told: Sequence[RelationColumn], is_root: bool) -> bool:
     return known == named and all(column.sure for column in shape.columns)
 
 
+def is_untouched(known: Shape, now: Shape) -> bool:
+    """Whether every column of a shape is still there as it was: then it was so all the time."""
+    after = now.by_number
+    return all(_untouched(column, after.get(number)) for number, column in known.by_number.items())
+
+
 def shape_told(
     known: Shape, now: Shape | None, told: Sequence[RelationColumn], is_root: bool
 ) -> Shape:
@@ -77,8 +86,8 @@ def shape_told(
             continue
         # It is there, but not where it can be told.
         found[number] = column if column.generated else replace(column, sure=False, stamp="")
-    whole = sorted(found) == sorted(after) and all(column.sure for column in found.values())
-    width = now.width if whole else known.width
+    is_whole = all(numbers) and all(column.sure for column in found.values())
+    width = max(known.width, *found) if is_whole and found else known.width
     columns = tuple(found[number] for number in sorted(found))
     return replace(
         known, schema=now.schema, name=now.name, columns=columns, width=width, keys=now.keys

@@ -114,7 +114,7 @@ class PostgresSource(PostgresReading):
             if found:
                 made, changed = ensure_publication(control, self.name, publication, found.values())
             is_new = self._begin(control)
-            self._watched = watch(control, self._derived)
+            self._watch(watch(control, self._derived))
             capture = self._capture
             capture.state = replace(
                 capture.state, made_publication=made or capture.state.made_publication
@@ -131,6 +131,14 @@ class PostgresSource(PostgresReading):
             self._take_names(followable)
             assert capture.newest is not None, "the gate has left an anchor"
             return capture.newest.position
+
+    def _watch(self, watched: bool) -> None:
+        self._watched = self._capture.shapes.is_watched = watched
+
+    def _open_stream(self, control: psycopg.Connection[Any]) -> None:
+        if self._watched is None:
+            self._watch(is_watched(control, self._derived))
+        super()._open_stream(control)
 
     def _begin(self, control: psycopg.Connection[Any]) -> bool:
         """Open the stream; whether its slot had to be made, because nothing can go on from it."""
@@ -192,14 +200,12 @@ class PostgresSource(PostgresReading):
 
     def _compare(self, control: psycopg.Connection[Any]) -> None:
         """Have the shapes in the stream that the catalogue has by now."""
-        if self._watched is None:
-            self._watched = is_watched(control, self._derived)
         pause = _WATCHED_SECONDS if self._watched else _UNWATCHED_SECONDS
         self._compare_at = time.monotonic() + pause
         found = unexplained(control, self._capture.shapes.history)
         if found:
-            self._watched = is_watched(control, self._derived)
-            xid = tell(control, found, self._watched)
+            self._watch(is_watched(control, self._derived))
+            xid = tell(control, found, bool(self._watched))
             if xid is None:
                 self._suspects = True
                 return

@@ -1,7 +1,9 @@
 """The shapes of followed tables at the place of the stream that is being read.
 
 They come from messages in the stream, or are inferred from what it says of a relation. Either way
-they become steps of the history, which is written down before anything is reported of it.
+they become steps of the history, which is written down before anything is reported of it. Where
+event triggers watch, the messages say everything. Where they do not, what a relation says is
+checked against the catalogue, once: when the stream is read again, the steps are believed.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from viewkeeper.sources.postgres.compare import shape_after, steps_told
 from viewkeeper.sources.postgres.differences import Cause
 from viewkeeper.sources.postgres.history import History, Step
 from viewkeeper.sources.postgres.open import Server
-from viewkeeper.sources.postgres.relation import RelationColumn, shape_told
+from viewkeeper.sources.postgres.relation import RelationColumn, agrees, is_untouched, shape_told
 from viewkeeper.sources.postgres.shape import Shape
 from viewkeeper.sources.postgres.state import read_steps, write_steps
 
@@ -30,11 +32,17 @@ class StreamShapes:
         self._home = home
         self._control: psycopg.Connection[Any] | None = None
         self._is_saved = True
+        self._believed = 0
+        self.is_watched = False
+        """Whether event triggers tell of every schema change."""
         self.history = History(with_generated=False)
 
-    def open(self, control: psycopg.Connection[Any], start: int, is_resumed: bool) -> None:
-        """The stream is read again from behind a position on."""
-        self._control = control
+    def open(
+        self, control: psycopg.Connection[Any], start: int, believed: int, is_resumed: bool
+    ) -> None:
+        """The stream is read again from behind a position on; up to `believed` it was read before,
+        and what was found is written down."""
+        self._control, self._believed = control, believed
         if not is_resumed:
             self.history.restore(read_steps(self._home))
             self.history.fold(start)
@@ -65,25 +73,31 @@ class StreamShapes:
 
     def described(
         self, position: int, xid: int, oid: int, columns: Sequence[RelationColumn], is_root: bool
-    ) -> Shape:
-        """Infer a step from what the stream says of a relation, and the catalogue of its table."""
-        self._add(
-            self.history.inferred(position, oid)
-            or self._inferred(position, xid, oid, columns, is_root)
-        )
-        return self.history.now(oid)
+    ) -> tuple[Shape, bool]:
+        """Compare what the stream says of a relation with what is known of its table.
 
-    def _inferred(
-        self, position: int, xid: int, oid: int, columns: Sequence[RelationColumn], is_root: bool
-    ) -> Step:
+        Whatever that does not explain is inferred, with the help of the catalogue.
+        """
+        known = self.history.now(oid)
+        step = self.history.inferred(position, oid)
+        if step is None:
+            is_same = agrees(known, columns, is_root)
+            if is_same and (self.is_watched or position <= self._believed):
+                return known, False
+            now = self._catalogued(xid, oid)
+            if is_same and (now is None or is_untouched(known, now)):
+                return known, False
+            shape = shape_told(known, now, columns, is_root)
+            moved = now is None or now.file != known.file
+            step = Step(position, shape, Cause(moved=moved), inferred=True)
+        is_new = self._add(step)
+        return self.history.now(oid), is_new
+
+    def _catalogued(self, xid: int, oid: int) -> Shape | None:
         assert self._control is not None, "rows come after the opening"
         with self._server.errors():
             seconds = self._server.statement_seconds
-            now = shape_after(self._control, self._server.source, xid, oid, seconds)
-        known = self.history.now(oid)
-        shape = shape_told(known, now, columns, is_root)
-        moved = now is None or now.file != known.file
-        return Step(position, shape, Cause(moved=moved), inferred=True)
+            return shape_after(self._control, self._server.source, xid, oid, seconds)
 
     def _add(self, step: Step) -> bool:
         is_new = self.history.add(step)

@@ -6,6 +6,10 @@ is dropped, they write a message with the table's shape (`shape`) and the text o
 is part of the transaction, so it stands between the rows of before and after. Nothing that goes
 wrong in them makes the application's statement fail: what they could not tell is found by looking.
 
+A message counts as lying at its end in the log, which is where the next record begins. The block
+that catches errors is a subtransaction, and of two of those the one record might be decoded before
+the other. So an empty message follows, and no row comes between.
+
 Without them, a look compares the catalogue with what the stream has told, and writes such a message
 itself (`compare`).
 """
@@ -28,6 +32,7 @@ _EMIT = f"""PERFORM pg_logical_emit_message(true, 'viewkeeper', '{MESSAGE}' || j
     'shape', {BODY}, 'query', current_query())::text)
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
    WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't' AND NOT c.relispartition"""
+_PAD = "PERFORM pg_logical_emit_message(true, 'viewkeeper', '')"
 _PRESENT = """
 SELECT count(*) FROM pg_event_trigger e JOIN pg_proc p ON p.oid = e.evtfoid
   JOIN pg_namespace n ON n.oid = p.pronamespace
@@ -48,6 +53,7 @@ BEGIN
       LEFT JOIN pg_index i ON i.indexrelid = d.objid WHERE d.classid = 'pg_class'::regclass
     UNION SELECT k.oid FROM pg_event_trigger_ddl_commands() d
       JOIN pg_class k ON k.relnamespace = d.objid WHERE d.classid = 'pg_namespace'::regclass);
+  {_PAD};
 EXCEPTION WHEN OTHERS THEN NULL;
 END $viewkeeper$""",
         f"""CREATE FUNCTION {schema}.dropped() RETURNS event_trigger LANGUAGE plpgsql
@@ -59,6 +65,7 @@ BEGIN
     '{MESSAGE}' || json_build_object('gone', objid::int8)::text)
     FROM pg_event_trigger_dropped_objects()
    WHERE classid = 'pg_class'::regclass AND objsubid = 0 AND object_type = 'table';
+  {_PAD};
 EXCEPTION WHEN OTHERS THEN NULL;
 END $viewkeeper$""",
         f"CREATE EVENT TRIGGER {quote(f'{name}_changed')} ON ddl_command_end"
