@@ -1,4 +1,7 @@
-"""`viewkeeper history`: what became of a view's definition, version by version, and why."""
+"""`viewkeeper history`: what became of a view's definition, version by version, and why.
+
+Everything is in the head, so no source is asked and no JVM is started.
+"""
 
 from __future__ import annotations
 
