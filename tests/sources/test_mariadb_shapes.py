@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -216,7 +217,7 @@ def in_bag(rows: Sequence[Row]) -> Counter[Row]:
 
 def plain(value: object) -> object:
     """Values of a column that was widened are the same numbers."""
-    return int(value) if hasattr(value, "as_tuple") and value == int(value) else value  # type: ignore[call-overload]  # a decimal
+    return int(value) if isinstance(value, Decimal) and value == int(value) else value
 
 
 def as_of(

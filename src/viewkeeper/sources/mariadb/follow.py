@@ -85,7 +85,15 @@ def _resolve(
     source, database = server.source, server.address().database
     if named is not None:
         shape = shapes.get(named.identity)
-        return None if shape is None else _known(source, handle, shape, named, columns)
+        own = {name.lower() for name in named.columns}
+        columns = [name for name in columns if name.lower() not in own]
+        if shape is None:
+            return None
+        if any(shape.called(name) is None for name in columns):
+            table, position = hold(connection, source, database, shape.full_name)
+            shape = shapes_at(position).get(shape.id) or shape
+            shape = _with_columns(shape, table, columns, position)
+        return Followed(handle, shape, _by_name(source, shape, columns))
     table, position = hold(connection, source, database, handle)
     refusal = table.refusal()
     if refusal is not None:
@@ -109,15 +117,6 @@ def _with_columns(shape: Shape, table: Table, columns: Sequence[str], position: 
         for number, one in enumerate(missing)
     )
     return replace(shape, columns=(*shape.columns, *added), since=position)
-
-
-def _known(
-    source: str, handle: str, shape: Shape, named: Named, columns: Sequence[str]
-) -> Followed:
-    own = {name.lower() for name in named.columns}
-    return Followed(
-        handle, shape, _by_name(source, shape, [c for c in columns if c.lower() not in own])
-    )
 
 
 def _by_name(source: str, shape: Shape, columns: Sequence[str]) -> dict[str, str]:

@@ -14,6 +14,7 @@ Two rules decide what somebody who means a table by its name expects:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -86,10 +87,10 @@ def _names_any(statement: str, shapes: Shapes) -> bool:
 
 def _unreadable(statement: str, shapes: Shapes) -> Effect | None:
     """Every table that such a statement has the name of may be another one now."""
-    lowered = statement.lower()
     effect = Effect(shapes)
-    for shape in [one for one in shapes if one.name.lower() in lowered]:
-        replaced(effect, shape)
+    for shape in list(shapes):
+        if re.search(rf"(?<!\w){re.escape(shape.name)}(?!\w)", statement, re.IGNORECASE):
+            replaced(effect, shape)
     return effect if effect.told else None
 
 
