@@ -55,9 +55,7 @@ from viewkeeper.evolution.synchronize import Impossible
 from viewkeeper.maintain.catalogue import KINDS
 from viewkeeper.maintain.protocol import Change, Commit
 
-Width = Mapping[str, int | None]
-
-WIDTHS: Width = {"sweep": 1, "pvm": 4, "pvm_cc": 4, "batch_sweep": None}
+WIDTHS: Mapping[str, int | None] = {"sweep": 1, "pvm": 4, "pvm_cc": 4, "batch_sweep": None}
 """How many units of rows an algorithm is given at a time; None: all that there are."""
 
 
@@ -126,6 +124,7 @@ class Dyno:
         self._ts = 0
         self._positions: dict[str, int] = {source: 0 for source, _ in shapes.tables}
         self._done_positions: set[tuple[str, int]] = set()
+        """What is in the view and lies beyond what is claimed."""
         self._work: Work | None = None
         self._asked: set[int] = set()
         self._numbers = 0
@@ -350,4 +349,7 @@ class Dyno:
                 if (source, at) in self._done_positions:
                     self._positions[source] = at
                 at += 1
+        self._done_positions = {
+            (source, at) for source, at in self._done_positions if at > self._positions[source]
+        }
         return dict(self._positions)
