@@ -57,11 +57,14 @@ def scanned(source: Source, handle: str, columns: Sequence[str], after: int) -> 
         relation = Relation(source.name, handle)
         scan = snapshot.scan(relation, columns, after)
         rows = plus(bag(scan.batches), bag(scan.tail, -1))
-        keys = pa.table({columns[0]: pa.array(range(10_000), pa.int64())})
-        lookup = Lookup(0, relation, tuple(columns), (columns[0],), (False,), keys)
-        answer = snapshot.ask(lookup, after)
-        tail = bag(answer.tail.to_batches(), -1)
-        assert plus(bag(answer.rows.to_batches()), tail) == rows
+        numbers = [row[0] for row in rows if isinstance(row[0], int)]
+        for keys in (range(10_000), numbers[:1]):
+            table = pa.table({columns[0]: pa.array(keys, pa.int64())})
+            lookup = Lookup(0, relation, tuple(columns), (columns[0],), (False,), table)
+            answer = snapshot.ask(lookup, after)
+            found = plus(bag(answer.rows.to_batches()), bag(answer.tail.to_batches(), -1))
+            wanted = {row: count for row, count in rows.items() if row[0] in keys}
+            assert {row: n for row, n in found.items() if row[0] in keys} == wanted
         return rows
     finally:
         snapshot.close()

@@ -267,6 +267,18 @@ def test_a_key_goes_with_its_column(shop: Shop) -> None:
         source.look(boundary.position)
 
 
+def test_a_key_of_another_type_is_looked_through_again(shop: Shop) -> None:
+    source = shop.opened(key=["id"])
+    start = source.follow({"t": COLUMNS})
+    source = shop.opened(key=["id"], columns={"id": "string"})
+    shop.write("t", {"id": ["1", "1"], "v": [10, 20]})
+    with pytest.raises(SourceAwayError, match="the key id = '1' occurs more than once"):
+        source.look(start)
+    shop.write("t", {"id": ["1", "01"], "v": [10, 20]})
+    (boundary,) = source.look(start)
+    assert boundary.reshaped == (SchemaChange("change_type", "t", "id", "string"),)
+
+
 def test_files_that_come_back_are_another_table(shop: Shop) -> None:
     source = shop.opened()
     start = source.follow({"t": COLUMNS, "other": ["x"]})
