@@ -29,6 +29,7 @@ BEGIN
       (pg_identify_object_as_address('pg_class'::regclass, {oid}, n.number)).object_names[3]
       AS name) a ORDER BY n.place);
   IF called IS NOT DISTINCT FROM {expected} THEN
+    {block}
     IF TG_OP IN ('UPDATE', 'DELETE') THEN
       INSERT INTO {log} (sign{targets}) SELECT -1{old};
     END IF;
@@ -36,6 +37,7 @@ BEGIN
       INSERT INTO {log} (sign{targets}) SELECT 1{new};
     END IF;
     RETURN NULL;
+    {ended}
   END IF;
   SELECT coalesce(string_agg(format(', c%s', n.number), '' ORDER BY n.place), ''),
       coalesce(string_agg(format(', {text}', called[n.place]), '' ORDER BY n.place), '')
@@ -69,10 +71,13 @@ def function_body(table: Table, numbers: Collection[int], log: str) -> str:
         return "".join(f", {text}" for text in texts)
 
     if table.partitioned:
-        # Row by row, since a partition may have its columns in another order.
+        # Row by row, since a partition may have its columns in another order. A session that has
+        # planned this does not take another type for a column: it goes on to the statement below.
+        block, ended = "BEGIN", "EXCEPTION WHEN datatype_mismatch THEN NULL; END;"
         rows = {"old": values("OLD"), "new": values("NEW")}
         rows |= {"stale": "(SELECT ($1).*) t' USING OLD", "fresh": "(SELECT ($1).*) t' USING NEW"}
     else:
+        block = ended = ""
         rows = {"old": f"{values('t')} FROM stale t", "new": f"{values('t')} FROM fresh t"}
         rows |= {"stale": "stale t'", "fresh": "fresh t'"}
     return _BODY.format(
@@ -82,5 +87,7 @@ def function_body(table: Table, numbers: Collection[int], log: str) -> str:
         expected=f"ARRAY[{expected}]::text[]",
         targets="".join(f", c{number}" for number in ordered if number in names),
         text=_TEXT.format("t.%1$I"),
+        block=block,
+        ended=ended,
         **rows,
     )
