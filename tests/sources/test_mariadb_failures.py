@@ -244,7 +244,9 @@ def test_following_again_goes_on_after_a_gap(own: Database) -> None:
     later = own.source()
     with pytest.raises(GapError):
         later.look(lost)
-    after = later.follow({"t": COLUMNS})
+    assert later.handle("t") == "t"
+    assert [field.name for field in later.schema("t")] == COLUMNS
+    after = later.follow({"t": COLUMNS, "gone": ["id"]})
     own.run("INSERT INTO t VALUES (2, 2)")
     (boundary,) = later.look(after)
     assert changes(later, "t", COLUMNS, after, boundary.position) == [(2, 2, 1, boundary.position)]

@@ -75,14 +75,12 @@ class Audit:
             return _Seen(shape, table, log_end(connection))
         except SchemaError:
             return _Seen(shape, None, log_end(connection))
-        except pymysql.err.ProgrammingError as error:
-            if error.args[0] not in _MISSING:
+        except pymysql.Error as error:
+            if not connection.open:
                 raise
-            return _Seen(shape, None, log_end(connection))
-        except pymysql.err.OperationalError as error:
-            if not connection.open or error.args[0] not in (1205, 1213, 1412):
-                raise
-            return None
+            # Locked, or not to be seen by us: that is for whoever asks about the table.
+            is_missing = error.args[0] in _MISSING
+            return _Seen(shape, None, log_end(connection)) if is_missing else None
         finally:
             if connection.open:
                 execute(connection, "ROLLBACK")

@@ -97,16 +97,17 @@ class MariadbSource(Capture):
 
     def handle(self, name: str) -> str:
         with self._using() as connection:
-            shapes = self._shapes_now(connection)
+            names, shapes = self._known(connection)
             table = read_table(connection, self.name, self._database, name)
             shape = shapes.find(*table.place)
             if shape is None:
-                return self._names.handle(name, "", {})
-            return self._names.handle(name, shape.id, shape.names)
+                return names.handle(name, "", {})
+            return names.handle(name, shape.id, shape.names)
 
     def became(self, handle: str) -> Became | None:
         with self._using() as connection:
-            named = self._names.get(handle)
+            names, shapes = self._known(connection)
+            named = names.get(handle)
             if named is None:
                 try:
                     table = read_named(connection, self.name, self._database, handle)
@@ -116,10 +117,18 @@ class MariadbSource(Capture):
                 shape: Shape | None = Shape("", *table.place, ())
             else:
                 columns = []
-                shape = self._shapes_now(connection).get(named.identity)
+                shape = shapes.get(named.identity)
             if shape is None:
                 return None
             return became(handle, named, shape, self._database, columns)
+
+    def _known(self, connection: Connection) -> tuple[Names, Shapes]:
+        """Our handles and the shapes now; nothing, if the log does not lead from what we remember
+        to now: then every handle is a name, as it is for whoever follows the source again."""
+        try:
+            return self._names, self._shapes_now(connection)
+        except GapError:
+            return Names(None), Shapes({}, folds_names(connection))
 
     def schema(self, table: str) -> tuple[Field, ...]:
         """The columns that can be kept exactly; `refused` says why the others cannot."""
@@ -144,12 +153,13 @@ class MariadbSource(Capture):
     def _meaning(self, handle: str) -> Meaning:
         """What a handle means now; a SchemaError if that is gone or cannot be captured."""
         with self._using() as connection:
-            named = self._names.get(handle)
+            names, shapes = self._known(connection)
+            named = names.get(handle)
             if named is None:
                 shape = None
                 found = read_named(connection, self.name, self._database, handle)
             else:
-                shape = self._shapes_now(connection).get(named.identity)
+                shape = shapes.get(named.identity)
                 if shape is None:
                     raise SchemaError(self.name, f'table "{handle}" is not there any more')
                 found = read_table(connection, self.name, self._database, shape.full_name)
