@@ -20,7 +20,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from viewkeeper.errors import SourceAwayError
 from viewkeeper.sources.names import Book
 from viewkeeper.sources.sqlite import log as sqlite_log
 from viewkeeper.sources.sqlite.capture import position, require_installed, schema_version
@@ -37,8 +36,6 @@ from viewkeeper.sources.sqlite.table import Table, quote
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.protocol import Answer, Lookup, Scan
 from viewkeeper.view.definition import Relation
-
-_RETRIES = 5
 
 
 def journal_mode(connection: sqlite3.Connection) -> str:
@@ -69,16 +66,17 @@ class SqliteSnapshot:
                 self._check_installed()
 
     def ask(self, lookup: Lookup, after: int) -> Answer:
+        handle = lookup.relation.table
         with self._database.errors():
-            for _ in range(_RETRIES):
-                # Keys are loaded before the read begins, so that in rollback mode it is short.
-                read = self._resolved(lookup.relation.table)
-                keyed = self._load(read.table, lookup)
-                with self._reading() as cut:
-                    if self._is_wal or self._schema_version == schema_version(self._connection):
-                        return self._answer(read, lookup, keyed, after, cut)
-                self._read.clear()
-        raise SourceAwayError(self._database.source, "its tables are being changed all the time")
+            # Keys are loaded before the read begins, so that in rollback mode it is short.
+            read = self._resolved(handle)
+            keyed = self._load(read.table, lookup)
+            with self._reading() as cut:
+                if not self._is_wal and self._schema_version != schema_version(self._connection):
+                    # The schema has changed since; now it cannot.
+                    read = self._found(handle)
+                    keyed = self._load(read.table, lookup)
+                return self._answer(read, lookup, keyed, after, cut)
 
     def _answer(
         self,
