@@ -52,7 +52,7 @@ def draw_curves(file: Path, experiment: Experiment) -> None:
         labels.append("model, repeated")
         canvas.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
         canvas.suptitle(f"As in figure {experiment.number}: {experiment.title}", fontsize=11)
-        _save(canvas, file)
+        save(canvas, file)
 
 
 def _coloured(curves: Sequence[Curve]) -> list[tuple[Curve, str]]:
@@ -89,7 +89,7 @@ def draw_ticks(file: Path, lines: Sequence[Timeline]) -> None:
         panels[0].set(yticks=sources, yticklabels=[f"IS{source}" for source in sources])
         panels[0].set(xticks=range(0, lines[0].elapsed + 1, 2))
         panels[0].invert_yaxis()
-        _save(canvas, file)
+        save(canvas, file)
 
 
 def _draw_line(panel: Axes, line: Timeline) -> None:
@@ -100,6 +100,6 @@ def _draw_line(panel: Axes, line: Timeline) -> None:
     panel.axvline(line.elapsed, color="#555555", linestyle=":", linewidth=1)
 
 
-def _save(canvas: Figure, file: Path) -> None:
+def save(canvas: Figure, file: Path) -> None:
     undated = {"Date": None, "Creator": None} if file.suffix == ".svg" else None
     canvas.savefig(file, metadata=undated)

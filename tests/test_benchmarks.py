@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from benchmarks import backlog, latency, sources
+from benchmarks import backlog, evolution, latency, sources
+from benchmarks.evolution_places import PLACES
 from benchmarks.maintenance import Bench, prepared
 from benchmarks.probe import PHASES
 from benchmarks.report import Aim, aims, at_least, at_most
@@ -89,6 +90,36 @@ def test_a_tiny_run_measures_every_kind_of_source(
         assert cost["traffic"]["received"]["stream"] > 0 < other["traffic"]["received"]["opened"]
         assert cost["traffic"]["received"]["opened"] == 0
     assert "queries/upd" in capsys.readouterr().out
+
+
+def test_a_tiny_run_does_the_three_experiments_of_dyno(
+    tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each run compares its view with recomputation, and each break is counted there."""
+    evolution.section(tmp_path / "world", evolution.TINY, tmp_path, spark)
+    written = json.loads((tmp_path / "evolution.json").read_text())
+    measured = [(each["algorithm"], each["updates"]) for each in written["overheads"]]
+    assert measured == [("batch_sweep", 4), ("sweep", 3)]
+    for each in written["overheads"]:
+        labels = {place.label for place in PLACES[each["kind"]]}
+        assert each["places"].keys() == labels, "every place of detection is come by"
+        assert 0 < each["share"] < 1
+    aborted = {
+        (each["pair"], each["setting"]): (each["aborted_batches"], each["aborted_adaptations"])
+        for each in written["costs"]
+    }
+    assert aborted == {("DU/SC", "broken"): (1, 0), ("SC/SC", "broken"): (0, 1)}
+    assert [each["detection"] for each in written["mixed"]] == ["pessimistic", "optimistic"]
+    assert {each["schema_changes"] for each in written["mixed"]} == {1}
+    for name in ("overhead", "broken", "mixed"):
+        assert "As in figure" in (tmp_path / f"evolution-{name}.svg").read_text()
+    assert "share of detection" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_the_places_of_detection_are_there(kind: str) -> None:
+    for place in PLACES[kind]:
+        assert callable(getattr(place.owner, place.name)), place.label
 
 
 def test_capture_is_judged_where_enough_was_captured() -> None:

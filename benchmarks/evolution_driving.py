@@ -1,0 +1,124 @@
+"""Maintaining under schema changes for a measurement: by steps, with breaks at chosen moments.
+
+Nothing in the engine is changed for it. What is counted, aborted batches and aborted adaptations,
+is counted where the engine notes them; a schema change that must come at the worst moment is
+committed from inside the call by which a source is about to be asked.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+from unittest import mock
+
+from viewkeeper.engine.adapting import Adapting
+from viewkeeper.engine.evolution_settings import Detection
+from viewkeeper.engine.maintainer import Maintainer
+from viewkeeper.engine.project import Project
+from viewkeeper.engine.report import BatchReport, Silent
+from viewkeeper.errors import ViewkeeperError
+from viewkeeper.sources.sqlite import SqliteSource
+from viewkeeper.updates.protocol import Opener, Tables
+
+PAUSE_SECONDS = 0.02
+STEPS_MAX = 1_000
+
+
+@dataclass(slots=True)
+class Counted(Silent):
+    """What maintenance did; trouble ends the benchmark."""
+
+    batches: int = 0
+    followed: int = 0
+    adapted: int = 0
+    aborted_batches: int = 0
+    aborted_adaptations: int = 0
+    said: list[str] = field(default_factory=list)
+
+    def batch(self, report: BatchReport) -> None:
+        self.batches += bool(report.views)
+
+    def loaded(self, view: str, rows: int, seconds: float) -> None:
+        self.adapted += 1
+
+    def reshaped(self, view: str, what: str) -> None:
+        self.followed += what.startswith("follows")
+        self.said.append(what)
+
+    def trouble(self, error: ViewkeeperError) -> None:
+        raise error
+
+
+@contextmanager
+def maintaining(project: Project, detection: Detection) -> Iterator[tuple[Maintainer, Counted]]:
+    """A maintainer that has seen everything so far, and what it does, counted."""
+    evolution = replace(project.settings.evolution, detection=detection)
+    project.settings = replace(project.settings, evolution=evolution)
+    counted = Counted()
+    with ExitStack() as stack:
+        maintainer = stack.enter_context(project.maintainer("benchmark", counted))
+        maintainer.start()
+        maintainer.bind()
+        settle(maintainer)
+        stack.enter_context(_counting(counted))
+        yield maintainer, counted
+
+
+@contextmanager
+def _counting(counted: Counted) -> Iterator[None]:
+    """Every question that broke ends a batch, or a load, which is noted as failed before it."""
+    broke, failed = Adapting.broke, Adapting.failed
+
+    def count_broken(adapting: Adapting, name: str) -> bool:
+        counted.aborted_batches += 1
+        return broke(adapting, name)
+
+    def count_failed(adapting: Adapting, name: str) -> None:
+        counted.aborted_adaptations += 1
+        counted.aborted_batches -= 1
+        failed(adapting, name)
+
+    with (
+        mock.patch.object(Adapting, "broke", count_broken),
+        mock.patch.object(Adapting, "failed", count_failed),
+    ):
+        yield
+
+
+def settle(maintainer: Maintainer) -> float:
+    """Maintain until everything committed is in the view; how long that took."""
+    started = time.perf_counter()
+    maintainer.look()
+    maintainer.maintain()
+    for _ in range(STEPS_MAX):
+        if maintainer.loader.current is not None:
+            maintainer.finish_loads()
+        elif maintainer.met_barrier or maintainer.behind():
+            if maintainer.met_barrier:
+                time.sleep(PAUSE_SECONDS)
+            maintainer.look()
+            maintainer.maintain()
+        else:
+            return time.perf_counter() - started
+    raise AssertionError("the view does not come to rest")
+
+
+@contextmanager
+def before_asking(source: str, act: Callable[[], None]) -> Iterator[None]:
+    """Once, when a source is about to be asked, do something first; it must come to that."""
+    snapshots, waiting = SqliteSource.snapshots, [act]
+
+    @contextmanager
+    def acting(asked: SqliteSource, after: int = 0, tables: Tables | None = None) -> Iterator[Any]:
+        if waiting and asked.name == source:
+            waiting.pop()()
+        opener: Opener
+        with snapshots(asked, after, tables) as opener:
+            yield opener
+
+    with mock.patch.object(SqliteSource, "snapshots", acting):
+        yield
+    assert not waiting, f'source "{source}" was never asked'

@@ -1,0 +1,155 @@
+"""Where detection is: the functions of engine and sources that it consists of, each with what is
+done in its stead when it is switched off, and with a clock.
+
+Off means that what was true at the first call is taken to be true for ever: nobody scans what waits
+for a view, no look compares shapes, and a snapshot does not ask which table it has before it. That
+is right as long as nothing but rows changes, and only the benchmark does it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from unittest import mock
+
+from viewkeeper.engine.adapting import Adapting
+from viewkeeper.sources.postgres import locking
+from viewkeeper.sources.postgres import source as postgres
+from viewkeeper.sources.postgres.asking import PostgresAsking
+from viewkeeper.sources.postgres.history import History
+from viewkeeper.sources.sqlite import capture, handles, read
+from viewkeeper.sources.sqlite import source as sqlite
+
+Function = Callable[..., Any]
+Mode = Literal["with", "without", "clocked"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A function by its owner and name; `off` gives what stands in for it."""
+
+    label: str
+    owner: Any
+    name: str
+    off: Callable[[Function], Function]
+
+
+def always(result: Any) -> Callable[[Function], Function]:
+    """Instead of looking, say what is the rule."""
+    return lambda _: lambda *_, **__: result
+
+
+def remembered(key: Function) -> Callable[[Function], Function]:
+    """What was found at the first call whose arguments have the same key."""
+
+    def off(real: Function) -> Function:
+        known: dict[Any, Any] = {}
+
+        def recall(*arguments: Any) -> Any:
+            about = key(*arguments)
+            if about not in known:
+                known[about] = real(*arguments)
+            return known[about]
+
+        return recall
+
+    return off
+
+
+def _goes_on(_: Function) -> Function:
+    return lambda adapting, name, until: until
+
+
+ENGINE = (Place("scan of what waits", Adapting, "meet", _goes_on),)
+
+SQLITE = (
+    Place("shapes written down, at looks", capture, "is_recorded", always(True)),
+    Place("schema changes in a report", handles, "reshaped", always(())),
+    Place(
+        "which table it is, in the log",
+        sqlite,
+        "find_logged",
+        remembered(lambda _, source, __, handle, columns, ___: (source, handle, tuple(columns))),
+    ),
+    Place(
+        "which table it is, in a snapshot",
+        read,
+        "find",
+        remembered(lambda _, source, __, handle: (source, handle)),
+    ),
+    Place("values are those of then", read, "refuse_broken", always(None)),
+)
+
+POSTGRES = (
+    Place("shapes in the catalogue, at looks", postgres.PostgresSource, "_compare", always(None)),
+    Place("schema changes in the stream", History, "positions", always(frozenset())),
+    Place("schema changes in a report", postgres, "reported", always(())),
+    Place(
+        "shapes in a snapshot",
+        locking,
+        "read_shapes",
+        remembered(lambda connection, oids: (connection.info.dbname, tuple(sorted(oids)))),
+    ),
+    Place("values are those of then", PostgresAsking, "_check_shown", always(None)),
+    Place("changes can be asked for", PostgresAsking, "_check_askable", always(None)),
+)
+
+PLACES: dict[str, tuple[Place, ...]] = {
+    "sqlite": (*ENGINE, *SQLITE),
+    "postgres": (*ENGINE, *POSTGRES),
+}
+
+
+@dataclass(slots=True)
+class Spent:
+    """Seconds in one place by the clock and of the processor, and how often it was called."""
+
+    seconds: float = 0.0
+    cpu: float = 0.0
+    calls: int = 0
+
+
+@dataclass(slots=True)
+class Clocks:
+    """What was spent, by the places' labels. A place inside another one counts for that one."""
+
+    spent: defaultdict[str, Spent] = field(default_factory=lambda: defaultdict(Spent))
+    _inside: threading.local = field(default_factory=threading.local)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def around(self, real: Function, label: str) -> Function:
+        def call(*arguments: Any, **options: Any) -> Any:
+            if getattr(self._inside, "one", False):
+                return real(*arguments, **options)
+            self._inside.one = True
+            started, began = time.perf_counter(), time.thread_time()
+            try:
+                return real(*arguments, **options)
+            finally:
+                self._inside.one = False
+                self._add(label, time.perf_counter() - started, time.thread_time() - began)
+
+        return call
+
+    def _add(self, label: str, seconds: float, cpu: float) -> None:
+        with self._lock:
+            spent = self.spent[label]
+            spent.seconds += seconds
+            spent.cpu += cpu
+            spent.calls += 1
+
+
+@contextmanager
+def detecting(places: Sequence[Place], mode: Mode, clocks: Clocks) -> Iterator[None]:
+    """Detection as it is, or switched off, or with clocks."""
+    with ExitStack() as stack:
+        for place in places if mode != "with" else ():
+            real = getattr(place.owner, place.name)
+            instead = place.off(real) if mode == "without" else clocks.around(real, place.label)
+            stack.enter_context(mock.patch.object(place.owner, place.name, instead))
+        yield
