@@ -167,7 +167,7 @@ def test_a_column_that_goes_does_not_make_writes_fail(shop: Shop) -> None:
     shop.run("ALTER TABLE t DROP w", "INSERT INTO t VALUES (4)")
     _, boundary = source.look(start)
     assert changed(source, "t", ["id"], start, boundary.position) == [(2, 1), (4, 1)]
-    shop.run("DROP SCHEMA viewkeeper CASCADE", "INSERT INTO t VALUES (3, 'c')")
+    shop.run("DROP SCHEMA viewkeeper CASCADE", "INSERT INTO t VALUES (3)")
     with pytest.raises(GapError, match="not followed any more"):
         source.look(start)
 

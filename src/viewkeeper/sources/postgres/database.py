@@ -22,6 +22,7 @@ from viewkeeper.sources.names import Names
 from viewkeeper.sources.postgres.follow import check_privilege
 from viewkeeper.sources.postgres.lookup import is_indexed, key_columns
 from viewkeeper.sources.postgres.open import OLDEST_VERSION, Server
+from viewkeeper.sources.postgres.shape import prepare_shapes
 from viewkeeper.sources.postgres.table import Table, find_table, read_table, table_at
 from viewkeeper.sources.postgres.types import Refusal
 from viewkeeper.sources.settings import SourceSettings
@@ -214,6 +215,9 @@ class PostgresDatabase:
             free = self._free.pop() if self._free else None
         connection = free if free and not free.closed else self._server.connect()
         try:
+            if connection is not free:
+                with self._server.errors():
+                    prepare_shapes(connection)
             yield connection
             with self._server.errors():
                 connection.execute("ROLLBACK")
@@ -228,6 +232,7 @@ class PostgresDatabase:
         try:
             with self._server.errors():
                 self._check_server(control)
+                prepare_shapes(control)
         except BaseException:
             control.close()
             raise

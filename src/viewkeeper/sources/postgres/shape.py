@@ -45,9 +45,10 @@ BODY = """json_build_object(
      AND i.indpred IS NULL AND i.indisvalid AND i.indnkeyatts = i.indnatts))"""
 """The shape of the table `c` in the schema `n`, as JSON; it reads pg_catalog only."""
 
-_SHAPES = f"""
-SELECT {BODY} FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
- WHERE c.oid = ANY(%s::int8[]::oid[]) AND c.relkind IN ('r', 'p')
+_PREPARE = f"""
+PREPARE viewkeeper_shapes (int8[]) AS SELECT {BODY}
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.oid = ANY($1::oid[]) AND c.relkind IN ('r', 'p')
 """
 
 
@@ -145,10 +146,17 @@ def restored(found: Mapping[str, Any]) -> Shape:
     return Shape(**{**found, "columns": columns, "keys": keys})
 
 
+def prepare_shapes(connection: psycopg.Connection[Any]) -> None:
+    """Let a new connection be able to read shapes; planning would take longer than reading."""
+    connection.execute("SET plan_cache_mode = force_generic_plan")
+    connection.execute(_PREPARE.encode())
+
+
 def read_shapes(connection: psycopg.Connection[Any], oids: Collection[int]) -> dict[int, Shape]:
     """The tables that are there, as this connection sees them now."""
     found: dict[int, Shape] = {}
-    for (row,) in connection.execute(_SHAPES.encode(), (list(oids),)):
+    listed = ",".join(str(oid) for oid in oids)
+    for (row,) in connection.execute(f"EXECUTE viewkeeper_shapes ('{{{listed}}}')".encode()):
         shape = shape_of(row if isinstance(row, dict) else json.loads(row))
         found[shape.oid] = shape
     return found
