@@ -1,0 +1,146 @@
+"""The view graph: which views are built on which bases and on which other views.
+
+A base is a source, a whole database: one transaction may change several of its relations, and no
+view may show half of it. A view's parents are bases and views. Everything that the partitioner asks
+is answered by two sets per name, kept as bits of an integer, so that ten thousand views are quick:
+the bases that it derives from, and all its ancestors. Both contain the name itself.
+
+The paper's symbols (Ding, Zhang, Rundensteiner 2000, section 4.4): `parents` is VPL, `dependents`
+gives BDL, `levels` is Definition 11, `dependent` is the opposite of Definition 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from viewkeeper.errors import ProjectError
+
+
+@dataclass(frozen=True, slots=True)
+class ViewGraph:
+    """Views with their direct parents; a name that is no view is a base.
+
+    >>> graph = ViewGraph({"lines": ("shop", "crm"), "totals": ("lines", "shop")})
+    >>> graph.bases, graph.views, graph.levels["totals"]
+    (('crm', 'shop'), ('lines', 'totals'), 2)
+    >>> graph.common_bases("lines", "shop"), graph.is_ancestor("crm", "totals")
+    (('shop',), True)
+    """
+
+    parents: Mapping[str, tuple[str, ...]]
+    """The view parent lists (VPL)."""
+    bases: tuple[str, ...] = field(init=False, compare=False, repr=False)
+    views: tuple[str, ...] = field(init=False, compare=False, repr=False)
+    """By level, then by name: parents come before their children."""
+    levels: Mapping[str, int] = field(init=False, compare=False, repr=False)
+    """Definition 11: 0 for a base, else one more than the highest parent."""
+    numbers: Mapping[str, int] = field(init=False, compare=False, repr=False)
+    """The bit of each name in the sets below; bases come first."""
+    base_bits: tuple[int, ...] = field(init=False, compare=False, repr=False)
+    ancestor_bits: tuple[int, ...] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        own = {view: tuple(dict.fromkeys(parents)) for view, parents in self.parents.items()}
+        for view, parents in own.items():
+            if not parents:
+                raise ProjectError(f'view "{view}": it reads nothing, so nothing orders it')
+        levels = _levels(own)
+        bases = tuple(sorted(name for name, level in levels.items() if level == 0))
+        views = tuple(sorted(own, key=lambda view: (levels[view], view)))
+        names = (*bases, *views)
+        numbers = {name: number for number, name in enumerate(names)}
+        of, above = _bits(names, own, numbers)
+        derived: dict[str, object] = {
+            "parents": own,
+            "bases": bases,
+            "views": views,
+            "levels": levels,
+        }
+        derived |= {"numbers": numbers, "base_bits": of, "ancestor_bits": above}
+        for attribute, value in derived.items():
+            object.__setattr__(self, attribute, value)
+
+    def bases_of(self, name: str) -> tuple[str, ...]:
+        """The base-ancestors of a view; of a base, itself."""
+        return tuple(self.bases[bit] for bit in ones(self.base_bits[self.numbers[name]]))
+
+    def common_bases(self, one: str, other: str) -> tuple[str, ...]:
+        """The bases that both derive from."""
+        shared = self.base_bits[self.numbers[one]] & self.base_bits[self.numbers[other]]
+        return tuple(self.bases[bit] for bit in ones(shared))
+
+    def dependent(self, one: str, other: str) -> bool:
+        """Whether two names have a common ancestor (Definition 7), themselves included."""
+        return bool(self.base_bits[self.numbers[one]] & self.base_bits[self.numbers[other]])
+
+    def is_ancestor(self, one: str, other: str) -> bool:
+        """Whether `other` is `one` or derives from it."""
+        return bool(self.ancestor_bits[self.numbers[other]] >> self.numbers[one] & 1)
+
+    def dependents(self, base: str) -> tuple[str, ...]:
+        """The base dependency list (BDL): the base itself and every view that derives from it."""
+        bit = self.numbers[base]
+        found = (view for view in self.views if self.base_bits[self.numbers[view]] >> bit & 1)
+        return (base, *found)
+
+
+def ones(bits: int) -> Iterator[int]:
+    """The positions of the bits that are set, from the lowest on.
+
+    >>> list(ones(0b10110))
+    [1, 2, 4]
+    """
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest
+
+
+def _levels(parents: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
+    """Level by level: a view is ready when all its parents are."""
+    levels = {name: 0 for listed in parents.values() for name in listed if name not in parents}
+    missing = {view: sum(p in parents for p in listed) for view, listed in parents.items()}
+    children: dict[str, list[str]] = {view: [] for view in parents}
+    for view, listed in parents.items():
+        for parent in listed:
+            if parent in parents:
+                children[parent].append(view)
+    ready = [view for view, count in missing.items() if not count]
+    while ready:
+        view = ready.pop()
+        levels[view] = 1 + max(levels[parent] for parent in parents[view])
+        for child in children[view]:
+            missing[child] -= 1
+            if not missing[child]:
+                ready.append(child)
+    if stuck := {view for view, count in missing.items() if count}:
+        raise ProjectError(
+            f"views read each other in a circle: {' <- '.join(_circle(parents, stuck))}",
+            hint="build one of them on the bases instead",
+        )
+    return levels
+
+
+def _circle(parents: Mapping[str, tuple[str, ...]], stuck: set[str]) -> list[str]:
+    """One circle among views of which each has a parent among them."""
+    path = [min(stuck)]
+    while path[-1] not in path[:-1]:
+        path.append(next(parent for parent in parents[path[-1]] if parent in stuck))
+    return path[path.index(path[-1]) :]
+
+
+def _bits(
+    names: tuple[str, ...], parents: Mapping[str, tuple[str, ...]], numbers: Mapping[str, int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The bases of each name, and its ancestors, itself included."""
+    of: list[int] = []
+    above: list[int] = []
+    for number, name in enumerate(names):
+        bases, ancestors = (0 if name in parents else 1 << number), 1 << number
+        for parent in parents.get(name, ()):
+            bases |= of[numbers[parent]]
+            ancestors |= above[numbers[parent]]
+        of.append(bases)
+        above.append(ancestors)
+    return tuple(of), tuple(above)
