@@ -29,6 +29,13 @@ settings.register_profile("ci", deadline=None, database=None, max_examples=100, 
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "local")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that use the Spark session are marked, so that they can run apart from the others."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def nothing_left_running() -> Iterator[None]:
     """Fail the run when a thread or a child process outlives it."""
