@@ -33,6 +33,10 @@ LEVELS = (
 )
 DEPTH = {part: depth for depth, level in enumerate(LEVELS) for part in level}
 PURE = "maintain delta view updates evolution"
+ORDER = (
+    "registry.stored_order registry.sqlite_order registry.postgres_order registry.http_order"
+    " registry.service"
+)
 LAKE = "warehouse sources.delta_lake.table cli.demo_lake_writers"
 
 
@@ -89,14 +93,14 @@ RULES = (
         "threads",
         "threading _thread multiprocessing concurrent asyncio",
         "return an action and let the engine run it",
-        only="engine cli sources",
+        only=f"engine cli sources {ORDER}",
     ),
     Rule(
         "clocks",
         "time datetime.datetime.now datetime.datetime.utcnow datetime.datetime.today"
         " datetime.date.today",
         "take the time as a parameter; the engine reads the clock",
-        only="engine cli sources",
+        only=f"engine cli sources {ORDER}",
     ),
     Rule(
         "chance",

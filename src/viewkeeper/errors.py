@@ -20,6 +20,12 @@ exact way out. Facts that a program may want are attributes.
     │   ├── LockedError         another process maintains it
     │   ├── CorruptError        a file in it cannot be believed
     │   └── HorizonError        a state was asked for that is no longer, or not yet, kept
+    ├── RegistryError           something about the registry of a group of views
+    │   ├── RegistryAwayError   it does not answer now; waiting may help
+    │   ├── OrderError          an id was reported that does not fit the order
+    │   ├── IdentityError       this is not the registry that a member remembers
+    │   └── FencedError         somebody else has taken over; who was before must stop
+    │       └── StaleReporterError  ... the reports of one source
     ├── SimulationError         a simulated run did not end, or the text of one is wrong
     │   └── ExpectationError    a script expects what did not happen
     ├── HistoryError            a history to be checked is wrong; knows the place in it
@@ -167,6 +173,37 @@ class CorruptError(WarehouseError):
 
 class HorizonError(WarehouseError):
     """A state outside the kept window was asked for."""
+
+
+class RegistryError(ViewkeeperError):
+    """Something about one registry; `registry` is where it is, without secrets."""
+
+    def __init__(
+        self, registry: str, what: str, *, detail: str | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(f'registry "{registry}": {what}', detail=detail, hint=hint)
+        self.registry = registry
+        self.what = what
+
+
+class RegistryAwayError(RegistryError):
+    """The registry does not answer now; what it ordered already can still be applied."""
+
+
+class OrderError(RegistryError):
+    """An id was reported that does not fit the order; nothing of the report was accepted."""
+
+
+class IdentityError(RegistryError):
+    """The registry is not the one that a member remembers, or an older copy of it."""
+
+
+class FencedError(RegistryError):
+    """Somebody else has taken over; whoever gets this has changed nothing and must stop."""
+
+
+class StaleReporterError(FencedError):
+    """Another claim on the source was granted since this reporter made its own."""
 
 
 class HistoryError(ViewkeeperError):

@@ -51,6 +51,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "publish": ("viewkeeper.cli.upkeep", "Write plain tables, rows only, for other tools."),
     "compact": ("viewkeeper.cli.upkeep", "Fold old states and merge small files."),
     "detach": ("viewkeeper.cli.detach", "Remove the change capture from the sources."),
+    "registry": ("viewkeeper.cli.registry", "Serve one order to many warehouses, or show it."),
     "demo": ("viewkeeper.cli.demo", "Watch views stay right while databases change."),
 }
 """Every command: the module that has it under its own name, and its line in the list."""

@@ -28,7 +28,17 @@ def reference() -> str:
         if command is not None:
             context = click.Context(command, info_name=name, parent=parent)
             parts.append(_section(f"viewkeeper {name}", context))
+            parts += _inner(f"viewkeeper {name}", context)
     return "\n".join(parts)
+
+
+def _inner(title: str, context: click.Context) -> list[str]:
+    """The commands of a command that has some."""
+    if not isinstance(context.command, click.Group):
+        return []
+    commands = context.command.commands.items()
+    contexts = ((name, click.Context(c, info_name=name, parent=context)) for name, c in commands)
+    return [_section(f"{title} {name}", inner) for name, inner in contexts]
 
 
 def _section(title: str, context: click.Context) -> str:

@@ -1,0 +1,171 @@
+"""`viewkeeper registry`: serve the order of groups of views, and show how far everybody is.
+
+`serve` owns a store and answers members over HTTP until it is told to stop; `status` asks a
+registry, wherever it is, and changes nothing there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from viewkeeper.cli.speech import console, note, show_warning
+from viewkeeper.cli.status import grid
+from viewkeeper.cli.stopping import stopping
+from viewkeeper.cli.values import amount, as_json, duration
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from viewkeeper.registry.order import GroupStatus, RegistryStatus
+
+EPILOG = """\b
+Examples:
+  viewkeeper registry serve --store registry.db --listen 0.0.0.0:8765 --token-env REGISTRY_TOKEN
+  viewkeeper registry status http://registry:8765 --token-env REGISTRY_TOKEN
+  viewkeeper registry status registry.db --json | jq '.groups[] | {name, last, waiting}'
+
+Exit codes: 0 stopped as asked, or every source is reported; 1 a source has no reporter; 2 the
+registry cannot be reached, or another service owns its store."""
+
+TOKEN = click.option(
+    "--token-env",
+    metavar="NAME",
+    help="The environment variable that holds the token which members must send.",
+)
+
+
+@click.group(epilog=EPILOG)
+def registry() -> None:
+    """Serve one order to many warehouses, or show it.
+
+    A registry numbers the transactions of all sources of a group, so that every warehouse applies
+    them in the same order. Its store is a SQLite file or a PostgreSQL schema.
+    """
+
+
+@registry.command(epilog=EPILOG)
+@click.option("--store", required=True, metavar="URL", help="Where the order is kept.")
+@click.option(
+    "--listen",
+    default="127.0.0.1:8765",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Where members reach it; port 0 takes a free one.",
+)
+@TOKEN
+def serve(store: str, listen: str, token_env: str | None) -> int:
+    """Own a store and answer members until stopped.
+
+    Nothing that was answered is lost, however the service ends. A second service over the same
+    store is refused; one whose host died is taken over when its lease has ended.
+    """
+    from viewkeeper.registry.open import open_store
+    from viewkeeper.registry.service import Service
+
+    address, token = _address(listen), _token(token_env)
+    if token is None and address[0] not in ("127.0.0.1", "localhost", "::1"):
+        show_warning(f"everybody who reaches {listen} may use this registry; see --token-env")
+    kept = open_store(store)
+    service = Service(kept, address, token)
+    try:
+        with stopping("the requests under way") as stop:
+            service.start()
+            note(f"serving {kept.name} at {service.url}")
+            service.serve_until(stop)
+    finally:
+        try:
+            service.stop()
+        finally:
+            kept.close()
+    return 0
+
+
+@registry.command(epilog=EPILOG)
+@click.argument("url")
+@click.option("--json", "wants_json", is_flag=True, help="Print one JSON object.")
+@TOKEN
+def status(url: str, wants_json: bool, token_env: str | None) -> int:
+    """Show groups, members, reporters, and who waits for whom.
+
+    URL is that of a service, or of a store: http://host:port, a path, postgresql://host/database.
+    """
+    from viewkeeper.registry.open import open_registry
+
+    found_registry = open_registry(url, token=f"${{{token_env}}}" if token_env else None)
+    try:
+        found = found_registry.status()
+    finally:
+        found_registry.close()
+    if wants_json:
+        click.echo(as_json(as_data(found), indent=2))
+    else:
+        _show(found)
+    return 1 if any(group.unreported for group in found.groups) else 0
+
+
+def as_data(found: RegistryStatus) -> dict[str, Any]:
+    """The status as plain data, with what the classes compute."""
+    body = asdict(found)
+    for group, data in zip(found.groups, body["groups"], strict=True):
+        data["waiting"] = dict(group.waiting)
+        data["unreported"] = group.unreported
+    return body
+
+
+def _show(found: RegistryStatus) -> None:
+    out = console()
+    out.print(f"registry   {found.registry}", soft_wrap=True, markup=False)
+    served = f"{found.owner.holder}, epoch {found.owner.epoch}" if found.owner else "not served"
+    out.print(f"served by  {served}", soft_wrap=True, markup=False)
+    if not found.groups:
+        out.print("\nno groups yet")
+    for group in found.groups:
+        out.print(f"\ngroup {group.name}: {amount(group.last, 'id')}", markup=False)
+        out.print(f"identity {group.identity}\n")
+        out.print(member_table(group))
+        if group.reports:
+            out.print()
+            out.print(report_table(group))
+        for source in group.unreported:
+            out.print(f'\nsource "{source}": nobody reports it now', markup=False)
+
+
+def member_table(group: GroupStatus) -> Table:
+    """One line per member."""
+    table = grid("member", "committed>", "behind>", "waits for", "last heard")
+    for member in group.members:
+        waits = ", ".join(group.waiting.get(member.name, ()))
+        facts = (f"{member.reached:,}", f"{group.last - member.reached:,}", waits)
+        table.add_row(member.name, *facts, f"{duration(max(0.0, member.seen))} ago")
+    return table
+
+
+def report_table(group: GroupStatus) -> Table:
+    """One line per source that was ever reported."""
+    table = grid("source", "position>", "reported by", "lease")
+    for each in group.reports:
+        lease = f"{duration(each.lease)} left" if each.lease > 0 else "ended"
+        position = "" if each.position is None else f"{each.position:,}"
+        table.add_row(each.source, position, each.member, lease)
+    return table
+
+
+def _address(listen: str) -> tuple[str, int]:
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise click.UsageError(f"--listen {listen}: write HOST:PORT, for example 127.0.0.1:8765")
+    return host.strip("[]"), int(port)
+
+
+def _token(variable: str | None) -> str | None:
+    from viewkeeper.registry.open import resolve
+
+    if variable is None:
+        return None
+    token = resolve(f"${{{variable}}}")
+    if not token:
+        raise click.UsageError(f"--token-env: the environment variable {variable} is empty")
+    return token

@@ -1,0 +1,167 @@
+"""A registry in a SQLite file: the default, for members on one machine or behind a service.
+
+The file is in WAL mode with `synchronous = FULL`: a commit that was answered is on disk. Writers
+are serialized by `BEGIN IMMEDIATE`, so a group needs no lock of its own. Only the first member that
+joins a group, or a service, makes the file: a path that suddenly names nothing is an error, because
+a new, empty registry would order everything anew. The same goes for a path that names another file
+than it did: we connect anew, and the group's identity tells whether it is the same registry.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from viewkeeper.errors import RegistryAwayError, RegistryError
+from viewkeeper.registry.owned_store import SCHEMA, Rows
+from viewkeeper.registry.stored_order import StoredRegistry
+
+BUSY_SECONDS = 10.0
+
+
+class SqliteRegistry(StoredRegistry):
+    """One file; one connection, used by one thread at a time."""
+
+    # SQLite's own function for it is younger than the oldest SQLite that we take.
+    _now = "((julianday('now') - 2440587.5) * 86400.0)"
+
+    def __init__(self, path: Path, busy_seconds: float = BUSY_SECONDS) -> None:
+        super().__init__(str(path))
+        self._path = path
+        self._busy_seconds = busy_seconds
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
+
+    @contextmanager
+    def _writing(self, create: bool = False) -> Iterator[Rows]:
+        with self._transaction("BEGIN IMMEDIATE", create) as rows:
+            yield rows
+
+    @contextmanager
+    def _reading(self) -> Iterator[Rows]:
+        with self._transaction("BEGIN", create=False) as rows:
+            yield rows
+
+    @contextmanager
+    def _transaction(self, begin: str, create: bool) -> Iterator[Rows]:
+        with self._lock, self._errors():
+            connection = self._connected(create)
+            connection.execute(begin)
+            try:
+                yield _runner(connection)
+                connection.execute("COMMIT")
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+    def _connected(self, create: bool) -> sqlite3.Connection:
+        file = self._identify()
+        if self._connection is None or file != self._file:
+            self._disconnect()
+            if file is None and not create:
+                raise RegistryAwayError(
+                    self.name,
+                    "there is no such file",
+                    hint="check the address, or bring the file back; the first member that joins "
+                    "a group makes a new one",
+                )
+            self._connection = self._open(create)
+            self._file = self._identify()
+        return self._connection
+
+    def _identify(self) -> tuple[int, int] | None:
+        try:
+            stat = os.stat(self._path)
+        except FileNotFoundError:
+            return None
+        return stat.st_dev, stat.st_ino
+
+    def _open(self, create: bool) -> sqlite3.Connection:
+        if create:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(
+            f"{self._path.absolute().as_uri()}?mode={'rwc' if create else 'rw'}",
+            uri=True,
+            timeout=self._busy_seconds,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            self._prepare(connection, create)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _prepare(self, connection: sqlite3.Connection, create: bool) -> None:
+        connection.execute("PRAGMA synchronous = FULL")
+        rows = _runner(connection)
+        if create:
+            self._use_wal(connection)
+            connection.execute("BEGIN IMMEDIATE")
+            for statement in SCHEMA:
+                rows(statement)
+            connection.execute("COMMIT")
+        if not rows("SELECT 1 FROM sqlite_master WHERE name = 'registry'"):
+            raise RegistryError(
+                self.name, "this file holds no registry", hint="check the address of the registry"
+            )
+        self._check_format(rows)
+
+    def _use_wal(self, connection: sqlite3.Connection) -> None:
+        """Several may make the file at once; SQLite does not wait for a lock to change the mode."""
+        end = time.monotonic() + self._busy_seconds
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL").fetchall()
+                return
+            except sqlite3.OperationalError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.01)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Inside, every error of the system becomes one of ours."""
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            self._disconnect()
+            code = getattr(error, "sqlite_errorname", "") or ""
+            if code.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
+                raise RegistryError(
+                    self.name,
+                    "this file is damaged, or no SQLite database",
+                    detail=str(error),
+                    hint="check the address; bring back the newest copy of the file",
+                ) from error
+            raise RegistryAwayError(
+                self.name,
+                "it cannot be used now",
+                detail=f"{error} ({code})" if code else str(error),
+                hint="check the disk and the permissions, and that no program locks the file",
+            ) from error
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            with suppress(sqlite3.Error):
+                self._connection.close()
+        self._connection = None
+
+    def close(self) -> None:
+        with self._lock:
+            self._disconnect()
+
+
+def _runner(connection: sqlite3.Connection) -> Rows:
+    def rows(statement: str, *values: object) -> list[tuple[Any, ...]]:
+        return connection.execute(statement, values).fetchall()
+
+    return rows

@@ -1,0 +1,320 @@
+"""The rules of a registry, over five tables in any database that has transactions.
+
+Every call is one short transaction. Whoever changes a group holds its row, so numbers are given one
+caller at a time and a number is visible only together with all before it. Time is the database's:
+leases of members on different machines are measured by one clock. Leases only say when somebody
+else may try; what keeps the order right are tokens, which are compared in the transaction that
+writes: the token of a reporter, and the epoch of the service that owns the store.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+
+from viewkeeper.errors import IdentityError, OrderError, RegistryError, StaleReporterError
+from viewkeeper.registry.admission import Refusal, admit, check_claimed
+from viewkeeper.registry.ids import GlobalId
+from viewkeeper.registry.order import (
+    GroupStatus,
+    Member,
+    Ordered,
+    RegistryStatus,
+    Reporter,
+    Reports,
+)
+from viewkeeper.registry.owned_store import OwnedStore, Rows
+
+_PAUSE_SECONDS, _PAUSE_SECONDS_MAX = 0.02, 0.25
+_ROWS_PER_INSERT = 200
+
+
+class StoredRegistry(OwnedStore):
+    """What all databases have in common; `name` tells where it is, without secrets."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._identities: dict[str, str] = {}
+
+    @abstractmethod
+    def _reading(self) -> AbstractContextManager[Rows]:
+        """A transaction that sees one state."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of connections."""
+
+    # Members
+
+    def join(
+        self,
+        group: str,
+        member: str,
+        sources: Sequence[str],
+        remembered: str | None = None,
+        parents: Sequence[str] = (),
+    ) -> str:
+        expected = remembered or self._identities.get(group)
+        with self._writing(create=expected is None) as rows:
+            self._check_owner(rows)
+            if expected is None:
+                rows(
+                    "INSERT INTO registry_group (name, identity, last) VALUES (?, ?, 0)"
+                    " ON CONFLICT (name) DO NOTHING",
+                    group,
+                    secrets.token_hex(16),
+                )
+            identity, _ = self._group(rows, group, expected)
+            rows(
+                "INSERT INTO registry_member (grp, member, sources, parents, reached, seen)"
+                f" VALUES (?, ?, ?, ?, 0, {self._now}) ON CONFLICT (grp, member) DO UPDATE"
+                " SET sources = excluded.sources, parents = excluded.parents, seen = excluded.seen",
+                group,
+                member,
+                json.dumps(sorted(set(sources))),
+                json.dumps(sorted(set(parents))),
+            )
+        self._identities[group] = identity
+        return identity
+
+    def members(self, group: str) -> tuple[Member, ...]:
+        with self._reading() as rows:
+            self._group(rows, group)
+            return self._members(rows, group)
+
+    def reached(self, group: str, member: str, n: int) -> None:
+        with self._changing(group) as (rows, last):
+            if n > last:
+                raise self._older(group, n, last)
+            noted = rows(
+                f"UPDATE registry_member SET seen = {self._now},"
+                " reached = CASE WHEN reached < ? THEN ? ELSE reached END"
+                " WHERE grp = ? AND member = ? RETURNING reached",
+                *(n, n, group, member),
+            )
+            if not noted:
+                raise self._no_member(group, member)
+
+    def check_identity(self, group: str, identity: str) -> None:
+        """An IdentityError if the group here is another one."""
+        with self._reading() as rows:
+            self._group(rows, group, identity)
+
+    # Reporters
+
+    def claim(self, group: str, source: str, member: str, seconds: float) -> Reporter | None:
+        with self._changing(group) as (rows, _):
+            seen = rows(
+                f"UPDATE registry_member SET seen = {self._now}"
+                " WHERE grp = ? AND member = ? RETURNING member",
+                *(group, member),
+            )
+            if not seen:
+                raise self._no_member(group, member)
+            held = rows(
+                f"SELECT member, until - {self._now} FROM registry_reporter"
+                " WHERE grp = ? AND source = ?",
+                *(group, source),
+            )
+            if held and held[0][0] != member and held[0][1] > 0:
+                return None
+            ((token,),) = rows(
+                "INSERT INTO registry_reporter (grp, source, member, token, until)"
+                f" VALUES (?, ?, ?, 1, {self._now} + ?) ON CONFLICT (grp, source) DO UPDATE"
+                " SET member = excluded.member, until = excluded.until,"
+                " token = registry_reporter.token + 1 RETURNING token",
+                *(group, source, member, float(seconds)),
+            )
+            return Reporter(group, source, member, token, self._position(rows, group, source))
+
+    def release(self, reporter: Reporter) -> None:
+        with self._changing(reporter.group) as (rows, _):
+            rows(
+                "UPDATE registry_reporter SET until = 0 WHERE grp = ? AND source = ?"
+                " AND token = ? AND member = ?",
+                *(reporter.group, reporter.source, reporter.token, reporter.member),
+            )
+
+    def register(self, group: str, ids: Sequence[GlobalId], reporter: Reporter) -> int:
+        check_claimed(self.name, group, ids, reporter)
+        sent = [each.position for each in ids]
+        with self._changing(group) as (rows, last):
+            self._check_reporter(rows, reporter)
+            if not sent:
+                return 0
+            registered = self._position(rows, group, reporter.source)
+            found = rows(
+                "SELECT position, n FROM registry_id WHERE grp = ? AND source = ?"
+                " AND position BETWEEN ? AND ?",
+                *(group, reporter.source, min(sent), max(sent)),
+            )
+            decided = admit(sent, dict(found), registered, last)
+            if isinstance(decided, Refusal):
+                raise self._refused(group, reporter.source, decided)
+            self._append(rows, group, reporter.source, decided.new, last)
+            return decided.n
+
+    def _append(
+        self, rows: Rows, group: str, source: str, positions: Sequence[int], last: int
+    ) -> None:
+        numbered = [(group, last + i, source, p) for i, p in enumerate(positions, 1)]
+        for start in range(0, len(numbered), _ROWS_PER_INSERT):
+            some = numbered[start : start + _ROWS_PER_INSERT]
+            places = ", ".join(["(?, ?, ?, ?)"] * len(some))
+            rows(
+                f"INSERT INTO registry_id (grp, n, source, position) VALUES {places}",
+                *(value for row in some for value in row),
+            )
+        if numbered:
+            number = last + len(numbered)
+            rows("UPDATE registry_group SET last = ? WHERE name = ?", number, group)
+
+    # Readers
+
+    def order(
+        self, group: str, after: int, limit: int, wait_seconds: float = 0.0
+    ) -> tuple[Ordered, ...]:
+        end = time.monotonic() + wait_seconds
+        pause = _PAUSE_SECONDS
+        while True:
+            found = self._following(group, after, limit)
+            left = end - time.monotonic()
+            if found or left <= 0:
+                return found
+            time.sleep(min(pause, left))
+            pause = min(pause * 1.5, _PAUSE_SECONDS_MAX)
+
+    def _following(self, group: str, after: int, limit: int) -> tuple[Ordered, ...]:
+        with self._reading() as rows:
+            _, last = self._group(rows, group)
+            if after > last:
+                raise self._older(group, after, last)
+            if after == last:
+                return ()
+            found = rows(
+                "SELECT n, source, position FROM registry_id WHERE grp = ? AND n > ?"
+                " ORDER BY n LIMIT ?",
+                *(group, after, limit),
+            )
+        return tuple(Ordered(n, GlobalId(source, position)) for n, source, position in found)
+
+    def status(self) -> RegistryStatus:
+        with self._reading() as rows:
+            owner = self._owner(rows)
+            groups = rows("SELECT name, identity, last FROM registry_group ORDER BY name")
+            return RegistryStatus(
+                self.name,
+                owner,
+                tuple(
+                    GroupStatus(
+                        name, identity, last, self._members(rows, name), self._reports(rows, name)
+                    )
+                    for name, identity, last in groups
+                ),
+            )
+
+    # Inside a transaction
+
+    @contextmanager
+    def _changing(self, group: str) -> Iterator[tuple[Rows, int]]:
+        """A transaction that holds the group's row; with the last number of its order."""
+        with self._writing() as rows:
+            self._check_owner(rows)
+            _, last = self._group(rows, group, lock=self._for_update)
+            yield rows, last
+
+    def _group(
+        self, rows: Rows, group: str, expected: str | None = None, lock: str = ""
+    ) -> tuple[str, int]:
+        """The identity and the last number; an error if it is not the group that we know."""
+        expected = expected or self._identities.get(group)
+        found = rows(f"SELECT identity, last FROM registry_group WHERE name = ?{lock}", group)
+        if found and (expected is None or found[0][0] == expected):
+            return found[0]
+        if expected is None:
+            raise RegistryError(
+                self.name,
+                f'there is no group "{group}"',
+                hint="a member makes it when it joins; check the address of the registry",
+            )
+        there = f"it is {found[0][0]} here" if found else "there is no such group here"
+        raise IdentityError(
+            self.name,
+            f'group "{group}" is not the one that was joined',
+            detail=f"its identity was {expected}; {there}: two registries would order one group",
+            hint="give all members of the group the address of the same registry; if the old one "
+            "is lost, load every member of the group again with --full-refresh",
+        )
+
+    def _position(self, rows: Rows, group: str, source: str) -> int | None:
+        ((position,),) = rows(
+            "SELECT max(position) FROM registry_id WHERE grp = ? AND source = ?", group, source
+        )
+        return None if position is None else int(position)
+
+    def _members(self, rows: Rows, group: str) -> tuple[Member, ...]:
+        found = rows(
+            f"SELECT member, sources, parents, reached, {self._now} - seen FROM registry_member"
+            " WHERE grp = ? ORDER BY member",
+            group,
+        )
+        return tuple(
+            Member(name, tuple(json.loads(sources)), tuple(json.loads(parents)), reached, seen)
+            for name, sources, parents, reached, seen in found
+        )
+
+    def _reports(self, rows: Rows, group: str) -> tuple[Reports, ...]:
+        found = rows(
+            f"SELECT source, member, token, until - {self._now} FROM registry_reporter"
+            " WHERE grp = ? ORDER BY source",
+            group,
+        )
+        return tuple(
+            Reports(source, member, token, lease, self._position(rows, group, source))
+            for source, member, token, lease in found
+        )
+
+    def _check_reporter(self, rows: Rows, reporter: Reporter) -> None:
+        found = rows(
+            "SELECT member, token FROM registry_reporter WHERE grp = ? AND source = ?",
+            *(reporter.group, reporter.source),
+        )
+        if found != [(reporter.member, reporter.token)]:
+            now = f'"{found[0][0]}" by token {found[0][1]}' if found else "nobody"
+            raise StaleReporterError(
+                self.name,
+                f'group "{reporter.group}": "{reporter.member}" does not report source '
+                f'"{reporter.source}" any more',
+                detail=f"its token is {reporter.token}; now it is reported by {now}",
+                hint="nothing to do: what it did not register, the other one does",
+            )
+
+    # Errors
+
+    def _refused(self, group: str, source: str, refusal: Refusal) -> OrderError:
+        return OrderError(
+            self.name,
+            f'group "{group}": position {refusal.position} of source "{source}" was never '
+            f"registered, and {refusal.registered} already is",
+            detail="numbers are never given again, so nothing can be ordered before it",
+            hint="report the registered positions, or greater ones; if the source was restored "
+            "from a backup, load every member of the group again with --full-refresh",
+        )
+
+    def _older(self, group: str, n: int, last: int) -> IdentityError:
+        return IdentityError(
+            self.name,
+            f'group "{group}" has an order of {last} ids, and a member knows of {n}',
+            detail="this is an older copy of the registry; it would order later ids anew",
+            hint="bring back the newest copy of the registry's store; if it is lost, remove the "
+            "store and load every member of the group again with --full-refresh",
+        )
+
+    def _no_member(self, group: str, member: str) -> RegistryError:
+        return RegistryError(
+            self.name, f'group "{group}" has no member "{member}"', hint="it must join first"
+        )

@@ -1,0 +1,121 @@
+"""The places that a registry can be at, each empty and its own: what the one suite runs over.
+
+A place opens any number of registries on the same order, as members in different processes would.
+"""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+import psycopg
+
+from viewkeeper.cli.servers import PrivatePostgres
+from viewkeeper.registry.http_order import HttpRegistry
+from viewkeeper.registry.ids import GlobalId
+from viewkeeper.registry.open import open_registry, open_store
+from viewkeeper.registry.order import Registry, Reporter
+from viewkeeper.registry.service import Service
+from viewkeeper.registry.stored_order import StoredRegistry
+
+GROUP = "sales"
+FOREVER = 600.0
+_numbers = itertools.count()
+
+
+class Place(ABC):
+    """Where an order is kept; `url` is what a member in another process is given."""
+
+    url: str
+
+    def __init__(self) -> None:
+        self._opened: list[Registry] = []
+
+    def open(self) -> Registry:
+        """Another member's view of the registry."""
+        registry = open_registry(self.url)
+        self._opened.append(registry)
+        return registry
+
+    @abstractmethod
+    def open_store(self) -> StoredRegistry:
+        """The store itself, past any service."""
+
+    def close(self) -> None:
+        for registry in self._opened:
+            registry.close()
+
+
+class SqlitePlace(Place):
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.url = str(path)
+
+    def open_store(self) -> StoredRegistry:
+        store = open_store(self.url)
+        self._opened.append(store)
+        return store
+
+
+class PostgresPlace(Place):
+    """A database of its own, and a role that may do nothing but make a schema in it."""
+
+    def __init__(self, server: PrivatePostgres) -> None:
+        super().__init__()
+        name = f"registry_{next(_numbers)}"
+        with psycopg.connect(server.url(), autocommit=True) as connection:
+            connection.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'secret'".encode())
+            connection.execute(f"CREATE DATABASE {name}".encode())
+            connection.execute(f"GRANT CREATE ON DATABASE {name} TO {name}".encode())
+        self.url = server.url(name, user=name)
+
+    def open_store(self) -> StoredRegistry:
+        store = open_store(self.url)
+        self._opened.append(store)
+        return store
+
+
+class HttpPlace(Place):
+    """A service of this process over a SQLite file."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._kept = SqlitePlace(path)
+        self._served = self._kept.open_store()
+        self._service = Service(self._served, ("127.0.0.1", 0))
+        self._service.start()
+        self.url = self._service.url
+
+    def open(self) -> Registry:
+        registry = super().open()
+        assert isinstance(registry, HttpRegistry)
+        return registry
+
+    def open_store(self) -> StoredRegistry:
+        return self._kept.open_store()
+
+    def close(self) -> None:
+        super().close()
+        self._service.stop()
+        self._kept.close()
+
+
+def ids(source: str, *positions: int) -> list[GlobalId]:
+    return [GlobalId(source, position) for position in positions]
+
+
+def reporting(registry: Registry, source: str, member: str = "north") -> Reporter:
+    """A member that has joined and may report a source."""
+    registry.join(GROUP, member, [source])
+    reporter = registry.claim(GROUP, source, member, FOREVER)
+    assert reporter is not None, f"{source} is reported by another member"
+    return reporter
+
+
+def whole_order(registry: Registry) -> list[tuple[int, str]]:
+    """All of it, read page by page, as (1, 'shop@7')."""
+    found: list[tuple[int, str]] = []
+    while page := registry.order(GROUP, len(found), 700):
+        found += [(each.n, str(each.id)) for each in page]
+    return found
