@@ -36,7 +36,8 @@ class Case:
     """One kind of schema change.
 
     `sql` has the statements per family, or for those that it does not name under `any`; a family
-    with none has no such statement. `names` are what the table is called at the moments, `{t}`
+    with none has no such statement. Cases that concern nothing that a view uses share a `table`.
+    `names` are what the table is called at the moments, `{t}`
     being its own name; `other` is a table that it swaps names with; `apart` wants a table for each
     moment. `shown` is the view's select list without the other source's column; `shows` overrides,
     per moment, what its columns stand for (None: it is not shown any more). `endings` are those
@@ -46,6 +47,7 @@ class Case:
     name: str
     title: str
     sql: Mapping[str, tuple[str, ...]]
+    table: str = ""
     columns: str = COLUMNS
     created: Mapping[str, str] = field(default_factory=dict)
     fill: tuple[str, ...] = ("a", "b")
@@ -122,7 +124,7 @@ def subjects_of(case: Case, ending: Ending) -> tuple[Subject, ...]:
     if ending == "stops" or case.apart:
         names = {m: f"{case.name}_{m}" for m in (RUNNING, DOWN)}
         return tuple(Subject(case, (name, name, name), (m,)) for m, name in names.items())
-    first, second, third = (name.format(t=case.name) for name in case.names)
+    first, second, third = (name.format(t=case.table or case.name) for name in case.names)
     if case.other:
         other = Subject(case, (case.other, first, case.other), leads=False)
         return (Subject(case, (first, case.other, first)), other)

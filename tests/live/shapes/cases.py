@@ -12,6 +12,7 @@ STAR = "SELECT t.*, g.name"
 ALL = {name: name for name in ("id", "k", "v", "a", "b", "u", "w")}
 AGAIN = "CREATE TABLE {was} (id INTEGER PRIMARY KEY, k INTEGER, v INTEGER, {columns})"
 ROWS = "INSERT INTO {was} (id, k, v, a, b) VALUES (1, 1, 10, {n}, 5), (90, 2, 20, 7, {n})"
+UNUSED = "a INTEGER DEFAULT 0, b INTEGER DEFAULT 0, u INTEGER, w INTEGER"
 FULL = "ALTER TABLE {was} REPLICA IDENTITY FULL"
 
 ADDED = (
@@ -24,6 +25,8 @@ ADDED = (
                 "UPDATE {was} SET x{n} = 1, v = v + 1 WHERE id < 3",
             )
         },
+        table="unused",
+        columns=UNUSED,
     ),
     Case(
         "add_column_star",
@@ -86,7 +89,13 @@ RENAMED = (
 )
 
 DROPPED = (
-    Case("drop_unused", "unused column dropped", {"any": ("ALTER TABLE {was} DROP COLUMN {u}",)}),
+    Case(
+        "drop_unused",
+        "unused column dropped",
+        {"any": ("ALTER TABLE {was} DROP COLUMN {u}",)},
+        table="unused",
+        columns=UNUSED,
+    ),
     Case(
         "drop_used",
         "used column dropped",
@@ -238,7 +247,8 @@ CONSTRAINED = (
                 "UPDATE {was} SET {c} = NULL WHERE id = 2",
             ),
         },
-        columns="a INTEGER DEFAULT 0, b INTEGER DEFAULT 0",
+        table="unused",
+        columns=UNUSED,
     ),
     Case(
         "primary_key",
@@ -255,6 +265,8 @@ CONSTRAINED = (
                 "ALTER TABLE {was} ADD PRIMARY KEY (id)",
             ),
         },
+        table="unused",
+        columns=UNUSED,
     ),
 )
 
@@ -273,6 +285,8 @@ MIXED = (
                 "DROP TABLE another_{n}",
             )
         },
+        table="unused",
+        columns=UNUSED,
     ),
     Case(
         "one_transaction",

@@ -20,7 +20,7 @@ from viewkeeper.engine.project import Project
 from viewkeeper.errors import ProjectError
 from viewkeeper.warehouse.head import ViewHead
 
-SETTLE_SECONDS = 120.0
+SETTLE_SECONDS = 240.0
 BETWEEN_SECONDS = 0.05
 POLL_SECONDS = 0.1
 
@@ -156,9 +156,8 @@ class Scene:
         self._lived.failures += self._writers.failures
         heads = self._heads()
         self._lived.versions = {view: len(head.versions) for view, head in heads.items()}
-        going = [
-            s.view for s in self._subjects if s.case.name in verified and not heads[s.view].stopped
-        ]
+        chosen = dict.fromkeys(s.view for s in self._subjects if s.case.name in verified)
+        going = [view for view in chosen if not heads[view].stopped]
         for each in self._project.verify(going) if going else ():
             self._lived.verified[each.view] = each.differences.to_pylist()
 

@@ -19,18 +19,17 @@ from tests.live.shapes.lived import Lived
 from tests.live.shapes.page import PAGE, VARIANTS, inserted
 from tests.live.shapes.world import World
 
-VERIFIED = ("rename_table", "drop_dispensable", "widen_other", "lenient", "one_transaction")
+VERIFIED = ("rename_table", "drop_dispensable", "lenient")
 """Cases that are verified too; the campaign verifies all."""
 
 # Ways to follow PostgreSQL that differ only in how they find changes: the campaign has all cases.
 OTHER_WAYS = (
+    "add_column",
     "add_column_star",
-    "add_default_star",
     "rename_column",
     "rename_table",
     "swap_one",
     "drop_used",
-    "drop_dispensable",
     "drop_table",
     "drop_recreate",
     "change_type",
@@ -75,7 +74,7 @@ def lived(
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_change_ends_as_the_page_says(lived: Lived, case: Case, moment: Moment) -> None:
     if case not in lived.cases:
-        return
+        pytest.skip("the campaign has it")
     check(lived, case, moment)
 
 
@@ -99,7 +98,7 @@ def test_schema_changes_while_nobody_maintains_kill_no_maintainer(lived: Lived) 
 
 
 def test_changes_of_an_unrelated_table_do_not_matter(lived: Lived) -> None:
-    assert lived.versions["of_unrelated"] == 1
+    assert lived.versions["of_unused"] == 1
     assert not [line for line in lived.told if "other_" in line]
 
 

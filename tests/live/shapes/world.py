@@ -37,6 +37,7 @@ class World:
             for case in cases
             for subject in subjects_of(case, case.ending(database.name, database.family))
         ]
+        self.tables = list({subject.view: subject for subject in self.subjects}.values())
         self.lived = Lived(database, cases)
         self._create()
 
@@ -48,10 +49,10 @@ class World:
             for group in range(GROUPS):
                 side.run(f"INSERT INTO grp VALUES ({group}, 'group {group}')")
         with session(self.database) as own:
-            for subject in self.subjects:
+            for subject in self.tables:
                 self._create_table(own, subject)
         (self.folder / "views").mkdir()
-        for subject in self.subjects:
+        for subject in self.tables:
             sql = f"{subject.case.view} FROM db.{subject.table(0)} t JOIN side.grp g ON g.id = t.k"
             text = f"CREATE MATERIALIZED VIEW {subject.view} AS\n{sql};\n"
             (self.folder / "views" / f"{subject.view}.sql").write_text(text)
@@ -71,18 +72,18 @@ class World:
     def _settings(self) -> str:
         lines = [
             "warehouse: ./warehouse",
-            "freshness: 100ms",
+            "freshness: 300ms",
             "batch: {inline_rows: 1000000}",
             "sources:",
             f"  db: {self.database.source()}",
             f"  side: {self.side.source()}",
         ]
         substitutes = [
-            f"  - {line.format(t=s.table(0))}" for s in self.subjects for line in s.case.substitutes
+            f"  - {line.format(t=s.table(0))}" for s in self.tables for line in s.case.substitutes
         ]
         views = [
             f"  {s.view}: {{evolution: {{{s.case.evolution}}}}}"
-            for s in self.subjects
+            for s in self.tables
             if s.case.evolution
         ]
         lines += ["substitutes:", *substitutes] if substitutes else []
@@ -93,7 +94,7 @@ class World:
 
     def live(self, spark: SparkSession, verified: Sequence[str]) -> Lived:
         """The whole story, and the verification of some cases; what went wrong is written down."""
-        writers = Writers(self.database, self.side, self.subjects)
+        writers = Writers(self.database, self.side, self.tables)
         with (
             viewkeeper.open(self.folder, spark=spark) as project,
             session(self.database) as own,
