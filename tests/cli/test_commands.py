@@ -202,10 +202,12 @@ def test_verify_finds_equality_and_differences(copy: Path, spark: SparkSession) 
     assert equal.exit_code == 0, equal.output
     assert "berlin_bulk: equal to recomputation; 1 state compared (ts " in equal.stdout
     # A change behind the back of the triggers, as no application can make it.
+    made = triggers(copy / "crm.db")
     execute(
         copy / "crm.db",
-        *(f'DROP TRIGGER "{name}"' for name in triggers(copy / "crm.db")),
+        *(f'DROP TRIGGER "{name}"' for name in made),
         "UPDATE customer SET name = 'Nobody' WHERE id = 2",
+        *made.values(),
     )
     different = call(*words, spark=spark)
     assert different.exit_code == 1, different.output
@@ -227,10 +229,11 @@ def test_verify_does_not_reach_beyond_the_history(copy: Path, spark: SparkSessio
     assert "a longer `history:`" in result.stderr
 
 
-def triggers(path: Path) -> list[str]:
+def triggers(path: Path) -> dict[str, str]:
+    """The triggers of a database, with the statements that make them."""
     with closing(sqlite3.connect(path)) as connection:
-        query = "SELECT name FROM sqlite_master WHERE type = 'trigger'"
-        return [name for (name,) in connection.execute(query)]
+        query = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
+        return dict(connection.execute(query).fetchall())
 
 
 def test_publish_and_compact(copy: Path, spark: SparkSession) -> None:
@@ -249,7 +252,7 @@ def test_detach_asks_and_then_removes_everything(copy: Path) -> None:
     done = call(*words, "--yes")
     assert done.exit_code == 0
     assert "detached" in done.stdout
-    assert triggers(copy / "crm.db") == []
+    assert triggers(copy / "crm.db") == {}
     assert triggers(copy / "shop.db")
     assert "was not followed" in call(*words, "--yes").stdout
 
@@ -259,4 +262,4 @@ def test_detach_goes_on_when_a_source_is_away(copy: Path) -> None:
     result = call("-p", str(copy), "detach", "--yes")
     assert result.exit_code == 1
     assert 'source "stock"' in result.stderr
-    assert triggers(copy / "shop.db") == []
+    assert triggers(copy / "shop.db") == {}

@@ -86,7 +86,8 @@ def test_a_stopped_view_says_why(project: Settings) -> None:
     with Store.open(project.warehouse, "test", lambda: 1000.0) as store:
         store.commit([Stop("names", "a row does not fit")])
     found = gather(project, now=2000.0)
-    assert found.views[0].problem == "a row does not fit"
+    since = "stale since 1970-01-01 00:16:40 UTC"
+    assert found.views[0].problem == f"{since}: a row does not fit"
     assert not found.ok
 
 
