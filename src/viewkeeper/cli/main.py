@@ -41,6 +41,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("viewkeeper.cli.status", "Show how far every view and source is."),
     "query": ("viewkeeper.cli.query", "Run one SELECT over the views."),
     "explain": ("viewkeeper.cli.explain", "Show how a view is maintained, and what that costs."),
+    "partition": (
+        "viewkeeper.cli.partition",
+        "Show which views share one order, and over which bases.",
+    ),
     "verify": ("viewkeeper.cli.verify", "Compare views with recomputation from the sources."),
     "history": ("viewkeeper.cli.history", "Show what became of a view's definition."),
     "changes": ("viewkeeper.cli.changes", "Show schema changes that wait for approval."),

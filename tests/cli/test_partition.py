@@ -1,0 +1,163 @@
+"""`viewkeeper partition`: projects that read each other's views, as text, as JSON and drawn.
+
+Settings are made here rather than read where a project reads another one's views, so that only what
+this command knows of such a source is tested: its folder.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import call
+from viewkeeper.cli.partition import expected, lines
+from viewkeeper.cli.partition_projects import Fleet, Member, place_of, read_projects
+from viewkeeper.engine.catalogue import read_views
+from viewkeeper.engine.settings import Settings
+from viewkeeper.errors import ProjectError
+from viewkeeper.registry.partition import partition
+from viewkeeper.sources.settings import SourceSettings
+
+Sources = Mapping[str, Mapping[str, str]]
+
+
+def write(folder: Path, sources: Sources, views: Mapping[str, tuple[str, ...]]) -> Path:
+    """A project whose views join the tables that are named for them."""
+    (folder / "views").mkdir(parents=True)
+    facts = {"warehouse": "./warehouse", "sources": sources}
+    (folder / "viewkeeper.yml").write_text(json.dumps(facts))
+    for name, tables in views.items():
+        first, *rest = tables
+        joins = "".join(
+            f" JOIN {table} AS t{n} ON t0.id = t{n}.id" for n, table in enumerate(rest, 1)
+        )
+        text = f"CREATE MATERIALIZED VIEW {name} AS SELECT t0.id FROM {first} AS t0{joins}"
+        (folder / "views" / f"{name}.sql").write_text(text)
+    return folder
+
+
+def sqlite(path: str) -> dict[str, str]:
+    return {"kind": "sqlite", "path": path}
+
+
+def member(folder: Path, sources: Sources, views: Mapping[str, tuple[str, ...]]) -> Member:
+    """The same, with settings that need not be read."""
+    write(folder, sources, views)
+    settings = {
+        name: SourceSettings(name, facts["kind"], facts, str(folder))
+        for name, facts in sources.items()
+    }
+    catalogue = read_views(folder, frozenset(settings))
+    return Member(folder.name, Settings(folder, folder / "warehouse", settings), catalogue)
+
+
+@pytest.fixture
+def diamond(tmp_path: Path) -> Fleet:
+    """Example 1 of the paper in three projects, with a reader of its top."""
+    bases = {"b1": sqlite("../b1.db"), "b2": sqlite("../b2.db")}
+    both = ("b1.t", "b2.t")
+    above = {"one": {"kind": "warehouse", "path": "../one"}}
+    two = {"two": {"kind": "warehouse", "path": "../two"}}
+    top = {"zero": {"kind": "warehouse", "path": "../zero"}, "b3": sqlite("../b3.db")}
+    members = [
+        member(tmp_path / "one", bases, {"v1": both}),
+        member(tmp_path / "two", bases, {"v2": both}),
+        member(tmp_path / "zero", above | two, {"v0": ("one.v1", "two.v2")}),
+        member(tmp_path / "top", top, {"v3": ("zero.v0", "b3.t")}),
+    ]
+    return Fleet({each.settings.folder.resolve(): each for each in members})
+
+
+def test_the_graph_of_several_projects(diamond: Fleet) -> None:
+    assert diamond.graph().parents == {
+        "one.v1": ("b1", "b2"),
+        "two.v2": ("b1", "b2"),
+        "zero.v0": ("one.v1", "two.v2"),
+        "top.v3": ("zero.v0", "b3"),
+    }
+    assert list(diamond.warnings()) == []
+
+
+def test_the_groups_of_several_projects_as_text(diamond: Fleet) -> None:
+    found = partition(diamond.graph())
+    told = "\n".join(lines(found))
+    assert told.startswith("2 groups, 4 views, 3 bases\n")
+    assert (
+        "(one registry, level 0)\n  views     one.v1, two.v2, zero.v0\n  internal  b1, b2" in told
+    )
+    assert "(no registry: one view, level 1)\n  views     top.v3\n  internal  b3\n" in told
+    assert "  virtual   zero.v0" in told
+    # RyCo: each of three updates is registered once and sent to four views.
+    assert (expected(found)["ryco"].registered, expected(found)["ryco"].ordered) == (1, 4)
+    assert expected(found)["pyco"].ordered == 2 * 3 / 3
+
+
+def test_a_view_that_the_other_project_does_not_have_is_refused(diamond: Fleet) -> None:
+    by_name = {each.name: each for each in diamond.members.values()}
+    one, two = by_name["one"], by_name["two"]
+    replaced = Member("one", one.settings, two.catalogue)
+    fleet = Fleet(diamond.members | {one.settings.folder.resolve(): replaced})
+    with pytest.raises(ProjectError, match='view "v0": there is no view "v1" in'):
+        fleet.graph()
+
+
+def test_projects_that_share_databases(tmp_path: Path) -> None:
+    one = write(tmp_path / "one", {"crm": sqlite("../crm.db")}, {"a": ("crm.t",)})
+    two = write(tmp_path / "two", {"crm": sqlite("../crm.db")}, {"a": ("crm.t",)})
+    fleet = read_projects([one, two, one])
+    assert fleet.graph().parents == {"one.a": ("crm",), "two.a": ("crm",)}
+    assert list(fleet.warnings()) == []
+
+
+def test_one_name_for_two_databases_and_two_names_for_one_are_told(tmp_path: Path) -> None:
+    one = write(tmp_path / "a" / "p", {"crm": sqlite("crm.db")}, {"v": ("crm.t",)})
+    names = {"crm": sqlite("crm.db"), "sales": sqlite("../../a/p/crm.db")}
+    two = write(tmp_path / "b" / "p", names, {"w": ("crm.t", "sales.t")})
+    fleet = read_projects([one, two])
+    assert sorted(fleet.graph().views) == ["a/p.v", "b/p.w"]
+    first, second = fleet.warnings()
+    assert first.startswith('base "crm" is taken for one database, but is sqlite ')
+    assert "has several names: crm, sales;" in second
+
+
+def test_a_view_called_like_a_source_is_refused(tmp_path: Path) -> None:
+    folder = write(tmp_path / "p", {"crm": sqlite("crm.db")}, {"crm": ("crm.t",)})
+    result = call("partition", str(folder))
+    assert result.exit_code == 2
+    assert '"crm" is the name of a view and of a source' in result.stderr
+
+
+def test_a_password_is_no_part_of_a_place() -> None:
+    url = {"url": "postgresql://me:${PW}@db:5433/shop?sslmode=require"}
+    assert place_of(SourceSettings("shop", "postgres", url, "")) == "postgres db:5433/shop"
+
+
+def test_the_command_on_the_sample(shop: Path) -> None:
+    result = call("partition")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("2 groups, 2 views, 3 bases\n")
+    assert "one per group (PyCo)" in result.stdout
+
+
+def test_the_command_draws_and_speaks_json(shop: Path, tmp_path: Path) -> None:
+    file = tmp_path / "groups.svg"
+    words = ["--together", "order_lines,berlin_bulk", "--why", "order_lines", "berlin_bulk"]
+    result = call("partition", str(shop), "--json", "--svg", str(file), *words)
+    assert result.exit_code == 0
+    told = json.loads(result.stdout)
+    (group,) = told["groups"]
+    assert group["registry"] is True
+    assert sorted(group["views"]) == ["berlin_bulk", "order_lines"]
+    assert told["why"][0] == "The project wants berlin_bulk and order_lines together."
+    assert told["messages_per_update"]["none"]["registered"] == 0
+    assert "order_lines" in file.read_text()
+
+
+def test_why_two_views_are_apart(shop: Path) -> None:
+    result = call("partition", "--why", "order_lines", "berlin_bulk")
+    assert result.exit_code == 0
+    assert "are not together" in result.stdout
+    assert call("partition", "--why", "order_lines", "nothing").exit_code == 2
