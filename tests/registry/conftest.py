@@ -12,13 +12,25 @@ from tests.registry.order_places import HttpPlace, Place, PostgresPlace, SqliteP
 
 @pytest.fixture(params=["sqlite", "postgres", "http"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    """One place; PostgreSQL is started only when a test comes to it."""
-    opened: Place
-    if request.param == "sqlite":
-        opened = SqlitePlace(tmp_path / "registry.db")
-    elif request.param == "postgres":
-        opened = PostgresPlace(request.getfixturevalue("postgres_server"))
-    else:
-        opened = HttpPlace(tmp_path / "registry.db")
+    """Every kind; PostgreSQL is started only when a test comes to it."""
+    opened = make_place(request, tmp_path)
     yield opened
     opened.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """The kinds that keep an order themselves."""
+    opened = make_place(request, tmp_path)
+    yield opened
+    opened.close()
+
+
+def make_place(request: pytest.FixtureRequest, folder: Path) -> Place:
+    match request.param:
+        case "sqlite":
+            return SqlitePlace(folder / "registry.db")
+        case "http":
+            return HttpPlace(folder / "registry.db")
+        case _:
+            return PostgresPlace(request.getfixturevalue("postgres_server"))

@@ -119,12 +119,13 @@ class HttpRegistry:
         """The result of a call, asked for until our patience ends."""
         identity = self._identities.get(str(arguments.get("group")))
         body = json.dumps({"identity": identity, **arguments}).encode()
-        end = time.monotonic() + self._patience_seconds + wait_seconds
-        pause = _PAUSE_SECONDS
+        end, pause = 0.0, _PAUSE_SECONDS
         while True:
             try:
                 return self._ask(call, body, ANSWER_SECONDS + wait_seconds)
             except _NoAnswerError as error:
+                # Counted from the first failure: until then it was waiting that was asked for.
+                end = end or time.monotonic() + self._patience_seconds
                 if time.monotonic() + pause > end:
                     raise self._away(str(error)) from error
             time.sleep(pause)

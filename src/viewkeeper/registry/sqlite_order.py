@@ -1,10 +1,16 @@
 """A registry in a SQLite file: the default, for members on one machine or behind a service.
 
-The file is in WAL mode with `synchronous = FULL`: a commit that was answered is on disk. Writers
-are serialized by `BEGIN IMMEDIATE`, so a group needs no lock of its own. Only the first member that
-joins a group, or a service, makes the file: a path that suddenly names nothing is an error, because
-a new, empty registry would order everything anew. The same goes for a path that names another file
-than it did: we connect anew, and the group's identity tells whether it is the same registry.
+With `synchronous = FULL` a commit that was answered is on disk. Writers are serialized by `BEGIN
+IMMEDIATE`, so a group needs no lock of its own. The journal is a rollback journal, so that the file
+alone is the registry: a write-ahead log that is left behind would be played into whatever file is
+put in its place, and give us an order that nobody made. The journal is kept between transactions,
+with its head wiped, which is quicker than removing it. Waiting for a lock is done here: SQLite
+would sleep longer and longer, and one busy reporter could starve all readers.
+
+Only the first member that joins a group, or a service, makes the file: a path that suddenly names
+nothing is an error, because a new, empty registry would order everything anew. Where the path names
+another file than it did, we connect anew, and the group's identity tells whether it is the same
+registry.
 """
 
 from __future__ import annotations
@@ -23,6 +29,7 @@ from viewkeeper.registry.owned_store import SCHEMA, Rows
 from viewkeeper.registry.stored_order import StoredRegistry
 
 BUSY_SECONDS = 10.0
+_PAUSE_SECONDS = 0.002
 
 
 class SqliteRegistry(StoredRegistry):
@@ -41,25 +48,41 @@ class SqliteRegistry(StoredRegistry):
 
     @contextmanager
     def _writing(self, create: bool = False) -> Iterator[Rows]:
-        with self._transaction("BEGIN IMMEDIATE", create) as rows:
-            yield rows
+        with self._lock, self._errors():
+            connection = self._connected(create)
+            with self._transaction(connection, "BEGIN IMMEDIATE") as rows:
+                yield rows
 
     @contextmanager
     def _reading(self) -> Iterator[Rows]:
-        with self._transaction("BEGIN", create=False) as rows:
-            yield rows
+        with self._lock, self._errors():
+            connection = self._connected(create=False)
+            with self._transaction(connection, "BEGIN") as rows:
+                yield rows
 
     @contextmanager
-    def _transaction(self, begin: str, create: bool) -> Iterator[Rows]:
-        with self._lock, self._errors():
-            connection = self._connected(create)
-            connection.execute(begin)
+    def _transaction(self, connection: sqlite3.Connection, begin: str) -> Iterator[Rows]:
+        self._patiently(connection, begin)
+        try:
+            # A transaction that reads has its lock from its first statement on.
+            self._patiently(connection, "SELECT 1 FROM sqlite_master LIMIT 1")
+            yield _runner(connection)
+            self._patiently(connection, "COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+
+    def _patiently(self, connection: sqlite3.Connection, statement: str) -> None:
+        """Run a statement as soon as nobody else's lock is in its way, for a limited time."""
+        end = time.monotonic() + self._busy_seconds
+        while True:
             try:
-                yield _runner(connection)
-                connection.execute("COMMIT")
-            finally:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
+                connection.execute(statement).fetchall()
+                return
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error) or time.monotonic() > end:
+                    raise
+            time.sleep(_PAUSE_SECONDS)
 
     def _connected(self, create: bool) -> sqlite3.Connection:
         file = self._identify()
@@ -89,7 +112,7 @@ class SqliteRegistry(StoredRegistry):
         connection = sqlite3.connect(
             f"{self._path.absolute().as_uri()}?mode={'rwc' if create else 'rw'}",
             uri=True,
-            timeout=self._busy_seconds,
+            timeout=0,
             isolation_level=None,
             check_same_thread=False,
         )
@@ -101,31 +124,20 @@ class SqliteRegistry(StoredRegistry):
         return connection
 
     def _prepare(self, connection: sqlite3.Connection, create: bool) -> None:
-        connection.execute("PRAGMA synchronous = FULL")
-        rows = _runner(connection)
+        self._patiently(connection, "PRAGMA synchronous = FULL")
+        self._patiently(connection, "PRAGMA journal_mode = PERSIST")
         if create:
-            self._use_wal(connection)
-            connection.execute("BEGIN IMMEDIATE")
-            for statement in SCHEMA:
-                rows(statement)
-            connection.execute("COMMIT")
-        if not rows("SELECT 1 FROM sqlite_master WHERE name = 'registry'"):
-            raise RegistryError(
-                self.name, "this file holds no registry", hint="check the address of the registry"
-            )
-        self._check_format(rows)
-
-    def _use_wal(self, connection: sqlite3.Connection) -> None:
-        """Several may make the file at once; SQLite does not wait for a lock to change the mode."""
-        end = time.monotonic() + self._busy_seconds
-        while True:
-            try:
-                connection.execute("PRAGMA journal_mode = WAL").fetchall()
-                return
-            except sqlite3.OperationalError:
-                if time.monotonic() > end:
-                    raise
-                time.sleep(0.01)
+            with self._transaction(connection, "BEGIN IMMEDIATE") as rows:
+                for statement in SCHEMA:
+                    rows(statement)
+        with self._transaction(connection, "BEGIN") as rows:
+            if not rows("SELECT 1 FROM sqlite_master WHERE name = 'registry'"):
+                raise RegistryError(
+                    self.name,
+                    "this file holds no registry",
+                    hint="check the address of the registry",
+                )
+            self._check_format(rows)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -165,3 +177,7 @@ def _runner(connection: sqlite3.Connection) -> Rows:
         return connection.execute(statement, values).fetchall()
 
     return rows
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return (getattr(error, "sqlite_errorname", "") or "").startswith("SQLITE_BUSY")

@@ -1,0 +1,47 @@
+"""A process that reports a source until its input ends, and says what was acknowledged.
+
+    python -m tests.registry.order_writer URL SOURCE
+
+It goes on after the last registered position, in pieces of one to four ids, and sends every second
+piece again, as a reporter does that got no answer. `ack N POSITION` is printed after the answer.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from viewkeeper.registry.ids import GlobalId
+from viewkeeper.registry.open import open_registry
+
+GROUP = "sales"
+
+
+def main(url: str, source: str) -> None:
+    ends = threading.Event()
+    threading.Thread(target=listen, args=(ends,), daemon=True).start()
+    registry = open_registry(url)
+    member = f"member of {source}"
+    registry.join(GROUP, member, [source])
+    reporter = registry.claim(GROUP, source, member, 600)
+    assert reporter is not None, "another member reports this source"
+    position = reporter.position or 0
+    print("ready", flush=True)
+    while not ends.is_set():
+        size = position % 4 + 1
+        piece = [GlobalId(source, position + i + 1) for i in range(size)]
+        position += size
+        n = registry.register(GROUP, piece, reporter)
+        if size % 2:
+            assert registry.register(GROUP, piece, reporter) == n, "an id got a second number"
+        print(f"ack {n} {position}", flush=True)
+    registry.close()
+
+
+def listen(ends: threading.Event) -> None:
+    sys.stdin.read()
+    ends.set()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,250 @@
+"""Addresses of registries, and stores that are not what they were."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.registry.order_places import FOREVER, GROUP, Place, ids, reporting, whole_order
+from viewkeeper.cli.servers import PrivatePostgres
+from viewkeeper.errors import (
+    IdentityError,
+    ProjectError,
+    RegistryAwayError,
+    RegistryError,
+)
+from viewkeeper.registry.http_order import HttpRegistry
+from viewkeeper.registry.open import open_registry, open_store
+from viewkeeper.registry.postgres_order import PostgresRegistry
+from viewkeeper.registry.sqlite_order import SqliteRegistry
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "name"),
+    [
+        ("registry.db", SqliteRegistry, "{folder}/registry.db"),
+        ("sqlite:///a%20b/registry.db", SqliteRegistry, "{folder}/a b/registry.db"),
+        ("sqlite:////data/registry.db", SqliteRegistry, "/data/registry.db"),
+        ("postgresql://ada:secret@db:5433/fleet", PostgresRegistry, "postgresql://db:5433/fleet"),
+        ("postgres://db/fleet?schema=x", PostgresRegistry, "postgresql://db/fleet"),
+        ("http://registry:8765", HttpRegistry, "http://registry:8765"),
+        ("https://registry/", HttpRegistry, "https://registry"),
+    ],
+)
+def test_an_address_names_a_kind(tmp_path: Path, url: str, kind: type, name: str) -> None:
+    registry = open_registry(url, tmp_path)
+    assert type(registry) is kind
+    assert registry.name == name.format(folder=tmp_path)
+    registry.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "oracle://ada:secret@db",
+        "http://ada:secret@registry:8765",
+        "http://registry:secret",
+        "http://:8765",
+        "http://registry/secret",
+        "postgresql://ada:secret@db:port:port/fleet?unknown=secret",
+    ],
+)
+def test_an_address_that_names_nothing_is_refused_without_its_secret(url: str) -> None:
+    with pytest.raises(RegistryError) as refused:
+        open_registry(url)
+    assert "secret" not in str(refused.value)
+    assert refused.value.hint
+
+
+def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ProjectError, match="REGISTRY_PASSWORD is not set"):
+        open_registry("postgresql://ada:${REGISTRY_PASSWORD}@db/fleet")
+    monkeypatch.setenv("REGISTRY_PASSWORD", "p@ss/word")
+    registry = open_registry("postgresql://ada:${REGISTRY_PASSWORD}@db/fleet")
+    assert "p@ss" not in registry.name
+    registry.close()
+
+
+def test_a_password_is_in_no_error(postgres_server: PrivatePostgres) -> None:
+    url = postgres_server.url().replace(":secret@", ":wrong-and-secret@")
+    with pytest.raises(RegistryAwayError, match="cannot be reached") as away:
+        open_registry(url).status()
+    assert "wrong-and-secret" not in str(away.value)
+    copied = pickle.loads(pickle.dumps(away.value))
+    assert (str(copied), copied.registry) == (str(away.value), away.value.registry)
+
+
+def test_only_who_joins_makes_a_store(store: Place) -> None:
+    registry = store.open()
+    for look in (
+        registry.status,
+        lambda: registry.order(GROUP, 0, 1),
+        lambda: registry.claim(GROUP, "shop", "north", FOREVER),
+        lambda: registry.join(GROUP, "north", ["shop"], remembered="0" * 32),
+    ):
+        with pytest.raises(RegistryError, match=r"no such file|holds no registry"):
+            look()
+    registry.join(GROUP, "north", ["shop"])
+    assert len(store.open().status().groups) == 1
+
+
+def test_many_may_make_a_store_at_once(store: Place) -> None:
+    registries = [store.open() for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        joins = [
+            pool.submit(registry.join, GROUP, f"member {i}", ["shop"])
+            for i, registry in enumerate(registries)
+        ]
+        assert len({join.result(timeout=60) for join in joins}) == 1
+    assert len(registries[0].members(GROUP)) == 4
+
+
+def test_a_schema_that_was_made_for_us_needs_no_other_right(
+    postgres_server: PrivatePostgres,
+) -> None:
+    with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
+        connection.execute("CREATE ROLE modest LOGIN PASSWORD 'secret'")
+        connection.execute("CREATE DATABASE modest")
+    with psycopg.connect(postgres_server.url("modest"), autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA orders AUTHORIZATION modest")
+    url = postgres_server.url("modest", user="modest")
+    refused = open_registry(url)
+    with pytest.raises(RegistryError, match="PostgreSQL failed") as error:
+        reporting(refused, "shop")
+    assert "viewkeeper_registry" in (error.value.hint or "")
+    registry = open_registry(f"{url}?schema=orders")
+    registry.register(GROUP, ids("shop", 1), reporting(registry, "shop"))
+    assert whole_order(registry) == [(1, "shop@1")]
+    for each in (refused, registry):
+        each.close()
+
+
+def test_a_server_that_ends_our_session_is_connected_to_again(
+    postgres_server: PrivatePostgres,
+) -> None:
+    with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
+        connection.execute("CREATE DATABASE ended")
+        registry = open_registry(postgres_server.url("ended"))
+        reporter = reporting(registry, "shop")
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'ended'"
+        )
+        with pytest.raises(RegistryAwayError):
+            registry.register(GROUP, ids("shop", 1), reporter)
+        assert registry.register(GROUP, ids("shop", 1), reporter) == 1
+        registry.close()
+
+
+def test_commits_wait_for_the_disk_whatever_the_role_says(
+    postgres_server: PrivatePostgres,
+) -> None:
+    """Asked of the session: killing processes, as other tests do, cannot show what a disk keeps."""
+    with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
+        connection.execute("CREATE DATABASE careless")
+        connection.execute("ALTER DATABASE careless SET synchronous_commit = off")
+    registry = PostgresRegistry(postgres_server.url("careless"))
+    registry.join(GROUP, "north", [])
+    with registry._writing() as rows:
+        assert rows("SHOW synchronous_commit") == [("on",)]
+    registry.close()
+
+
+def test_a_file_is_synchronous_and_has_no_log_beside_it(tmp_path: Path) -> None:
+    made = SqliteRegistry(tmp_path / "registry.db")
+    made.join(GROUP, "north", [])
+    for registry in (made, SqliteRegistry(tmp_path / "registry.db")):
+        with registry._reading() as rows:
+            assert rows("PRAGMA synchronous") == [(2,)]
+            assert rows("PRAGMA journal_mode") == [("persist",)]
+        registry.close()
+
+
+def test_a_file_that_is_replaced_by_another_registry_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "registry.db"
+    registry = open_registry(str(path))
+    reporter = reporting(registry, "shop")
+    other = open_registry(str(tmp_path / "other.db"))
+    reporting(other, "shop")
+    other.close()
+    (tmp_path / "other.db").rename(path)
+    with pytest.raises(IdentityError, match="not the one that was joined"):
+        registry.register(GROUP, ids("shop", 1), reporter)
+    registry.close()
+
+
+def test_a_file_that_vanishes_is_not_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "registry.db"
+    registry = open_registry(str(path))
+    reporter = reporting(registry, "shop")
+    path.rename(tmp_path / "away.db")
+    for use in (
+        lambda: registry.register(GROUP, ids("shop", 1), reporter),
+        lambda: registry.join(GROUP, "north", ["shop"]),
+    ):
+        with pytest.raises(RegistryAwayError, match="no such file"):
+            use()
+    assert not path.exists()
+    registry.close()
+
+
+def test_an_older_copy_is_noticed_by_who_knows_more(tmp_path: Path) -> None:
+    path, copy = tmp_path / "registry.db", tmp_path / "copy.db"
+    registry = open_registry(str(path))
+    reporter = reporting(registry, "shop")
+    registry.register(GROUP, ids("shop", 1), reporter)
+    registry.close()
+    shutil.copy(path, copy)
+    registry.register(GROUP, ids("shop", 2, 3), reporter)
+    registry.reached(GROUP, "north", 3)
+    registry.close()
+    copy.rename(path)
+    for look in (
+        lambda: registry.order(GROUP, 3, 10),
+        lambda: registry.reached(GROUP, "north", 3),
+    ):
+        with pytest.raises(IdentityError, match="has an order of 1 ids, and a member knows of 3"):
+            look()
+    registry.close()
+
+
+def test_files_that_hold_no_registry(tmp_path: Path) -> None:
+    (tmp_path / "text.db").write_text("not a database " * 100)
+    with sqlite3.connect(tmp_path / "other.db") as connection:
+        connection.execute("CREATE TABLE t (a)")
+    connection.close()
+    for name, words in (("text.db", "no SQLite database"), ("other.db", "holds no registry")):
+        with pytest.raises(RegistryError, match=words):
+            open_registry(name, tmp_path).status()
+
+
+def test_a_store_of_another_format_is_refused(tmp_path: Path) -> None:
+    store = open_store("registry.db", tmp_path)
+    store.join(GROUP, "north", [])
+    store.close()
+    with sqlite3.connect(tmp_path / "registry.db") as connection:
+        connection.execute("UPDATE registry SET format = 99")
+    connection.close()
+    with pytest.raises(RegistryError, match="format 99"):
+        store.status()
+    store.close()
+
+
+def test_a_locked_file_is_away_and_then_back(tmp_path: Path) -> None:
+    path = tmp_path / "registry.db"
+    registry = SqliteRegistry(path, busy_seconds=0.1)
+    reporter = reporting(registry, "shop")
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(RegistryAwayError, match="cannot be used now"):
+        registry.register(GROUP, ids("shop", 1), reporter)
+    assert registry.order(GROUP, 0, 1) == ()
+    other.execute("ROLLBACK")
+    other.close()
+    assert registry.register(GROUP, ids("shop", 1), reporter) == 1
+    registry.close()

@@ -1,0 +1,240 @@
+"""The service: who may own a store, what it refuses, and how it ends."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.cli.conftest import call
+from tests.faults.processes import Process
+from tests.registry.order_places import FOREVER, GROUP, Place, ids, reporting, whole_order
+from viewkeeper.errors import FencedError, IdentityError, RegistryAwayError, RegistryError
+from viewkeeper.registry.http_order import HttpRegistry
+from viewkeeper.registry.open import open_store
+from viewkeeper.registry.service import Service, is_gone, this_process
+from viewkeeper.registry.wire import BODY_BYTES_MAX, WAIT_SECONDS_MAX
+
+LOCAL = ("127.0.0.1", 0)
+TOKEN = "a-token-that-nobody-must-see"
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    """A service that wants a token."""
+    store = open_store(str(tmp_path / "registry.db"))
+    made = Service(store, LOCAL, TOKEN)
+    made.start()
+    yield made
+    made.stop()
+    store.close()
+
+
+def test_a_store_has_one_owner_and_the_next_fences_the_first(store: Place) -> None:
+    first, second, direct = store.open_store(), store.open_store(), store.open_store()
+    reporter = reporting(direct, "shop")
+    first.own("one", FOREVER)
+    with pytest.raises(FencedError, match="served by one") as refused:
+        second.own("two", FOREVER)
+    assert "wait until its lease has ended" in (refused.value.hint or "")
+    with pytest.raises(FencedError, match="cannot be written past it") as past:
+        direct.register(GROUP, ids("shop", 1), reporter)
+    assert "http://" in (past.value.hint or "")
+    assert first.register(GROUP, ids("shop", 1), reporter) == 1
+    first.keep(0)
+    assert second.own("two", FOREVER) == 2
+    for write in (
+        lambda: first.register(GROUP, ids("shop", 2), reporter),
+        lambda: first.join(GROUP, "north", []),
+        lambda: first.reached(GROUP, "north", 1),
+        lambda: first.keep(FOREVER),
+    ):
+        with pytest.raises(FencedError, match="taken over"):
+            write()
+    first.disown()
+    assert second.register(GROUP, ids("shop", 2), reporter) == 2
+    owner = direct.status().owner
+    assert owner is not None
+    assert (owner.holder, owner.epoch) == ("two", 2)
+    second.disown()
+    assert direct.register(GROUP, ids("shop", 3), reporter) == 3
+
+
+def test_a_holder_that_died_is_not_waited_for(tmp_path: Path) -> None:
+    me = this_process()
+    assert not is_gone(me)
+    dead = me.replace(f"process {me.split()[1]} ", "process 4194400 ")
+    assert is_gone(dead)
+    assert not is_gone(dead.replace(" on ", " on another-"))
+    assert not is_gone("somebody")
+    store = open_store(str(tmp_path / "registry.db"))
+    store.own(dead, FOREVER, is_gone)
+    assert store.own(me, FOREVER, is_gone) == 2
+    store.close()
+
+
+def test_a_second_service_over_a_store_is_refused(service: Service, tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "registry.db"))
+    second = Service(store, LOCAL)
+    with pytest.raises(FencedError, match="served by process"):
+        second.start()
+    second.stop()
+    store.close()
+
+
+def test_a_registry_of_other_members_is_noticed_in_every_call(
+    service: Service, tmp_path: Path
+) -> None:
+    """The address leads to another store than it did, after a restart that went wrong."""
+    member = HttpRegistry(service.url, TOKEN)
+    reporter = reporting(member, "shop")
+    port = urlsplit(service.url).port
+    service.stop()
+    store = open_store(str(tmp_path / "another.db"))
+    other = Service(store, ("127.0.0.1", port or 0), TOKEN)
+    other.start()
+    try:
+        reporting(HttpRegistry(other.url, TOKEN), "shop")
+        with pytest.raises(IdentityError, match="two registries would order one group"):
+            member.register(GROUP, ids("shop", 1), reporter)
+        with pytest.raises(IdentityError):
+            member.order(GROUP, 0, 10)
+        assert whole_order(HttpRegistry(other.url, TOKEN)) == []
+    finally:
+        other.stop()
+        store.close()
+
+
+@pytest.mark.parametrize("token", [None, "another"])
+def test_without_the_token_nothing_is_answered(service: Service, token: str | None) -> None:
+    with pytest.raises(RegistryError, match="wants a token") as refused:
+        HttpRegistry(service.url, token).status()
+    assert TOKEN not in str(refused.value)
+    assert HttpRegistry(service.url, TOKEN).status().groups == ()
+
+
+def test_nothing_listens(tmp_path: Path) -> None:
+    with socket.create_server(LOCAL) as free:
+        port = free.getsockname()[1]
+    registry = HttpRegistry(f"http://127.0.0.1:{port}", TOKEN, patience_seconds=0.2)
+    with pytest.raises(RegistryAwayError, match=r"did not answer for 0\.2 seconds") as away:
+        registry.order(GROUP, 0, 1)
+    assert TOKEN not in str(away.value)
+    assert "registry serve" in (away.value.hint or "")
+
+
+def test_something_else_listens() -> None:
+    with ThreadPoolExecutor(1) as pool, socket.create_server(LOCAL) as other:
+        answered = pool.submit(greet, other)
+        registry = HttpRegistry(f"http://127.0.0.1:{other.getsockname()[1]}")
+        with pytest.raises(RegistryError, match="is no registry"):
+            registry.status()
+        answered.result(timeout=30)
+
+
+def greet(server: socket.socket) -> None:
+    connection, _ = server.accept()
+    with connection:
+        connection.recv(65536)
+        connection.sendall(b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nhi")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/v1/order", b"{", 400),
+        ("/v1/order", b"[]", 400),
+        ("/v1/order", b"[" * 100_000, 400),
+        ("/v1/order", b'{"group": "g", "after": -1, "limit": 1}', 400),
+        ("/v1/order", b'{"group": "g", "after": 1e3, "limit": 1}', 400),
+        ("/v1/order", b'{"group": "g", "after": 0, "limit": 1, "wait": 1e9}', 400),
+        ("/v1/order", b'{"group": "", "after": 0, "limit": 1}', 400),
+        ("/v1/members", b'{"group": "' + b"g" * 501 + b'"}', 400),
+        ("/v1/register", b'{"group": "g", "positions": [true], "reporter": {}}', 400),
+        ("/v1/claim", b'{"group": "g", "source": "s", "member": "m", "seconds": "x"}', 400),
+        ("/v1/_store", b"{}", 400),
+        ("/", b"{}", 400),
+        ("/v1/members", b'{"group": "unknown"}', 409),
+    ],
+)
+def test_what_no_client_sends_is_refused(
+    service: Service, path: str, body: bytes, status: int
+) -> None:
+    assert post(service, path, body) == status
+    assert post(service, "/v1/status", b"{}") == 200
+
+
+def test_requests_are_bounded(service: Service) -> None:
+    """Too long ones are refused before they are read."""
+    for length in (str(BODY_BYTES_MAX + 1), "-1", "many"):
+        assert post(service, "/v1/status", b"", length) == 413
+
+
+def post(service: Service, path: str, body: bytes, length: str | None = None) -> int:
+    parts = urlsplit(service.url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)
+    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Length": length or str(len(body))}
+    try:
+        connection.request("POST", path, body, headers)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
+def test_a_service_that_is_told_to_stop_keeps_nobody_waiting(
+    tmp_path: Path, by: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGISTRY_TOKEN", TOKEN)
+    store = str(tmp_path / "registry.db")
+    words = ["--listen", "127.0.0.1:0", "--token-env", "REGISTRY_TOKEN"]
+    command = Process("viewkeeper.cli.main", ["registry", "serve", "--store", store, *words])
+    with command as serving, ThreadPoolExecutor(1) as pool:
+        url = serving.wait_for("serving").rpartition(" ")[2]
+        registry = HttpRegistry(url, TOKEN, patience_seconds=0.2)
+        reporting(registry, "shop")
+        shown = call("registry", "status", url, "--json", "--token-env", "REGISTRY_TOKEN")
+        waiting = pool.submit(registry.order, GROUP, 0, 1, WAIT_SECONDS_MAX)
+        time.sleep(0.2)
+        start = time.monotonic()
+        assert serving.stop(by) == 0
+        with pytest.raises(RegistryAwayError):
+            waiting.result(timeout=60)
+        assert time.monotonic() - start < WAIT_SECONDS_MAX, "it waited for its reader"
+        assert TOKEN not in serving.output
+    (group,) = json.loads(shown.stdout)["groups"]
+    assert (group["name"], group["unreported"], group["waiting"]) == (GROUP, [], {})
+    # Its lease was given back, so that the next one need not wait.
+    kept = open_store(store)
+    assert kept.own("next", 1) == 2
+    kept.close()
+
+
+def test_status_in_words(tmp_path: Path) -> None:
+    path = str(tmp_path / "registry.db")
+    store = open_store(path)
+    store.join(GROUP, "mart", ["crm"], parents=["north"])
+    store.register(GROUP, ids("shop", 4, 7), reporting(store, "shop"))
+    store.close()
+    shown = call("registry", "status", path)
+    assert shown.exit_code == 1
+    for words in ("not served", "group sales: 2 ids", 'source "crm": nobody reports it now'):
+        assert words in shown.stdout
+    lines = [line.split() for line in shown.stdout.splitlines()]
+    assert ["mart", "0", "2", "north"] in [words[:4] for words in lines]
+    assert ["shop", "7", "north"] in [words[:3] for words in lines]
+
+
+@pytest.mark.parametrize("listen", ["8765", "host:port", ":1", "host:70000"])
+def test_where_to_listen_is_written_host_and_port(tmp_path: Path, listen: str) -> None:
+    done = call("registry", "serve", "--store", str(tmp_path / "r.db"), "--listen", listen)
+    assert done.exit_code == 2
+    assert "HOST:PORT" in done.stderr
