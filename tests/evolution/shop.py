@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from viewkeeper.evolution.preferences import Parts, Preferences, Substitute
-from viewkeeper.evolution.synchronize import Impossible, Rewriting, synchronize
+from viewkeeper.evolution.synchronization import Impossible, Rewriting, synchronize
 from viewkeeper.updates.protocol import Became
 from viewkeeper.view.definition import Field, Relation
 from viewkeeper.view.parse import parse_view

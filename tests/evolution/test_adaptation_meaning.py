@@ -24,7 +24,7 @@ from viewkeeper.evolution.adaptation import Adaptation, Difference, Nothing, Res
 from viewkeeper.evolution.extent import Extent
 from viewkeeper.evolution.likeness import Named
 from viewkeeper.evolution.preferences import Preferences
-from viewkeeper.evolution.synchronize import Rewriting
+from viewkeeper.evolution.synchronization import Rewriting
 
 
 def rewritten(random: Random, world: World) -> tuple[World, set[int]]:

@@ -24,7 +24,7 @@ from tests.evolution.scenes import (
     table,
 )
 from viewkeeper.errors import SimulationError
-from viewkeeper.evolution import correction, synchronize
+from viewkeeper.evolution import correction
 from viewkeeper.evolution.dyno import OPTIMISTIC, PESSIMISTIC, WIDTHS, Detection, Setting
 from viewkeeper.evolution.dyno_events import Broke, Report
 from viewkeeper.evolution.shapes import Thing
@@ -257,7 +257,7 @@ def test_rows_alone_cost_no_rewriting_and_no_graph(
         raise AssertionError("nothing has changed its shape")
 
     world = started(view(ROWS, change("x", insert(1, (3, 8)))), Setting("sweep", detection))
-    monkeypatch.setattr(synchronize, "synchronize", refuse)
+    monkeypatch.setattr("viewkeeper.evolution.synchronization.synchronize", refuse)
     monkeypatch.setattr("viewkeeper.evolution.rewriting.synchronize", refuse)
     monkeypatch.setattr(correction, "graph_of", refuse)
     follow(world, [])

@@ -12,7 +12,7 @@ import yaml
 
 from viewkeeper.evolution.policy import STRICTEST_FIRST, Policies, read_policies
 from viewkeeper.evolution.preferences import read_preferences, read_substitutes
-from viewkeeper.evolution.synchronize import Impossible, Rewriting, synchronize
+from viewkeeper.evolution.synchronization import Impossible, Rewriting, synchronize
 from viewkeeper.updates.protocol import Became
 from viewkeeper.updates.schema_change import KINDS, ChangeKind
 from viewkeeper.view.definition import Field, Relation

@@ -9,7 +9,7 @@ import yaml
 from tests.evolution.shop import HEAD, JOIN, Now, follow, relation_of, text_of, without
 from viewkeeper.evolution.extent import Extent
 from viewkeeper.evolution.preferences import Parts, Preferences, Substitute, read_preferences
-from viewkeeper.evolution.synchronize import Impossible, Rewriting
+from viewkeeper.evolution.synchronization import Impossible, Rewriting
 from viewkeeper.view.definition import Relation
 
 GONE = Now(lost=["crm.customers"])

@@ -31,10 +31,10 @@ from tests.evolution.worlds import (
     without_columns,
 )
 from viewkeeper.errors import DefinitionError
-from viewkeeper.evolution.anatomy import anatomy
 from viewkeeper.evolution.extent import Extent
 from viewkeeper.evolution.preferences import Parts, Preferences, Substitute, read_preferences
-from viewkeeper.evolution.synchronize import Impossible, Rewriting, synchronize
+from viewkeeper.evolution.synchronization import Impossible, Rewriting, synchronize
+from viewkeeper.evolution.synchronization.anatomy import anatomy
 from viewkeeper.view.definition import Relation
 from viewkeeper.view.parse import parse_view
 

@@ -38,7 +38,7 @@ def carrying(stage: Stage) -> Stage:
 
 def carried(job: Callable[[], T]) -> T:
     """Run a job; what a task raised of ours is raised here."""
-    from py4j.protocol import Py4JJavaError
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
     from pyspark.errors import PySparkException
 
     try:

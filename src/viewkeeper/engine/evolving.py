@@ -2,10 +2,10 @@
 
 Schema changes are in the ledger, in the order of the sources. For a view that has not passed them
 yet, all of them together have one net effect: what its tables and columns are called now, and which
-are gone. The definition is rewritten for that (`viewkeeper.evolution.synchronize`), bound to the
-tables of now, and compared with the old one (`viewkeeper.evolution.adaptation`): either the stored
-rows are right as they are, under other columns, or they must be repaired by a difference, or loaded
-again. The view's policy says whether that may be done at all.
+are gone. The definition is rewritten for that (`viewkeeper.evolution.synchronization`), bound to
+the tables of now, and compared with the old one (`viewkeeper.evolution.adaptation`): either the
+stored rows are right as they are, under other columns, or they must be repaired by a difference, or
+loaded again. The view's policy says whether that may be done at all.
 
 Names are asked for live. If a table has moved on beyond what was reported, binding fails or the
 repair breaks, and the next look brings the change that explains it.
@@ -35,7 +35,7 @@ from viewkeeper.evolution.adaptation import (
     adaptation,
 )
 from viewkeeper.evolution.policy import Policy
-from viewkeeper.evolution.synchronize import Impossible, Rewriting, synchronize
+from viewkeeper.evolution.synchronization import Impossible, Rewriting, synchronize
 from viewkeeper.updates.protocol import Became
 from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.view.definition import Field, Relation, ViewDefinition

@@ -51,7 +51,7 @@ from viewkeeper.evolution.dyno_updates import Foresight, moving
 from viewkeeper.evolution.dyno_work import Outcome, Rereading, Running, Work
 from viewkeeper.evolution.rewriting import Rewriter, Wishes, rereads
 from viewkeeper.evolution.shapes import Definition, Shapes
-from viewkeeper.evolution.synchronize import Impossible
+from viewkeeper.evolution.synchronization import Impossible
 from viewkeeper.maintain.catalogue import KINDS
 from viewkeeper.maintain.protocol import Change, Commit
 

@@ -22,7 +22,7 @@ from viewkeeper.evolution.dependencies import NONE, Relations, Update, reads_of
 from viewkeeper.evolution.dyno_events import Report
 from viewkeeper.evolution.rewriting import Rewriter, rereads
 from viewkeeper.evolution.shapes import Definition, Key, Shape, Shapes, token
-from viewkeeper.evolution.synchronize import Impossible
+from viewkeeper.evolution.synchronization import Impossible
 from viewkeeper.view.definition import Relation
 
 Asking = Literal["name", "handle"]

@@ -19,7 +19,7 @@ from viewkeeper.evolution.adaptation import Adaptation, Difference, Reload, adap
 from viewkeeper.evolution.extent import Extent
 from viewkeeper.evolution.preferences import Preferences, Substitute
 from viewkeeper.evolution.shapes import Definition, Key, Shapes, define
-from viewkeeper.evolution.synchronize import Impossible, synchronize
+from viewkeeper.evolution.synchronization import Impossible, synchronize
 from viewkeeper.view.definition import Relation
 
 Columns = frozenset[tuple[Key, int]]

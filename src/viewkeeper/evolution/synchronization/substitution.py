@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp, parse_one
 
-from viewkeeper.evolution.anatomy import Anatomy, Condition, Use, normal_form
 from viewkeeper.evolution.extent import Extent
 from viewkeeper.evolution.preferences import Preferences, Substitute, owner
-from viewkeeper.evolution.spelling import spelled
-from viewkeeper.evolution.standing import Standing, World, comparable, named
+from viewkeeper.evolution.synchronization.anatomy import Anatomy, Condition, Use, normal_form
+from viewkeeper.evolution.synchronization.spelling import spelled
+from viewkeeper.evolution.synchronization.standing import Standing, World, comparable, named
 from viewkeeper.view.definition import Field, Relation
 from viewkeeper.view.sqltext import Span, SqlText, leaf_span
 

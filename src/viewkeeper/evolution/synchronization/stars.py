@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from viewkeeper.evolution.anatomy import Anatomy, Shown
-from viewkeeper.evolution.choice import Choice, Value
-from viewkeeper.evolution.naming import Naming
-from viewkeeper.evolution.spelling import spelled
+from viewkeeper.evolution.synchronization.anatomy import Anatomy, Shown
+from viewkeeper.evolution.synchronization.choice import Choice, Value
+from viewkeeper.evolution.synchronization.naming import Naming
+from viewkeeper.evolution.synchronization.spelling import spelled
 from viewkeeper.view.bind import RESERVED
 from viewkeeper.view.keyed import PREFIX
 from viewkeeper.view.render import spark_type

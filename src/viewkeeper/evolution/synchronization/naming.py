@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from viewkeeper.evolution.anatomy import Anatomy, Condition, Mention
-from viewkeeper.evolution.choice import Choice, Value
-from viewkeeper.evolution.spelling import spelled
-from viewkeeper.evolution.standing import named
-from viewkeeper.evolution.substitution import Beside
+from viewkeeper.evolution.synchronization.anatomy import Anatomy, Condition, Mention
+from viewkeeper.evolution.synchronization.choice import Choice, Value
+from viewkeeper.evolution.synchronization.spelling import spelled
+from viewkeeper.evolution.synchronization.standing import named
+from viewkeeper.evolution.synchronization.substitution import Beside
 from viewkeeper.view.definition import Field
 from viewkeeper.view.sqltext import Span
 

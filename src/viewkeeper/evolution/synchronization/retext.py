@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from viewkeeper.evolution.anatomy import Anatomy, Condition, Use, mentions
-from viewkeeper.evolution.choice import Choice
-from viewkeeper.evolution.edits import Edits
-from viewkeeper.evolution.layout import layout
-from viewkeeper.evolution.naming import Naming, Owner
-from viewkeeper.evolution.spelling import spelled, spelled_relation
-from viewkeeper.evolution.standing import World
-from viewkeeper.evolution.stars import Stars, Written
+from viewkeeper.evolution.synchronization.anatomy import Anatomy, Condition, Use, mentions
+from viewkeeper.evolution.synchronization.choice import Choice
+from viewkeeper.evolution.synchronization.edits import Edits
+from viewkeeper.evolution.synchronization.layout import layout
+from viewkeeper.evolution.synchronization.naming import Naming, Owner
+from viewkeeper.evolution.synchronization.spelling import spelled, spelled_relation
+from viewkeeper.evolution.synchronization.standing import World
+from viewkeeper.evolution.synchronization.stars import Stars, Written
 from viewkeeper.view.render import spark_type
 from viewkeeper.view.scope import Scope
 from viewkeeper.view.sqltext import Piece, Span

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from viewkeeper.evolution.anatomy import Anatomy, Use
-from viewkeeper.evolution.choice import Choice
-from viewkeeper.evolution.stars import Written
+from viewkeeper.evolution.synchronization.anatomy import Anatomy, Use
+from viewkeeper.evolution.synchronization.choice import Choice
+from viewkeeper.evolution.synchronization.stars import Written
 
 
 def steps(view: Anatomy, choice: Choice, stars: dict[int, Written]) -> tuple[str, ...]:

@@ -12,11 +12,11 @@ from dataclasses import replace
 
 import yaml
 
-from viewkeeper.evolution.anatomy import Anatomy
 from viewkeeper.evolution.extent import Extent
 from viewkeeper.evolution.preferences import Parts, Preferences
-from viewkeeper.evolution.spelling import add_column, create_table
-from viewkeeper.evolution.standing import UNKNOWN, World
+from viewkeeper.evolution.synchronization.anatomy import Anatomy
+from viewkeeper.evolution.synchronization.spelling import add_column, create_table
+from viewkeeper.evolution.synchronization.standing import UNKNOWN, World
 from viewkeeper.view.definition import Field
 from viewkeeper.view.parse import ParsedView
 

@@ -20,11 +20,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from viewkeeper.evolution.anatomy import Anatomy, Condition, Shown, Use
 from viewkeeper.evolution.extent import Extent
 from viewkeeper.evolution.preferences import Parts, Preferences
-from viewkeeper.evolution.standing import UNKNOWN, Standing
-from viewkeeper.evolution.substitution import Beside, StandIn, StandIns
+from viewkeeper.evolution.synchronization.anatomy import Anatomy, Condition, Shown, Use
+from viewkeeper.evolution.synchronization.standing import UNKNOWN, Standing
+from viewkeeper.evolution.synchronization.substitution import Beside, StandIn, StandIns
 
 
 @dataclass(frozen=True, slots=True)

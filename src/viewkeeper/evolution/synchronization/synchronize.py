@@ -22,15 +22,15 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from viewkeeper.errors import DefinitionError
-from viewkeeper.evolution.anatomy import Anatomy, anatomy
-from viewkeeper.evolution.choice import Chooser, Failure, Listed
 from viewkeeper.evolution.extent import Extent
-from viewkeeper.evolution.mends import by_hand, mends_of, wider
 from viewkeeper.evolution.preferences import Parts, Preferences, Substitute
-from viewkeeper.evolution.retext import Writer
-from viewkeeper.evolution.standing import Standing, World, before
-from viewkeeper.evolution.steps import steps
-from viewkeeper.evolution.substitution import StandIns
+from viewkeeper.evolution.synchronization.anatomy import Anatomy, anatomy
+from viewkeeper.evolution.synchronization.choice import Chooser, Failure, Listed
+from viewkeeper.evolution.synchronization.mends import by_hand, mends_of, wider
+from viewkeeper.evolution.synchronization.retext import Writer
+from viewkeeper.evolution.synchronization.standing import Standing, World, before
+from viewkeeper.evolution.synchronization.steps import steps
+from viewkeeper.evolution.synchronization.substitution import StandIns
 from viewkeeper.updates.protocol import Became
 from viewkeeper.view.bind import bind
 from viewkeeper.view.definition import Field, Relation
