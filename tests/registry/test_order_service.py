@@ -18,6 +18,7 @@ from tests.cli.conftest import call
 from tests.faults.processes import Process
 from tests.registry.order_places import FOREVER, GROUP, Place, ids, reporting, whole_order
 from viewkeeper.errors import FencedError, IdentityError, RegistryAwayError, RegistryError
+from viewkeeper.registry import service as module
 from viewkeeper.registry.http_order import HttpRegistry
 from viewkeeper.registry.open import open_store
 from viewkeeper.registry.service import Service, is_gone, this_process
@@ -178,15 +179,56 @@ def test_requests_are_bounded(service: Service) -> None:
         assert post(service, "/v1/status", b"", length) == 413
 
 
+def test_a_request_that_drips_is_cut_off(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REQUEST_SECONDS", 0.2)
+    with socket.create_connection(address_of(service), timeout=0.01) as slow:
+        slow.sendall(b"POST /v1/status HTTP/1.0\r\n")
+        end = time.monotonic() + 20
+        while is_open(slow):
+            assert time.monotonic() < end, "it is still being listened to"
+
+
+def is_open(slow: socket.socket) -> bool:
+    """Send a little more of a request, and see whether the other side has had enough."""
+    try:
+        slow.sendall(b"x")
+        return slow.recv(65536) != b""
+    except TimeoutError:
+        return True
+    except ConnectionError:
+        return False
+
+
+def test_too_many_connections_wait_for_their_turn(
+    service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(module, "CONNECTIONS_MAX", 1)
+    store = open_store(str(tmp_path / "small.db"))
+    small = Service(store, LOCAL)
+    small.start()
+    try:
+        taken = socket.create_connection(address_of(small), timeout=30)
+        with taken, pytest.raises(RegistryAwayError):
+            HttpRegistry(small.url, patience_seconds=0.3).status()
+        assert HttpRegistry(small.url, patience_seconds=60).status().groups == ()
+    finally:
+        small.stop()
+        store.close()
+
+
 def post(service: Service, path: str, body: bytes, length: str | None = None) -> int:
-    parts = urlsplit(service.url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)
+    connection = http.client.HTTPConnection(*address_of(service), timeout=30)
     headers = {"Authorization": f"Bearer {TOKEN}", "Content-Length": length or str(len(body))}
     try:
         connection.request("POST", path, body, headers)
         return connection.getresponse().status
     finally:
         connection.close()
+
+
+def address_of(service: Service) -> tuple[str, int]:
+    parts = urlsplit(service.url)
+    return parts.hostname or "", parts.port or 0
 
 
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
@@ -165,6 +166,21 @@ class Handler(BaseHTTPRequestHandler):
     server_version = "viewkeeper-registry"
     sys_version = ""
 
+    def handle(self) -> None:
+        """A request that is not read whole in time is cut off, however slowly it drips."""
+        self._limit = threading.Timer(REQUEST_SECONDS, self._cut_off)
+        self._limit.start()
+        try:
+            super().handle()
+        finally:
+            self._limit.cancel()
+            self._limit.join()
+
+    def _cut_off(self) -> None:
+        # The client may have gone by itself.
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RD)
+
     def do_POST(self) -> None:
         if not self._is_allowed():
             self._refuse(401, "this service wants a token, and another one than was sent")
@@ -176,7 +192,9 @@ class Handler(BaseHTTPRequestHandler):
         if not 0 <= size <= wire.BODY_BYTES_MAX:
             self._refuse(413, f"a request has a length, of at most {wire.BODY_BYTES_MAX} bytes")
             return
-        self._answer(self.rfile.read(size))
+        body = self.rfile.read(size)
+        self._limit.cancel()
+        self._answer(body)
 
     def _answer(self, body: bytes) -> None:
         call = self.path.removeprefix(wire.PREFIX)

@@ -29,7 +29,7 @@ from viewkeeper.registry.order import (
 )
 from viewkeeper.registry.owned_store import OwnedStore, Rows
 
-_PAUSE_SECONDS, _PAUSE_SECONDS_MAX = 0.02, 0.25
+_PAUSE_SECONDS, _PAUSE_SECONDS_MAX = 0.02, 0.1
 _ROWS_PER_INSERT = 200
 
 
