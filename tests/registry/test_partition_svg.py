@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import combinations
+from pathlib import Path
 from xml.etree import ElementTree
 
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from viewkeeper.registry.partition import partition
 from viewkeeper.registry.partition_layout import HIGH, Layout, lay_out, wide_of
 from viewkeeper.registry.partition_svg import draw
 
+FIGURE_13 = Path(__file__).parents[2] / "docs" / "figures" / "registry-figure-13.svg"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -36,6 +38,12 @@ def test_every_name_and_group_is_drawn() -> None:
     drawn = texts(draw(found))
     assert {*FIGURE_10.bases, *FIGURE_10.views} <= drawn
     assert {"V8  (no registry)", found.of("V1").name, found.of("V2").name} <= drawn
+
+
+def test_figure_13_of_the_documentation_is_current() -> None:
+    drawn = draw(partition(FIGURE_10), "Figure 13: the groups of Example 6")
+    message = "write what `draw` gives to docs/figures/registry-figure-13.svg"
+    assert FIGURE_13.read_text(encoding="utf-8") == drawn, message
 
 
 def test_lines_between_groups_say_what_they_are() -> None:
