@@ -68,6 +68,8 @@ def test_a_change_is_shown_and_decided(copy: Path, spark: SparkSession, word: st
     assert "another table is called so now" in shown.stdout
     assert "6 rows would come, 6 rows would go" in shown.stdout
     assert "ADA" in shown.stdout
+    status = call("--project", str(copy), "status")
+    assert "viewkeeper approve order_lines" in status.output
     quick = json.loads(call("--project", str(copy), "changes", "--no-rows", "--json").stdout)
     assert {each["view"] for each in quick} == {"order_lines", "berlin_bulk"}
     for view in ("order_lines", "berlin_bulk"):

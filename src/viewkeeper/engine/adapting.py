@@ -36,7 +36,7 @@ from viewkeeper.engine.evolving import (
 )
 from viewkeeper.engine.loading import Definition, Loader
 from viewkeeper.engine.lookout import Lookout
-from viewkeeper.engine.proposals import Proposals, Proposed
+from viewkeeper.engine.proposals import HELD, Proposals, Proposed
 from viewkeeper.engine.settings import Settings
 from viewkeeper.errors import SourceAwayError
 from viewkeeper.evolution.adaptation import Adaptation, Difference, Restate
@@ -173,13 +173,8 @@ class Adapting:
 
     def reasons(self) -> dict[str, str]:
         """Why views wait."""
-        held = (
-            "held at a schema change that needs approval\n"
-            "  way out: `viewkeeper changes` shows it, `viewkeeper approve {0}` or "
-            "`viewkeeper reject {0}` decides"
-        )
         waits = dict.fromkeys(self.waits, "being brought over a schema change")
-        return {**waits, **{name: held.format(name) for name in self._held}}
+        return {**waits, **{name: HELD.format(name) for name in self._held}}
 
     # -- one view ------------------------------------------------------------------------------
 

@@ -20,6 +20,11 @@ from viewkeeper.warehouse import disk
 from viewkeeper.warehouse.version import Version, decode_versions, encode_versions
 
 FOLDER = "proposals"
+HELD = (
+    "held at a schema change that needs approval\n"
+    "  way out: `viewkeeper changes` shows it, `viewkeeper approve {0}` or `viewkeeper reject {0}` "
+    "decides"
+)
 
 Word = Literal["approve", "reject"]
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from viewkeeper.engine.connections import reader_of
+from viewkeeper.engine.proposals import HELD, Proposals
 from viewkeeper.engine.settings import Settings
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.sources.catalogue import open_source
@@ -113,7 +114,8 @@ def gather(settings: Settings, now: float, count_transactions: bool = True) -> P
         for name, source in settings.sources.items()
     }
     planned = _planned(settings, head)
-    views = [_loaded(view, ledger, looks, now, planned) for view in head.views.values()]
+    held = {p.view for p in Proposals(settings.warehouse).all()}
+    views = [_loaded(view, ledger, looks, now, planned, held) for view in head.views.values()]
     views += [_unloaded(name, found) for name, found in planned.items() if name not in head.views]
     return ProjectStatus(
         at=now,
@@ -264,6 +266,7 @@ def _loaded(
     looks: Mapping[str, Look],
     now: float,
     planned: Mapping[str, _Planned],
+    held: Collection[str],
 ) -> ViewStatus:
     found = planned.get(view.view)
     gone = "its SQL file is gone: the next run drops it" if found is None else found.problem
@@ -276,7 +279,7 @@ def _loaded(
         files=view.files,
         committed_at=view.committed_at,
         lags=tuple(_lag(view, name, ledger, looks.get(name), now) for name in view.positions),
-        problem=_stopped(view) or gone,
+        problem=_stopped(view) or (HELD.format(view.view) if view.view in held else gone),
     )
 
 
