@@ -63,7 +63,7 @@ def why_apart(
         *(_independent(view, group) for view, group in zip((one, other), groups, strict=True)),
         f"So each shows one state of {listed(shared)} at any moment (base consistency); at one "
         "moment the two may show different ones.",
-        f'To have them in step as well: together: [["{one}", "{other}"]].',
+        "Where that is not enough, the project can keep them together.",
     )
 
 
