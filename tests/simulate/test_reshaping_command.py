@@ -1,7 +1,8 @@
 """`viewkeeper simulate --schema-changes`: many seeds and their table, one seed again.
 
 A seed that is not consistent enough must be printed with the one command that replays it; what does
-not go together with schema changes is refused before anything is run.
+not go together with schema changes is refused before anything is run. The table that is committed
+was written by what `make simulate` runs and must have every cell, over 2,000 seeds, nothing below strong.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import call
+from viewkeeper.simulate.reshaping.campaign import ALGORITHMS, SETTINGS
 
 PAGE = Path(__file__).parents[2] / "docs" / "dyno.md"
 ROW = re.compile(r"^\| `(\w+)` \| (\w+) \| (\w+) \| ([\d,]+) of ([\d,]+) \|", re.M)
@@ -55,3 +57,11 @@ def test_a_seed_that_fails_is_printed_with_its_command(monkeypatch: pytest.Monke
 )
 def test_what_does_not_go_together_is_refused(words: list[str]) -> None:
     assert call("simulate", "--schema-changes", "all", *words).exit_code == 2
+
+
+def test_the_page_has_every_cell_over_all_seeds() -> None:
+    rows = ROW.findall(PAGE.read_text(encoding="utf-8"))
+    assert [row[:2] for row in rows] == [(name, s) for name in ALGORITHMS for s in SETTINGS]
+    for _, _, lowest, _, seeds in rows:
+        assert lowest in ("strong", "complete"), "run: make simulate"
+        assert seeds == "2,000", "run: make simulate"
