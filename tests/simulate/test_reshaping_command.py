@@ -2,7 +2,8 @@
 
 A seed that is not consistent enough must be printed with the one command that replays it; what does
 not go together with schema changes is refused before anything is run. The table that is committed
-was written by what `make simulate` runs and must have every cell, over 2,000 seeds, nothing below strong.
+was written by what `make simulate` runs; it must have every cell, over 2,000 seeds, and nothing
+below strong.
 """
 
 from __future__ import annotations
