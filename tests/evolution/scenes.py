@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
-from viewkeeper.evolution.dyno import Setting
+from viewkeeper.evolution.dyno.loop import Setting
+from viewkeeper.evolution.dyno.rewriting import StandIn, Wishes
+from viewkeeper.evolution.dyno.shapes import Shape, Thing
 from viewkeeper.evolution.extent import Extent
 from viewkeeper.evolution.preferences import Parts, Preferences
-from viewkeeper.evolution.rewriting import StandIn, Wishes
-from viewkeeper.evolution.shapes import Shape, Thing
 from viewkeeper.simulate.reshaping.judge import State
 from viewkeeper.simulate.reshaping.scenario import (
     Effect,

@@ -25,9 +25,9 @@ from tests.evolution.scenes import (
 )
 from viewkeeper.errors import SimulationError
 from viewkeeper.evolution import correction
-from viewkeeper.evolution.dyno import OPTIMISTIC, PESSIMISTIC, WIDTHS, Detection, Setting
-from viewkeeper.evolution.dyno_events import Broke, Report
-from viewkeeper.evolution.shapes import Thing
+from viewkeeper.evolution.dyno.events import Broke, Report
+from viewkeeper.evolution.dyno.loop import OPTIMISTIC, PESSIMISTIC, WIDTHS, Detection, Setting
+from viewkeeper.evolution.dyno.shapes import Thing
 from viewkeeper.maintain.promises import Level
 from viewkeeper.simulate.reshaping.campaign import judged
 from viewkeeper.simulate.reshaping.judge import level
@@ -258,7 +258,7 @@ def test_rows_alone_cost_no_rewriting_and_no_graph(
 
     world = started(view(ROWS, change("x", insert(1, (3, 8)))), Setting("sweep", detection))
     monkeypatch.setattr("viewkeeper.evolution.synchronization.synchronize", refuse)
-    monkeypatch.setattr("viewkeeper.evolution.rewriting.synchronize", refuse)
+    monkeypatch.setattr("viewkeeper.evolution.dyno.rewriting.synchronize", refuse)
     monkeypatch.setattr(correction, "graph_of", refuse)
     follow(world, [])
     assert shown(world.store.states)[-1] == ({"x": 1, "y": 1}, {(1, 70), (2, 80), (3, 80)})

@@ -27,9 +27,9 @@ from tests.evolution.scenes import (
 from viewkeeper.errors import SimulationError
 from viewkeeper.evolution.correction import Unit, legal_order
 from viewkeeper.evolution.dependencies import Update, first_unsafe
-from viewkeeper.evolution.dyno import OPTIMISTIC, PESSIMISTIC, Detection, Setting
-from viewkeeper.evolution.rewriting import Rewriter, Wishes
-from viewkeeper.evolution.shapes import Definition, Shapes, define, token
+from viewkeeper.evolution.dyno.loop import OPTIMISTIC, PESSIMISTIC, Detection, Setting
+from viewkeeper.evolution.dyno.rewriting import Rewriter, Wishes
+from viewkeeper.evolution.dyno.shapes import Definition, Shapes, define, token
 from viewkeeper.maintain.promises import Level
 from viewkeeper.simulate.reshaping.judge import level
 from viewkeeper.simulate.reshaping.scenario import Gone, Means, Scenario
@@ -217,7 +217,7 @@ def test_figure_6_the_wrong_order_fails(monkeypatch: pytest.MonkeyPatch) -> None
         {(1, 70), (2, 80), (3, 70)},
     )
     assert level(world.judge, world.store.states) is Level.COMPLETE
-    monkeypatch.setattr("viewkeeper.evolution.dyno.legal_order", orders(reverse=True))
+    monkeypatch.setattr("viewkeeper.evolution.dyno.loop.legal_order", orders(reverse=True))
     with pytest.raises(SimulationError, match="did not end"):
         run()
 
@@ -265,7 +265,7 @@ def test_figure_7_merged_both_are_one_step(setting: Setting) -> None:
 def test_figure_7_no_order_of_the_two_can_succeed(
     monkeypatch: pytest.MonkeyPatch, reverse: bool
 ) -> None:
-    monkeypatch.setattr("viewkeeper.evolution.dyno.legal_order", orders(reverse=reverse))
+    monkeypatch.setattr("viewkeeper.evolution.dyno.loop.legal_order", orders(reverse=reverse))
     world = started(figure_7(), Setting("sweep"))
     steps(world, BOTH_DROPPED)
     with pytest.raises(SimulationError, match="did not end"):

@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 
 from tests.evolution.scenes import change, insert, scene, table
-from viewkeeper.evolution.dyno import Setting
+from viewkeeper.evolution.dyno.loop import Setting
 from viewkeeper.maintain.promises import Level
 from viewkeeper.simulate.reshaping.campaign import ALGORITHMS, SETTINGS, ReshapingCell, world_of
 from viewkeeper.simulate.reshaping.changes import KEPT, LOST

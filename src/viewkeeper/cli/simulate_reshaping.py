@@ -17,7 +17,7 @@ import click
 from viewkeeper.cli.campaigns import campaign
 from viewkeeper.cli.values import amount
 from viewkeeper.errors import SimulationError
-from viewkeeper.evolution.dyno import WIDTHS
+from viewkeeper.evolution.dyno.loop import WIDTHS
 from viewkeeper.simulate.campaign import Outcome, Tally
 from viewkeeper.simulate.reshaping.campaign import (
     ALGORITHMS,

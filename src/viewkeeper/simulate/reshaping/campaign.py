@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from viewkeeper.evolution.dyno import OPTIMISTIC, PESSIMISTIC, Detection, Setting
+from viewkeeper.evolution.dyno.loop import OPTIMISTIC, PESSIMISTIC, Detection, Setting
 from viewkeeper.maintain.catalogue import KINDS
 from viewkeeper.maintain.promises import Level
 from viewkeeper.simulate.campaign import Outcome

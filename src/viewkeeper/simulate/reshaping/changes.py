@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from viewkeeper.evolution.shapes import Key, Shape, Thing
+from viewkeeper.evolution.dyno.shapes import Key, Shape, Thing
 from viewkeeper.simulate.reshaping.model import Model, random_rows, rows
 from viewkeeper.simulate.reshaping.scenario import Effect, Gone, Meaning, Means, Transaction
 from viewkeeper.simulate.reshaping.tables import (

@@ -14,8 +14,8 @@ from itertools import count
 
 import pyarrow as pa
 
-from viewkeeper.evolution.rewriting import StandIn
-from viewkeeper.evolution.shapes import Key, Shape
+from viewkeeper.evolution.dyno.rewriting import StandIn
+from viewkeeper.evolution.dyno.shapes import Key, Shape
 from viewkeeper.simulate.reshaping.scenario import Meaning, Sketch
 from viewkeeper.simulate.reshaping.tables import Operation, Row, Table, Write, applied
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from viewkeeper.evolution.rewriting import Wishes
-from viewkeeper.evolution.shapes import Key, Shapes
+from viewkeeper.evolution.dyno.rewriting import Wishes
+from viewkeeper.evolution.dyno.shapes import Key, Shapes
 from viewkeeper.simulate.reshaping.tables import Operation, Tables
 
 

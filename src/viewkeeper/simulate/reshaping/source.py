@@ -14,8 +14,8 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import COUNT, POSITION
-from viewkeeper.evolution.dyno_events import Broke, Changed, Question, Replied, Report
-from viewkeeper.evolution.shapes import Shape
+from viewkeeper.evolution.dyno.events import Broke, Changed, Question, Replied, Report
+from viewkeeper.evolution.dyno.shapes import Shape
 from viewkeeper.simulate.reshaping.scenario import Transaction
 from viewkeeper.simulate.reshaping.tables import AddColumn, Row, Table, Tables, Write, applied
 from viewkeeper.updates.cut import Cut

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import COUNT, TS
-from viewkeeper.evolution.dyno_events import Redefine, Stamped
+from viewkeeper.evolution.dyno.events import Redefine, Stamped
 from viewkeeper.maintain.protocol import Add, Commit, Replace
 from viewkeeper.simulate.reshaping.judge import State
 from viewkeeper.simulate.reshaping.tables import Row

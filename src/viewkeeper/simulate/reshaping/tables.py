@@ -15,7 +15,7 @@ from typing import Any, assert_never
 
 import pyarrow as pa
 
-from viewkeeper.evolution.shapes import Shape, Thing
+from viewkeeper.evolution.dyno.shapes import Shape, Thing
 
 Row = tuple[Any, ...]
 

@@ -16,10 +16,10 @@ from itertools import count
 
 import pyarrow as pa
 
+from viewkeeper.evolution.dyno.rewriting import StandIn, Wishes
+from viewkeeper.evolution.dyno.shapes import Key, Shape, Thing
 from viewkeeper.evolution.extent import Extent
 from viewkeeper.evolution.preferences import Parts, Preferences
-from viewkeeper.evolution.rewriting import StandIn, Wishes
-from viewkeeper.evolution.shapes import Key, Shape, Thing
 from viewkeeper.simulate.reshaping.changes import reshaping
 from viewkeeper.simulate.reshaping.model import Model, random_rows, rows
 from viewkeeper.simulate.reshaping.scenario import (

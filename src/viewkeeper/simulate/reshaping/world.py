@@ -15,8 +15,7 @@ from typing import Any
 
 from viewkeeper.delta.reference import Reference
 from viewkeeper.errors import SimulationError
-from viewkeeper.evolution.dyno import Dyno, Setting
-from viewkeeper.evolution.dyno_events import (
+from viewkeeper.evolution.dyno.events import (
     Action,
     Broke,
     Event,
@@ -27,7 +26,8 @@ from viewkeeper.evolution.dyno_events import (
     Stamped,
     Stop,
 )
-from viewkeeper.evolution.shapes import define
+from viewkeeper.evolution.dyno.loop import Dyno, Setting
+from viewkeeper.evolution.dyno.shapes import define
 from viewkeeper.maintain.protocol import Commit as Committed
 from viewkeeper.simulate.reshaping.judge import Judge
 from viewkeeper.simulate.reshaping.scenario import Scenario

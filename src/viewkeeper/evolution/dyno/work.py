@@ -21,8 +21,8 @@ import pyarrow as pa
 
 from viewkeeper.delta.algebra import COUNT, POSITION, TS, Algebra
 from viewkeeper.evolution.adaptation import Adaptation
-from viewkeeper.evolution.dyno_events import Question, Replied, Report
-from viewkeeper.evolution.shapes import Definition, Shapes
+from viewkeeper.evolution.dyno.events import Question, Replied, Report
+from viewkeeper.evolution.dyno.shapes import Definition, Shapes
 from viewkeeper.maintain import protocol
 from viewkeeper.maintain.batch_sweep import drive
 from viewkeeper.maintain.catalogue import Kind

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from viewkeeper.evolution.adaptation import Adaptation
-from viewkeeper.evolution.shapes import Definition, Shape
+from viewkeeper.evolution.dyno.shapes import Definition, Shape
 from viewkeeper.maintain.protocol import Commit
 from viewkeeper.updates.protocol import Answer, Lookup
 

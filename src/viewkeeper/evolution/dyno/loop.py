@@ -21,9 +21,8 @@ Invariants:
    a rename may be done before what it stands behind, or after what stands behind it.
 
 Symbols: UMQ is the queue; steps 1 to 3 are `_correct`, step 4 `_begin`, steps 5 and 7 `_undo`, step
-6 the comparison of identities in `_replied`, step 8 `_finish`. VS is
-`viewkeeper.evolution.rewriting.Rewriter`, VA `dyno_work.Rereading`, VM the inner algorithm, any of
-the sweep family.
+6 the comparison of identities in `_replied`, step 8 `_finish`. VS is `rewriting.Rewriter`, VA
+`work.Rereading`, VM the inner algorithm, any of the sweep family.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from viewkeeper.delta.algebra import Algebra
 from viewkeeper.evolution.adaptation import Adaptation, Nothing
 from viewkeeper.evolution.correction import legal_order
 from viewkeeper.evolution.dependencies import Update
-from viewkeeper.evolution.dyno_events import (
+from viewkeeper.evolution.dyno.events import (
     Action,
     Broke,
     Event,
@@ -47,10 +46,10 @@ from viewkeeper.evolution.dyno_events import (
     Stamped,
     Stop,
 )
-from viewkeeper.evolution.dyno_updates import Foresight, moving
-from viewkeeper.evolution.dyno_work import Outcome, Rereading, Running, Work
-from viewkeeper.evolution.rewriting import Rewriter, Wishes, rereads
-from viewkeeper.evolution.shapes import Definition, Shapes
+from viewkeeper.evolution.dyno.foresight import Foresight, moving
+from viewkeeper.evolution.dyno.rewriting import Rewriter, Wishes, rereads
+from viewkeeper.evolution.dyno.shapes import Definition, Shapes
+from viewkeeper.evolution.dyno.work import Outcome, Rereading, Running, Work
 from viewkeeper.evolution.synchronization import Impossible
 from viewkeeper.maintain.catalogue import KINDS
 from viewkeeper.maintain.protocol import Change, Commit

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from viewkeeper.evolution.adaptation import Adaptation, Difference, Reload, adaptation
+from viewkeeper.evolution.dyno.shapes import Definition, Key, Shapes, define
 from viewkeeper.evolution.extent import Extent
 from viewkeeper.evolution.preferences import Preferences, Substitute
-from viewkeeper.evolution.shapes import Definition, Key, Shapes, define
 from viewkeeper.evolution.synchronization import Impossible, synchronize
 from viewkeeper.view.definition import Relation
 
