@@ -17,7 +17,9 @@ import viewkeeper
 from tests.engine.shop import Shop, rows_of
 from viewkeeper.engine.adapting import Adapting
 from viewkeeper.engine.batches import Batches
+from viewkeeper.engine.evolving import Evolving
 from viewkeeper.engine.loading import Loader
+from viewkeeper.engine.lookout import Lookout
 
 NAMED = "SELECT c.id, c.name, o.id AS order_id FROM crm.customer c JOIN shop.orders o " + (
     "ON o.customer_id = c.id"
@@ -120,6 +122,74 @@ def test_a_repair_is_broken_by_another_change(
             assert project.refresh().waiting == {}
         assert len(calls) >= 2, "the first repair broke"
         assert rows_of(project.view("named")) == shop.recomputed(NAMED)
+
+
+def rename_column(shop: Shop, source: str, table: str, was: str, now: str) -> None:
+    shop.execute(source, f"ALTER TABLE {table} RENAME COLUMN {was} TO {now}")
+
+
+def exchange(shop: Shop) -> None:
+    """Two columns exchange their names."""
+    rename_column(shop, "crm", "customer", "called", "passing")
+    rename_column(shop, "crm", "customer", "city", "called")
+    rename_column(shop, "crm", "customer", "passing", "city")
+
+
+@pytest.mark.parametrize(
+    ("owner", "method"), [(Evolving, "_proposal"), (Adapting, "_follow"), (Adapting, "_redefine")]
+)
+@pytest.mark.parametrize(
+    ("change", "column"),
+    [
+        pytest.param(
+            lambda shop: rename_column(shop, "crm", "customer", "called", "named"), "named"
+        ),
+        pytest.param(exchange, "city"),
+    ],
+    ids=["another name", "names exchanged"],
+)
+def test_names_change_while_it_is_decided_what_a_view_becomes(
+    shop: Shop,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: type[Any],
+    method: str,
+    change: Callable[[Shop], None],
+    column: str,
+) -> None:
+    with viewkeeper.open(shop.folder, spark=spark) as project:
+        project.refresh()
+        shop.execute("shop", "UPDATE orders SET customer_id = 1 WHERE id = 3")
+        rename(shop)
+        with monkeypatch.context() as patch:
+            calls = once(patch, owner, method, lambda: change(shop))
+            assert project.refresh().waiting == {}
+        assert calls
+        shop.execute("crm", f"UPDATE customer SET {column} = 'z' WHERE id = 2")
+        assert project.refresh().waiting == {}
+        assert rows_of(project.view("named")) == shop.recomputed(
+            NAMED.replace("c.name", f"c.{column}")
+        )
+
+
+def test_what_a_view_is_to_be_loaded_from_is_renamed_before_it_is_followed(
+    shop: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with viewkeeper.open(shop.folder, spark=spark) as project:
+        project.refresh()
+        recreate(shop)
+        rename_column(shop, "shop", "orders", "customer_id", "buyer")
+        with monkeypatch.context() as patch:
+            calls = once(
+                patch,
+                Lookout,
+                "extend",
+                lambda: rename_column(shop, "shop", "orders", "buyer", "payer"),
+            )
+            assert project.refresh().waiting == {}
+        assert len(calls) == 2, "the first could not be followed"
+        now = NAMED.replace("o.customer_id", "o.payer")
+        assert rows_of(project.view("named")) == shop.recomputed(now)
 
 
 def test_what_a_killed_run_had_decided_is_decided_again(

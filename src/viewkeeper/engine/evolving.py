@@ -7,13 +7,14 @@ the tables of now, and compared with the old one (`viewkeeper.evolution.adaptati
 stored rows are right as they are, under other columns, or they must be repaired by a difference, or
 loaded again. The view's policy says whether that may be done at all.
 
-Names are asked for live. If a table has moved on beyond what was reported, binding fails or the
-repair breaks, and the next look brings the change that explains it.
+Names are asked for live, one after the other, while sources go on. What was decided counts only if
+they are still the same afterwards; else it is decided again, by the names of then. If a table moves
+on later, the repair breaks, and the next look brings the change that explains it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
@@ -46,6 +47,10 @@ if TYPE_CHECKING:
     from viewkeeper.view.parse import ParsedView
 
 
+MOVES_MAX = 10
+"""How often it is decided again because names changed meanwhile."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reshaped:
     """A schema change at a source, with the ts of its transaction."""
@@ -67,6 +72,8 @@ class Proposal:
     causes: tuple[str, ...]
     extent: str
     adaptation: Adaptation
+    became: Mapping[Relation, Became | None]
+    """What the tables of the old definition were called when this was decided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +126,37 @@ class Evolving:
 
     def decide(self, name: str, changes: Sequence[Reshaped]) -> Decision:
         """What a view becomes by these changes; a SourceAwayError if that cannot be seen now."""
+        binding = self._catalogue.bindings[name]
+        for _ in range(MOVES_MAX):
+            became = self._became(binding)
+            decision = self._decision(name, changes, became)
+            if self._became(binding) == became:
+                break
+        return decision
+
+    def still_holds(self, name: str, proposal: Proposal) -> bool:
+        """Whether what is followed for a proposal, from now on whatever it is called, is what it
+        was decided for: names may have passed to others in between."""
+        old, new = self._catalogue.bindings[name], self._became(proposal.binding)
+        return self._became(old) == proposal.became and all(
+            found is not None and all(c.lower() == n.lower() for c, n in found.columns.items())
+            for found in new.values()
+        )
+
+    def _decision(
+        self,
+        name: str,
+        changes: Sequence[Reshaped],
+        became: Mapping[Relation, Became | None],
+    ) -> Decision:
         policy = self._settings.evolution.of(name).policies.of(each.change for each in changes)
         if policy == "exception":
             return Halt(_halted(changes, "its policy is `exception`", self._resumed(name)))
-        rewriting = self._rewriting(name, policy)
+        rewriting = self._rewriting(name, policy, became)
         if isinstance(rewriting, Impossible):
             return Halt(_halted(changes, rewriting.reason, rewriting.mends))
         try:
-            proposal = self._proposal(name, rewriting, changes)
+            proposal = self._proposal(name, rewriting, changes, became)
         except (DefinitionError, SchemaError, ProjectError) as error:
             return Halt(_halted(changes, str(error), self._resumed(name)))
         return Approval(proposal) if policy == "approve" else proposal
@@ -136,26 +166,34 @@ class Evolving:
 
     # -- the definition ------------------------------------------------------------------------
 
-    def _rewriting(self, name: str, policy: Policy) -> Rewriting | Impossible:
+    def _rewriting(
+        self, name: str, policy: Policy, became: Mapping[Relation, Became | None]
+    ) -> Rewriting | Impossible:
         if policy == "try_evolve":
-            found = self._synchronized(name, null_for_lost=False)
-            return found if isinstance(found, Rewriting) else self._synchronized(name, True)
+            found = self._synchronized(name, became, null_for_lost=False)
+            if isinstance(found, Rewriting):
+                return found
+            return self._synchronized(name, became, null_for_lost=True)
         lenient = policy in ("lenient", "ignore")
-        return self._synchronized(name, lenient, keep_columns=policy == "ignore")
+        return self._synchronized(name, became, lenient, keep_columns=policy == "ignore")
 
     def _synchronized(
-        self, name: str, null_for_lost: bool, keep_columns: bool = False
+        self,
+        name: str,
+        became: Mapping[Relation, Became | None],
+        null_for_lost: bool,
+        keep_columns: bool = False,
     ) -> Rewriting | Impossible:
         binding = self._catalogue.bindings[name]
         return synchronize(
             binding.parsed,
-            self._became(binding),
+            became,
             self._fields_now,
             self._settings.evolution.of(name).preferences,
             self._settings.evolution.substitutes,
             null_for_lost=null_for_lost,
             keep_columns=keep_columns,
-            lost_types=_types(binding),
+            lost_types=types(binding),
         )
 
     def _became(self, binding: Binding) -> dict[Relation, Became | None]:
@@ -175,7 +213,13 @@ class Evolving:
 
     # -- the rows ------------------------------------------------------------------------------
 
-    def _proposal(self, name: str, rewriting: Rewriting, changes: Sequence[Reshaped]) -> Proposal:
+    def _proposal(
+        self,
+        name: str,
+        rewriting: Rewriting,
+        changes: Sequence[Reshaped],
+        became: Mapping[Relation, Became | None],
+    ) -> Proposal:
         from viewkeeper.view.parse import parse_view
 
         old = self._catalogue.bindings[name]
@@ -184,15 +228,15 @@ class Evolving:
         found = adaptation(
             self._choices[name].view,
             choice.view,
-            same_columns(old, new, self._became(old)),
+            same_columns(old, new, became),
             frozenset(_rewritten(changes)),
-            added=frozenset(_added(changes, old, new, self._became(old))),
+            added=frozenset(_added(changes, old, new, became)),
         )
         head = self._store.head.views[name]
         if choice.hidden != head.hidden or _comes_back(head, choice.view, found):
             found = Reload()
         causes = tuple(dict.fromkeys((*map(str, changes), *rewriting.steps)))
-        return Proposal(new, choice, causes, rewriting.extent.value, found)
+        return Proposal(new, choice, causes, rewriting.extent.value, found, became)
 
 
 def concerns(change: SchemaChange, source: str, binding: Binding, keyed: bool) -> bool:
@@ -236,7 +280,7 @@ def stars(parsed: ParsedView) -> Iterator[str | None]:
 
 
 def same_columns(
-    old: Binding, new: Binding, became: dict[Relation, Became | None]
+    old: Binding, new: Binding, became: Mapping[Relation, Became | None]
 ) -> dict[tuple[Relation, str], tuple[Relation, str]]:
     """The columns of the old definition's tables that are the same ones in the new definition."""
     handles = {(b.source, b.table): Relation(b.source, b.handle) for b in new.bound}
@@ -257,7 +301,10 @@ def _rewritten(changes: Iterable[Reshaped]) -> Iterator[tuple[Relation, str]]:
 
 
 def _added(
-    changes: Iterable[Reshaped], old: Binding, new: Binding, became: dict[Relation, Became | None]
+    changes: Iterable[Reshaped],
+    old: Binding,
+    new: Binding,
+    became: Mapping[Relation, Became | None],
 ) -> Iterator[tuple[Relation, str]]:
     """The columns of the new definition that are NULL in all rows from before."""
     handles = {(b.source, b.table): Relation(b.source, b.handle) for b in new.bound}
@@ -271,7 +318,8 @@ def _added(
                     yield handle, each.change.column
 
 
-def _types(binding: Binding) -> dict[tuple[Relation, str], pa.DataType]:
+def types(binding: Binding) -> dict[tuple[Relation, str], pa.DataType]:
+    """The types of all columns that the tables of a definition had when it was bound."""
     return {
         (Relation(b.source, b.table), field.name): field.type
         for b in binding.bound
