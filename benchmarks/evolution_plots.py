@@ -22,7 +22,7 @@ BLUE, ORANGE, GREEN, GREY = "#1b6ca8", "#e07b39", "#4b9b5f", "#777777"
 SHADES = {"apart": "#222222", "seen before": "#9a9a9a", "broken": "#ffffff"}
 """The paper's colours: black, grey and white boxes."""
 NAMES = {
-    "apart": "apart: nothing is concurrent",
+    "apart": "far apart",
     "seen before": "with pre-exec detection",
     "broken": "without: the query breaks",
 }
@@ -83,6 +83,7 @@ def _draw_ratios(panel: Axes, found: Sequence[Overhead]) -> None:
     panel.axhline(1.0, color=GREY, linewidth=0.8)
     panel.axhline(1.05, color=GREY, linewidth=0.8, linestyle=":")
     panel.set(xlabel="updates", xticks=xs, xticklabels=[f"{x:,}" for x in xs])
+    panel.set_xlim(min(xs) / 1.7, max(xs) * 1.7)
     panel.minorticks_off()
 
 
@@ -144,11 +145,13 @@ def draw_mixed(file: Path, found: Sequence[Mixed]) -> None:
         lower.set(xticks=intervals, xticklabels=[f"{each:g}" for each in intervals])
         lower.minorticks_off()
         for panel in (upper, lower):
-            panel.set_ylim(bottom=0)
+            panel.set_ylim(0, 1.1 * panel.get_ylim()[1])
             panel.grid(visible=True, color="#e4e4e4", linewidth=0.8)
         upper.set_title(
             "As in figure 14: 95 % data updates, 5 % schema changes\n"
             "(paper: pre-exec detection helps under high load)"
         )
-        canvas.legend(*upper.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+        canvas.legend(
+            *upper.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False
+        )
         save(canvas, file)
