@@ -20,11 +20,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 
-from viewkeeper.engine.barriers import barrier_of
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.choices import Choices
 from viewkeeper.engine.connections import Connections
@@ -82,8 +80,6 @@ class Adapting:
         self._decided: dict[str, int] = {}
         self._broken: dict[str, tuple[float, int]] = {}
         """Since when questions of a view break, and at which ts it stood then."""
-        self._asks: dict[str, str] = {}
-        """Sources that must answer before it can be decided what becomes of a view."""
 
     def meet(self, name: str, until: int, attempts: int = MOVES_MAX) -> int | None:
         """The ts to which a view may be maintained as it is now defined; None: it waits."""
@@ -92,10 +88,7 @@ class Adapting:
         changes = self._evolving.pending(name, until)
         if not changes:
             self._forget(name)
-            if name in self._choices.provisional:
-                self._decided[name] = self._store.ledger.next_ts
-                return None
-            return until
+            return None if name in self._choices.provisional else until
         if self._settings.evolution.detection == "optimistic":
             before = changes[0].ts - 1
             if before > self._ts(name) and not self._is_broken(name):
@@ -105,7 +98,6 @@ class Adapting:
             decision = self._evolving.decide(name, changes)
         except SourceAwayError as error:
             self._connections.mark(error)
-            self._asks[name] = error.source
             return None
         allowed: Proposal | Halt | None
         if isinstance(decision, Approval):
@@ -120,18 +112,14 @@ class Adapting:
 
     def _is_settled(self, name: str) -> bool:
         """Whether nothing has come since it was decided that a view waits."""
-        if name in self._asks and not self._connections.ready([self._asks[name]]):
-            return True
         if self._decided.get(name) != self._store.ledger.next_ts:
             return False
-        if name in self._choices.provisional:
-            return True
         held = self._held.get(name)
         return name in self.waits or (held is not None and self._proposals.word(held) is None)
 
     def blocked(self, name: str, loading: bool) -> bool:
         """Whether a view can do nothing now but wait."""
-        return self._is_settled(name) and (name not in self.waits or loading)
+        return self._is_settled(name) and (name in self._held or loading)
 
     def broke(self, name: str) -> bool:
         """A question of a view met another shape; False if that goes on too long unexplained."""
@@ -176,15 +164,13 @@ class Adapting:
         """A view was loaded as it was to be."""
         proposal = self.waits.get(name)
         if proposal is not None:
-            self._became(name, proposal)
-        else:
-            self._forget(name)
+            self._choices.put(name, proposal.binding, proposal.choice)
+        self._forget(name)
 
     def failed(self, name: str) -> None:
         """A load did not succeed: what becomes of the view is decided anew."""
         self.waits.pop(name, None)
         self._decided.pop(name, None)
-        self._catalogue.coming.pop(name, None)
 
     def reasons(self) -> dict[str, str]:
         """Why views wait."""
@@ -196,14 +182,13 @@ class Adapting:
     def _forget(self, name: str) -> None:
         self.waits.pop(name, None)
         self._held.pop(name, None)
-        self._asks.pop(name, None)
         self._decided.pop(name, None)
         self._catalogue.coming.pop(name, None)
 
     def _stop(self, name: str, reason: str) -> None:
         self._forget(name)
-        self._store.commit([Stop(name, reason)])
         self._proposals.clear([name])
+        self._store.commit([Stop(name, reason)])
         self._tell(name, f"stopped: {reason}")
 
     def _approved(self, name: str, proposal: Proposal) -> Proposal | Halt | None:
@@ -219,7 +204,7 @@ class Adapting:
                 self._tell(name, f"held, see `viewkeeper changes {name}`")
             self._held[name] = proposed
             return None
-        # What was said stays until it is done: a run that dies before need not ask again.
+        self._proposals.clear([name])
         self._held.pop(name, None)
         if word == "approve":
             return proposal
@@ -236,12 +221,6 @@ class Adapting:
         attempts: int,
     ) -> int | None:
         self._catalogue.coming[name] = proposal.choice.view
-        if self._meets_barrier(name, until) and not needs_rows(proposal.adaptation):
-            # The ledger names what was emptied as the present definition does.
-            if all(each.change.keeps_values for each in changes) and not self._is_broken(name):
-                self._decided.pop(name, None)
-                return until
-            proposal = replace(proposal, adaptation=Difference())
         if needs_rows(proposal.adaptation):
             prefix = self._prefix(name, changes)
             if prefix > self._store.head.views[name].ts:
@@ -279,28 +258,14 @@ class Adapting:
             distinct=not (isinstance(proposal.adaptation, Restate) and proposal.adaptation.drop),
         )
         self._store.commit([change])
-        self._became(name, proposal)
-        self._tell(name, "follows: " + "; ".join(proposal.causes))
-
-    def _became(self, name: str, proposal: Proposal) -> None:
-        """What a view was to become is committed; a source that nobody reads any more is left."""
-        before = self._catalogue.sources(name)
         self._choices.put(name, proposal.binding, proposal.choice)
         self._forget(name)
-        self._proposals.clear([name])
-        read = {source for view in self._catalogue for source in self._catalogue.sources(view)}
-        for source in before:
-            if source not in read:
-                self._connections.attempt(source, lambda each: each.detach())
-                self._tell(name, f'source "{source}" is not read any more, and was detached')
-
-    def _meets_barrier(self, name: str, until: int) -> bool:
-        return barrier_of(self._store, self._choices[name].view, until) is not None
+        self._tell(name, "follows: " + "; ".join(proposal.causes))
 
     def _prefix(self, name: str, changes: Sequence[Reshaped]) -> int:
         """How far a view can be maintained before the first change that takes values away."""
         head, view = self._store.head.views[name], self._choices[name].view
-        first = next((each for each in changes if not each.change.keeps_values), changes[0]).ts
+        first = next(each for each in changes if not each.change.keeps_values).ts
         if self._is_broken(name):
             return head.ts
         updates = self._updates(view, head, changes)

@@ -17,14 +17,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from viewkeeper.engine.acknowledging import Acknowledging
 from viewkeeper.engine.adapting import Adapting
-from viewkeeper.engine.batches import Batches, Member, Outcome, apart
+from viewkeeper.engine.batches import Batches, Member, Outcome
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.choices import Choices
 from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.crossing import Crossing
-from viewkeeper.engine.edits import take_edits, write_first_versions
+from viewkeeper.engine.edits import take_edits
 from viewkeeper.engine.history import History
-from viewkeeper.engine.loading import PROGRESS_SECONDS, Loader
+from viewkeeper.engine.loading import Loader
 from viewkeeper.engine.lookout import Lookout
 from viewkeeper.engine.report import Observer
 from viewkeeper.engine.session import SparkHandle
@@ -43,6 +43,8 @@ from viewkeeper.view.plan import sweep_plan
 from viewkeeper.warehouse.plan import Entry, Plan
 from viewkeeper.warehouse.record import Drop, Resume, Stop
 from viewkeeper.warehouse.store import Store
+
+PROGRESS_SECONDS = 5.0
 
 
 class Maintainer:
@@ -88,6 +90,7 @@ class Maintainer:
         self._restless: dict[str, ViewkeeperError] = {}
         """Views whose algorithm found no quiet moment."""
         self.stopping: Callable[[], bool] = lambda: False
+        self._told = 0.0
         self.batch_seconds = 0.0
         self.met_barrier = False
         """Whether a view waits for a transaction that a snapshot saw and no look has reported."""
@@ -119,7 +122,6 @@ class Maintainer:
         if gone or again or stopped:
             self._store.commit([*gone, *again, *stopped])
         self._choices.again = frozenset()
-        write_first_versions(self._store, self._catalogue)
         if not self._settings.history:
             self._history.clear()
 
@@ -141,8 +143,6 @@ class Maintainer:
         self.bind()
         for name, error in self.lookout.look().items():
             self._stop_all(name, error)
-        for name, refusal in self.lookout.take_refused().items():
-            self._lose(name, refusal)
 
     def _stop_all(self, source: str, error: SourceError) -> None:
         """The views of a source that has lost what they still need stop; the others go on."""
@@ -180,8 +180,7 @@ class Maintainer:
 
     def acknowledge(self, now: bool = False) -> None:
         """Tell the sources what no view will ask for again; at most once a second."""
-        loading = self.loader.current.name if self.loader.current else None
-        for error in self._thanks.tell(self.loader.held, now, loading):
+        for error in self._thanks.tell(self.loader.held, now):
             self.observer.trouble(error)
 
     def finish_loads(self) -> None:
@@ -194,8 +193,12 @@ class Maintainer:
 
     def tell_progress(self) -> None:
         """Say how far a load is; at most every few seconds."""
-        if (found := self.loader.news()) is not None:
-            self.observer.loading(*found)
+        now = time.monotonic()
+        if self.loader.current is None or now - self._told < PROGRESS_SECONDS:
+            return
+        self._told = now
+        if (found := self.loader.progress()) is not None:
+            self.observer.loading(self.loader.current.name, f"scanning and joining, {found}")
 
     def _advance(self) -> None:
         entries = self.lookout.take()
@@ -230,12 +233,10 @@ class Maintainer:
         self, targets: Mapping[str, int], newest: int, entries: tuple[Entry, ...]
     ) -> None:
         views = self._store.head.views
-        together = [n for n in targets if self._in_batches(n)]
-        alone = apart([sweep_plan(self._choices[n].view) for n in together])
-        spans = {n: (views[n].ts, targets[n], n if n in alone else "") for n in together}
-        groups = sorted({span for span in spans.values() if span[0] < span[1]})
-        for group in groups or ([(newest, newest, "")] if entries else []):
-            members = {n: span[:2] for n, span in spans.items() if span == group}
+        spans = {n: (views[n].ts, t) for n, t in targets.items() if self._in_batches(n)}
+        groups = sorted({(at, target) for at, target in spans.values() if at < target})
+        for group in groups or ([(newest, newest)] if entries else []):
+            members = {n: span for n, span in spans.items() if span == group}
             plan = Plan(self._store.next_plan, entries, members)
             self._store.write_plan(plan)
             entries = ()
@@ -305,7 +306,7 @@ class Maintainer:
 
     def _fail(self, name: str, error: ViewkeeperError) -> None:
         """What an error of a view means: it is tried again, or it stops."""
-        if isinstance(error, BarrierError) and (self.lookout.full or self._adapting.broke(name)):
+        if isinstance(error, BarrierError) and self._adapting.broke(name):
             # What it met will be reported by the next look, or by one that follows.
             self.met_barrier = True
             return
@@ -322,9 +323,7 @@ class Maintainer:
     def _begin_load(self) -> None:
         """Begin to load the next view that is new or to be redefined, as of the newest ts."""
         new = [n for n in self._catalogue if n not in self._store.head.views and self._able(n)]
-        waits = [n for n in self._adapting.waits if self._able(n)]
-        sources = {n: self._adapting.definition(n).view.sources for n in (*waits, *new)}
-        wanted = [n for n in sources if self._connections.ready(sources[n])]
+        wanted = [*(n for n in self._adapting.waits if self._able(n)), *new]
         if self.loader.current is not None or not wanted:
             return
         name, view = wanted[0], self._adapting.definition(wanted[0]).view
