@@ -57,14 +57,14 @@ class Sizes:
 
 FULL = Sizes(
     rows=10_000,
-    batch_sweep={100: 30, 1_000: 12, 3_000: 6, 10_000: 4},
-    sweep={100: 6, 300: 4},
+    batch_sweep={100: 20, 1_000: 10, 3_000: 5, 10_000: 3},
+    sweep={100: 5},
     postgres={100: 8, 1_000: 4},
-    broken=5,
+    broken=3,
     settings=SETTINGS,
     mixed=200,
     intervals=(5, 20, 50, 100, 200),
-    mixed_repetitions=3,
+    mixed_repetitions=2,
 )
 QUICK = Sizes(
     rows=2_000,
