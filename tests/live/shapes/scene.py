@@ -22,7 +22,7 @@ from viewkeeper.warehouse.head import ViewHead
 
 SETTLE_SECONDS = 240.0
 BETWEEN_SECONDS = 0.05
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.25
 
 
 class Scene:

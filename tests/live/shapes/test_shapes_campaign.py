@@ -1,7 +1,7 @@
 """The long version: every case in every way to follow a database, and every view verified.
 
-`make faults` runs it. The short one (`test_shapes.py`) leaves out cases where PostgreSQL is
-followed in other ways, and verifies few views.
+`make faults` runs it. The short one (`test_shapes.py`) leaves out some cases in some databases, and
+verifies few views.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class World:
     def _settings(self) -> str:
         lines = [
             "warehouse: ./warehouse",
-            "freshness: 300ms",
+            "freshness: 500ms",
             "batch: {inline_rows: 1000000}",
             "sources:",
             f"  db: {self.database.source()}",
