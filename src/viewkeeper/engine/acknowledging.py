@@ -40,10 +40,13 @@ class Acknowledging:
         self._lookout = lookout
         self._told = 0.0
 
-    def tell(self, held: Callable[[str], list[int]], now: bool) -> list[ViewkeeperError]:
+    def tell(
+        self, held: Callable[[str], list[int]], now: bool, loading: str | None = None
+    ) -> list[ViewkeeperError]:
         """Acknowledge, at most once a second unless `now`; what went wrong.
 
-        `held` gives positions of a source that must be kept for other reasons.
+        `held` gives positions of a source that must be kept for other reasons. A view that is
+        `loading` again needs nothing of what waits for it, so that it cannot become stale.
         """
         if not now and time.monotonic() - self._told < SECONDS:
             return []
@@ -52,7 +55,8 @@ class Acknowledging:
         troubles = []
         for source in self._lookout.sources():
             using = [view for view in views if source in view.positions]
-            stale = [view for view in using if self._is_stale(view, source)]
+            waiting = [view for view in using if view.view != loading]
+            stale = [view for view in waiting if self._is_stale(view, source)]
             if any(not view.stopped for view in stale):
                 self._store.commit(Stop(v.view, _stale(v, source)) for v in stale if not v.stopped)
             positions = [view.positions[source] for view in using if view not in stale]

@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
-from viewkeeper.engine.catalogue import ViewCatalogue
+from viewkeeper.engine.barriers import barrier_of
 from viewkeeper.engine.choices import Choices
-from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.evolving import (
     MOVES_MAX,
     Approval,
@@ -38,7 +38,6 @@ from viewkeeper.engine.evolving import (
 from viewkeeper.engine.loading import Definition, Loader
 from viewkeeper.engine.lookout import Lookout
 from viewkeeper.engine.proposals import HELD, Proposals, Proposed
-from viewkeeper.engine.settings import Settings
 from viewkeeper.errors import SchemaError, SourceAwayError
 from viewkeeper.evolution.adaptation import Adaptation, Difference, Restate
 from viewkeeper.evolution.correction import legal_order
@@ -46,7 +45,6 @@ from viewkeeper.evolution.dependencies import Update, reads_of
 from viewkeeper.view.definition import Relation, ViewDefinition
 from viewkeeper.warehouse.head import ViewHead
 from viewkeeper.warehouse.record import Redefine, Stop
-from viewkeeper.warehouse.store import Store
 
 BROKEN_SECONDS = 30.0
 """So long a view may meet a table of another shape without any look that explains it."""
@@ -56,30 +54,25 @@ class Adapting:
     """The views of a project on their way over schema changes; used by one thread."""
 
     def __init__(
-        self,
-        settings: Settings,
-        store: Store,
-        catalogue: ViewCatalogue,
-        connections: Connections,
-        choices: Choices,
-        lookout: Lookout,
-        tell: Callable[[str, str], None],
+        self, choices: Choices, lookout: Lookout, tell: Callable[[str, str], None]
     ) -> None:
-        self._settings = settings
-        self._store = store
-        self._catalogue = catalogue
-        self._connections = connections
+        self._settings = choices.settings
+        self._store = choices.store
+        self._catalogue = choices.catalogue
+        self._connections = choices.connections
         self._choices = choices
         self._lookout = lookout
         self._tell = tell
-        self._evolving = Evolving(settings, store, catalogue, connections, choices)
-        self._proposals = Proposals(store.root)
+        self._evolving = Evolving(choices)
+        self._proposals = Proposals(choices.store.root)
         self.waits: dict[str, Proposal] = {}
         """Views that are to be loaded under another definition."""
         self._held: dict[str, Proposed] = {}
         self._decided: dict[str, int] = {}
         self._broken: dict[str, tuple[float, int]] = {}
         """Since when questions of a view break, and at which ts it stood then."""
+        self._asks: dict[str, str] = {}
+        """Sources that must answer before it can be decided what becomes of a view."""
 
     def meet(self, name: str, until: int, attempts: int = MOVES_MAX) -> int | None:
         """The ts to which a view may be maintained as it is now defined; None: it waits."""
@@ -88,7 +81,10 @@ class Adapting:
         changes = self._evolving.pending(name, until)
         if not changes:
             self._forget(name)
-            return None if name in self._choices.provisional else until
+            if name in self._choices.provisional:
+                self._decided[name] = self._store.ledger.next_ts
+                return None
+            return until
         if self._settings.evolution.detection == "optimistic":
             before = changes[0].ts - 1
             if before > self._ts(name) and not self._is_broken(name):
@@ -98,6 +94,7 @@ class Adapting:
             decision = self._evolving.decide(name, changes)
         except SourceAwayError as error:
             self._connections.mark(error)
+            self._asks[name] = error.source
             return None
         allowed: Proposal | Halt | None
         if isinstance(decision, Approval):
@@ -112,14 +109,18 @@ class Adapting:
 
     def _is_settled(self, name: str) -> bool:
         """Whether nothing has come since it was decided that a view waits."""
+        if name in self._asks and not self._connections.ready([self._asks[name]]):
+            return True
         if self._decided.get(name) != self._store.ledger.next_ts:
             return False
+        if name in self._choices.provisional:
+            return True
         held = self._held.get(name)
         return name in self.waits or (held is not None and self._proposals.word(held) is None)
 
     def blocked(self, name: str, loading: bool) -> bool:
         """Whether a view can do nothing now but wait."""
-        return self._is_settled(name) and (name in self._held or loading)
+        return self._is_settled(name) and (name not in self.waits or loading)
 
     def broke(self, name: str) -> bool:
         """A question of a view met another shape; False if that goes on too long unexplained."""
@@ -127,6 +128,11 @@ class Adapting:
         since = self._broken[name][0] if self._is_broken(name) else now
         self._broken[name] = (since, self._ts(name))
         return now - since < BROKEN_SECONDS
+
+    def has_moved(self, name: str) -> bool:
+        """Whether what a view waits to become has been overtaken by another schema change."""
+        proposal = self.waits.get(name)
+        return proposal is not None and self._evolving.has_moved(name, proposal)
 
     def _is_broken(self, name: str) -> bool:
         """Whether a question broke since the view last advanced."""
@@ -164,13 +170,15 @@ class Adapting:
         """A view was loaded as it was to be."""
         proposal = self.waits.get(name)
         if proposal is not None:
-            self._choices.put(name, proposal.binding, proposal.choice)
-        self._forget(name)
+            self._became(name, proposal)
+        else:
+            self._forget(name)
 
     def failed(self, name: str) -> None:
         """A load did not succeed: what becomes of the view is decided anew."""
         self.waits.pop(name, None)
         self._decided.pop(name, None)
+        self._catalogue.coming.pop(name, None)
 
     def reasons(self) -> dict[str, str]:
         """Why views wait."""
@@ -182,13 +190,14 @@ class Adapting:
     def _forget(self, name: str) -> None:
         self.waits.pop(name, None)
         self._held.pop(name, None)
+        self._asks.pop(name, None)
         self._decided.pop(name, None)
         self._catalogue.coming.pop(name, None)
 
     def _stop(self, name: str, reason: str) -> None:
         self._forget(name)
-        self._proposals.clear([name])
         self._store.commit([Stop(name, reason)])
+        self._proposals.clear([name])
         self._tell(name, f"stopped: {reason}")
 
     def _approved(self, name: str, proposal: Proposal) -> Proposal | Halt | None:
@@ -204,7 +213,7 @@ class Adapting:
                 self._tell(name, f"held, see `viewkeeper changes {name}`")
             self._held[name] = proposed
             return None
-        self._proposals.clear([name])
+        # What was said stays until it is done: a run that dies before need not ask again.
         self._held.pop(name, None)
         if word == "approve":
             return proposal
@@ -221,6 +230,12 @@ class Adapting:
         attempts: int,
     ) -> int | None:
         self._catalogue.coming[name] = proposal.choice.view
+        if self._meets_barrier(name, until) and not needs_rows(proposal.adaptation):
+            # The ledger names what was emptied as the present definition does.
+            if all(each.change.keeps_values for each in changes) and not self._is_broken(name):
+                self._decided.pop(name, None)
+                return until
+            proposal = replace(proposal, adaptation=Difference())
         if needs_rows(proposal.adaptation):
             prefix = self._prefix(name, changes)
             if prefix > self._store.head.views[name].ts:
@@ -258,14 +273,28 @@ class Adapting:
             distinct=not (isinstance(proposal.adaptation, Restate) and proposal.adaptation.drop),
         )
         self._store.commit([change])
+        self._became(name, proposal)
+        self._tell(name, "follows: " + "; ".join(proposal.causes))
+
+    def _became(self, name: str, proposal: Proposal) -> None:
+        """What a view was to become is committed; a source that nobody reads any more is left."""
+        before = self._catalogue.sources(name)
         self._choices.put(name, proposal.binding, proposal.choice)
         self._forget(name)
-        self._tell(name, "follows: " + "; ".join(proposal.causes))
+        self._proposals.clear([name])
+        read = {source for view in self._catalogue for source in self._catalogue.sources(view)}
+        for source in before:
+            if source not in read:
+                self._connections.attempt(source, lambda each: each.detach())
+                self._tell(name, f'source "{source}" is not read any more, and was detached')
+
+    def _meets_barrier(self, name: str, until: int) -> bool:
+        return barrier_of(self._store, self._choices[name].view, until) is not None
 
     def _prefix(self, name: str, changes: Sequence[Reshaped]) -> int:
         """How far a view can be maintained before the first change that takes values away."""
         head, view = self._store.head.views[name], self._choices[name].view
-        first = next(each for each in changes if not each.change.keeps_values).ts
+        first = next((each for each in changes if not each.change.keeps_values), changes[0]).ts
         if self._is_broken(name):
             return head.ts
         updates = self._updates(view, head, changes)

@@ -170,6 +170,9 @@ class Batches:
         mine = columns_of(plans)
         others = columns_of(self._beside(entries[0].ts if entries else LAST_TS))
         all_columns = {r: _union(fields, others.get(r, ())) for r, fields in mine.items()}
+        # Two views may be on both sides of a change of type.
+        if any(len(fields) > len({f.name for f in fields}) for fields in all_columns.values()):
+            return self._queued(mine, entries)
         try:
             return self._queued(all_columns, entries)
         except (ConversionError, BarrierError):
@@ -337,3 +340,15 @@ def columns_of(plans: Iterable[SweepPlan]) -> dict[Relation, tuple[Field, ...]]:
         for relation in plan.view.relations:
             used.setdefault(relation, set()).update(plan.view.columns(relation))
     return {r: tuple(sorted(fs, key=lambda f: f.name)) for r, fs in used.items()}
+
+
+def apart(plans: Sequence[SweepPlan]) -> set[str]:
+    """The views that know a column by another type than some other of these views does: one is
+    held before a schema change that the other has followed. They are not swept together."""
+    types: dict[tuple[Relation, str], set[pa.DataType]] = {}
+    for plan in plans:
+        for relation in plan.view.relations:
+            for each in plan.view.columns(relation):
+                types.setdefault((relation, each.name), set()).add(each.type)
+    clashes = {relation for (relation, _), found in types.items() if len(found) > 1}
+    return {plan.view.name for plan in plans if clashes & {*plan.view.relations}}

@@ -28,10 +28,10 @@ class Choices(Mapping[str, Choice]):
         catalogue: ViewCatalogue,
         connections: Connections,
     ) -> None:
-        self._settings = settings
-        self._store = store
-        self._catalogue = catalogue
-        self._connections = connections
+        self.settings = settings
+        self.store = store
+        self.catalogue = catalogue
+        self.connections = connections
         self._made: dict[str, Choice] = {}
         self.again: frozenset[str] = frozenset()
         """Views that are about to be loaded again, so that it does not matter what is stored."""
@@ -49,48 +49,54 @@ class Choices(Mapping[str, Choice]):
 
     def bind(self) -> None:
         """Bind every view whose sources answer; wrong SQL or tables are an error here."""
-        for name in self._catalogue:
+        for name in self.catalogue:
             if name not in self._made:
                 self._bind(name)
 
     def _bind(self, name: str) -> None:
-        if not self._connections.ready(self._catalogue.sources(name)):
+        if not self.connections.ready(self.catalogue.sources(name)):
             return
         try:
-            view = self._catalogue.bind(name, self._connections)
+            view = self.catalogue.bind(name, self.connections)
             try:
                 self._put(name, self.choice(name, view))
             except SchemaError:
-                if name in self.again or name not in self._store.head.views:
+                if name in self.again or name not in self.store.head.views:
                     raise
                 # Its keys went with a schema change that the next look reports.
-                kind = self._settings.algorithm_of(name).kind
+                kind = self.settings.algorithm_of(name).kind
                 self._made[name] = Choice(kind, {}, view, None)
-                self._catalogue.stored[name] = view
+                self.catalogue.stored[name] = view
                 self.provisional.add(name)
         except SourceAwayError as error:
-            self._connections.mark(error)
+            self.connections.mark(error)
 
     def choice(self, name: str, view: ViewDefinition) -> Choice:
         """The algorithm of a view with this definition; an error if it cannot be."""
-        return choose(view, self._settings.algorithm_of(name), self._connections)
+        return choose(view, self.settings.algorithm_of(name), self.connections)
 
     def _put(self, name: str, choice: Choice) -> None:
         """Fix the algorithm of a view; refuse one that its stored rows do not fit."""
-        stored = self._store.head.views.get(name)
+        stored = self.store.head.views.get(name)
         if stored is not None and name not in self.again and stored.hidden != choice.hidden:
+            if stored.hidden and choice.hidden:
+                # All algorithms that store keys store the same ones: the tables have others now.
+                self.provisional.add(name)
+                self._made[name] = choice
+                self.catalogue.stored[name] = choice.view
+                return
             raise ProjectError(
                 f'view "{name}": {choice.kind.name} stores other columns than those that are there',
                 detail="algorithms that delete by key keep the keys of all relations in the view",
                 hint=f"the algorithm that it was loaded for, or `--full-refresh {name}`",
             )
         self._made[name] = choice
-        self._catalogue.stored[name] = choice.view
+        self.catalogue.stored[name] = choice.view
 
     def put(self, name: str, binding: Binding, choice: Choice) -> None:
         """From now on a view is this."""
-        self._catalogue.put(name, binding)
-        self._catalogue.coming.pop(name, None)
+        self.catalogue.put(name, binding)
+        self.catalogue.coming.pop(name, None)
         self.provisional.discard(name)
         self._made[name] = choice
-        self._catalogue.stored[name] = choice.view
+        self.catalogue.stored[name] = choice.view

@@ -97,7 +97,7 @@ class Connections:
         """Note that a source did not answer; it is tried again after 1, 2, 4 ... seconds."""
         now, before = self._now(), self.away.get(error.source)
         attempts = before.attempts + 1 if before else 1
-        wait = min(2.0 ** (attempts - 1), RETRY_SECONDS_MAX)
+        wait = min(2.0 ** min(attempts - 1, 10), RETRY_SECONDS_MAX)
         since = before.since if before else now
         self.away[error.source] = Away(error, since, attempts, now + wait)
 

@@ -9,13 +9,45 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from viewkeeper.engine.binding import bind_again, same_meaning
+from viewkeeper.engine.binding import Binding, bind_again, bind_now, same_meaning
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import Connections
-from viewkeeper.errors import ProjectError, ViewkeeperError
+from viewkeeper.engine.evolving import same_columns, types
+from viewkeeper.errors import ProjectError, SchemaError, ViewkeeperError
+from viewkeeper.evolution.adaptation import Nothing, adaptation
+from viewkeeper.evolution.preferences import Preferences
+from viewkeeper.evolution.synchronization import Impossible, synchronize
+from viewkeeper.view.definition import Field, Relation
 from viewkeeper.warehouse.head import ViewHead
 from viewkeeper.warehouse.record import Redefine
 from viewkeeper.warehouse.store import Store
+
+
+def write_first_versions(store: Store, catalogue: ViewCatalogue) -> None:
+    """Give views that were stored before definitions had versions the one that they have now."""
+    changes = [
+        _same_rows(stored, catalogue, binding, store.now(), ())
+        for name, stored in store.head.views.items()
+        if not stored.versions and (binding := catalogue.bindings.get(name)) is not None
+    ]
+    if changes:
+        store.commit(changes)
+
+
+def _same_rows(
+    stored: ViewHead, catalogue: ViewCatalogue, binding: Binding, at: float, causes: tuple[str, ...]
+) -> Redefine:
+    """Another definition for the rows that are stored."""
+    return Redefine(
+        stored.view,
+        catalogue.text(stored.view),
+        binding.version(stored.ts, at, causes),
+        stored.schema,
+        stored.ts,
+        stored.positions,
+        hidden=stored.hidden,
+        distinct=True,
+    )
 
 
 def take_edits(
@@ -37,23 +69,43 @@ def _taken(
 ) -> bool:
     if not stored.versions:
         return False
+    was = bind_again(stored.versions[-1], None)
     try:
         written = catalogue.as_written(stored.view, connections)
+        same = same_meaning(written.view, was.view) or _follows(was, written, connections)
     except ViewkeeperError:
         # Whatever is wrong with it, it is not what is stored.
         return False
-    if not same_meaning(written.view, bind_again(stored.versions[-1], None).view):
+    if not same:
         return False
-    change = Redefine(
-        stored.view,
-        catalogue.text(stored.view),
-        written.version(stored.ts, store.now(), ("its SQL was edited",)),
-        stored.schema,
-        stored.ts,
-        stored.positions,
-        hidden=stored.hidden,
-        distinct=True,
-    )
-    store.commit([change])
+    causes = ("its SQL was edited",)
+    store.commit([_same_rows(stored, catalogue, written, store.now(), causes)])
     catalogue.put(stored.view, written)
     return True
+
+
+def _follows(was: Binding, written: Binding, connections: Connections) -> bool:
+    """Whether SQL says what a view becomes by schema changes that it has not even met yet, and its
+    rows stay as they are: a rename is often deployed together with the SQL."""
+    became = {
+        Relation(b.source, b.table): connections.source(b.source).became(b.handle)
+        for b in was.bound
+    }
+
+    def fields_now(relation: Relation) -> tuple[Field, ...] | None:
+        source = connections.source(relation.source)
+        try:
+            return source.schema(source.handle(relation.table))
+        except SchemaError:
+            return None
+
+    found = synchronize(was.parsed, became, fields_now, Preferences(), (), lost_types=types(was))
+    if isinstance(found, Impossible):
+        return False
+    from viewkeeper.view.parse import parse_view
+
+    now = bind_now(parse_view(found.text), connections)
+    same = same_columns(was, now, became)
+    return same_meaning(written.view, now.view) and isinstance(
+        adaptation(was.view, now.view, same, frozenset()), Nothing
+    )

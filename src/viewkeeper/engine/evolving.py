@@ -22,10 +22,7 @@ import pyarrow as pa
 
 from viewkeeper.engine.algorithms import Choice
 from viewkeeper.engine.binding import Binding, bind_now
-from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.choices import Choices
-from viewkeeper.engine.connections import Connections
-from viewkeeper.engine.settings import Settings
 from viewkeeper.errors import DefinitionError, ProjectError, SchemaError
 from viewkeeper.evolution.adaptation import (
     Adaptation,
@@ -41,7 +38,6 @@ from viewkeeper.updates.protocol import Became
 from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
 from viewkeeper.warehouse.head import ViewHead
-from viewkeeper.warehouse.store import Store
 
 if TYPE_CHECKING:
     from viewkeeper.view.parse import ParsedView
@@ -96,18 +92,11 @@ Decision = Proposal | Approval | Halt
 class Evolving:
     """Decides what becomes of the views of a project."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: Store,
-        catalogue: ViewCatalogue,
-        connections: Connections,
-        choices: Choices,
-    ) -> None:
-        self._settings = settings
-        self._store = store
-        self._catalogue = catalogue
-        self._connections = connections
+    def __init__(self, choices: Choices) -> None:
+        self._settings = choices.settings
+        self._store = choices.store
+        self._catalogue = choices.catalogue
+        self._connections = choices.connections
         self._choices = choices
 
     def pending(self, name: str, until: int) -> tuple[Reshaped, ...]:
@@ -137,11 +126,15 @@ class Evolving:
     def still_holds(self, name: str, proposal: Proposal) -> bool:
         """Whether what is followed for a proposal, from now on whatever it is called, is what it
         was decided for: names may have passed to others in between."""
-        old, new = self._catalogue.bindings[name], self._became(proposal.binding)
-        return self._became(old) == proposal.became and all(
+        new = self._became(proposal.binding)
+        return not self.has_moved(name, proposal) and all(
             found is not None and all(c.lower() == n.lower() for c, n in found.columns.items())
             for found in new.values()
         )
+
+    def has_moved(self, name: str, proposal: Proposal) -> bool:
+        """Whether the tables of a view are no longer what they were when this was decided."""
+        return self._became(self._catalogue.bindings[name]) != proposal.became
 
     def _decision(
         self,

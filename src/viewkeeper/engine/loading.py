@@ -25,6 +25,8 @@ from viewkeeper.warehouse.record import Create, Redefine, ViewChange
 from viewkeeper.warehouse.store import Store
 from viewkeeper.warehouse.version import Version
 
+PROGRESS_SECONDS = 5.0
+
 
 @dataclass(slots=True)
 class Loading:
@@ -96,6 +98,7 @@ class Loader:
         self._connections = connections
         self._spark = spark
         self.current: Loading | None = None
+        self._told = 0.0
 
     @property
     def ended(self) -> bool:
@@ -167,6 +170,10 @@ class Loader:
         assert self.current is None
         self.current = loading
 
+    def loads(self, name: str) -> bool:
+        """Whether a view is being loaded just now."""
+        return self.current is not None and self.current.name == name
+
     def take(self) -> Loading:
         """The load that has ended; another one may begin."""
         assert self.current is not None
@@ -178,11 +185,14 @@ class Loader:
         positions = self.current.positions if self.current else {}
         return [positions[source]] if source in positions else []
 
-    def progress(self) -> str | None:
-        """How far the load is, as far as Spark tells."""
-        if self.current is None or not self._spark.started:
+    def news(self) -> tuple[str, str] | None:
+        """The view that is loaded and how far it is, as far as Spark tells; every few seconds."""
+        now = time.monotonic()
+        if self.current is None or now - self._told < PROGRESS_SECONDS or not self._spark.started:
             return None
-        return progress(self._spark.get(), f"load of {self.current.name}")
+        self._told = now
+        found = progress(self._spark.get(), f"load of {self.current.name}")
+        return None if found is None else (self.current.name, f"scanning and joining, {found}")
 
     def abandon(self) -> None:
         """End a load early. Nothing of it is committed; the next run begins it again."""

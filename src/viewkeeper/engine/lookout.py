@@ -33,6 +33,7 @@ class Lookout:
         """Per source, the position up to which it was looked at."""
         self.full = False
         """Whether some source had more to report than one look takes."""
+        self._refused: dict[str, SchemaError] = {}
         self.broken: dict[str, SourceError] = {}
         """Sources that have lost what is still needed, or their shape; not looked at again."""
 
@@ -130,11 +131,29 @@ class Lookout:
         ]
 
     def follow(self, source: Source) -> int:
-        """Have everything captured that the known views read; the source's position now."""
-        wanted = columns_of(sweep_plan(view) for view in self._followed())
-        return source.follow(
-            {r.table: [f.name for f in fs] for r, fs in wanted.items() if r.source == source.name}
-        )
+        """Have everything captured that the known views read; the source's position now.
+
+        Where something cannot be captured, that is the trouble of the views that read it.
+        """
+        views = [view for view in self._followed() if source.name in view.sources]
+        try:
+            return source.follow(_tables(views, source.name))
+        except SchemaError:
+            position, refused = None, dict[str, SchemaError]()
+            for view in views:
+                try:
+                    position = source.follow(_tables([view], source.name))
+                except SchemaError as error:
+                    refused[view.name] = error
+            if position is None:
+                raise
+            self._refused |= refused
+            return position
+
+    def take_refused(self) -> dict[str, SchemaError]:
+        """The views whose tables turned out not to be followable; each is told once."""
+        refused, self._refused = self._refused, {}
+        return refused
 
     def _followed(self) -> list[ViewDefinition]:
         """The definitions that views have, and those that they are on their way to."""
@@ -179,6 +198,12 @@ class Lookout:
             boundary.keyed,
             boundary.reshaped,
         )
+
+
+def _tables(views: Iterable[ViewDefinition], source: str) -> dict[str, list[str]]:
+    """What some views read of a source."""
+    wanted = columns_of(sweep_plan(view) for view in views)
+    return {r.table: [f.name for f in fs] for r, fs in wanted.items() if r.source == source}
 
 
 def _looked(source: Source, after: int) -> tuple[tuple[Boundary, ...], bool]:

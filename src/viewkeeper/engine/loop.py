@@ -57,10 +57,13 @@ def refresh(maintainer: Maintainer, observer: Observer, full_refresh: Sequence[s
     maintainer.observer = Adding(report, observer)
     maintainer.start(full_refresh)
     maintainer.bind()
+    at = maintainer.store.head.record
     maintainer.look()
     maintainer.maintain()
     for _ in range(AGAIN_MAX):
-        if maintainer.lookout.full or maintainer.met_barrier:
+        before, at = at, maintainer.store.head.record
+        advances = at > before and maintainer.behind()
+        if maintainer.lookout.full or maintainer.met_barrier or advances:
             if maintainer.met_barrier:
                 # What was met is committed, but a log may take a moment to tell of it.
                 time.sleep(LOOK_SECONDS)

@@ -17,14 +17,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from viewkeeper.engine.acknowledging import Acknowledging
 from viewkeeper.engine.adapting import Adapting
-from viewkeeper.engine.batches import Batches, Member, Outcome
+from viewkeeper.engine.batches import Batches, Member, Outcome, apart
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.choices import Choices
 from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.crossing import Crossing
-from viewkeeper.engine.edits import take_edits
+from viewkeeper.engine.edits import take_edits, write_first_versions
 from viewkeeper.engine.history import History
-from viewkeeper.engine.loading import Loader
+from viewkeeper.engine.loading import PROGRESS_SECONDS, Loader
 from viewkeeper.engine.lookout import Lookout
 from viewkeeper.engine.report import Observer
 from viewkeeper.engine.session import SparkHandle
@@ -43,8 +43,6 @@ from viewkeeper.view.plan import sweep_plan
 from viewkeeper.warehouse.plan import Entry, Plan
 from viewkeeper.warehouse.record import Drop, Resume, Stop
 from viewkeeper.warehouse.store import Store
-
-PROGRESS_SECONDS = 5.0
 
 
 class Maintainer:
@@ -77,20 +75,13 @@ class Maintainer:
         )
         self._choices = Choices(settings, store, catalogue, connections)
         self._adapting = Adapting(
-            settings,
-            store,
-            catalogue,
-            connections,
-            self._choices,
-            self.lookout,
-            lambda view, what: self.observer.reshaped(view, what),
+            self._choices, self.lookout, lambda *told: self.observer.reshaped(*told)
         )
         self._thanks = Acknowledging(settings, store, catalogue, connections, self.lookout)
         self._failed: dict[str, ViewkeeperError] = {}
         self._restless: dict[str, ViewkeeperError] = {}
         """Views whose algorithm found no quiet moment."""
         self.stopping: Callable[[], bool] = lambda: False
-        self._told = 0.0
         self.batch_seconds = 0.0
         self.met_barrier = False
         """Whether a view waits for a transaction that a snapshot saw and no look has reported."""
@@ -122,6 +113,7 @@ class Maintainer:
         if gone or again or stopped:
             self._store.commit([*gone, *again, *stopped])
         self._choices.again = frozenset()
+        write_first_versions(self._store, self._catalogue)
         if not self._settings.history:
             self._history.clear()
 
@@ -143,6 +135,7 @@ class Maintainer:
         self.bind()
         for name, error in self.lookout.look().items():
             self._stop_all(name, error)
+        self._lose_refused()
 
     def _stop_all(self, source: str, error: SourceError) -> None:
         """The views of a source that has lost what they still need stop; the others go on."""
@@ -180,7 +173,8 @@ class Maintainer:
 
     def acknowledge(self, now: bool = False) -> None:
         """Tell the sources what no view will ask for again; at most once a second."""
-        for error in self._thanks.tell(self.loader.held, now):
+        loading = self.loader.current.name if self.loader.current else None
+        for error in self._thanks.tell(self.loader.held, now, loading):
             self.observer.trouble(error)
 
     def finish_loads(self) -> None:
@@ -193,12 +187,8 @@ class Maintainer:
 
     def tell_progress(self) -> None:
         """Say how far a load is; at most every few seconds."""
-        now = time.monotonic()
-        if self.loader.current is None or now - self._told < PROGRESS_SECONDS:
-            return
-        self._told = now
-        if (found := self.loader.progress()) is not None:
-            self.observer.loading(self.loader.current.name, f"scanning and joining, {found}")
+        if (found := self.loader.news()) is not None:
+            self.observer.loading(*found)
 
     def _advance(self) -> None:
         entries = self.lookout.take()
@@ -208,7 +198,7 @@ class Maintainer:
             entries = ()
         targets: dict[str, int] = {}
         for name in able:
-            target = self._adapting.meet(name, newest) if self._is_free(name) else None
+            target = None if self.loader.loads(name) else self._adapting.meet(name, newest)
             barrier = None if target is None else self._barrier(name, target)
             if target is not None and barrier is None:
                 targets[name] = target
@@ -225,18 +215,16 @@ class Maintainer:
             if not self._in_batches(name) and self._store.head.views[name].ts < target:
                 self._step(name, target)
 
-    def _is_free(self, name: str) -> bool:
-        """Whether a view is not being loaded again just now."""
-        return self.loader.current is None or self.loader.current.name != name
-
     def _maintain_together(
         self, targets: Mapping[str, int], newest: int, entries: tuple[Entry, ...]
     ) -> None:
         views = self._store.head.views
-        spans = {n: (views[n].ts, t) for n, t in targets.items() if self._in_batches(n)}
-        groups = sorted({(at, target) for at, target in spans.values() if at < target})
-        for group in groups or ([(newest, newest)] if entries else []):
-            members = {n: span for n, span in spans.items() if span == group}
+        together = [n for n in targets if self._in_batches(n)]
+        alone = apart([sweep_plan(self._choices[n].view) for n in together])
+        spans = {n: (views[n].ts, targets[n], n if n in alone else "") for n in together}
+        groups = sorted({span for span in spans.values() if span[0] < span[1]})
+        for group in groups or ([(newest, newest, "")] if entries else []):
+            members = {n: span[:2] for n, span in spans.items() if span == group}
             plan = Plan(self._store.next_plan, entries, members)
             self._store.write_plan(plan)
             entries = ()
@@ -306,7 +294,7 @@ class Maintainer:
 
     def _fail(self, name: str, error: ViewkeeperError) -> None:
         """What an error of a view means: it is tried again, or it stops."""
-        if isinstance(error, BarrierError) and self._adapting.broke(name):
+        if isinstance(error, BarrierError) and (self.lookout.full or self._adapting.broke(name)):
             # What it met will be reported by the next look, or by one that follows.
             self.met_barrier = True
             return
@@ -323,7 +311,9 @@ class Maintainer:
     def _begin_load(self) -> None:
         """Begin to load the next view that is new or to be redefined, as of the newest ts."""
         new = [n for n in self._catalogue if n not in self._store.head.views and self._able(n)]
-        wanted = [*(n for n in self._adapting.waits if self._able(n)), *new]
+        waits = [n for n in self._adapting.waits if self._able(n)]
+        sources = {n: self._adapting.definition(n).view.sources for n in (*waits, *new)}
+        wanted = [n for n in sources if self._connections.ready(sources[n])]
         if self.loader.current is not None or not wanted:
             return
         name, view = wanted[0], self._adapting.definition(wanted[0]).view
@@ -332,15 +322,16 @@ class Maintainer:
                 self._lose(name, error)
                 return
             self._stop_all(source, error)
+        if self._lose_refused(name):
+            return
         # What was committed before the columns of this view were captured gets its ts now, so that
         # the load starts after it.
         self.look()
         self._advance()
         seen = self.lookout.known.keys() >= {*view.sources} and not self.lookout.full
         stands = name in self._adapting.waits or name not in self._store.head.views
-        if not (
-            seen and stands and self._able(name) and self._adapting.definition(name).view == view
-        ):
+        able = seen and stands and self._able(name)
+        if not able or self._adapting.definition(name).view != view:
             return
         ts = self._store.ledger.next_ts - 1
         positions = {source: self.lookout.known[source] for source in view.sources}
@@ -348,11 +339,20 @@ class Maintainer:
         self.observer.loading(name, "scanning and joining")
 
     def _lose(self, name: str, error: SchemaError) -> None:
-        """What a view is to be loaded from is not there, or has moved on: a look will tell."""
-        self.met_barrier = name in self._adapting.waits and self._adapting.broke(name)
+        """What a view is to be loaded from cannot be followed, or has moved on."""
+        moved = self._adapting.has_moved(name)
         self._adapting.failed(name)
-        if not self.met_barrier:
+        if moved:
+            self.met_barrier = True
+        else:
             self._fail(name, error)
+
+    def _lose_refused(self, wanted: str = "") -> bool:
+        """Stop views whose tables cannot be followed, and no others; whether one was that view."""
+        refused = self.lookout.take_refused()
+        for name, error in refused.items():
+            self._lose(name, error)
+        return wanted in refused
 
     def _finish_load(self) -> None:
         """Commit a load that has ended; from its ts on the view is maintained like the others."""

@@ -121,7 +121,10 @@ class Project:
             self.view(name)
         connections = self.connections()
         try:
-            chosen = names or tuple(self.head().views)
+            views = self.head().views
+            chosen = names or tuple(name for name in views if not views[name].stopped)
+            for name in (name for name in views if name not in chosen and not names):
+                told(f"{name}: not verified, because it has stopped")
             return verify_views(
                 self.settings,
                 self.catalogue,

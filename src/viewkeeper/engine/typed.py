@@ -38,7 +38,7 @@ def cast(relation: Relation, rows: Rows, types: Mapping[str, pa.DataType]) -> Ro
     wanted = pa.schema([(f.name, types.get(f.name, f.type)) for f in known])
     try:
         return rows.cast(wanted)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         what = f"values do not fit the type that their column had: {error}"
         raise BrokenQueryError(relation.source, relation.table, what) from error
 

@@ -77,7 +77,10 @@ def verify_views(
     told: Callable[[str], None],
 ) -> list[Verification]:
     """Verify these views, one after the other, all as of the head at the beginning."""
-    catalogue.adopt(read_head(settings.warehouse))
+    head = read_head(settings.warehouse)
+    for name in names:
+        _refuse_stopped(head.view(name))
+    catalogue.adopt(head)
     used = sorted({s for name in names for s in catalogue.bind(name, connections).sources})
     asked = _Asked(every_state, since)
     with held(connections, used):
@@ -88,6 +91,15 @@ def verify_views(
             _verified(settings, spark, connections, definitions[name], head.view(name), asked, told)
             for name in names
         ]
+
+
+def _refuse_stopped(view: ViewHead) -> None:
+    if view.stopped is not None:
+        raise HorizonError(
+            f'view "{view.view}": it has stopped, and what it reads may be gone',
+            detail=view.stopped.splitlines()[0],
+            hint="mend that first, as `viewkeeper status` says, and run again",
+        )
 
 
 def _verified(

@@ -202,6 +202,8 @@ def _redefined(old: ViewHead, change: Redefine, record: Record, at: Location) ->
         files=old.files + len(change.files),
         distinct=old.distinct and change.distinct,
         committed_at=record.committed_at,
+        stopped=None if moved else old.stopped,
+        stopped_at=None if moved else old.stopped_at,
     )
 
 

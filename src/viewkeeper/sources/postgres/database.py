@@ -182,14 +182,14 @@ class PostgresDatabase:
                 reason, _, hint = refused[column].partition("; ")
                 raise SchemaError(
                     self.name,
-                    f'table "{table.asked}": column "{column}" cannot be used',
+                    f'table "{called(table.asked)}": column "{column}" cannot be used',
                     detail=reason,
                     hint=hint,
                 )
         if table.inherited:
             raise SchemaError(
                 self.name,
-                f'table "{table.asked}" has tables that inherit from it',
+                f'table "{called(table.asked)}" has tables that inherit from it',
                 detail="a query shows their rows too, the change stream does not",
                 hint="follow the tables that have the rows, or use declarative partitioning",
             )

@@ -51,7 +51,7 @@ def _key(source: str, table: Table, by_key: Sequence[str]) -> tuple[int, ...]:
     if not table.primary_key or any(part.identity not in "df" for part in table.parts):
         raise SchemaError(
             source,
-            f'table "{table.asked}" cannot go by key',
+            f'table "{called(table.asked)}" cannot go by key',
             detail="delete_by_key needs a primary key that is the table's replica identity",
             hint=f"ALTER TABLE {table.quoted} REPLICA IDENTITY DEFAULT",
         )
@@ -70,7 +70,7 @@ def check_identity(source: str, table: Table, columns: Sequence[str]) -> None:
         )
         raise SchemaError(
             source,
-            f'table "{table.asked}" does not tell the old values of changed rows',
+            f'table "{called(table.asked)}" does not tell the old values of changed rows',
             detail="its replica identity does not cover every column that the views read",
             hint=f"let its owner run: {mend};{more}",
         )
@@ -81,6 +81,6 @@ def check_privilege(control: psycopg.Connection[Any], source: str, table: Table)
     if row is None or not row[0]:
         raise SchemaError(
             source,
-            f'the role may not read table "{table.asked}"',
+            f'the role may not read table "{called(table.asked)}"',
             hint=f"GRANT SELECT ON {table.quoted} TO {quote(control.info.user)};",
         )
