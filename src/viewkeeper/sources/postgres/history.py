@@ -10,7 +10,7 @@ with the state, and an inferred one is taken from there when its transaction com
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -31,8 +31,10 @@ class Step:
 class History:
     """The steps of every followed table, by its oid; the first is the shape to begin with."""
 
-    def __init__(self, with_generated: bool) -> None:
+    def __init__(self, with_generated: bool, tells_added: bool = True) -> None:
         self._with_generated = with_generated
+        self._tells_added = tells_added
+        """Whether the values of a column are told from when it was added, followed or not."""
         self._steps: dict[int, list[Step]] = {}
         self._inferred: dict[tuple[int, int], list[Step]] = {}
 
@@ -49,6 +51,10 @@ class History:
     def now(self, oid: int) -> Shape:
         """The shape at the end of what is known."""
         return self._steps[oid][-1].shape
+
+    def added(self, oid: int) -> set[int]:
+        """The columns that the table has by now and did not have to begin with."""
+        return self.now(oid).by_number.keys() - self._steps[oid][0].shape.by_number.keys()
 
     def add(self, step: Step) -> bool:
         """Add what comes next; whether it is anything new."""
@@ -78,7 +84,9 @@ class History:
         ]
 
     def between(self, before: Shape, step: Step) -> Iterator[Difference]:
-        return differences(before, step.shape, step.cause, self._with_generated)
+        for each in differences(before, step.shape, step.cause, self._with_generated):
+            untold = each.kind == "add_column" and not self._tells_added
+            yield replace(each, kind="add_filled_column") if untold else each
 
     def ending(self, oid: int, numbers: Collection[int], after: int) -> Difference | None:
         """Something after a position that ends what can be asked of these columns before it."""

@@ -65,6 +65,10 @@ class Followed:
 class Shapes(Protocol):
     """The shapes of followed tables at the place of the stream that is being read."""
 
+    def added(self, oid: int) -> Collection[int]:
+        """The columns of a table that came since what was acknowledged."""
+        ...
+
     def told(self, position: int, message: bytes) -> Collection[int]:
         """Take what a message tells; the tables that have another shape from here on."""
         ...
@@ -329,7 +333,14 @@ class Decoder:
         self._current.reshaped |= is_new
         places = {column.name: place for place, column in enumerate(columns)}
         by_number = {n: c for n, c in shape.by_number.items() if c.sure and c.name in places}
-        numbers = [number for number in followed.columns if number in by_number]
+        # A view may still want a column that was added: it is kept before anybody follows it.
+        added = [
+            number
+            for number in sorted(self._shapes.added(followed.oid))
+            if number in by_number and columns[places[by_number[number].name]].told
+        ]
+        wanted = dict.fromkeys((*followed.columns, *added))
+        numbers = [number for number in wanted if number in by_number]
         picks = tuple(places[by_number[number].name] for number in numbers)
         names = tuple(spooled_name(number, by_number[number].type) for number in numbers)
         covered = all(columns[place].told for place in picks)

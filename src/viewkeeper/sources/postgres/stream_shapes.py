@@ -66,6 +66,9 @@ class StreamShapes:
     def shape(self, oid: int) -> Shape:
         return self.history.now(oid)
 
+    def added(self, oid: int) -> Collection[int]:
+        return self.history.added(oid)
+
     def told(self, position: int, message: bytes) -> Collection[int]:
         """Add the steps that a message in the stream tells."""
         steps = steps_told(self.history, position, json.loads(message))

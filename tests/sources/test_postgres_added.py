@@ -1,0 +1,43 @@
+"""A column that is added and written before anybody follows it: its values are not taken for NULL.
+
+A view that says `*` takes such a column in a moment later. Decoding keeps what was written to it;
+triggers log it only from when it is followed, and so report that it may have values already.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.sources.postgres_shop import Row, Shop, changed
+from viewkeeper.cli.servers import PrivatePostgres
+
+
+@pytest.mark.parametrize("capture", ["decoding", "triggers"])
+def test_an_added_column_is_written_before_it_is_followed(
+    postgres_server: PrivatePostgres, tmp_path: Path, capture: str
+) -> None:
+    shop = Shop(postgres_server, tmp_path)
+    try:
+        shop.table("t (id int primary key, a int)")
+        source = shop.source(capture=capture)
+        at = source.follow({"t": ["id", "a"]})
+        shop.run("INSERT INTO t VALUES (1, 1)")
+        first = source.look(at)[-1].position
+        shop.run("ALTER TABLE t ADD COLUMN x int", "UPDATE t SET x = 5")
+        seen = source.look(first)
+        kinds = {change.kind for boundary in seen for change in boundary.reshaped}
+        source.follow({"t": ["id", "a", "x"]})
+        if capture == "triggers":
+            assert kinds == {"add_filled_column"}
+        else:
+            assert kinds == {"add_column"}
+            net = Counter[Row]()
+            for *row, count in changed(source, "t", ["id", "a", "x"], first, seen[-1].position):
+                net[tuple(row)] += count
+            assert {row: n for row, n in net.items() if n} == {(1, 1, None): -1, (1, 1, 5): 1}
+        source.close()
+    finally:
+        shop.close()
