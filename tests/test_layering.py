@@ -80,7 +80,7 @@ RULES = (
         "time datetime.datetime.now datetime.datetime.utcnow datetime.datetime.today"
         " datetime.date.today",
         "take the time as a parameter; the engine reads the clock",
-        only=f"engine cli sources registry.view_source {ORDER}",
+        only=f"engine cli sources {ORDER}",
     ),
     Rule(
         "chance",
