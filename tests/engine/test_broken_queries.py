@@ -6,6 +6,7 @@ the moment that no scan of what waits can see.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,10 @@ from tests.engine.shop import Shop, rows_of
 from viewkeeper.engine.adapting import Adapting
 from viewkeeper.engine.batches import Batches
 from viewkeeper.engine.evolving import Evolving
+from viewkeeper.engine.load import load_difference
 from viewkeeper.engine.loading import Loader
 from viewkeeper.engine.lookout import Lookout
+from viewkeeper.engine.report import Silent
 
 NAMED = "SELECT c.id, c.name, o.id AS order_id FROM crm.customer c JOIN shop.orders o " + (
     "ON o.customer_id = c.id"
@@ -190,6 +193,34 @@ def test_what_a_view_is_to_be_loaded_from_is_renamed_before_it_is_followed(
         assert len(calls) == 2, "the first could not be followed"
         now = NAMED.replace("o.customer_id", "o.payer")
         assert rows_of(project.view("named")) == shop.recomputed(now)
+
+
+def test_a_view_that_is_being_repaired_waits_without_being_tried_again_and_again(
+    shop: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+
+    def waits(*args: Any) -> Any:
+        assert go_on.wait(60)
+        return load_difference(*args)
+
+    monkeypatch.setattr("viewkeeper.engine.loading.load_difference", waits)
+    with viewkeeper.open(shop.folder, spark=spark) as project:
+        project.refresh()
+        with project.maintainer("test", Silent()) as maintainer:
+            maintainer.start()
+            recreate(shop)
+            maintainer.look()
+            maintainer.maintain()
+            shop.execute("shop", "UPDATE orders SET customer_id = 1 WHERE id = 3")
+            maintainer.look()
+            maintainer.maintain()
+            assert maintainer.loader.loads("named")
+            assert not maintainer.behind()
+            go_on.set()
+            maintainer.finish_loads()
+        assert project.refresh().waiting == {}
+        assert rows_of(project.view("named")) == shop.recomputed(NAMED)
 
 
 def test_what_a_killed_run_had_decided_is_decided_again(

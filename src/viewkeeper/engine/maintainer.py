@@ -160,7 +160,8 @@ class Maintainer:
         return any(
             views[name].ts < newest if name in views else not loading
             for name in self._catalogue
-            if self._able(name) and not self._adapting.blocked(name, loading)
+            if self._able(name)
+            and not (self.loader.loads(name) or self._adapting.blocked(name, loading))
         )
 
     def maintain(self) -> None:

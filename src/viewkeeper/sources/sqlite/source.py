@@ -37,10 +37,11 @@ from viewkeeper.sources.sqlite.open import Database, is_busy
 from viewkeeper.sources.sqlite.read import SqliteSnapshot, journal_mode
 from viewkeeper.sources.sqlite.resolve import find_logged
 from viewkeeper.sources.sqlite.session import Session, reading, writing
-from viewkeeper.sources.sqlite.state import Seen, seen_now, summary
+from viewkeeper.sources.sqlite.state import Seen, Shaped, seen_now, summary
 from viewkeeper.sources.sqlite.table import Table
 from viewkeeper.sources.sqlite.types import Kind, Refusal, kind_of
 from viewkeeper.updates.protocol import Became, Boundary, Detached, Finding, Health, Opener, Tables
+from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.view.definition import Field
 
 # How long one acknowledgement may spend on trimming, and wait for a writer before it gives up.
@@ -87,6 +88,7 @@ class SqliteSource:
         self._database = Database(name, str(path), busy_seconds)
         self._session = Session(self._database)
         self._seen: Seen | None = None
+        self._shapes: Shaped | None = None
         self._acknowledged = -1
         self._id: str | None = None
 
@@ -173,6 +175,7 @@ class SqliteSource:
                 columns = {name: ids[now] for name, now in each.columns.items()}
                 self._names.follow(each.handle, f"{self._id}/{relation}", columns)
             self._seen = None
+            self._shapes = None
             return position
 
     def look(self, after: int) -> tuple[Boundary, ...]:
@@ -194,17 +197,22 @@ class SqliteSource:
             for _ in range(_RECORD_TRIES):
                 with reading(connection):
                     position = self._check_state(connection, after)
-                    if capture.is_recorded(connection):
-                        return self._report(connection, after, position, version)
+                    shapes = int(connection.execute("PRAGMA main.schema_version").fetchone()[0])
+                    same = self._shapes is not None and self._shapes.version == shapes
+                    if same or capture.is_recorded(connection):
+                        return self._report(connection, after, position, version, shapes)
                 if not self._record(connection):
                     break
             return ()
 
     def _report(
-        self, connection: sqlite3.Connection, after: int, position: int, version: int
+        self, connection: sqlite3.Connection, after: int, position: int, version: int, shapes: int
     ) -> tuple[Boundary, ...]:
         found = summary(connection, self.reader, after, position)
-        reshaped = handles.reshaped(connection, self._names.book(), after, position)
+        known, reshaped = self._shapes, tuple[SchemaChange, ...]()
+        if known is None or known.version != shapes or after < known.position:
+            reshaped = handles.reshaped(connection, self._names.book(), after, position)
+        self._shapes = Shaped(shapes, position)
         is_quiet = found.changes == 0 and not reshaped
         self._seen = Seen(version, after if is_quiet else None)
         if is_quiet and position - after < _IDLE_CHANGES:
@@ -318,6 +326,7 @@ class SqliteSource:
         """Stop following; the log and triggers go with the last reader, or at once by `force`."""
         with self._using() as connection, writing(connection):
             self._seen, self._id, self._acknowledged = None, None, -1
+            self._shapes = None
             self._names.clear()
             return follow.detach(connection, self.name, self.reader, force)
 
@@ -366,6 +375,7 @@ class SqliteSource:
     def close(self) -> None:
         self._session.close()
         self._seen = None
+        self._shapes = None
 
     @contextmanager
     def _using(self, wait_ms: int | None = None) -> Iterator[sqlite3.Connection]:
@@ -373,4 +383,5 @@ class SqliteSource:
         with self._session.using(wait_ms) as (connection, is_new):
             if is_new:
                 self._seen = None
+                self._shapes = None
             yield connection

@@ -36,6 +36,17 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
+class Shaped:
+    """The schema version at the last report, and the position up to which shapes were reported.
+
+    As long as SQLite's own counter stays the same nobody has changed a shape since.
+    """
+
+    version: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """Which database this is, where its log ends, and up to where the reader has acknowledged."""
 
