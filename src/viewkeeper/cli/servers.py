@@ -208,6 +208,8 @@ class PrivateMariadb(PrivateServer):
             program("mariadbd", "mysqld"),
             "--no-defaults",
             f"--datadir={self._data}",
+            # Two servers must not meet in one folder of temporary files.
+            f"--tmpdir={self._data}",
             f"--port={self.port}",
             f"--socket={self.folder / 'socket'}",
             f"--pid-file={self.folder / 'pid'}",
