@@ -62,8 +62,8 @@ FULL = Sizes(
     postgres={100: 8, 1_000: 4},
     broken=3,
     settings=SETTINGS,
-    mixed=200,
-    intervals=(5, 20, 50, 100, 200),
+    mixed=100,
+    intervals=(5, 20, 100, 250, 500),
     mixed_repetitions=2,
 )
 QUICK = Sizes(

@@ -102,7 +102,8 @@ def test_a_tiny_run_does_the_three_experiments_of_dyno(
     assert measured == [("batch_sweep", 4), ("sweep", 3)]
     for each in written["overheads"]:
         labels = {place.label for place in PLACES[each["kind"]]}
-        assert each["places"].keys() == labels, "every place of detection is come by"
+        always = {"scan of what waits", "which table it is, in a snapshot"}
+        assert always <= each["places"].keys() <= labels
         assert 0 < each["share"] < 1
     aborted = {
         (each["pair"], each["setting"]): (each["aborted_batches"], each["aborted_adaptations"])
