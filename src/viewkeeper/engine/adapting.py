@@ -67,6 +67,8 @@ class Adapting:
         self._proposals = Proposals(choices.store.root)
         self.waits: dict[str, Proposal] = {}
         """Views that are to be loaded under another definition."""
+        self.halfway = False
+        """Whether a view was let go on to a schema change, which it has yet to meet."""
         self._held: dict[str, Proposed] = {}
         self._decided: dict[str, int] = {}
         self._broken: dict[str, tuple[float, int]] = {}
@@ -88,6 +90,7 @@ class Adapting:
         if self._settings.evolution.detection == "optimistic":
             before = changes[0].ts - 1
             if before > self._ts(name) and not self._is_broken(name):
+                self.halfway = True
                 return before
         self._decided[name] = self._store.ledger.next_ts
         try:
@@ -234,12 +237,14 @@ class Adapting:
             # The ledger names what was emptied as the present definition does.
             if all(each.change.keeps_values for each in changes) and not self._is_broken(name):
                 self._decided.pop(name, None)
+                self.halfway = True
                 return until
             proposal = replace(proposal, adaptation=Difference())
         if needs_rows(proposal.adaptation):
             prefix = self._prefix(name, changes)
             if prefix > self._store.head.views[name].ts:
                 self._decided.pop(name, None)
+                self.halfway = True
                 return prefix
             self.waits[name] = proposal
             return None

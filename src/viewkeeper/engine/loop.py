@@ -62,7 +62,7 @@ def refresh(maintainer: Maintainer, observer: Observer, full_refresh: Sequence[s
     maintainer.maintain()
     for _ in range(AGAIN_MAX):
         before, at = at, maintainer.store.head.record
-        advances = at > before and maintainer.behind()
+        advances = at > before and maintainer.adapting.halfway
         if maintainer.lookout.full or maintainer.met_barrier or advances:
             if maintainer.met_barrier:
                 # What was met is committed, but a log may take a moment to tell of it.

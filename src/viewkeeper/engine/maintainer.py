@@ -74,7 +74,7 @@ class Maintainer:
             settings, store, connections, self._batches, self.lookout, self._history
         )
         self._choices = Choices(settings, store, catalogue, connections)
-        self._adapting = Adapting(
+        self.adapting = Adapting(
             self._choices, self.lookout, lambda *told: self.observer.reshaped(*told)
         )
         self._thanks = Acknowledging(settings, store, catalogue, connections, self.lookout)
@@ -161,12 +161,12 @@ class Maintainer:
             views[name].ts < newest if name in views else not loading
             for name in self._catalogue
             if self._able(name)
-            and not (self.loader.loads(name) or self._adapting.blocked(name, loading))
+            and not (self.loader.loads(name) or self.adapting.blocked(name, loading))
         )
 
     def maintain(self) -> None:
         """Take everything seen into batches, bring every able view up to it, load new views."""
-        self.met_barrier = False
+        self.met_barrier = self.adapting.halfway = False
         self._finish_load()
         self._advance()
         self._begin_load()
@@ -199,7 +199,7 @@ class Maintainer:
             entries = ()
         targets: dict[str, int] = {}
         for name in able:
-            target = None if self.loader.loads(name) else self._adapting.meet(name, newest)
+            target = None if self.loader.loads(name) else self.adapting.meet(name, newest)
             barrier = None if target is None else self._barrier(name, target)
             if target is not None and barrier is None:
                 targets[name] = target
@@ -295,7 +295,7 @@ class Maintainer:
 
     def _fail(self, name: str, error: ViewkeeperError) -> None:
         """What an error of a view means: it is tried again, or it stops."""
-        if isinstance(error, BarrierError) and (self.lookout.full or self._adapting.broke(name)):
+        if isinstance(error, BarrierError) and (self.lookout.full or self.adapting.broke(name)):
             # What it met will be reported by the next look, or by one that follows.
             self.met_barrier = True
             return
@@ -312,12 +312,12 @@ class Maintainer:
     def _begin_load(self) -> None:
         """Begin to load the next view that is new or to be redefined, as of the newest ts."""
         new = [n for n in self._catalogue if n not in self._store.head.views and self._able(n)]
-        waits = [n for n in self._adapting.waits if self._able(n)]
-        sources = {n: self._adapting.definition(n).view.sources for n in (*waits, *new)}
+        waits = [n for n in self.adapting.waits if self._able(n)]
+        sources = {n: self.adapting.definition(n).view.sources for n in (*waits, *new)}
         wanted = [n for n in sources if self._connections.ready(sources[n])]
         if self.loader.current is not None or not wanted:
             return
-        name, view = wanted[0], self._adapting.definition(wanted[0]).view
+        name, view = wanted[0], self.adapting.definition(wanted[0]).view
         for source, error in self.lookout.extend(view.sources).items():
             if isinstance(error, SchemaError):
                 self._lose(name, error)
@@ -330,19 +330,19 @@ class Maintainer:
         self.look()
         self._advance()
         seen = self.lookout.known.keys() >= {*view.sources} and not self.lookout.full
-        stands = name in self._adapting.waits or name not in self._store.head.views
+        stands = name in self.adapting.waits or name not in self._store.head.views
         able = seen and stands and self._able(name)
-        if not able or self._adapting.definition(name).view != view:
+        if not able or self.adapting.definition(name).view != view:
             return
         ts = self._store.ledger.next_ts - 1
         positions = {source: self.lookout.known[source] for source in view.sources}
-        self._adapting.load(self.loader, name, ts, positions)
+        self.adapting.load(self.loader, name, ts, positions)
         self.observer.loading(name, "scanning and joining")
 
     def _lose(self, name: str, error: SchemaError) -> None:
         """What a view is to be loaded from cannot be followed, or has moved on."""
-        moved = self._adapting.has_moved(name)
-        self._adapting.failed(name)
+        moved = self.adapting.has_moved(name)
+        self.adapting.failed(name)
         if moved:
             self.met_barrier = True
         else:
@@ -363,11 +363,11 @@ class Maintainer:
         try:
             change = ended.change()
         except ViewkeeperError as error:
-            self._adapting.failed(ended.name)
+            self.adapting.failed(ended.name)
             self._fail(ended.name, error)
             return
         self._store.commit([change])
-        self._adapting.finished(ended.name)
+        self.adapting.finished(ended.name)
         rows = self._store.head.views[ended.name].rows
         self.observer.loaded(ended.name, rows, time.perf_counter() - ended.started)
 
@@ -396,5 +396,5 @@ class Maintainer:
 
     def waiting(self) -> dict[str, str]:
         """The views that do not stand at the newest ts, and why."""
-        failed = {**self._restless, **self._failed, **self._adapting.reasons()}
+        failed = {**self._restless, **self._failed, **self.adapting.reasons()}
         return waiting(self._store, self._catalogue, self.lookout, self._connections, failed)
