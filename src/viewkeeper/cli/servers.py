@@ -191,6 +191,7 @@ class PrivateMariadb(PrivateServer):
             installer,
             "--no-defaults",
             f"--datadir={self._data}",
+            self._temporary,
             "--auth-root-authentication-method=normal",
             "--skip-test-db",
         )
@@ -201,6 +202,11 @@ class PrivateMariadb(PrivateServer):
         (self.folder / "first.sql").write_text(statements)
         give_away(self.folder / "first.sql")
 
+    @property
+    def _temporary(self) -> str:
+        """A server that starts removes all temporary tables of its folder, whosever they are."""
+        return f"--tmpdir={self.folder}"
+
     def _command(self) -> Sequence[str]:
         first = self.folder / "first.sql"
         begin = [f"--init-file={first}"] if not (self._data / "binlog.000001").exists() else []
@@ -208,8 +214,7 @@ class PrivateMariadb(PrivateServer):
             program("mariadbd", "mysqld"),
             "--no-defaults",
             f"--datadir={self._data}",
-            # Two servers must not meet in one folder of temporary files.
-            f"--tmpdir={self._data}",
+            self._temporary,
             f"--port={self.port}",
             f"--socket={self.folder / 'socket'}",
             f"--pid-file={self.folder / 'pid'}",
