@@ -49,6 +49,7 @@ _ENTRY: dict[str, pa.DataType] = {
     "emptied": pa.list_(pa.string()),
     "keyed": pa.list_(pa.string()),
     "reshaped": pa.string(),
+    "n": pa.int64(),
 }
 _COMMIT: dict[str, pa.DataType] = {
     "record": pa.int64(),
@@ -83,7 +84,8 @@ def load_plans(root: Path) -> tuple[list[Entry], int, list[Plan]]:
 def _entry(row: dict[str, Any]) -> Entry:
     emptied, keyed = tuple(row["emptied"] or ()), tuple(row["keyed"] or ())
     changes = tuple(SchemaChange(*change) for change in json.loads(row["reshaped"] or "[]"))
-    return Entry(**{**row, "emptied": emptied, "keyed": keyed, "reshaped": changes})
+    lists = {"emptied": emptied, "keyed": keyed, "reshaped": changes}
+    return Entry(**{**row, **lists, "n": row["n"] or 0})
 
 
 def load_ledger(root: Path) -> Ledger:

@@ -32,7 +32,8 @@ class Entry:
 
     A global transaction has one ts and an entry per source. `changes` is its number of row changes.
     Of the tables `emptied`, and of some keys of the tables `keyed`, rows went without being listed.
-    `reshaped` are its schema changes.
+    `reshaped` are its schema changes. `n` is its number in the order of the warehouse's group, 0
+    where no registry orders.
     """
 
     ts: int
@@ -44,6 +45,7 @@ class Entry:
     emptied: tuple[str, ...] = ()
     keyed: tuple[str, ...] = ()
     reshaped: tuple[SchemaChange, ...] = ()
+    n: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +71,18 @@ def encode_plan(plan: Plan) -> bytes:
 def _encoded(entry: Entry) -> list[object]:
     e = entry
     plain: list[object] = [e.ts, e.source, e.after, e.until, e.committed_at, e.changes]
-    if not (e.emptied or e.keyed or e.reshaped):
+    if not (e.emptied or e.keyed or e.reshaped or e.n):
         return plain
-    return [*plain, list(e.emptied), list(e.keyed), [astuple(change) for change in e.reshaped]]
+    reshaped = [astuple(change) for change in e.reshaped]
+    return [*plain, list(e.emptied), list(e.keyed), reshaped, *([e.n] if e.n else [])]
 
 
 def _decoded(facts: Sequence[Any]) -> Entry:
-    emptied, keyed, reshaped = (*facts[6:], (), (), ())[:3]
+    emptied, keyed, reshaped = (*facts[6:9], (), (), ())[:3]
     changes = tuple(SchemaChange(*change) for change in reshaped)
     ts, source, after, until, committed_at, count = facts[:6]
     lists = (tuple(emptied), tuple(keyed), changes)
-    return Entry(ts, source, after, until, committed_at, count, *lists)
+    return Entry(ts, source, after, until, committed_at, count, *lists, *facts[9:])
 
 
 def read_plan(path: Path) -> Plan:

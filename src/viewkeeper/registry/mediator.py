@@ -1,0 +1,247 @@
+"""The mediator of one member: it takes ids in the registry's order, each when it can.
+
+Ding, Zhang, Rundensteiner, Scalable Maintenance in Distributed Data Warehousing Environment (2000),
+figure 9. Two queues: what the registry has ordered (UMQ) and what has come from the sources (RMQ).
+An id is taken when every source that it concerns has got there: a base when its log has been read
+up to the id's position, a parent view when the parent has committed all its own ids up to this one.
+An id that concerns nothing of ours passes.
+
+It is a state machine without clock and without I/O: the engine feeds it from databases and a real
+registry, the simulator from a seeded world. Of the RMQ it keeps only how far each source has come;
+the rows stay where they are until a batch reads them.
+
+What must hold: ids are taken in the order of their numbers, none twice; positions never go back; of
+a parent only states are taken that it shows, so ids which a parent showed as one are taken as one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from viewkeeper.registry.ids import GlobalId
+from viewkeeper.registry.order import Ordered
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A source whose transactions are registered: a database, or a view of another group."""
+
+    name: str
+    """Its global name, as in ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParentView:
+    """Views of another member of the group, and the bases behind them, by their global names."""
+
+    bases: frozenset[str]
+
+
+Upstream = Base | ParentView
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A parent's position that stands for everything up to number `n` of the order.
+
+    It is not `shown` where the parent went on in one state with what follows.
+    """
+
+    n: int
+    position: int
+    shown: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Ids that became one transaction of ours: up to number `n`, with where our sources go to.
+
+    Mostly one id; several only where a parent shows them as one state.
+    """
+
+    n: int
+    ids: tuple[GlobalId, ...]
+    moves: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The next id, and the first of our sources that has not got there."""
+
+    next: Ordered
+    source: str
+
+
+@dataclass(slots=True)
+class _Received:
+    """What has come from one source."""
+
+    reached: int = 0
+    """A base: its log was read up to this position. A parent: everything up to this number that
+    concerns it is committed there."""
+    marks: list[Mark] = field(default_factory=list)
+
+    def mark(self, n: int) -> Mark | None:
+        """The newest mark of a parent at or before a number."""
+        found = bisect_right(self.marks, n, key=lambda mark: mark.n)
+        return self.marks[found - 1] if found else None
+
+
+class Mediator:
+    """The queues of one member."""
+
+    def __init__(self, n: int = 0) -> None:
+        """`n`: the number up to which the order is taken."""
+        self.n = n
+        self.positions: dict[str, int] = {}
+        """Where our sources stand as of number n; of a parent that has not got there, nothing."""
+        self._upstream: dict[str, Upstream] = {}
+        self._received: dict[str, _Received] = {}
+        self._ordered: deque[Ordered] = deque()
+
+    @property
+    def last(self) -> int:
+        """The greatest number that was heard of."""
+        return self._ordered[-1].n if self._ordered else self.n
+
+    @property
+    def queued(self) -> Sequence[Ordered]:
+        """What is ordered and not taken (UMQ)."""
+        return self._ordered
+
+    # In
+
+    def follow(self, source: str, upstream: Upstream, position: int | None = None) -> None:
+        """Take part of a source into account, from a position on if one is known.
+
+        What a base has registered up to that position is contained in it. Of a parent without a
+        position, it is where the parent stands as of number n; its first mark is of number 0.
+        """
+        self._upstream[source] = upstream
+        self._received.setdefault(source, _Received())
+        if position is not None:
+            self.positions[source] = position
+        self._place()
+
+    def forget(self, source: str) -> None:
+        """A source is not read any more."""
+        for facts in (self._upstream, self._received, self.positions):
+            facts.pop(source, None)
+
+    def ordered(self, ids: Iterable[Ordered]) -> None:
+        """The registry has ordered these; what is known already is passed over."""
+        for each in ids:
+            if each.n > self.last:
+                assert each.n == self.last + 1, "numbers have no gaps"
+                self._ordered.append(each)
+
+    def received(self, source: str, position: int) -> None:
+        """The log of a base has been read up to a position."""
+        got = self._received[source]
+        got.reached = max(got.reached, position)
+
+    def committed(self, source: str, marks: Iterable[Mark], reached: int) -> None:
+        """A parent has committed these marks, and everything up to number `reached`."""
+        got = self._received[source]
+        newest = got.marks[-1].n if got.marks else -1
+        got.marks += [mark for mark in marks if mark.n > newest]
+        got.reached = max(got.reached, reached, got.marks[-1].n if got.marks else 0)
+        self._place()
+
+    # Out
+
+    def take(self, limit: int) -> list[Taken]:
+        """What can be taken now, in order, in at most so many transactions."""
+        taken: list[Taken] = []
+        held: list[GlobalId] = []
+        count = 0
+        for each in list(self._ordered):
+            if len(taken) >= limit or self._missing(each) is not None:
+                break
+            count += 1
+            if self._concerns(each.id):
+                held.append(each.id)
+            if not self._shown(each):
+                continue
+            moves = self._moves(each, held)
+            self._pass(each.n, count)
+            count = 0
+            self.positions.update(moves)
+            if moves:
+                taken.append(Taken(each.n, tuple(held), moves))
+            held = []
+        return taken
+
+    @property
+    def wait(self) -> Wait | None:
+        """Why the next id cannot be taken; None if there is none, or nothing is in its way."""
+        for each in self._ordered:
+            missing = self._missing(each)
+            if missing is not None:
+                return Wait(each, missing)
+            if self._shown(each):
+                return None
+        return None
+
+    # Rules
+
+    def _concerns(self, id: GlobalId) -> bool:
+        return any(_behind(upstream, id) for upstream in self._upstream.values())
+
+    def _missing(self, each: Ordered) -> str | None:
+        """The first source that an id concerns and that has not got there."""
+        for source, upstream in self._upstream.items():
+            if _behind(upstream, each.id):
+                if isinstance(upstream, Base):
+                    there = max(self._received[source].reached, self.positions.get(source, 0))
+                    needed = each.id.position
+                else:
+                    there, needed = self._received[source].reached, each.n
+                if there < needed:
+                    return source
+        return None
+
+    def _shown(self, each: Ordered) -> bool:
+        """Whether all parents show a state as of a number."""
+        for source, upstream in self._upstream.items():
+            if isinstance(upstream, ParentView):
+                mark = self._received[source].mark(each.n)
+                if mark is not None and not mark.shown:
+                    return False
+        return True
+
+    def _moves(self, each: Ordered, ids: Sequence[GlobalId]) -> dict[str, int]:
+        """Where the sources go with these ids, the last of which is this one."""
+        found: dict[str, int] = {}
+        for source, upstream in self._upstream.items():
+            if isinstance(upstream, Base):
+                to = max((id.position for id in ids if id.source == upstream.name), default=0)
+            else:
+                mark = self._received[source].mark(each.n)
+                to = mark.position if mark else 0
+            if source in self.positions and to > self.positions[source]:
+                found[source] = to
+        return found
+
+    def _pass(self, n: int, count: int) -> None:
+        for _ in range(count):
+            self._ordered.popleft()
+        self.n = n
+
+    def _place(self) -> None:
+        """Parents without a position get the one that they have as of number n."""
+        for source, upstream in self._upstream.items():
+            if isinstance(upstream, ParentView) and source not in self.positions:
+                mark = self._received[source].mark(self.n)
+                if mark is not None and mark.shown and self._received[source].reached >= self.n:
+                    self.positions[source] = mark.position
+
+
+def _behind(upstream: Upstream, id: GlobalId) -> bool:
+    """Whether an id changes what a source gives."""
+    if isinstance(upstream, Base):
+        return id.source == upstream.name
+    return id.source in upstream.bases

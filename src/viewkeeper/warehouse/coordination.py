@@ -1,0 +1,67 @@
+"""What a warehouse says about the groups it has been in: a small file that its children read.
+
+A warehouse in a group takes transactions in the order of the group's registry, and its ledger has
+the number of each. When it moves to another group numbers begin anew, so a *span* of the ledger
+belongs to each group. The newest span also says up to which number everything is in the ledger,
+because ids that do not concern the warehouse leave no entry.
+
+The file may lag behind the ledger, never run ahead of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from viewkeeper.warehouse import disk
+from viewkeeper.warehouse.codec import seal, unseal
+
+FILE = "coordination.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The part of the ledger that was taken in the order of one group.
+
+    `identity` is that of the group, made by its registry. Entries with `since` < ts have its
+    numbers, until the next span begins. All that is ordered up to number `n` is in the ledger up to
+    `ts`.
+    """
+
+    group: str
+    identity: str
+    since: int
+    n: int
+    ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Coordination:
+    """How the warehouse is called among the members, and its spans in the order of time."""
+
+    member: str
+    spans: tuple[Span, ...] = ()
+
+    def span(self, identity: str) -> tuple[Span, int | None] | None:
+        """The span in a group, and the ts where it ended; None there if it is the newest."""
+        for at, span in enumerate(self.spans):
+            if span.identity == identity:
+                after = self.spans[at + 1 :]
+                return span, after[0].since if after else None
+        return None
+
+
+def read_coordination(root: Path) -> Coordination | None:
+    """What the warehouse says; None if it never was in a group."""
+    path = root / FILE
+    if not path.exists():
+        return None
+    body = unseal(path, "coordination", "remove the file; the next run in the group writes it")
+    return Coordination(body["member"], tuple(Span(**span) for span in body["spans"]))
+
+
+def write_coordination(root: Path, coordination: Coordination) -> None:
+    spans: Sequence[dict[str, object]] = [asdict(span) for span in coordination.spans]
+    body = {"member": coordination.member, "spans": list(spans)}
+    disk.replace(root / FILE, seal("coordination", body))
