@@ -65,6 +65,9 @@ class MemorySource:
             for position, delta in self._log[after:]
         )
 
+    def passed(self, position: int) -> bool:
+        return position <= len(self._log)
+
     def changes(
         self, tables: Mapping[str, Sequence[str]], after: int, until: int
     ) -> Iterator[tuple[str, pa.RecordBatch]]:

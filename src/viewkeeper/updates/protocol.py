@@ -291,6 +291,10 @@ class Source(Protocol):
         """
         ...
 
+    def passed(self, position: int) -> bool:
+        """Whether looks have reported everything up to a position that existed before the last."""
+        ...
+
     def changes(
         self, tables: Tables, after: int, until: int
     ) -> Iterator[tuple[str, pa.RecordBatch]]:

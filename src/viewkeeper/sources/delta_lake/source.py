@@ -83,6 +83,7 @@ class DeltaLakeSource:
         self._lock = threading.RLock()
         self._same = Continuity(self.name, self.folder)
         self._names = Names(self._home)
+        self._passed = -1
 
     def describe(self) -> str:
         return f"Delta Lake table {self.folder}"
@@ -247,7 +248,11 @@ class DeltaLakeSource:
                 found.append(Boundary(commit.version, commit.committed_at, rows, reshaped=reshaped))
             if found:
                 self._remember(state, found[-1].position)
+            self._passed = found[-1].position if found else after
             return tuple(found)
+
+    def passed(self, position: int) -> bool:
+        return position <= self._passed
 
     def _reshaped(self, state: State | None, commit: log.Commit) -> tuple[SchemaChange, ...]:
         """The schema changes of a version that concern what is followed."""

@@ -269,6 +269,10 @@ class FilesSource:
                 before = state
             return tuple(found)
 
+    def passed(self, position: int) -> bool:
+        newest = self.states.newest()
+        return newest is not None and position <= newest.number
+
     def _reshaped(self, before: State, now: State) -> tuple[SchemaChange, ...]:
         """The schema changes of a state that concern what is followed."""
         found: list[SchemaChange] = []

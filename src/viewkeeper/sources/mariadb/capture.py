@@ -50,6 +50,7 @@ class Capture:
         self._names = Names(self._home)
         self._audit = Audit(self.name)
         self._checked = False
+        self._passed = 0
 
     @property
     def _database(self) -> str:

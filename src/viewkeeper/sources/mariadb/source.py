@@ -256,6 +256,9 @@ class MariadbSource(Capture):
                 self._advance(stream, end, _LOOK_SECONDS, LOOK_TRANSACTIONS)
             self._audit.run(connection, stream.tracker, wanted(self._names))
             found = self._spool.transactions(after, LOOK_TRANSACTIONS)
+            self._passed = (
+                found[-1].position if len(found) >= LOOK_TRANSACTIONS else stream.position
+            )
             boundaries = [self._boundary(stream, one) for one in found]
             # A change of shape that concerns no handle is nothing to report.
             said = [b for b in boundaries if b.changes or b.emptied or b.reshaped]
@@ -268,6 +271,9 @@ class MariadbSource(Capture):
             if reached > after and (grown or file_of(reached) > file_of(after)):
                 return (Boundary(reached, time.time(), 0),)
             return ()
+
+    def passed(self, position: int) -> bool:
+        return position <= self._passed
 
     def _boundary(self, stream: Stream, one: Streamed) -> Boundary:
         emptied = tuple(name for table in one.emptied for name in self._names.of(table))

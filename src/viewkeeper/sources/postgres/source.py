@@ -192,6 +192,10 @@ class PostgresSource(PostgresReading):
                 self._remembered = capture.newest.position
             return self._boundaries(after)
 
+    def passed(self, position: int) -> bool:
+        """A transaction lies before the end of its commit, which is flushed when it is reported."""
+        return position <= self._flushed
+
     def _compare_is_due(self, flushed: int) -> bool:
         """Whether something may have changed that the stream does not tell."""
         if self._suspects:

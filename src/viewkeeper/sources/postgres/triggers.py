@@ -56,6 +56,7 @@ class PostgresTriggers(TriggersReading):
         super().__init__(settings, reader)
         self._quiet: tuple[int, str] | None = None
         self._known: Known | None = None
+        self._passed = 0
 
     def describe(self) -> str:
         return f"{super().describe()}, captured by triggers"
@@ -119,7 +120,8 @@ class PostgresTriggers(TriggersReading):
                 found = self._pending(control, tables, after)
                 history = read_history(control)
                 fresh = unexplained(control, history)
-                newest = 0
+                latest = control.execute(_NEWEST).fetchone()
+                newest, passed = 0, int(latest[0]) if latest else 0
                 if fresh or any(each.position == 0 for _, each in found):
                     newest = self._take_look(control, "SELECT pg_current_snapshot()::text")
                     store(control, newest, fresh)
@@ -128,8 +130,12 @@ class PostgresTriggers(TriggersReading):
                 told = self._boundaries(control, found, newest, history, after)
                 if not told:
                     self._quiet = (after, row[0])
+            self._passed = max(passed, newest)
             self._remember(control)
             return told
+
+    def passed(self, position: int) -> bool:
+        return position <= self._passed
 
     def _renew(self, control: psycopg.Connection[Any], fresh: Mapping[int, Shape]) -> None:
         """Let triggers know the names of now."""

@@ -90,6 +90,7 @@ class SqliteSource:
         self._seen: Seen | None = None
         self._shapes: Shaped | None = None
         self._acknowledged = -1
+        self._passed = 0
         self._id: str | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -214,10 +215,13 @@ class SqliteSource:
             reshaped = handles.reshaped(connection, self._names.book(), after, position)
         self._shapes = Shaped(shapes, position)
         is_quiet = found.changes == 0 and not reshaped
-        self._seen = Seen(version, after if is_quiet else None)
+        self._seen, self._passed = Seen(version, after if is_quiet else None), position
         if is_quiet and position - after < _IDLE_CHANGES:
             return ()
         return (Boundary(position, found.oldest_at, found.changes, reshaped=reshaped),)
+
+    def passed(self, position: int) -> bool:
+        return position <= self._passed
 
     def _check_state(self, connection: sqlite3.Connection, after: int) -> int:
         """The newest position, if this is still the database in which `after` was reached."""
