@@ -22,6 +22,7 @@ from viewkeeper.engine.algorithms import (
     read_level,
 )
 from viewkeeper.engine.evolution_settings import EvolutionSettings, read_evolution
+from viewkeeper.engine.registry_settings import RegistrySettings, read_registry
 from viewkeeper.errors import ProjectError
 from viewkeeper.sources.catalogue import check_settings
 from viewkeeper.sources.settings import SourceSettings, nearest
@@ -81,6 +82,8 @@ class Settings:
     views: Mapping[str, AlgorithmSettings] = field(default_factory=dict)
     evolution: EvolutionSettings = field(default_factory=EvolutionSettings)
     """How views meet schema changes."""
+    registry: RegistrySettings | None = None
+    """What orders the transactions that this project shares with others; None: nothing does."""
 
     def algorithm_of(self, view: str) -> AlgorithmSettings:
         return self.views.get(view, self.algorithm)
@@ -151,6 +154,7 @@ def _settings(file: Path, raw: dict[str, Any]) -> Settings:
         algorithm=read_algorithm(raw.get("algorithm", DEFAULT), {}, where),
         views=_algorithms(views, where),
         evolution=read_evolution(raw, views, where),
+        registry=read_registry(raw.get("registry"), file.parent, where),
         **times,
     )
 
