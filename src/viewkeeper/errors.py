@@ -24,6 +24,7 @@ exact way out. Facts that a program may want are attributes.
     │   ├── RegistryAwayError   it does not answer now; waiting may help
     │   ├── OrderError          an id was reported that does not fit the order
     │   ├── IdentityError       this is not the registry that a member remembers
+    │   ├── ClosedGroupError    the order of a group has ended; its members join again
     │   └── FencedError         somebody else has taken over; who was before must stop
     │       └── StaleReporterError  ... the reports of one source
     ├── SimulationError         a simulated run did not end, or the text of one is wrong
@@ -196,6 +197,10 @@ class OrderError(RegistryError):
 
 class IdentityError(RegistryError):
     """The registry is not the one that a member remembers, or an older copy of it."""
+
+
+class ClosedGroupError(RegistryError):
+    """The order of this group has ended; who has taken all of it joins again."""
 
 
 class FencedError(RegistryError):

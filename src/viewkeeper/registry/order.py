@@ -1,13 +1,16 @@
-"""What a registry is: one order for the ids of a group, the same for every member, for ever.
+"""What a registry is: members, the groups that it puts them into, and one order for each group.
 
-Members of a group join it; one of them reports each source, under a lease; what it reports gets the
+Members say what they read; the registry finds out which of them must agree (`assign`) and puts them
+into groups. One member of a group reports each source, under a lease; what it reports gets the
 numbers 1, 2, ... without gaps; everybody reads the order from any number on. What must hold:
 
 1. an id has one number, however often it is sent, and a number never gets another id;
 2. the positions of one source are numbered in increasing order;
 3. what was answered to a caller survives any crash of the registry;
 4. a reporter whose lease was taken over cannot register any more, whenever it wakes up;
-5. a group has one registry: its identity is random, made once, and remembered by every member.
+5. a group has one registry: its identity is random, made once, and remembered by every member;
+6. an order belongs to one set of members: when that changes, the group is *closed*. Its order ends
+   there, can be read for ever, and goes on in the groups that follow, each with its own numbers.
 
 Implementations differ in where they keep it, never in this: `stored_order` has the rules.
 """
@@ -45,14 +48,58 @@ class Reporter:
 
 
 @dataclass(frozen=True, slots=True)
+class Facts:
+    """What a member says about itself when it joins; names are kept in order, each once.
+
+    >>> Facts({"shop": ("orders", "items", "orders")}) == Facts({"shop": ("items", "orders")})
+    True
+    """
+
+    sources: Mapping[str, tuple[str, ...]]
+    """The sources that it reads, by their global names, each with the tables that it reads."""
+    parents: tuple[str, ...] = ()
+    """The members whose views it reads."""
+    together: str = ""
+    """Members with the same label are in one group, whatever they read; empty: no wish."""
+
+    def __post_init__(self) -> None:
+        sources = {name: tuple(sorted(set(self.sources[name]))) for name in sorted(self.sources)}
+        object.__setattr__(self, "sources", sources)
+        object.__setattr__(self, "parents", tuple(sorted(set(self.parents))))
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The sources and members that it reads; no source is called like a member."""
+        return frozenset((*self.sources, *self.parents))
+
+
+@dataclass(frozen=True, slots=True)
 class Member:
     """A member of a group; `seen` is how many seconds ago it said something."""
 
     name: str
-    sources: tuple[str, ...]
-    parents: tuple[str, ...]
+    facts: Facts
     reached: int
     seen: float
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The group whose order a member has to take now, with all its members.
+
+    It may be closed already, where the member was away while groups changed: then the order is
+    taken to its end, like that of any group that is closed meanwhile.
+    """
+
+    group: str
+    identity: str
+    members: tuple[Member, ...]
+    closed: bool = False
+
+    @property
+    def alone(self) -> bool:
+        """A member that has nobody to agree with needs no order: ids need not be registered."""
+        return len(self.members) == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +122,12 @@ class GroupStatus:
     last: int
     members: tuple[Member, ...]
     reports: tuple[Reports, ...]
+    closed: bool = False
+
+    @property
+    def alone(self) -> bool:
+        """One member needs no order."""
+        return len(self.members) == 1
 
     @property
     def waiting(self) -> Mapping[str, tuple[str, ...]]:
@@ -86,7 +139,7 @@ class GroupStatus:
         return {
             member.name: tuple(
                 parent
-                for parent in member.parents
+                for parent in member.facts.parents
                 if reached.get(parent, self.last) <= member.reached
             )
             for member in self.members
@@ -95,9 +148,12 @@ class GroupStatus:
 
     @property
     def unreported(self) -> tuple[str, ...]:
-        """Sources that members name and nobody reports now."""
-        named = {source for member in self.members for source in member.sources}
-        return tuple(sorted(named - {each.source for each in self.reports if each.lease > 0}))
+        """What the group reads from outside and nobody reports now: sources, views of others."""
+        if self.closed or self.alone:
+            return ()
+        inside = {member.name for member in self.members}
+        read = {name for member in self.members for name in member.facts.reads} - inside
+        return tuple(sorted(read - {each.source for each in self.reports if each.lease > 0}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,28 +185,34 @@ class Registry(Protocol):
     def name(self) -> str:
         """Where it is, without secrets."""
 
-    def join(
-        self,
-        group: str,
-        member: str,
-        sources: Sequence[str],
-        remembered: str | None = None,
-        parents: Sequence[str] = (),
-    ) -> str:
-        """Become a member, or say again what one reads; the group's identity.
+    def join(self, member: str, facts: Facts, remembered: str | None = None) -> Assignment:
+        """Become a member, or say again what one reads; the group whose order to take now.
 
-        The first to join makes the group. A member keeps the identity and hands it in as
-        `remembered` ever after: an IdentityError says that this is another registry. `parents` are
-        the members whose views it reads.
+        A new member, or other facts, may close groups and open others, in one step. `remembered` is
+        the identity of the group that the member was in last, open or closed: an IdentityError says
+        that this is another registry. The answer is that group while it is open, else the next one
+        after it in which the member has ids to take; who skipped one would meet parents beyond it.
+        A parent may join later than its children. A RegistryError, and no change, if members would
+        read each other in a circle, or if a source is called like a member.
+        """
+
+    def leave(self, member: str) -> None:
+        """Be no member any more, anywhere; nothing if it is none.
+
+        Its claims end. For those who read its views it is a member that reads nothing.
         """
 
     def members(self, group: str) -> tuple[Member, ...]:
-        """All that ever joined, by name."""
+        """All of them, by name, as of now; of a closed group, as of its end.
+
+        Tables can change while a group is open: reporters read this again when they claim again.
+        """
 
     def claim(self, group: str, source: str, member: str, seconds: float) -> Reporter | None:
         """Become the reporter of a source, or stay it; None while another member's lease lasts.
 
-        Every granted claim has a greater token than those before, and makes them stale.
+        Every granted claim has a greater token than those before, and makes them stale. A
+        ClosedGroupError on a closed group.
         """
 
     def release(self, reporter: Reporter) -> None:
@@ -160,16 +222,20 @@ class Registry(Protocol):
         """Give numbers to the ids that have none; the number of the last of `ids`, 0 for none.
 
         All of them are accepted or none: an OrderError if one is at or below what is registered of
-        its source and was never registered itself, a StaleReporterError after another claim.
+        its source and was never registered itself, a StaleReporterError after another claim, a
+        ClosedGroupError on a closed group.
         """
 
     def order(
         self, group: str, after: int, limit: int, wait_seconds: float = 0.0
     ) -> tuple[Ordered, ...]:
-        """What follows number `after`, at most `limit`; waits so long if there is nothing yet."""
+        """What follows number `after`, at most `limit`; waits so long if there is nothing yet.
+
+        A ClosedGroupError, at once, where a closed group's order has nothing more.
+        """
 
     def reached(self, group: str, member: str, n: int) -> None:
-        """Note that a member has committed everything up to number n."""
+        """Note that a member has committed everything up to number n; also in a closed group."""
 
     def status(self) -> RegistryStatus:
         """All groups, as of one moment."""
