@@ -83,11 +83,27 @@ class _Received:
     """A base: its log was read up to this position. A parent: everything up to this number that
     concerns it is committed there."""
     marks: list[Mark] = field(default_factory=list)
+    hidden: bool = False
+    """Whether a mark may be one that is not shown."""
 
     def mark(self, n: int) -> Mark | None:
         """The newest mark of a parent at or before a number."""
         found = bisect_right(self.marks, n, key=lambda mark: mark.n)
         return self.marks[found - 1] if found else None
+
+    def shows(self, n: int) -> bool:
+        """Whether a state as of a number is known; a parent without a mark is not placed yet."""
+        mark = self.mark(n) if self.hidden else None
+        return mark is None or mark.shown
+
+    def note(self, marks: Iterable[Mark], n: int) -> None:
+        """Add marks; of those at or before number n only the newest can matter."""
+        newest = self.marks[-1].n if self.marks else -1
+        self.marks += [mark for mark in marks if mark.n > newest]
+        old = bisect_right(self.marks, n, key=lambda mark: mark.n) - 1
+        if old > 0:
+            del self.marks[:old]
+        self.hidden = not all(mark.shown for mark in self.marks)
 
 
 class Mediator:
@@ -101,6 +117,8 @@ class Mediator:
         self._upstream: dict[str, Upstream] = {}
         self._received: dict[str, _Received] = {}
         self._ordered: deque[Ordered] = deque()
+        self._by_base: dict[str, tuple[str, ...]] = {}
+        """The sources that an id of a base concerns, as far as it was asked for."""
 
     @property
     def last(self) -> int:
@@ -120,8 +138,11 @@ class Mediator:
         What a base has registered up to that position is contained in it. Of a parent without a
         position, it is where the parent stands as of number n; its first mark is of number 0.
         """
+        if self._upstream.get(source) != upstream:
+            # What was received under another meaning, a position or a number, says nothing now.
+            self._received[source] = _Received()
         self._upstream[source] = upstream
-        self._received.setdefault(source, _Received())
+        self._by_base.clear()
         if position is not None:
             self.positions[source] = position
         self._place()
@@ -130,6 +151,7 @@ class Mediator:
         """A source is not read any more."""
         for facts in (self._upstream, self._received, self.positions):
             facts.pop(source, None)
+        self._by_base.clear()
 
     def ordered(self, ids: Iterable[Ordered]) -> None:
         """The registry has ordered these; what is known already is passed over."""
@@ -144,10 +166,12 @@ class Mediator:
         got.reached = max(got.reached, position)
 
     def committed(self, source: str, marks: Iterable[Mark], reached: int) -> None:
-        """A parent has committed these marks, and everything up to number `reached`."""
+        """A parent has committed these marks, and everything up to number `reached`.
+
+        Every number that it took has a mark, or a state that has more would pass for this one.
+        """
         got = self._received[source]
-        newest = got.marks[-1].n if got.marks else -1
-        got.marks += [mark for mark in marks if mark.n > newest]
+        got.note(marks, self.n)
         got.reached = max(got.reached, reached, got.marks[-1].n if got.marks else 0)
         self._place()
 
@@ -157,22 +181,24 @@ class Mediator:
         """What can be taken now, in order, in at most so many transactions."""
         taken: list[Taken] = []
         held: list[GlobalId] = []
-        count = 0
-        for each in list(self._ordered):
+        seen = passed = 0
+        for each in self._ordered:
             if len(taken) >= limit or self._missing(each) is not None:
                 break
-            count += 1
-            if self._concerns(each.id):
+            seen += 1
+            if self._concerned(each.id):
                 held.append(each.id)
-            if not self._shown(each):
+            if not self._shown(each.n):
                 continue
-            moves = self._moves(each, held)
-            self._pass(each.n, count)
-            count = 0
+            passed, self.n = seen, each.n
+            moves = self._moves(each.n, held)
             self.positions.update(moves)
             if moves:
                 taken.append(Taken(each.n, tuple(held), moves))
             held = []
+        for _ in range(passed):
+            self._ordered.popleft()
+        self._place()
         return taken
 
     @property
@@ -182,54 +208,50 @@ class Mediator:
             missing = self._missing(each)
             if missing is not None:
                 return Wait(each, missing)
-            if self._shown(each):
+            if self._shown(each.n):
                 return None
         return None
 
     # Rules
 
-    def _concerns(self, id: GlobalId) -> bool:
-        return any(_behind(upstream, id) for upstream in self._upstream.values())
+    def _concerned(self, id: GlobalId) -> tuple[str, ...]:
+        """The sources that an id changes."""
+        found = self._by_base.get(id.source)
+        if found is None:
+            behind = (name for name, each in self._upstream.items() if _behind(each, id))
+            found = self._by_base[id.source] = tuple(behind)
+        return found
 
     def _missing(self, each: Ordered) -> str | None:
         """The first source that an id concerns and that has not got there."""
-        for source, upstream in self._upstream.items():
-            if _behind(upstream, each.id):
-                if isinstance(upstream, Base):
-                    there = max(self._received[source].reached, self.positions.get(source, 0))
-                    needed = each.id.position
-                else:
-                    there, needed = self._received[source].reached, each.n
-                if there < needed:
-                    return source
+        for source in self._concerned(each.id):
+            there = self._received[source].reached
+            if isinstance(self._upstream[source], Base):
+                there, needed = max(there, self.positions.get(source, 0)), each.id.position
+            else:
+                needed = each.n
+            if there < needed:
+                return source
         return None
 
-    def _shown(self, each: Ordered) -> bool:
+    def _shown(self, n: int) -> bool:
         """Whether all parents show a state as of a number."""
-        for source, upstream in self._upstream.items():
-            if isinstance(upstream, ParentView):
-                mark = self._received[source].mark(each.n)
-                if mark is not None and not mark.shown:
-                    return False
-        return True
+        return all(received.shows(n) for received in self._received.values())
 
-    def _moves(self, each: Ordered, ids: Sequence[GlobalId]) -> dict[str, int]:
-        """Where the sources go with these ids, the last of which is this one."""
+    def _moves(self, n: int, ids: Sequence[GlobalId]) -> dict[str, int]:
+        """Where the sources go with these ids, the last of which has at most this number."""
         found: dict[str, int] = {}
-        for source, upstream in self._upstream.items():
-            if isinstance(upstream, Base):
-                to = max((id.position for id in ids if id.source == upstream.name), default=0)
-            else:
-                mark = self._received[source].mark(each.n)
-                to = mark.position if mark else 0
-            if source in self.positions and to > self.positions[source]:
-                found[source] = to
-        return found
-
-    def _pass(self, n: int, count: int) -> None:
-        for _ in range(count):
-            self._ordered.popleft()
-        self.n = n
+        for id in ids:
+            for source in self._concerned(id):
+                if isinstance(self._upstream[source], Base):
+                    found[source] = id.position
+        for source, received in self._received.items():
+            # A parent may also have gone on by itself, so all of them are looked at.
+            if received.marks and received.marks[-1].position > self.positions.get(source, 0):
+                mark = received.mark(n)
+                found[source] = mark.position if mark else 0
+        here = self.positions
+        return {name: to for name, to in found.items() if name in here and to > here[name]}
 
     def _place(self) -> None:
         """Parents without a position get the one that they have as of number n."""
