@@ -6,7 +6,7 @@ registry, wherever it is, and changes nothing there.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,7 +19,7 @@ from viewkeeper.cli.values import amount, as_json, duration
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from viewkeeper.registry.order import GroupStatus, RegistryStatus
+    from viewkeeper.registry.order import Facts, GroupStatus, RegistryStatus
 
 EPILOG = """\b
 Examples:
@@ -86,10 +86,12 @@ def serve(store: str, listen: str, token_env: str | None) -> int:
 @registry.command(epilog=EPILOG)
 @click.argument("url")
 @click.option("--json", "wants_json", is_flag=True, help="Print one JSON object.")
+@click.option("--all", "wants_all", is_flag=True, help="Also closed groups that are done with.")
 @TOKEN
-def status(url: str, wants_json: bool, token_env: str | None) -> int:
+def status(url: str, wants_json: bool, wants_all: bool, token_env: str | None) -> int:
     """Show groups, members, reporters, and who waits for whom.
 
+    Open groups come first, then closed ones whose order a member still has to take to its end.
     URL is that of a service, or of a store: http://host:port, a path, postgresql://host/database.
     """
     from viewkeeper.registry.open import open_registry
@@ -99,11 +101,25 @@ def status(url: str, wants_json: bool, token_env: str | None) -> int:
         found = found_registry.status()
     finally:
         found_registry.close()
+    if not wants_all:
+        found = without_done(found)
     if wants_json:
         click.echo(as_json(as_data(found), indent=2))
     else:
         _show(found)
     return 1 if any(group.unreported for group in found.groups) else 0
+
+
+def without_done(found: RegistryStatus) -> RegistryStatus:
+    """The status without closed groups that no member has anything to take from any more."""
+    now = {member.name for group in found.groups if not group.closed for member in group.members}
+    groups = (
+        group
+        for group in found.groups
+        if not group.closed
+        or any(each.reached < group.last for each in group.members if each.name in now)
+    )
+    return replace(found, groups=tuple(groups))
 
 
 def as_data(found: RegistryStatus) -> dict[str, Any]:
@@ -112,6 +128,7 @@ def as_data(found: RegistryStatus) -> dict[str, Any]:
     for group, data in zip(found.groups, body["groups"], strict=True):
         data["waiting"] = dict(group.waiting)
         data["unreported"] = group.unreported
+        data["alone"] = group.alone
     return body
 
 
@@ -123,7 +140,7 @@ def _show(found: RegistryStatus) -> None:
     if not found.groups:
         out.print("\nno groups yet")
     for group in found.groups:
-        out.print(f"\ngroup {group.name}: {amount(group.last, 'id')}", markup=False)
+        out.print(f"\ngroup {group.name}: {group_words(group)}", markup=False)
         out.print(f"identity {group.identity}\n")
         out.print(member_table(group))
         if group.reports:
@@ -133,14 +150,33 @@ def _show(found: RegistryStatus) -> None:
             out.print(f'\nsource "{source}": nobody reports it now', markup=False)
 
 
+def group_words(group: GroupStatus) -> str:
+    """What kind of group it is, and how long its order."""
+    if group.closed:
+        return f"closed after {amount(group.last, 'id')}"
+    return "one member, which needs no order" if group.alone else amount(group.last, "id")
+
+
 def member_table(group: GroupStatus) -> Table:
     """One line per member."""
-    table = grid("member", "committed>", "behind>", "waits for", "last heard")
+    table = grid("member", "committed>", "behind>", "waits for", "last heard", "reads")
     for member in group.members:
         waits = ", ".join(group.waiting.get(member.name, ()))
         facts = (f"{member.reached:,}", f"{group.last - member.reached:,}", waits)
-        table.add_row(member.name, *facts, f"{duration(max(0.0, member.seen))} ago")
+        heard = f"{duration(max(0.0, member.seen))} ago"
+        table.add_row(member.name, *facts, heard, reading_words(member.facts))
     return table
+
+
+def reading_words(facts: Facts) -> str:
+    """What a member reads: sources with their tables, then members, then its label."""
+    sources = [
+        f"{name} ({', '.join(tables)})" if tables else name
+        for name, tables in facts.sources.items()
+    ]
+    words = [*sources, *(f"views of {parent}" for parent in facts.parents)]
+    label = f", together as {facts.together}" if facts.together else ""
+    return (", ".join(words) or "nothing") + label
 
 
 def report_table(group: GroupStatus) -> Table:

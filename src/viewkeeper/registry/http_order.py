@@ -13,6 +13,7 @@ import http.client
 import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,7 +21,7 @@ from viewkeeper.errors import RegistryAwayError, RegistryError
 from viewkeeper.registry import wire
 from viewkeeper.registry.admission import check_claimed
 from viewkeeper.registry.ids import GlobalId
-from viewkeeper.registry.order import Member, Ordered, RegistryStatus, Reporter
+from viewkeeper.registry.order import Assignment, Facts, Member, Ordered, RegistryStatus, Reporter
 
 ANSWER_SECONDS = 15.0
 PATIENCE_SECONDS = 10.0
@@ -56,20 +57,19 @@ class HttpRegistry:
         self._token = token
         self._patience_seconds = patience_seconds
         self._identities: dict[str, str] = {}
+        self._joined: dict[str, str] = {}
 
-    def join(
-        self,
-        group: str,
-        member: str,
-        sources: Sequence[str],
-        remembered: str | None = None,
-        parents: Sequence[str] = (),
-    ) -> str:
-        known = remembered or self._identities.get(group)
-        facts = {"sources": list(sources), "parents": list(parents), "remembered": known}
-        identity = str(self._call("join", {"group": group, "member": member, **facts}))
-        self._identities[group] = identity
-        return identity
+    def join(self, member: str, facts: Facts, remembered: str | None = None) -> Assignment:
+        asked = {"member": member, "facts": asdict(facts), "remembered": remembered}
+        # With the group that we know goes its identity, as with every call.
+        known = {"group": self._joined[member]} if member in self._joined else {}
+        found = wire.read_assignment(self._call("join", {**asked, **known}))
+        self._joined[member], self._identities[found.group] = found.group, found.identity
+        return found
+
+    def leave(self, member: str) -> None:
+        self._call("leave", {"member": member})
+        self._joined.pop(member, None)
 
     def members(self, group: str) -> tuple[Member, ...]:
         return wire.read_members(self._call("members", {"group": group}))
@@ -117,7 +117,7 @@ class HttpRegistry:
 
     def _call(self, call: str, arguments: Mapping[str, object], wait_seconds: float = 0.0) -> Any:
         """The result of a call, asked for until our patience ends."""
-        identity = self._identities.get(str(arguments.get("group")))
+        identity = self._identities.get(str(arguments["group"])) if "group" in arguments else None
         body = json.dumps({"identity": identity, **arguments}).encode()
         end, pause = 0.0, _PAUSE_SECONDS
         while True:

@@ -199,7 +199,8 @@ class Registry(Protocol):
     def leave(self, member: str) -> None:
         """Be no member any more, anywhere; nothing if it is none.
 
-        Its claims end. For those who read its views it is a member that reads nothing.
+        Its claims end, and its group is closed. For those who read its views it becomes a member
+        that reads nothing. In closed groups it stays, and may still note what it reaches there.
         """
 
     def members(self, group: str) -> tuple[Member, ...]:

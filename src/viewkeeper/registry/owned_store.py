@@ -16,13 +16,16 @@ from typing import Any, Protocol
 from viewkeeper.errors import FencedError, RegistryError
 from viewkeeper.registry.order import Owner
 
-FORMAT = 1
+FORMAT = 2
 SCHEMA = (
     "CREATE TABLE IF NOT EXISTS registry (one INTEGER PRIMARY KEY CHECK (one = 1),"
     " format INTEGER NOT NULL, epoch BIGINT NOT NULL, holder TEXT NOT NULL,"
     " until DOUBLE PRECISION NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS registry_group (name TEXT PRIMARY KEY, identity TEXT NOT NULL,"
-    " last BIGINT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS registry_environment (one INTEGER PRIMARY KEY CHECK (one = 1),"
+    " regroupings BIGINT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS registry_group (name TEXT PRIMARY KEY,"
+    " identity TEXT NOT NULL UNIQUE, last BIGINT NOT NULL, closed INTEGER NOT NULL,"
+    " opened BIGINT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS registry_id (grp TEXT NOT NULL, n BIGINT NOT NULL,"
     " source TEXT NOT NULL, position BIGINT NOT NULL, PRIMARY KEY (grp, n),"
     " UNIQUE (grp, source, position))",
@@ -30,8 +33,10 @@ SCHEMA = (
     " member TEXT NOT NULL, token BIGINT NOT NULL, until DOUBLE PRECISION NOT NULL,"
     " PRIMARY KEY (grp, source))",
     "CREATE TABLE IF NOT EXISTS registry_member (grp TEXT NOT NULL, member TEXT NOT NULL,"
-    " sources TEXT NOT NULL, parents TEXT NOT NULL, reached BIGINT NOT NULL,"
-    " seen DOUBLE PRECISION NOT NULL, PRIMARY KEY (grp, member))",
+    " facts TEXT NOT NULL, reached BIGINT NOT NULL, seen DOUBLE PRECISION NOT NULL,"
+    " PRIMARY KEY (grp, member))",
+    "INSERT INTO registry_environment (one, regroupings) VALUES (1, 0) ON CONFLICT (one)"
+    " DO NOTHING",
     f"INSERT INTO registry (one, format, epoch, holder, until) VALUES (1, {FORMAT}, 0, '', 0)"
     " ON CONFLICT (one) DO NOTHING",
 )
@@ -132,7 +137,8 @@ class OwnedStore(ABC):
             raise RegistryError(
                 self.name,
                 f"its store has format {found}; this version of Viewkeeper knows {FORMAT}",
-                hint="use the version of Viewkeeper that made it, or a newer one",
+                hint="use the version of Viewkeeper that made it, or move the store away: members "
+                "then make a new one, and are loaded again with --full-refresh",
             )
 
     def _taken_over(self) -> FencedError:

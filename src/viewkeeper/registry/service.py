@@ -3,7 +3,8 @@
 The service keeps nothing but the store, so a kill at any moment loses nothing that was answered. It
 owns the store under an epoch: a second service is refused while the first lives, and the first
 cannot write after the second took over. A reader that waits for new ids is woken by the register
-that brings them. Requests are bounded in size, time and number; nothing of a request is logged.
+that brings them, or by the join that closes its group. Requests are bounded in size, time and
+number; nothing of a request is logged.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Calls:
         self._ends = False
         self._known: dict[str, Callable[[Arguments], object]] = {
             "join": self._join,
+            "leave": self._leave,
             "members": self._members,
             "claim": self._claim,
             "release": self._release,
@@ -57,7 +59,7 @@ class Calls:
         if call not in self._known:
             raise MalformedError(f"there is no call {call[:40]!r}")
         identity = arguments.optional("identity")
-        if identity is not None and call != "join":
+        if identity is not None:
             self._store.check_identity(arguments.text("group"), identity)
         return self._known[call](arguments)
 
@@ -68,13 +70,15 @@ class Calls:
             self._news.notify_all()
 
     def _join(self, given: Arguments) -> object:
-        return self._store.join(
-            given.text("group"),
-            given.text("member"),
-            given.texts("sources"),
-            given.optional("remembered"),
-            given.texts("parents"),
-        )
+        member, remembered = given.text("member"), given.optional("remembered")
+        found = asdict(self._store.join(member, given.facts(), remembered))
+        self._tell()
+        return found
+
+    def _leave(self, given: Arguments) -> object:
+        self._store.leave(given.text("member"))
+        self._tell()
+        return None
 
     def _members(self, given: Arguments) -> object:
         return [asdict(member) for member in self._store.members(given.text("group"))]
@@ -93,9 +97,7 @@ class Calls:
         reporter = given.reporter()
         ids = [GlobalId(reporter.source, position) for position in given.integers("positions")]
         n = self._store.register(given.text("group"), ids, reporter)
-        with self._news:
-            self._count += 1
-            self._news.notify_all()
+        self._tell()
         return n
 
     def _order(self, given: Arguments) -> object:
@@ -111,8 +113,14 @@ class Calls:
                 return wire.write_order(found)
             self._wait(seen, left)
 
+    def _tell(self) -> None:
+        """There may be new ids, or a group may have been closed."""
+        with self._news:
+            self._count += 1
+            self._news.notify_all()
+
     def _wait(self, seen: int, seconds: float) -> None:
-        """Until something was registered after `seen` registers, or the time is over."""
+        """Until there is news after `seen` pieces of it, or the time is over."""
         with self._news:
             self._news.wait_for(lambda: self._count != seen or self._ends, seconds)
 

@@ -130,6 +130,8 @@ class SqliteRegistry(StoredRegistry):
             with self._transaction(connection, "BEGIN IMMEDIATE") as rows:
                 for statement in SCHEMA:
                     rows(statement)
+                # Nothing is added to a store that is not ours to change.
+                self._check_format(rows)
         with self._transaction(connection, "BEGIN") as rows:
             if not rows("SELECT 1 FROM sqlite_master WHERE name = 'registry'"):
                 raise RegistryError(

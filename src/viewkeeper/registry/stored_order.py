@@ -1,113 +1,47 @@
-"""The rules of a registry, over five tables in any database that has transactions.
+"""The rules of a registry, over tables in any database that has transactions.
 
 Every call is one short transaction. Whoever changes a group holds its row, so numbers are given one
 caller at a time and a number is visible only together with all before it. Time is the database's:
 leases of members on different machines are measured by one clock. Leases only say when somebody
 else may try; what keeps the order right are tokens, which are compared in the transaction that
-writes: the token of a reporter, and the epoch of the service that owns the store.
+writes: the token of a reporter, and the epoch of the service that owns the store. Members and their
+groups are in `stored_groups`; here are reporters, and the order.
 """
 
 from __future__ import annotations
 
-import json
-import secrets
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
 
-from viewkeeper.errors import IdentityError, OrderError, RegistryError, StaleReporterError
+from viewkeeper.errors import OrderError, StaleReporterError
 from viewkeeper.registry.admission import Refusal, admit, check_claimed
 from viewkeeper.registry.ids import GlobalId
 from viewkeeper.registry.order import (
     GroupStatus,
-    Member,
     Ordered,
     RegistryStatus,
     Reporter,
     Reports,
 )
-from viewkeeper.registry.owned_store import OwnedStore, Rows
+from viewkeeper.registry.owned_store import Rows
+from viewkeeper.registry.stored_groups import StoredGroups
 
 _PAUSE_SECONDS, _PAUSE_SECONDS_MAX = 0.02, 0.1
 _ROWS_PER_INSERT = 200
 
 
-class StoredRegistry(OwnedStore):
+class StoredRegistry(StoredGroups):
     """What all databases have in common; `name` tells where it is, without secrets."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self._identities: dict[str, str] = {}
-
-    @abstractmethod
-    def _reading(self) -> AbstractContextManager[Rows]:
-        """A transaction that sees one state."""
 
     @abstractmethod
     def close(self) -> None:
         """Let go of connections."""
 
-    # Members
-
-    def join(
-        self,
-        group: str,
-        member: str,
-        sources: Sequence[str],
-        remembered: str | None = None,
-        parents: Sequence[str] = (),
-    ) -> str:
-        expected = remembered or self._identities.get(group)
-        with self._writing(create=expected is None) as rows:
-            self._check_owner(rows)
-            if expected is None:
-                rows(
-                    "INSERT INTO registry_group (name, identity, last) VALUES (?, ?, 0)"
-                    " ON CONFLICT (name) DO NOTHING",
-                    group,
-                    secrets.token_hex(16),
-                )
-            identity, _ = self._group(rows, group, expected)
-            rows(
-                "INSERT INTO registry_member (grp, member, sources, parents, reached, seen)"
-                f" VALUES (?, ?, ?, ?, 0, {self._now}) ON CONFLICT (grp, member) DO UPDATE"
-                " SET sources = excluded.sources, parents = excluded.parents, seen = excluded.seen",
-                group,
-                member,
-                json.dumps(sorted(set(sources))),
-                json.dumps(sorted(set(parents))),
-            )
-        self._identities[group] = identity
-        return identity
-
-    def members(self, group: str) -> tuple[Member, ...]:
-        with self._reading() as rows:
-            self._group(rows, group)
-            return self._members(rows, group)
-
-    def reached(self, group: str, member: str, n: int) -> None:
-        with self._changing(group) as (rows, last):
-            if n > last:
-                raise self._older(group, n, last)
-            noted = rows(
-                f"UPDATE registry_member SET seen = {self._now},"
-                " reached = CASE WHEN reached < ? THEN ? ELSE reached END"
-                " WHERE grp = ? AND member = ? RETURNING reached",
-                *(n, n, group, member),
-            )
-            if not noted:
-                raise self._no_member(group, member)
-
-    def check_identity(self, group: str, identity: str) -> None:
-        """An IdentityError if the group here is another one."""
-        with self._reading() as rows:
-            self._group(rows, group, identity)
-
     # Reporters
 
     def claim(self, group: str, source: str, member: str, seconds: float) -> Reporter | None:
-        with self._changing(group) as (rows, _):
+        with self._changing(group, open_only=True) as (rows, _):
             seen = rows(
                 f"UPDATE registry_member SET seen = {self._now}"
                 " WHERE grp = ? AND member = ? RETURNING member",
@@ -142,7 +76,7 @@ class StoredRegistry(OwnedStore):
     def register(self, group: str, ids: Sequence[GlobalId], reporter: Reporter) -> int:
         check_claimed(self.name, group, ids, reporter)
         sent = [each.position for each in ids]
-        with self._changing(group) as (rows, last):
+        with self._changing(group, open_only=True) as (rows, there):
             self._check_reporter(rows, reporter)
             if not sent:
                 return 0
@@ -152,10 +86,10 @@ class StoredRegistry(OwnedStore):
                 " AND position BETWEEN ? AND ?",
                 *(group, reporter.source, min(sent), max(sent)),
             )
-            decided = admit(sent, dict(found), registered, last)
+            decided = admit(sent, dict(found), registered, there.last)
             if isinstance(decided, Refusal):
                 raise self._refused(group, reporter.source, decided)
-            self._append(rows, group, reporter.source, decided.new, last)
+            self._append(rows, group, reporter.source, decided.new, there.last)
             return decided.n
 
     def _append(
@@ -190,10 +124,12 @@ class StoredRegistry(OwnedStore):
 
     def _following(self, group: str, after: int, limit: int) -> tuple[Ordered, ...]:
         with self._reading() as rows:
-            _, last = self._group(rows, group)
-            if after > last:
-                raise self._older(group, after, last)
-            if after == last:
+            there = self._group(rows, group)
+            if after > there.last:
+                raise self._older(group, after, there.last)
+            if after == there.last:
+                if there.closed:
+                    raise self._closed(group, there.last)
                 return ()
             found = rows(
                 "SELECT n, source, position FROM registry_id WHERE grp = ? AND n > ?"
@@ -205,67 +141,31 @@ class StoredRegistry(OwnedStore):
     def status(self) -> RegistryStatus:
         with self._reading() as rows:
             owner = self._owner(rows)
-            groups = rows("SELECT name, identity, last FROM registry_group ORDER BY name")
+            groups = rows(
+                "SELECT name, identity, last, closed FROM registry_group"
+                " ORDER BY closed, opened, name"
+            )
             return RegistryStatus(
                 self.name,
                 owner,
                 tuple(
                     GroupStatus(
-                        name, identity, last, self._members(rows, name), self._reports(rows, name)
+                        *(name, identity, last),
+                        self._members(rows, name),
+                        self._reports(rows, name),
+                        bool(closed),
                     )
-                    for name, identity, last in groups
+                    for name, identity, last, closed in groups
                 ),
             )
 
     # Inside a transaction
-
-    @contextmanager
-    def _changing(self, group: str) -> Iterator[tuple[Rows, int]]:
-        """A transaction that holds the group's row; with the last number of its order."""
-        with self._writing() as rows:
-            self._check_owner(rows)
-            _, last = self._group(rows, group, lock=self._for_update)
-            yield rows, last
-
-    def _group(
-        self, rows: Rows, group: str, expected: str | None = None, lock: str = ""
-    ) -> tuple[str, int]:
-        """The identity and the last number; an error if it is not the group that we know."""
-        expected = expected or self._identities.get(group)
-        found = rows(f"SELECT identity, last FROM registry_group WHERE name = ?{lock}", group)
-        if found and (expected is None or found[0][0] == expected):
-            return found[0]
-        if expected is None:
-            raise RegistryError(
-                self.name,
-                f'there is no group "{group}"',
-                hint="a member makes it when it joins; check the address of the registry",
-            )
-        there = f"it is {found[0][0]} here" if found else "there is no such group here"
-        raise IdentityError(
-            self.name,
-            f'group "{group}" is not the one that was joined',
-            detail=f"its identity was {expected}; {there}: two registries would order one group",
-            hint="give all members of the group the address of the same registry; if the old one "
-            "is lost, load every member of the group again with --full-refresh",
-        )
 
     def _position(self, rows: Rows, group: str, source: str) -> int | None:
         ((position,),) = rows(
             "SELECT max(position) FROM registry_id WHERE grp = ? AND source = ?", group, source
         )
         return None if position is None else int(position)
-
-    def _members(self, rows: Rows, group: str) -> tuple[Member, ...]:
-        found = rows(
-            f"SELECT member, sources, parents, reached, {self._now} - seen FROM registry_member"
-            " WHERE grp = ? ORDER BY member",
-            group,
-        )
-        return tuple(
-            Member(name, tuple(json.loads(sources)), tuple(json.loads(parents)), reached, seen)
-            for name, sources, parents, reached, seen in found
-        )
 
     def _reports(self, rows: Rows, group: str) -> tuple[Reports, ...]:
         found = rows(
@@ -303,18 +203,4 @@ class StoredRegistry(OwnedStore):
             detail="numbers are never given again, so nothing can be ordered before it",
             hint="report the registered positions, or greater ones; if the source was restored "
             "from a backup, load every member of the group again with --full-refresh",
-        )
-
-    def _older(self, group: str, n: int, last: int) -> IdentityError:
-        return IdentityError(
-            self.name,
-            f'group "{group}" has an order of {last} ids, and a member knows of {n}',
-            detail="this is an older copy of the registry; it would order later ids anew",
-            hint="bring back the newest copy of the registry's store; if it is lost, remove the "
-            "store and load every member of the group again with --full-refresh",
-        )
-
-    def _no_member(self, group: str, member: str) -> RegistryError:
-        return RegistryError(
-            self.name, f'group "{group}" has no member "{member}"', hint="it must join first"
         )

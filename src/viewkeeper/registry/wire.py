@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from viewkeeper.errors import (
+    ClosedGroupError,
     FencedError,
     IdentityError,
     OrderError,
@@ -21,6 +22,8 @@ from viewkeeper.errors import (
 )
 from viewkeeper.registry.ids import GlobalId
 from viewkeeper.registry.order import (
+    Assignment,
+    Facts,
     GroupStatus,
     Member,
     Ordered,
@@ -43,6 +46,7 @@ _INTEGER_MAX = (1 << 63) - 1
 _KINDS = {
     kind.__name__: kind
     for kind in (
+        ClosedGroupError,
         FencedError,
         IdentityError,
         OrderError,
@@ -71,9 +75,6 @@ class Arguments:
     def optional(self, name: str) -> str | None:
         return None if self._body.get(name) is None else self.text(name)
 
-    def texts(self, name: str) -> list[str]:
-        return [_text(value, name) for value in self._list(name, NAMES_MAX)]
-
     def integer(self, name: str) -> int:
         return _integer(self._body.get(name), name)
 
@@ -91,17 +92,33 @@ class Arguments:
         names = (inner.text("group"), inner.text("source"), inner.text("member"))
         return Reporter(*names, inner.integer("token"), None)
 
+    def facts(self) -> Facts:
+        inner = Arguments(self._body.get("facts"))
+        sources = inner._body.get("sources")
+        if not isinstance(sources, dict) or len(sources) > NAMES_MAX:
+            raise MalformedError(f"sources must be an object of at most {NAMES_MAX} names")
+        read = {_text(name, "sources"): _texts(tables, name) for name, tables in sources.items()}
+        parents = _texts(inner._body.get("parents"), "parents")
+        return Facts(read, parents, inner.text("together") if inner._body.get("together") else "")
+
     def _list(self, name: str, most: int) -> list[Any]:
-        values = self._body.get(name)
-        if not isinstance(values, list) or len(values) > most:
-            raise MalformedError(f"{name} must be a list of at most {most}")
-        return values
+        return _list(self._body.get(name), name, most)
 
 
 def _text(value: object, name: str) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= TEXT_CHARACTERS_MAX:
         raise MalformedError(f"{name} must be a text of 1 to {TEXT_CHARACTERS_MAX} characters")
     return value
+
+
+def _list(values: object, name: str, most: int) -> list[Any]:
+    if not isinstance(values, list) or len(values) > most:
+        raise MalformedError(f"{name} must be a list of at most {most}")
+    return values
+
+
+def _texts(values: object, name: str) -> tuple[str, ...]:
+    return tuple(_text(value, name) for value in _list(values, name, NAMES_MAX))
 
 
 def _integer(value: object, name: str) -> int:
@@ -126,13 +143,17 @@ def read_members(data: Sequence[Mapping[str, Any]]) -> tuple[Member, ...]:
     return tuple(
         Member(
             name=each["name"],
-            sources=tuple(each["sources"]),
-            parents=tuple(each["parents"]),
+            facts=Facts(**each["facts"]),
             reached=each["reached"],
             seen=each["seen"],
         )
         for each in data
     )
+
+
+def read_assignment(data: Mapping[str, Any]) -> Assignment:
+    members = read_members(data["members"])
+    return Assignment(data["group"], data["identity"], members, data["closed"])
 
 
 def read_status(data: Mapping[str, Any]) -> RegistryStatus:
@@ -143,6 +164,7 @@ def read_status(data: Mapping[str, Any]) -> RegistryStatus:
             last=group["last"],
             members=read_members(group["members"]),
             reports=tuple(Reports(**each) for each in group["reports"]),
+            closed=group["closed"],
         )
         for group in data["groups"]
     )
