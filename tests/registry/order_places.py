@@ -7,19 +7,24 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
 
 from viewkeeper.cli.servers import PrivatePostgres
+from viewkeeper.errors import ClosedGroupError
 from viewkeeper.registry.http_order import HttpRegistry
 from viewkeeper.registry.ids import GlobalId
 from viewkeeper.registry.open import open_registry, open_store
-from viewkeeper.registry.order import Registry, Reporter
+from viewkeeper.registry.order import Facts, Registry, Reporter
 from viewkeeper.registry.service import Service
 from viewkeeper.registry.stored_order import StoredRegistry
 
-GROUP = "sales"
+GROUP = "north"
+"""The group that the member of this name has for itself."""
+LABEL = "sales"
 FOREVER = 600.0
 _numbers = itertools.count()
 
@@ -105,17 +110,34 @@ def ids(source: str, *positions: int) -> list[GlobalId]:
     return [GlobalId(source, position) for position in positions]
 
 
+def reading(*sources: str, parents: tuple[str, ...] = ()) -> Facts:
+    """What a member says that wants to be together with all others."""
+    return Facts(dict.fromkeys(sources, ()), parents, LABEL)
+
+
+def gather(registry: Registry, members: Mapping[str, Facts]) -> str:
+    """Let members join, and again, when all are there; the group that they are in."""
+    for name, facts in (*members.items(), *members.items()):
+        found = registry.join(name, facts)
+    assert tuple(member.name for member in found.members) == tuple(sorted(members))
+    return found.group
+
+
 def reporting(registry: Registry, source: str, member: str = "north") -> Reporter:
-    """A member that has joined and may report a source."""
-    registry.join(GROUP, member, [source])
-    reporter = registry.claim(GROUP, source, member, FOREVER)
+    """A member that has joined and may report a source to the group that it is in."""
+    return claimed(registry, source, member, registry.join(member, reading(source)).group)
+
+
+def claimed(registry: Registry, source: str, member: str, group: str = GROUP) -> Reporter:
+    reporter = registry.claim(group, source, member, FOREVER)
     assert reporter is not None, f"{source} is reported by another member"
     return reporter
 
 
-def whole_order(registry: Registry) -> list[tuple[int, str]]:
-    """All of it, read page by page, as (1, 'shop@7')."""
+def whole_order(registry: Registry, group: str = GROUP) -> list[tuple[int, str]]:
+    """All of it, up to its end, read page by page, as (1, 'shop@7')."""
     found: list[tuple[int, str]] = []
-    while page := registry.order(GROUP, len(found), 700):
-        found += [(each.n, str(each.id)) for each in page]
+    with suppress(ClosedGroupError):
+        while page := registry.order(group, len(found), 700):
+            found += [(each.n, str(each.id)) for each in page]
     return found

@@ -2,8 +2,9 @@
 
     python -m tests.registry.order_writer URL SOURCE
 
-It goes on after the last registered position, in pieces of one to four ids, and sends every second
-piece again, as a reporter does that got no answer. `ack N POSITION` is printed after the answer.
+Its group is the one that it is in when it starts, and must stay open. It goes on after the last
+registered position, in pieces of one to four ids, and sends every second piece again, as a reporter
+does that got no answer. `ack N POSITION` is printed after the answer.
 """
 
 from __future__ import annotations
@@ -11,10 +12,9 @@ from __future__ import annotations
 import sys
 import threading
 
+from tests.registry.order_places import reading
 from viewkeeper.registry.ids import GlobalId
 from viewkeeper.registry.open import open_registry
-
-GROUP = "sales"
 
 
 def main(url: str, source: str) -> None:
@@ -22,8 +22,8 @@ def main(url: str, source: str) -> None:
     threading.Thread(target=listen, args=(ends,), daemon=True).start()
     registry = open_registry(url)
     member = f"member of {source}"
-    registry.join(GROUP, member, [source])
-    reporter = registry.claim(GROUP, source, member, 600)
+    group = registry.join(member, reading(source)).group
+    reporter = registry.claim(group, source, member, 600)
     assert reporter is not None, "another member reports this source"
     position = reporter.position or 0
     print("ready", flush=True)
@@ -31,9 +31,9 @@ def main(url: str, source: str) -> None:
         size = position % 4 + 1
         piece = [GlobalId(source, position + i + 1) for i in range(size)]
         position += size
-        n = registry.register(GROUP, piece, reporter)
+        n = registry.register(group, piece, reporter)
         if size % 2:
-            assert registry.register(GROUP, piece, reporter) == n, "an id got a second number"
+            assert registry.register(group, piece, reporter) == n, "an id got a second number"
         print(f"ack {n} {position}", flush=True)
     registry.close()
 

@@ -8,25 +8,38 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.registry.order_places import FOREVER, GROUP, Place, ids, reporting, whole_order
+from tests.registry.order_places import (
+    FOREVER,
+    GROUP,
+    LABEL,
+    Place,
+    claimed,
+    gather,
+    ids,
+    reading,
+    reporting,
+    whole_order,
+)
 from viewkeeper.errors import (
     IdentityError,
     OrderError,
     RegistryError,
     StaleReporterError,
 )
-from viewkeeper.registry.order import Ordered, Registry, Reporter
+from viewkeeper.registry.order import Facts, Ordered, Registry, Reporter
 from viewkeeper.registry.wire import IDS_MAX
 
 
 def test_ids_get_numbers_without_gaps_that_every_member_reads(place: Place) -> None:
     one, other = place.open(), place.open()
-    shop, crm = reporting(one, "shop", "north"), reporting(other, "crm", "south")
-    assert one.register(GROUP, ids("shop", 3, 7), shop) == 2
-    assert other.register(GROUP, ids("crm", 5), crm) == 3
-    assert one.register(GROUP, ids("shop", 8), shop) == 4
+    group = gather(one, {"north": reading("shop"), "south": reading("crm")})
+    shop, crm = claimed(one, "shop", "north", group), reporting(other, "crm", "south")
+    assert one.register(group, ids("shop", 3, 7), shop) == 2
+    assert other.register(group, ids("crm", 5), crm) == 3
+    assert one.register(group, ids("shop", 8), shop) == 4
     expected = [(1, "shop@3"), (2, "shop@7"), (3, "crm@5"), (4, "shop@8")]
-    assert whole_order(one) == whole_order(other) == whole_order(place.open()) == expected
+    for registry in (one, other, place.open()):
+        assert whole_order(registry, group) == expected
 
 
 def test_the_order_is_read_from_any_number(place: Place) -> None:
@@ -62,7 +75,7 @@ def test_nothing_is_ordered_before_what_is_registered(place: Place, sent: list[i
 def test_a_reporter_reports_its_own_source_only(place: Place) -> None:
     registry = place.open()
     reporter = reporting(registry, "shop")
-    registry.join("other", "north", ["shop"])
+    registry.join("other", Facts({"shop": ()}))
     with pytest.raises(OrderError, match="crm@1 is not for the reporter"):
         registry.register(GROUP, ids("crm", 1), reporter)
     with pytest.raises(OrderError, match='group "other" is not for'):
@@ -73,10 +86,9 @@ def test_a_reporter_reports_its_own_source_only(place: Place) -> None:
 def test_groups_have_orders_of_their_own(place: Place) -> None:
     registry = place.open()
     first = reporting(registry, "shop")
-    identity = registry.join("other", "north", ["shop"])
-    assert identity != registry.join(GROUP, "north", ["shop"])
-    second = registry.claim("other", "shop", "north", FOREVER)
-    assert second is not None
+    other = registry.join("other", Facts({"shop": ()}))
+    assert other.identity != registry.join("north", reading("shop")).identity
+    second = claimed(registry, "shop", "other", "other")
     assert registry.register(GROUP, ids("shop", 1, 2), first) == 2
     assert registry.register("other", ids("shop", 2), second) == 1
 
@@ -93,22 +105,21 @@ def test_more_ids_than_one_request_holds(place: Place) -> None:
 
 def test_one_member_reports_a_source_until_its_lease_ends(place: Place) -> None:
     one, other = place.open(), place.open()
-    one.join(GROUP, "north", ["shop"])
-    other.join(GROUP, "south", ["shop"])
-    first = one.claim(GROUP, "shop", "north", FOREVER)
-    assert first == Reporter(GROUP, "shop", "north", 1, None)
-    assert other.claim(GROUP, "shop", "south", FOREVER) is None
-    one.register(GROUP, ids("shop", 1, 2), first)
-    short = one.claim(GROUP, "shop", "north", 0.01)
-    assert short == Reporter(GROUP, "shop", "north", 2, 2)
-    second = soon_granted(other, "south")
-    assert second == Reporter(GROUP, "shop", "south", 3, 2)
+    group = gather(one, {"north": reading("shop"), "south": reading("shop")})
+    first = one.claim(group, "shop", "north", FOREVER)
+    assert first == Reporter(group, "shop", "north", 1, None)
+    assert other.claim(group, "shop", "south", FOREVER) is None
+    one.register(group, ids("shop", 1, 2), first)
+    short = one.claim(group, "shop", "north", 0.01)
+    assert short == Reporter(group, "shop", "north", 2, 2)
+    second = soon_granted(other, group, "south")
+    assert second == Reporter(group, "shop", "south", 3, 2)
 
 
-def soon_granted(registry: Registry, member: str) -> Reporter:
+def soon_granted(registry: Registry, group: str, member: str) -> Reporter:
     end = time.monotonic() + 30
     while time.monotonic() < end:
-        if reporter := registry.claim(GROUP, "shop", member, FOREVER):
+        if reporter := registry.claim(group, "shop", member, FOREVER):
             return reporter
         time.sleep(0.02)
     raise AssertionError("the lease has ended, and still nobody else may report")
@@ -116,21 +127,20 @@ def soon_granted(registry: Registry, member: str) -> Reporter:
 
 def test_who_was_taken_over_is_refused_whenever_it_wakes_up(place: Place) -> None:
     one, other = place.open(), place.open()
-    one.join(GROUP, "north", ["shop"])
-    other.join(GROUP, "south", ["shop"])
-    first = one.claim(GROUP, "shop", "north", 0.01)
+    group = gather(one, {"north": reading("shop"), "south": reading("shop")})
+    first = one.claim(group, "shop", "north", 0.01)
     assert first is not None
     # Its lease may have ended; as long as nobody else has claimed, it is the reporter.
-    one.register(GROUP, ids("shop", 1), first)
-    second = soon_granted(other, "south")
-    other.register(GROUP, ids("shop", 2), second)
+    one.register(group, ids("shop", 1), first)
+    second = soon_granted(other, group, "south")
+    other.register(group, ids("shop", 2), second)
     for sent in ([2], [3], [1], []):
         with pytest.raises(StaleReporterError, match="does not report") as refused:
-            one.register(GROUP, ids("shop", *sent), first)
+            one.register(group, ids("shop", *sent), first)
         assert '"south" by token 2' in str(refused.value)
     one.release(first)
-    assert one.claim(GROUP, "shop", "north", 1) is None
-    assert whole_order(one) == [(1, "shop@1"), (2, "shop@2")]
+    assert one.claim(group, "shop", "north", 1) is None
+    assert whole_order(one, group) == [(1, "shop@1"), (2, "shop@2")]
 
 
 def test_a_restarted_reporter_fences_what_it_was_before(place: Place) -> None:
@@ -145,22 +155,25 @@ def test_a_restarted_reporter_fences_what_it_was_before(place: Place) -> None:
 
 def test_a_released_source_is_free_at_once(place: Place) -> None:
     registry = place.open()
-    registry.join(GROUP, "south", [])
-    reporter = reporting(registry, "shop", "north")
-    registry.release(reporter)
-    assert registry.claim(GROUP, "shop", "south", FOREVER) is not None
+    group = gather(registry, {"north": reading("shop"), "south": reading()})
+    registry.release(claimed(registry, "shop", "north", group))
+    claimed(registry, "shop", "south", group)
 
 
 def test_a_group_has_one_identity_that_members_remember(place: Place) -> None:
-    identity = place.open().join(GROUP, "north", ["shop"])
+    gather(place.open(), {"north": reading("shop"), "south": reading("shop")})
+    identity = place.open().join("north", reading("shop")).identity
     assert len(identity) == 32
-    assert place.open().join(GROUP, "south", ["shop"]) == identity
-    assert place.open().join(GROUP, "south", ["shop"], remembered=identity) == identity
-    for group in (GROUP, "unknown"):
+    south = place.open().join("south", reading("shop"), remembered=identity)
+    assert south.identity == identity
+    assert [member.name for member in south.members] == ["north", "south"]
+    for member in ("south", "unknown"):
         with pytest.raises(IdentityError, match="not the one that was joined") as refused:
-            place.open().join(group, "south", ["shop"], remembered="0" * 32)
+            place.open().join(member, reading("shop"), remembered="0" * 32)
         assert "--full-refresh" in (refused.value.hint or "")
-    assert [group.name for group in place.open().status().groups] == [GROUP]
+    assert [group.name for group in place.open().status().groups if not group.closed] == [
+        south.group
+    ]
 
 
 def test_a_member_that_knows_more_than_the_registry_is_told(place: Place) -> None:
@@ -174,7 +187,7 @@ def test_a_member_that_knows_more_than_the_registry_is_told(place: Place) -> Non
 
 def test_who_has_not_joined_is_told_to(place: Place) -> None:
     registry = place.open()
-    registry.join(GROUP, "north", ["shop"])
+    registry.join("north", reading("shop"))
     with pytest.raises(RegistryError, match='no group "unknown"'):
         registry.order("unknown", 0, 1)
     with pytest.raises(RegistryError, match='no group "unknown"'):
@@ -187,21 +200,25 @@ def test_who_has_not_joined_is_told_to(place: Place) -> None:
 
 def test_status_says_who_is_how_far_and_waits_for_whom(place: Place) -> None:
     registry = place.open()
-    registry.join(GROUP, "mart", ["crm"], parents=["north", "south"])
-    registry.join(GROUP, "south", ["crm"])
-    reporter = reporting(registry, "shop", "north")
-    registry.register(GROUP, ids("shop", 1, 2, 3), reporter)
+    parents = ("far", "north", "south")
+    members = {
+        "mart": reading("crm", parents=parents),
+        "north": Facts({"shop": ("items",)}, together=LABEL),
+        "south": reading("crm"),
+    }
+    name = gather(registry, members)
+    registry.register(name, ids("shop", 1, 2, 3), claimed(registry, "shop", "north", name))
     for member, n in (("north", 3), ("south", 1), ("south", 0), ("mart", 1)):
-        registry.reached(GROUP, member, n)
-    (group,) = registry.status().groups
-    assert group.last == 3
-    assert [(m.name, m.sources, m.parents, m.reached) for m in registry.members(GROUP)] == [
-        ("mart", ("crm",), ("north", "south"), 1),
-        ("north", ("shop",), (), 3),
-        ("south", ("crm",), (), 1),
+        registry.reached(name, member, n)
+    (group,) = (each for each in registry.status().groups if not each.closed)
+    assert (group.name, group.last, group.alone) == (name, 3, False)
+    assert [(m.name, m.facts, m.reached) for m in registry.members(name)] == [
+        ("mart", members["mart"], 1),
+        ("north", members["north"], 3),
+        ("south", members["south"], 1),
     ]
     assert group.waiting == {"mart": ("south",), "south": ()}
-    assert group.unreported == ("crm",)
+    assert group.unreported == ("crm", "far")
     (reports,) = group.reports
     assert (reports.source, reports.member, reports.position) == ("shop", "north", 3)
     assert 0 < reports.lease <= FOREVER
@@ -224,25 +241,27 @@ def test_reporters_and_readers_at_once(place: Place) -> None:
     """Four report a source each, in pieces and with repetitions; two read along."""
     sources = [f"s{i}" for i in range(4)]
     done = threading.Event()
+    members = {f"member of {source}": reading(source) for source in sources}
+    group = gather(place.open(), members)
 
     def report(source: str) -> None:
         registry = place.open()
         reporter = reporting(registry, source, f"member of {source}")
+        assert reporter.group == group
         for start in range(1, 40, 3):
-            registry.register(GROUP, ids(source, *range(start, start + 3)), reporter)
-            registry.register(GROUP, ids(source, start + 1, start + 2), reporter)
+            registry.register(group, ids(source, *range(start, start + 3)), reporter)
+            registry.register(group, ids(source, start + 1, start + 2), reporter)
 
     def read() -> list[Ordered]:
         registry = place.open()
         found: list[Ordered] = []
         while True:
             ended = done.is_set()
-            page = registry.order(GROUP, len(found), 7, wait_seconds=0.05)
+            page = registry.order(group, len(found), 7, wait_seconds=0.05)
             found += page
             if ended and not page:
                 return found
 
-    place.open().join(GROUP, "reader", [])
     with ThreadPoolExecutor(6) as pool:
         readers = [pool.submit(read) for _ in range(2)]
         try:

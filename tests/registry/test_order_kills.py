@@ -17,10 +17,12 @@ from pathlib import Path
 
 from tests.faults.processes import Process
 from tests.registry.order_places import (
-    FOREVER,
     GROUP,
     Place,
+    gather,
     ids,
+    reading,
+    reporting,
     whole_order,
 )
 from viewkeeper.registry.http_order import HttpRegistry
@@ -33,7 +35,8 @@ def test_killed_reporters_lose_and_double_nothing(store: Place) -> None:
     rng = random.Random(6)
     told: dict[int, str] = {}
     registry = store.open()
-    registry.join(GROUP, "reader", [])
+    members = {f"member of {source}": reading(source) for source in ("steady", "killed")}
+    group = gather(registry, members)
     seen: list[tuple[int, str]] = []
     with writer(store, "steady") as steady:
         steady.wait_for("ack")
@@ -43,12 +46,12 @@ def test_killed_reporters_lose_and_double_nothing(store: Place) -> None:
                 time.sleep(rng.uniform(0, 0.3))
                 killed.kill()
             note(told, "killed", killed)
-            now = whole_order(registry)
+            now = whole_order(registry, group)
             assert now[: len(seen)] == seen, "the order has changed"
             seen = now
         assert steady.stop() == 0, steady.output
     note(told, "steady", steady)
-    check(registry, told)
+    check(registry, group, told)
     assert {text.partition("@")[0] for text in told.values()} == {"steady", "killed"}
 
 
@@ -64,9 +67,9 @@ def note(told: dict[int, str], source: str, process: Process) -> None:
             told[int(words[1])] = f"{source}@{words[2]}"
 
 
-def check(registry: Registry, told: dict[int, str]) -> None:
+def check(registry: Registry, group: str, told: dict[int, str]) -> None:
     """The order has what was told, no gap, and every source's positions in order, once."""
-    order = whole_order(registry)
+    order = whole_order(registry, group)
     assert [n for n, _ in order] == list(range(1, len(order) + 1))
     numbered = dict(order)
     missing = {n: text for n, text in told.items() if numbered.get(n) != text}
@@ -88,9 +91,9 @@ def test_a_killed_service_loses_and_doubles_nothing(tmp_path: Path) -> None:
     registry = HttpRegistry(f"http://127.0.0.1:{port}", patience_seconds=120)
     told: dict[int, str] = {}
     ends = threading.Event()
-    reporting = threading.Thread(target=report, args=(registry, told, ends))
+    reports = threading.Thread(target=report, args=(registry, told, ends))
     try:
-        reporting.start()
+        reports.start()
         for _ in range(KILLS):
             with Process("viewkeeper.cli.main", arguments) as service:
                 service.wait_for("serving")
@@ -100,17 +103,15 @@ def test_a_killed_service_loses_and_doubles_nothing(tmp_path: Path) -> None:
         with Process("viewkeeper.cli.main", arguments) as service:
             service.wait_for("serving")
             ends.set()
-            reporting.join(timeout=120)
-            check(registry, told)
+            reports.join(timeout=120)
+            check(registry, GROUP, told)
     finally:
         ends.set()
-        reporting.join(timeout=130)
+        reports.join(timeout=130)
 
 
 def report(registry: HttpRegistry, told: dict[int, str], ends: threading.Event) -> None:
-    registry.join(GROUP, "north", ["shop"])
-    reporter = registry.claim(GROUP, "shop", "north", FOREVER)
-    assert reporter is not None
+    reporter = reporting(registry, "shop")
     position = 0
     while not ends.is_set():
         n = registry.register(GROUP, ids("shop", position + 1, position + 2), reporter)

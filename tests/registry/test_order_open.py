@@ -11,7 +11,15 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.registry.order_places import FOREVER, GROUP, Place, ids, reporting, whole_order
+from tests.registry.order_places import (
+    FOREVER,
+    GROUP,
+    Place,
+    ids,
+    reading,
+    reporting,
+    whole_order,
+)
 from viewkeeper.cli.servers import PrivatePostgres
 from viewkeeper.errors import (
     IdentityError,
@@ -86,11 +94,11 @@ def test_only_who_joins_makes_a_store(store: Place) -> None:
         registry.status,
         lambda: registry.order(GROUP, 0, 1),
         lambda: registry.claim(GROUP, "shop", "north", FOREVER),
-        lambda: registry.join(GROUP, "north", ["shop"], remembered="0" * 32),
+        lambda: registry.join("north", reading("shop"), remembered="0" * 32),
     ):
         with pytest.raises(RegistryError, match=r"no such file|holds no registry"):
             look()
-    registry.join(GROUP, "north", ["shop"])
+    registry.join("north", reading("shop"))
     assert len(store.open().status().groups) == 1
 
 
@@ -98,11 +106,12 @@ def test_many_may_make_a_store_at_once(store: Place) -> None:
     registries = [store.open() for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
         joins = [
-            pool.submit(registry.join, GROUP, f"member {i}", ["shop"])
+            pool.submit(registry.join, f"member {i}", reading("shop"))
             for i, registry in enumerate(registries)
         ]
-        assert len({join.result(timeout=60) for join in joins}) == 1
-    assert len(registries[0].members(GROUP)) == 4
+        assert len({join.result(timeout=60).identity for join in joins}) == 4
+    (group,) = (group for group in registries[0].status().groups if not group.closed)
+    assert [member.name for member in group.members] == [f"member {i}" for i in range(4)]
 
 
 def test_a_schema_that_was_made_for_us_needs_no_other_right(
@@ -149,7 +158,7 @@ def test_commits_wait_for_the_disk_whatever_the_role_says(
         connection.execute("CREATE DATABASE careless")
         connection.execute("ALTER DATABASE careless SET synchronous_commit = off")
     registry = PostgresRegistry(postgres_server.url("careless"))
-    registry.join(GROUP, "north", [])
+    registry.join("north", reading())
     with registry._writing() as rows:
         assert rows("SHOW synchronous_commit") == [("on",)]
     registry.close()
@@ -157,7 +166,7 @@ def test_commits_wait_for_the_disk_whatever_the_role_says(
 
 def test_a_file_is_synchronous_and_has_no_log_beside_it(tmp_path: Path) -> None:
     made = SqliteRegistry(tmp_path / "registry.db")
-    made.join(GROUP, "north", [])
+    made.join("north", reading())
     for registry in (made, SqliteRegistry(tmp_path / "registry.db")):
         with registry._reading() as rows:
             assert rows("PRAGMA synchronous") == [(2,)]
@@ -185,7 +194,7 @@ def test_a_file_that_vanishes_is_not_made_again(tmp_path: Path) -> None:
     path.rename(tmp_path / "away.db")
     for use in (
         lambda: registry.register(GROUP, ids("shop", 1), reporter),
-        lambda: registry.join(GROUP, "north", ["shop"]),
+        lambda: registry.join("north", reading("shop")),
     ):
         with pytest.raises(RegistryAwayError, match="no such file"):
             use()
@@ -225,7 +234,7 @@ def test_files_that_hold_no_registry(tmp_path: Path) -> None:
 
 def test_a_store_of_another_format_is_refused(tmp_path: Path) -> None:
     store = open_store("registry.db", tmp_path)
-    store.join(GROUP, "north", [])
+    store.join("north", reading())
     store.close()
     with sqlite3.connect(tmp_path / "registry.db") as connection:
         connection.execute("UPDATE registry SET format = 99")

@@ -16,7 +16,15 @@ import pytest
 
 from tests.cli.conftest import call
 from tests.faults.processes import Process
-from tests.registry.order_places import FOREVER, GROUP, Place, ids, reporting, whole_order
+from tests.registry.order_places import (
+    FOREVER,
+    GROUP,
+    Place,
+    ids,
+    reading,
+    reporting,
+    whole_order,
+)
 from viewkeeper.errors import FencedError, IdentityError, RegistryAwayError, RegistryError
 from viewkeeper.registry import service as module
 from viewkeeper.registry.http_order import HttpRegistry
@@ -54,7 +62,8 @@ def test_a_store_has_one_owner_and_the_next_fences_the_first(store: Place) -> No
     assert second.own("two", FOREVER) == 2
     for write in (
         lambda: first.register(GROUP, ids("shop", 2), reporter),
-        lambda: first.join(GROUP, "north", []),
+        lambda: first.join("north", reading()),
+        lambda: first.leave("north"),
         lambda: first.reached(GROUP, "north", 1),
         lambda: first.keep(FOREVER),
     ):
@@ -258,21 +267,6 @@ def test_a_service_that_is_told_to_stop_keeps_nobody_waiting(
     kept = open_store(store)
     assert kept.own("next", 1) == 2
     kept.close()
-
-
-def test_status_in_words(tmp_path: Path) -> None:
-    path = str(tmp_path / "registry.db")
-    store = open_store(path)
-    store.join(GROUP, "mart", ["crm"], parents=["north"])
-    store.register(GROUP, ids("shop", 4, 7), reporting(store, "shop"))
-    store.close()
-    shown = call("registry", "status", path)
-    assert shown.exit_code == 1
-    for words in ("not served", "group sales: 2 ids", 'source "crm": nobody reports it now'):
-        assert words in shown.stdout
-    lines = [line.split() for line in shown.stdout.splitlines()]
-    assert ["mart", "0", "2", "north"] in [words[:4] for words in lines]
-    assert ["shop", "7", "north"] in [words[:3] for words in lines]
 
 
 @pytest.mark.parametrize("listen", ["8765", "host:port", ":1", "host:70000"])

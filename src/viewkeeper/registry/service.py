@@ -41,6 +41,7 @@ class Calls:
         self._store = store
         self._news = threading.Condition()
         self._count = 0
+        self._regroupings = 0
         self._ends = False
         self._known: dict[str, Callable[[Arguments], object]] = {
             "join": self._join,
@@ -71,13 +72,13 @@ class Calls:
 
     def _join(self, given: Arguments) -> object:
         member, remembered = given.text("member"), given.optional("remembered")
-        found = asdict(self._store.join(member, given.facts(), remembered))
-        self._tell()
-        return found
+        found = self._store.join(member, given.facts(), remembered)
+        self._tell_regroupings()
+        return asdict(found)
 
     def _leave(self, given: Arguments) -> object:
         self._store.leave(given.text("member"))
-        self._tell()
+        self._tell_regroupings()
         return None
 
     def _members(self, given: Arguments) -> object:
@@ -112,6 +113,13 @@ class Calls:
             if found or left <= 0 or self._ends:
                 return wire.write_order(found)
             self._wait(seen, left)
+
+    def _tell_regroupings(self) -> None:
+        """Members join every few seconds, mostly with what they said before: no news."""
+        now = self._store.regroupings
+        if now != self._regroupings:
+            self._regroupings = now
+            self._tell()
 
     def _tell(self) -> None:
         """There may be new ids, or a group may have been closed."""

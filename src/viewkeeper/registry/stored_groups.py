@@ -44,6 +44,8 @@ class StoredGroups(OwnedStore):
         self._identities: dict[str, str] = {}
         self._joined: dict[str, str] = {}
         """The group that each member was given, as far as it joined through this object."""
+        self.regroupings = 0
+        """How often groups were computed again through this object."""
 
     @abstractmethod
     def _reading(self) -> AbstractContextManager[Rows]:
@@ -56,7 +58,8 @@ class StoredGroups(OwnedStore):
                 self._group(rows, joined)
             opened = self._opened(rows, member, remembered) if remembered else _NEVER
             before = self._facts(rows)
-            if before.get(member) != facts:
+            changes = before.get(member) != facts
+            if changes:
                 after = {**before, member: facts}
                 self._check(after, member)
                 self._regroup(rows, before, after)
@@ -67,15 +70,18 @@ class StoredGroups(OwnedStore):
             )
             found = self._next(rows, member, opened)
         self._joined[member], self._identities[found.group] = found.group, found.identity
+        self.regroupings += changes
         return found
 
     def leave(self, member: str) -> None:
         with self._regrouping() as rows:
             before = self._facts(rows)
-            if member in before:
+            changes = member in before
+            if changes:
                 after = {name: facts for name, facts in before.items() if name != member}
                 self._regroup(rows, before, after)
         self._joined.pop(member, None)
+        self.regroupings += changes
 
     def members(self, group: str) -> tuple[Member, ...]:
         with self._reading() as rows:
