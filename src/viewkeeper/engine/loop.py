@@ -60,9 +60,11 @@ def refresh(maintainer: Maintainer, observer: Observer, full_refresh: Sequence[s
     at = maintainer.store.head.record
     maintainer.look()
     maintainer.maintain()
+    there = maintainer.store.ledger.next_ts - 1
     for _ in range(AGAIN_MAX):
         before, at = at, maintainer.store.head.record
-        advances = at > before and maintainer.adapting.halfway
+        # A view that crosses a barrier has the rest of what was there before it.
+        advances = at > before and (maintainer.adapting.halfway or maintainer.behind(there))
         if maintainer.lookout.full or maintainer.met_barrier or advances:
             if maintainer.met_barrier:
                 # What was met is committed, but a log may take a moment to tell of it.

@@ -150,9 +150,9 @@ class Maintainer:
 
     # -- maintaining ---------------------------------------------------------------------------
 
-    def behind(self) -> bool:
-        """Whether some view could advance or be loaded now."""
-        newest = self._store.ledger.next_ts - 1
+    def behind(self, ts: int | None = None) -> bool:
+        """Whether some view could advance or be loaded now; or has not come to a ts."""
+        newest = self._store.ledger.next_ts - 1 if ts is None else ts
         views = self._store.head.views
         if self.loader.ended:
             return True
