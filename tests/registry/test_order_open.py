@@ -232,16 +232,25 @@ def test_files_that_hold_no_registry(tmp_path: Path) -> None:
             open_registry(name, tmp_path).status()
 
 
-def test_a_store_of_another_format_is_refused(tmp_path: Path) -> None:
-    store = open_store("registry.db", tmp_path)
-    store.join("north", reading())
-    store.close()
-    with sqlite3.connect(tmp_path / "registry.db") as connection:
-        connection.execute("UPDATE registry SET format = 99")
+@pytest.mark.parametrize("found", [1, 99])
+def test_a_store_of_another_format_is_refused_and_left_alone(tmp_path: Path, found: int) -> None:
+    path = tmp_path / "registry.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE registry (one, format, epoch, holder, until)")
+        connection.execute("CREATE UNIQUE INDEX one ON registry (one)")
+        connection.execute("INSERT INTO registry VALUES (1, ?, 0, '', 0)", (found,))
     connection.close()
-    with pytest.raises(RegistryError, match="format 99"):
-        store.status()
+    store = open_store(str(path))
+    for use in (store.status, lambda: store.join("north", reading())):
+        with pytest.raises(RegistryError, match=f"format {found}") as refused:
+            use()
+        assert "move the store away" in (refused.value.hint or "")
     store.close()
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall() == [
+        ("registry",)
+    ]
+    connection.close()
 
 
 def test_a_locked_file_is_away_and_then_back(tmp_path: Path) -> None:
