@@ -67,7 +67,7 @@ class Fleet:
         for relation in member.catalogue.relations(view):
             source = member.settings.sources[relation.source]
             if source.kind != WAREHOUSE:
-                yield global_name(source)
+                yield source.global_name
                 continue
             other, table = self.members[_folder(source)], called(relation.table)
             if table not in other.catalogue:
@@ -104,7 +104,7 @@ class Fleet:
         for member in self.members.values():
             for source in member.settings.sources.values():
                 if source.kind != WAREHOUSE:
-                    yield global_name(source), place_of(source)
+                    yield source.global_name, place_of(source)
 
 
 def read_projects(folders: Iterable[Path]) -> Fleet:
@@ -125,11 +125,6 @@ def read_projects(folders: Iterable[Path]) -> Fleet:
         waiting += [_folder(s) for s in settings.sources.values() if s.kind == WAREHOUSE]
     names = _names(tuple(found))
     return Fleet({folder: Member(names[folder], *facts) for folder, facts in found.items()})
-
-
-def global_name(source: SourceSettings) -> str:
-    """What a database is called in every project."""
-    return str(source.options.get("global", source.name))
 
 
 def place_of(source: SourceSettings) -> str:

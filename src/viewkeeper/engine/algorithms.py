@@ -123,6 +123,23 @@ def choose(view: ViewDefinition, settings: AlgorithmSettings, connections: Conne
     return Choice(kind, settings.options, with_keys.view, with_keys)
 
 
+def check_in_group(view: str, kind: Kind) -> None:
+    """Refuse an algorithm that cannot show every state of a registry's order, one by one."""
+    if not _keeps_order(kind):
+        able = [k.name for k in KINDS.values() if _keeps_order(k)]
+        raise ProjectError(
+            f'view "{view}": {kind.name} cannot be used in a project that names a registry',
+            detail="it does not show each state of the registry's order by itself, or reads the "
+            "order in which reports arrive",
+            hint=f"algorithms that can: {', '.join(able)}",
+        )
+
+
+def _keeps_order(kind: Kind) -> bool:
+    complete = kind.promise[SCENARIO] >= Level.COMPLETE
+    return complete and not (kind.arrival or kind.caught_up)
+
+
 def _check_level(view: ViewDefinition, settings: AlgorithmSettings) -> None:
     promised = settings.kind.promise[SCENARIO]
     wanted = Level.STRONG if settings.level is None else settings.level

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from viewkeeper.engine.algorithms import Choice, choose
+from viewkeeper.engine.algorithms import Choice, check_in_group, choose
 from viewkeeper.engine.binding import Binding
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import Connections
@@ -73,6 +73,8 @@ class Choices(Mapping[str, Choice]):
 
     def choice(self, name: str, view: ViewDefinition) -> Choice:
         """The algorithm of a view with this definition; an error if it cannot be."""
+        if self.settings.registry is not None:
+            check_in_group(name, self.settings.algorithm_of(name).kind)
         return choose(view, self.settings.algorithm_of(name), self.connections)
 
     def _put(self, name: str, choice: Choice) -> None:

@@ -37,6 +37,23 @@ class Lookout:
         self.broken: dict[str, SourceError] = {}
         """Sources that have lost what is still needed, or their shape; not looked at again."""
 
+    def ready(self, sources: Iterable[str]) -> bool:
+        """Whether a view over these sources can be loaded at the positions that are known."""
+        return self.known.keys() >= {*sources} and not self.full
+
+    @property
+    def pending(self) -> bool:
+        """Whether something was seen that cannot be taken yet, for others."""
+        return False
+
+    @property
+    def reason(self) -> str | None:
+        """What is waited for, if anything is pending."""
+        return None
+
+    def close(self) -> None:
+        """Nothing is looked at any more."""
+
     def look(self) -> dict[str, SourceError]:
         """See what is new; the sources that turned out to be broken."""
         found: dict[str, SourceError] = {}
@@ -63,7 +80,7 @@ class Lookout:
         source, at, found = self._connections.source(name), self.known[name], []
         more = True
         while more and at < position:
-            boundaries, more = _looked(source, at)
+            boundaries, more = looked(source, at)
             for boundary in boundaries:
                 if at < position:
                     found.append(boundary)
@@ -162,7 +179,7 @@ class Lookout:
     def _look_at(self, source: Source) -> tuple[Boundary, ...]:
         if source.name not in self.known:
             self.known[source.name] = self._position(source)
-        boundaries, more = _looked(source, self.known[source.name])
+        boundaries, more = looked(source, self.known[source.name])
         self.full |= more
         return boundaries
 
@@ -184,8 +201,12 @@ class Lookout:
         self.follow(source)
         return position
 
+    @property
+    def _next_ts(self) -> int:
+        return self._seen[-1].ts + 1 if self._seen else self._store.ledger.next_ts
+
     def _entry(self, source: str, boundary: Boundary) -> Entry:
-        ts = self._store.ledger.next_ts + len(self._seen)
+        ts = self._next_ts
         after, until = self.known[source], boundary.position
         return Entry(
             ts,
@@ -206,7 +227,7 @@ def _tables(views: Iterable[ViewDefinition], source: str) -> dict[str, list[str]
     return {r.table: [f.name for f in fs] for r, fs in wanted.items() if r.source == source}
 
 
-def _looked(source: Source, after: int) -> tuple[tuple[Boundary, ...], bool]:
+def looked(source: Source, after: int) -> tuple[tuple[Boundary, ...], bool]:
     """What a source reports, and whether there may be more than one look takes."""
     end = time.monotonic() + LOOK_SECONDS
     found = source.look(after)

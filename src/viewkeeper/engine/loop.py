@@ -24,6 +24,10 @@ AGAIN_MAX = 10_000
 """How often a refresh looks again, because there was more than one look takes, or because a batch
 met what only the next look reports."""
 
+OTHERS_SECONDS = 15.0
+"""For how long a refresh waits for other members of its group, as long as nothing goes on: longer
+than the lease of a reporter that has died."""
+
 
 class Adding:
     """An observer that sums up for a report and passes everything on."""
@@ -61,8 +65,10 @@ def refresh(maintainer: Maintainer, observer: Observer, full_refresh: Sequence[s
     maintainer.look()
     maintainer.maintain()
     there = maintainer.store.ledger.next_ts - 1
+    end = time.monotonic() + OTHERS_SECONDS
     for _ in range(AGAIN_MAX):
         before, at = at, maintainer.store.head.record
+        end = time.monotonic() + OTHERS_SECONDS if at > before else end
         # A view that crosses a barrier has the rest of what was there before it.
         advances = at > before and (maintainer.adapting.halfway or maintainer.behind(there))
         if maintainer.lookout.full or maintainer.met_barrier or advances:
@@ -73,6 +79,11 @@ def refresh(maintainer: Maintainer, observer: Observer, full_refresh: Sequence[s
             maintainer.maintain()
         elif maintainer.loader.current is not None:
             maintainer.finish_loads()
+        elif maintainer.lookout.pending and time.monotonic() < end:
+            time.sleep(LOOK_SECONDS)
+            maintainer.look()
+            maintainer.maintain()
+            there = maintainer.store.ledger.next_ts - 1
         else:
             break
     maintainer.finish_loads()

@@ -25,7 +25,7 @@ from viewkeeper.engine.crossing import Crossing
 from viewkeeper.engine.edits import take_edits, write_first_versions
 from viewkeeper.engine.history import History
 from viewkeeper.engine.loading import PROGRESS_SECONDS, Loader
-from viewkeeper.engine.lookout import Lookout
+from viewkeeper.engine.mediating import look_out
 from viewkeeper.engine.report import Observer
 from viewkeeper.engine.session import SparkHandle
 from viewkeeper.engine.settings import Settings
@@ -58,12 +58,14 @@ class Maintainer:
         observer: Observer,
     ) -> None:
         self._settings = settings
-        self._store = store
+        self.store = store
         self._catalogue = catalogue
         self._connections = connections
         self._spark = spark
         self.observer = observer
-        self.lookout = Lookout(store, catalogue, connections)
+        self.lookout = look_out(
+            settings, store, catalogue, connections, lambda error: self.observer.trouble(error)
+        )
         self._batches = Batches(
             settings, connections, spark, store.root / "spool", self.lookout.loaded_before
         )
@@ -86,20 +88,16 @@ class Maintainer:
         self.met_barrier = False
         """Whether a view waits for a transaction that a snapshot saw and no look has reported."""
 
-    @property
-    def store(self) -> Store:
-        return self._store
-
     # -- start ---------------------------------------------------------------------------------
 
     def start(self, full_refresh: Sequence[str] = ()) -> None:
         """Bring the warehouse in line with the project, and finish what a crash left open."""
-        views = self._store.head.views
+        views = self.store.head.views
         for name in (*full_refresh, *self._settings.views, *self._settings.evolution.views):
             self._catalogue.check(name)
         self._choices.again = frozenset(full_refresh)
-        self._catalogue.adopt(self._store.head, without=full_refresh)
-        take_edits(self._store, self._catalogue, self._connections, full_refresh)
+        self._catalogue.adopt(self.store.head, without=full_refresh)
+        take_edits(self.store, self._catalogue, self._connections, full_refresh)
         # An algorithm or SQL that is refused must be refused before anything is dropped.
         self.bind()
         gone = [Drop(name, v.table) for name, v in views.items() if name not in self._catalogue]
@@ -111,14 +109,14 @@ class Maintainer:
         ]
         self._finish_plan({change.view for change in (*gone, *again)})
         if gone or again or stopped:
-            self._store.commit([*gone, *again, *stopped])
+            self.store.commit([*gone, *again, *stopped])
         self._choices.again = frozenset()
-        write_first_versions(self._store, self._catalogue)
+        write_first_versions(self.store, self._catalogue)
         if not self._settings.history:
             self._history.clear()
 
     def _finish_plan(self, without: set[str]) -> None:
-        plan = self._store.pending_plan()
+        plan = self.store.pending_plan()
         if plan is None:
             return
         members = [n for n in plan.views if n not in without and self._able(n)]
@@ -142,18 +140,18 @@ class Maintainer:
         using = [name for name in self._catalogue if source in self._catalogue.sources(name)]
         again = " ".join(f"--full-refresh {name}" for name in using)
         reason = f"{error}\n  way out: mend the source, then `viewkeeper run {again}`"
-        views = self._store.head.views
+        views = self.store.head.views
         stops = [Stop(n, reason) for n in using if n in views and not views[n].stopped]
         if stops:
-            self._store.commit(stops)
+            self.store.commit(stops)
         self.observer.trouble(error)
 
     # -- maintaining ---------------------------------------------------------------------------
 
     def behind(self, ts: int | None = None) -> bool:
         """Whether some view could advance or be loaded now; or has not come to a ts."""
-        newest = self._store.ledger.next_ts - 1 if ts is None else ts
-        views = self._store.head.views
+        newest = self.store.ledger.next_ts - 1 if ts is None else ts
+        views = self.store.head.views
         if self.loader.ended:
             return True
         loading = self.loader.current is not None
@@ -193,8 +191,8 @@ class Maintainer:
 
     def _advance(self) -> None:
         entries = self.lookout.take()
-        newest = entries[-1].ts if entries else self._store.ledger.next_ts - 1
-        able = [n for n in self._catalogue if n in self._store.head.views and self._able(n)]
+        newest = entries[-1].ts if entries else self.store.ledger.next_ts - 1
+        able = [n for n in self._catalogue if n in self.store.head.views and self._able(n)]
         if self._crossing.record(entries):
             entries = ()
         targets: dict[str, int] = {}
@@ -204,30 +202,30 @@ class Maintainer:
             if target is not None and barrier is None:
                 targets[name] = target
             elif barrier is not None:
-                at = self._store.head.views[name].ts
-                plan = Plan(self._store.next_plan, entries, {name: (at, barrier)})
-                self._store.write_plan(plan)
+                at = self.store.head.views[name].ts
+                plan = Plan(self.store.next_plan, entries, {name: (at, barrier)})
+                self.store.write_plan(plan)
                 entries = ()
                 self._cross(plan, name)
         # One that could not cross stays where it is: on this side nothing else can be done for it.
         targets = {n: t for n, t in targets.items() if self._able(n)}
         self._maintain_together(targets, newest, entries)
         for name, target in targets.items():
-            if not self._in_batches(name) and self._store.head.views[name].ts < target:
+            if not self._in_batches(name) and self.store.head.views[name].ts < target:
                 self._step(name, target)
 
     def _maintain_together(
         self, targets: Mapping[str, int], newest: int, entries: tuple[Entry, ...]
     ) -> None:
-        views = self._store.head.views
+        views = self.store.head.views
         together = [n for n in targets if self._in_batches(n)]
         alone = apart([sweep_plan(self._choices[n].view) for n in together])
         spans = {n: (views[n].ts, targets[n], n if n in alone else "") for n in together}
         groups = sorted({span for span in spans.values() if span[0] < span[1]})
         for group in groups or ([(newest, newest, "")] if entries else []):
             members = {n: span[:2] for n, span in spans.items() if span == group}
-            plan = Plan(self._store.next_plan, entries, members)
-            self._store.write_plan(plan)
+            plan = Plan(self.store.next_plan, entries, members)
+            self.store.write_plan(plan)
             entries = ()
             self._commit_batch(plan, list(members))
 
@@ -236,13 +234,13 @@ class Maintainer:
 
     def _in_batches(self, name: str) -> bool:
         """Whether a view is swept with others; not while commits ahead of its mark have gaps."""
-        return self._choices[name].is_default and not self._store.head.views[name].ahead
+        return self._choices[name].is_default and not self.store.head.views[name].ahead
 
     def _step(self, name: str, until: int) -> None:
         """Bring a view up to date by its own machine; its trouble is its own."""
         started = time.perf_counter()
         choice = self._choices[name]
-        entries = self._store.ledger.between(self._store.head.views[name].ts, until)
+        entries = self.store.ledger.between(self.store.head.views[name].ts, until)
         try:
             stepped = self._stepper.advance(choice, until, self.stopping)
         except WarehouseError:
@@ -252,7 +250,7 @@ class Maintainer:
             return
         self.batch_seconds = time.perf_counter() - started
         age = max(0.0, time.time() - min(entry.committed_at for entry in entries))
-        report = stepped.report(self._store.head.plan, name, self.batch_seconds, age)
+        report = stepped.report(self.store.head.plan, name, self.batch_seconds, age)
         self.observer.batch(report)
         self._restless.pop(name, None)
         if not stepped.ended and not self.stopping():
@@ -265,15 +263,15 @@ class Maintainer:
         members = [self._member(name) for name in names]
         used = {source for member in members for source in member.plan.view.sources}
         after, until = next(iter(plan.views.values()), (0, 0))
-        entries = [e for e in self._store.ledger.between(after, until) if e.source in used]
-        ends = {s: p for name in names for s, p in positions_at(self._store, name, until).items()}
-        outcome = self._batches.run(self._store.head.record + 1, members, entries, ends)
+        entries = [e for e in self.store.ledger.between(after, until) if e.source in used]
+        ends = {s: p for name in names for s, p in positions_at(self.store, name, until).items()}
+        outcome = self._batches.run(self.store.head.record + 1, members, entries, ends)
         if self._settings.history:
             self._history.keep(outcome.kept, after, until)
         changes = [
-            outcome.change(name, until, positions_at(self._store, name, until)) for name in names
+            outcome.change(name, until, positions_at(self.store, name, until)) for name in names
         ]
-        self._store.commit([change for change in changes if change is not None], plan.n)
+        self.store.commit([change for change in changes if change is not None], plan.n)
         self._batches.clean()
         self._tell(plan, entries, outcome, started)
 
@@ -301,8 +299,8 @@ class Maintainer:
             return
         if isinstance(error, SourceAwayError):
             self._connections.mark(error)
-        elif name in self._store.head.views:
-            self._store.commit([Stop(name, str(error))])
+        elif name in self.store.head.views:
+            self.store.commit([Stop(name, str(error))])
         else:
             self._failed[name] = error
         self.observer.trouble(error)
@@ -311,7 +309,7 @@ class Maintainer:
 
     def _begin_load(self) -> None:
         """Begin to load the next view that is new or to be redefined, as of the newest ts."""
-        new = [n for n in self._catalogue if n not in self._store.head.views and self._able(n)]
+        new = [n for n in self._catalogue if n not in self.store.head.views and self._able(n)]
         waits = [n for n in self.adapting.waits if self._able(n)]
         sources = {n: self.adapting.definition(n).view.sources for n in (*waits, *new)}
         wanted = [n for n in sources if self._connections.ready(sources[n])]
@@ -329,12 +327,12 @@ class Maintainer:
         # the load starts after it.
         self.look()
         self._advance()
-        seen = self.lookout.known.keys() >= {*view.sources} and not self.lookout.full
-        stands = name in self.adapting.waits or name not in self._store.head.views
+        seen = self.lookout.ready(view.sources)
+        stands = name in self.adapting.waits or name not in self.store.head.views
         able = seen and stands and self._able(name)
         if not able or self.adapting.definition(name).view != view:
             return
-        ts = self._store.ledger.next_ts - 1
+        ts = self.store.ledger.next_ts - 1
         positions = {source: self.lookout.known[source] for source in view.sources}
         self.adapting.load(self.loader, name, ts, positions)
         self.observer.loading(name, "scanning and joining")
@@ -366,9 +364,9 @@ class Maintainer:
             self.adapting.failed(ended.name)
             self._fail(ended.name, error)
             return
-        self._store.commit([change])
+        self.store.commit([change])
         self.adapting.finished(ended.name)
-        rows = self._store.head.views[ended.name].rows
+        rows = self.store.head.views[ended.name].rows
         self.observer.loaded(ended.name, rows, time.perf_counter() - ended.started)
 
     def bind(self) -> None:
@@ -377,7 +375,7 @@ class Maintainer:
 
     def _able(self, name: str) -> bool:
         """Whether a view can be maintained now: defined, not stopped, all its sources there."""
-        stored = self._store.head.views.get(name)
+        stored = self.store.head.views.get(name)
         if stored is not None and stored.stopped:
             return False
         if name in self._failed:
@@ -390,11 +388,11 @@ class Maintainer:
         return self._connections.ready(view.sources)
 
     def _member(self, name: str) -> Member:
-        stored = self._store.head.views[name]
+        stored = self.store.head.views[name]
         plan = sweep_plan(self._choices[name].view)
-        return Member(name, plan, stored.schema, self._store.folder(name))
+        return Member(name, plan, stored.schema, self.store.folder(name))
 
     def waiting(self) -> dict[str, str]:
         """The views that do not stand at the newest ts, and why."""
         failed = {**self._restless, **self._failed, **self.adapting.reasons()}
-        return waiting(self._store, self._catalogue, self.lookout, self._connections, failed)
+        return waiting(self.store, self._catalogue, self.lookout, self._connections, failed)

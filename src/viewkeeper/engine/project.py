@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -78,9 +78,11 @@ class Project:
         with Store.open(self.settings.warehouse, f"viewkeeper {command}", time.time) as store:
             connections = self.connections()
             try:
-                yield Maintainer(
+                maintainer = Maintainer(
                     self.settings, store, self.catalogue, connections, self.spark, observer
                 )
+                with closing(maintainer.lookout):
+                    yield maintainer
             finally:
                 connections.close()
 

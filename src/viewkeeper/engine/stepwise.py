@@ -16,6 +16,7 @@ its cut includes gets its ts and is delivered; an answer that is behind is asked
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -89,7 +90,10 @@ class Stepwise:
         self._entries: list[Entry] = []
         self._numbers: dict[int, int] = {}
         """From the machine's ts to the ledger's."""
+        self._done: set[int] = set()
+        """What is committed, by the machine's ts."""
         self._committed: set[int] = set()
+        """What is committed, by the ledger's ts."""
         self._held: list[Change] = []
         self._delivered: dict[str, int] = {}
         self._written: tuple[int, tuple[int, ...]] = (0, ())
@@ -135,6 +139,7 @@ class Stepwise:
         self._committed = set(ahead)
         self._written = (0, tuple(ahead))
         done = frozenset(number for number, ts in self._numbers.items() if ts in self._committed)
+        self._done = set(done)
         return Resume(0, dict(positions), stamps, done)
 
     # -- in ----------------------------------------------------------------------------------------
@@ -186,8 +191,12 @@ class Stepwise:
 
     def _commit(self, commit: Commit) -> None:
         self._held += commit.changes
-        self._committed |= {ts for number, ts in self._numbers.items() if number <= commit.ts}
-        self._committed |= {self._numbers[number] for number in commit.ahead}
+        self._done |= {number for number in self._numbers if number <= commit.ts}
+        self._done |= {*commit.ahead}
+        # A ts may have an entry for each of several sources: it is there when all of them are.
+        done = Counter(self._numbers[number] for number in self._done)
+        parts = Counter(entry.ts for entry in self._entries)
+        self._committed |= {ts for ts in done if done[ts] == parts[ts]}
         self._out_of_order = bool(commit.ahead)
         if self._choice.kind.arrival:
             # Each is evaluated against what is stored, so each must be stored before the next.

@@ -36,6 +36,8 @@ def waiting(
         elif away := [s for s in catalogue.sources(name) if s in connections.away]:
             # Also where nothing is known to wait: nobody can say what the source has committed.
             reasons[name] = "\n".join(str(connections.away[source].error) for source in away)
+        elif lookout.reason is not None:
+            reasons[name] = lookout.reason
         elif stored is None or stored.ts < newest:
             reasons[name] = "not maintained yet"
     return reasons

@@ -50,6 +50,11 @@ class SourceSettings:
     folder: str
     home: str = ""
 
+    @property
+    def global_name(self) -> str:
+        """What the database is called in every project that reads it."""
+        return str(self.options.get("global", self.name))
+
     def text(self, option: str, default: str = "") -> str:
         """The value with its references resolved."""
         value = str(self.options.get(option, default))

@@ -10,7 +10,6 @@ The file may lag behind the ledger, never run ahead of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -18,6 +17,8 @@ from viewkeeper.warehouse import disk
 from viewkeeper.warehouse.codec import seal, unseal
 
 FILE = "coordination.json"
+SPANS = 100
+"""As many spans are kept; a child that is further behind loads its views again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Span:
 
     `identity` is that of the group, made by its registry. Entries with `since` < ts have its
     numbers, until the next span begins. All that is ordered up to number `n` is in the ledger up to
-    `ts`.
+    `ts`. While the warehouse is `alone` in its group nothing is numbered.
     """
 
     group: str
@@ -34,6 +35,7 @@ class Span:
     since: int
     n: int
     ts: int
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,6 @@ def read_coordination(root: Path) -> Coordination | None:
 
 
 def write_coordination(root: Path, coordination: Coordination) -> None:
-    spans: Sequence[dict[str, object]] = [asdict(span) for span in coordination.spans]
-    body = {"member": coordination.member, "spans": list(spans)}
+    spans = [asdict(span) for span in coordination.spans[-SPANS:]]
+    body = {"member": coordination.member, "spans": spans}
     disk.replace(root / FILE, seal("coordination", body))

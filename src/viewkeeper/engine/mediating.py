@@ -1,0 +1,354 @@
+"""The lookout of a member of a group: what it sees is taken in the order of the registry.
+
+It looks at the sources like any lookout, but keeps what it sees (the mediator's RMQ) until the
+registry has given it a number and all that comes before it can be taken. Then the report is split
+at the registered positions, and one id is one ts, with an entry for every source that it moves: a
+database, and the parents that have committed the same id.
+
+Nothing here is durable but the ledger and the membership's file. After a crash the order is read
+again behind the last number in the ledger; positions say what of it is contained already.
+
+A source that no view has yet is known from the first registered position on that lies at or beyond
+the one where it began to be followed, so that a view is loaded in a state which has a number.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from viewkeeper.engine.catalogue import ViewCatalogue
+from viewkeeper.engine.connections import Connections
+from viewkeeper.engine.lookout import Lookout, looked
+from viewkeeper.engine.membership import Membership
+from viewkeeper.engine.ordering import ORDER_MAX, QUEUE_MAX, Ordering
+from viewkeeper.engine.receiving import Receiving
+from viewkeeper.engine.settings import Settings
+from viewkeeper.errors import SchemaError, SourceError, ViewkeeperError
+from viewkeeper.registry.mediator import Base, Mediator, ParentView, Taken
+from viewkeeper.registry.open import open_registry
+from viewkeeper.registry.order import Ordered
+from viewkeeper.registry.view_source import WarehouseSource
+from viewkeeper.updates.protocol import Source
+from viewkeeper.warehouse.plan import Entry
+from viewkeeper.warehouse.store import Store
+
+
+def look_out(
+    settings: Settings,
+    store: Store,
+    catalogue: ViewCatalogue,
+    connections: Connections,
+    told: Callable[[ViewkeeperError], None],
+) -> Lookout:
+    """The lookout of a project, in a group if it names a registry; `told` hears of trouble."""
+    if settings.registry is None:
+        return Lookout(store, catalogue, connections)
+    registry = open_registry(settings.registry.url, settings.folder, settings.registry.token)
+    membership = Membership(settings, store, catalogue, registry)
+    ordering = Ordering(membership, registry, told)
+    return Mediating(store, catalogue, connections, membership, ordering)
+
+
+class Mediating(Lookout):
+    """Watches the sources of a member."""
+
+    def __init__(
+        self,
+        store: Store,
+        catalogue: ViewCatalogue,
+        connections: Connections,
+        membership: Membership,
+        ordering: Ordering,
+    ) -> None:
+        super().__init__(store, catalogue, connections)
+        self._membership = membership
+        self._ordering = ordering
+        self._begin_span()
+
+    def _begin_span(self) -> None:
+        """Forget what was seen; it is seen again, in the order of the group."""
+        span = self._membership.span
+        self._seen, self.known = [], {}
+        self._mediator = Mediator(self._membership.taken() if span else 0)
+        self._received: dict[str, Receiving] = {}
+        self._unplaced: set[str] = set()
+        """Parents that have not come to where we are."""
+        self._beats: dict[str, int] = {}
+
+    # -- looking -------------------------------------------------------------------------------
+
+    def look(self) -> dict[str, SourceError]:
+        if not self._in_group():
+            span = self._membership.span
+            return super().look() if span is not None and span.alone else {}
+        self.full = False
+        self._ordering.fetch(self._mediator)
+        self._claim()
+        found: dict[str, SourceError] = {}
+        for name in self.sources():
+            try:
+                self._connections.attempt(name, self._observe)
+            except SourceError as error:
+                found[name] = error
+        self.broken |= found
+        self._register()
+        self._take()
+        return found
+
+    def _in_group(self) -> bool:
+        """Keep up with the registry's assignment; whether an order is to be taken."""
+        before = self._membership.span
+        ended = self._ordering.closed and not self._mediator.queued
+        self._ordering.join(now=ended)
+        span = self._membership.span
+        if span is None:
+            return False
+        moves = self._membership.moved and (span.alone or (ended and not self._seen))
+        if moves:
+            if not span.alone:
+                self._membership.note(self._mediator.n, now=True)
+            self._membership.move()
+        if moves or before is None:
+            self._ordering.begin()
+            self._begin_span()
+        return self._is_ordered
+
+    @property
+    def _is_ordered(self) -> bool:
+        span = self._membership.span
+        return span is not None and not span.alone
+
+    def _observe(self, source: Source) -> None:
+        """See what is new at one source."""
+        name = source.name
+        if name not in self._received and name not in self._unplaced:
+            self._begin(source)
+        upstream = self._membership.upstream(name)
+        if isinstance(upstream, ParentView) and not self._observe_parent(source):
+            return
+        received = self._received[name]
+        if len(received.reports) >= QUEUE_MAX:
+            if isinstance(upstream, Base):
+                # Others go on: whoever can keep up reports.
+                self._ordering.drop(upstream.name)
+            return
+        boundaries, more = looked(source, received.read)
+        self.full |= more
+        received.extend(boundaries)
+        if isinstance(upstream, Base):
+            self._receive(source, upstream)
+
+    def _begin(self, source: Source) -> None:
+        """Take a source into the order, from where it stands for us."""
+        name = source.name
+        is_used = any(name in view.positions for view in self._store.head.views.values())
+        position = self._position(source)
+        upstream = self._membership.upstream(name)
+        parent = isinstance(upstream, ParentView)
+        self._mediator.follow(name, upstream, None if parent and not is_used else position)
+        if is_used or not parent:
+            self._received[name] = Receiving(position, position, None if is_used else position)
+        else:
+            self._unplaced.add(name)
+
+    def _observe_parent(self, source: Source) -> bool:
+        """Hear what a parent has committed; whether it has a position for us."""
+        assert isinstance(source, WarehouseSource)
+        name, span = source.name, self._membership.span
+        assert span is not None
+        found = source.marks(span.identity)
+        if found is not None:
+            self._mediator.committed(name, *found)
+        position = self._mediator.positions.get(name)
+        if position is not None and name not in self._received:
+            self._received[name] = Receiving(position, position)
+            self._unplaced.discard(name)
+        return name in self._received
+
+    def _receive(self, source: Source, base: Base) -> None:
+        """How far the log has been read; also over what concerns others only."""
+        read = self._received[source.name].read
+        self._mediator.received(source.name, read)
+        ordered = [
+            each.id.position for each in self._mediator.queued if each.id.source == base.name
+        ]
+        for position in reversed(ordered):
+            if position <= read:
+                return
+            if source.passed(position):
+                self._mediator.received(source.name, position)
+                return
+
+    # -- reporting -----------------------------------------------------------------------------
+
+    def _bases(self) -> Iterator[tuple[str, Base]]:
+        for name in self._received:
+            upstream = self._membership.upstream(name)
+            if isinstance(upstream, Base):
+                yield name, upstream
+
+    def _claim(self) -> None:
+        """Become the reporter of what nobody reports; follow what other members read of it.
+
+        The position from which that is so gets a number, for those who begin to follow.
+        """
+        if self._ordering.closed:
+            return
+        changed, self._ordering.changed = self._ordering.changed, False
+        for name, base in self._bases():
+            became = self._ordering.claim(base.name)
+            if self._ordering.reports(base.name) and (became or changed):
+                position = self._connections.attempt(name, self.follow)
+                if position is not None:
+                    self._beats[name] = position
+        if changed:
+            for name in self._received:
+                self._mediator.follow(name, self._membership.upstream(name))
+
+    def _register(self) -> None:
+        """Give numbers to what was seen of the sources that we report."""
+        new = False
+        for name, base in self._bases():
+            if self._ordering.reports(base.name):
+                seen = [boundary.position for boundary in self._received[name].reports]
+                seen += [self._beats[name]] if name in self._beats else []
+                done = self._ordering.register(base.name, seen)
+                if done is not None:
+                    self._beats.pop(name, None)
+                new |= bool(done)
+        if new:
+            self._ordering.fetch(self._mediator)
+
+    def follow(self, source: Source) -> int:
+        """Also what other members read of a source that we report."""
+        position = super().follow(source)
+        upstream = self._membership.upstream(source.name)
+        if not (isinstance(upstream, Base) and self._ordering.reports(upstream.name)):
+            return position
+        for table in self._tables_of_others(upstream.name):
+            try:
+                handle = source.handle(table)
+                fields = source.schema(handle)
+                columns = source.key(handle) or tuple(field.name for field in fields[:1])
+                position = source.follow({handle: list(columns)})
+            except SchemaError:
+                # It is gone, or cannot be followed: that is the trouble of those who read it.
+                continue
+        return position
+
+    def _tables_of_others(self, base: str) -> list[str]:
+        mine = self._membership.member
+        others = [m.facts for m in self._membership.members if m.name != mine]
+        return sorted({table for facts in others for table in facts.sources.get(base, ())})
+
+    # -- taking --------------------------------------------------------------------------------
+
+    def _take(self) -> None:
+        """Take what has its turn."""
+        queued = tuple(self._mediator.queued) if self._fresh else ()
+        for taken in self._mediator.take(ORDER_MAX):
+            self._seen += self._entries(taken)
+        self.full |= bool(self._mediator.queued) and self._mediator.wait is None
+        self._settle([each for each in queued if each.n <= self._mediator.n])
+        for name, received in self._received.items():
+            if received.began is None:
+                self.known[name] = received.at
+        if not self._seen and self._membership.note(self._mediator.n):
+            self._ordering.tell(self._committed())
+
+    def _settle(self, passed: Sequence[Ordered]) -> None:
+        """Sources are known when a number stands for where they are."""
+        newest = {each.id.source: each.id.position for each in passed}
+        for name, base in self._bases():
+            received = self._received[name]
+            if received.began is not None and newest.get(base.name, -1) >= received.began:
+                received.began = None
+
+    def _committed(self) -> int:
+        """The number up to which all views are committed."""
+        views = [v for v in self._store.head.views.values() if not v.stopped]
+        at = min((view.ts for view in views), default=0)
+        later = self._store.ledger.between(at, self._store.ledger.next_ts)
+        waits = [entry.n for entry in later if entry.n]
+        return min(waits, default=self._mediator.n + 1) - 1
+
+    def _entries(self, taken: Taken) -> list[Entry]:
+        ts, now = self._next_ts, time.time()
+        return [
+            self._received[source].take(source, until, ts, taken.n, now)
+            for source, until in sorted(taken.moves.items())
+        ]
+
+    def until(self, name: str, position: int) -> tuple[Entry, ...]:
+        raise AssertionError("algorithms that read arrival order are refused in a group")
+
+    # -- loading -------------------------------------------------------------------------------
+
+    def extend(self, names: Iterable[str]) -> dict[str, SourceError]:
+        if not self._is_ordered:
+            return super().extend(names)
+        # While what was captured with too few columns waits for its turn, nothing begins anew.
+        again = [name for name in names if name in self.known and not self._extended(name)]
+        found = super().extend(again)
+        for name in again:
+            if name not in found:
+                self._received[name].required = self._received[name].read
+        return found
+
+    def _extended(self, name: str) -> bool:
+        return self._received[name].required is not None
+
+    def _follow_on(self, source: Source) -> int:
+        position = super()._follow_on(source)
+        if source.name in self._received:
+            received = self._received[source.name]
+            received.extend(looked(source, received.read)[0])
+        return position
+
+    def ready(self, sources: Iterable[str]) -> bool:
+        names = list(sources)
+        span = self._membership.span
+        if span is None or not super().ready(names):
+            return False
+        if not span.alone:
+            if not all(self._received[name].is_ready for name in names):
+                return False
+            for name in names:
+                self._received[name].required = None
+        return True
+
+    @property
+    def _fresh(self) -> list[str]:
+        """Sources whose place in the order is not known yet."""
+        return [name for name, each in self._received.items() if each.began is not None]
+
+    # -- what is said --------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> bool:
+        span = self._membership.span
+        if span is None or self._membership.moved:
+            return True
+        return not span.alone and bool(
+            self._fresh
+            or self._unplaced
+            or self._mediator.queued
+            or any(each.reports for each in self._received.values())
+        )
+
+    @property
+    def reason(self) -> str | None:
+        if self._ordering.trouble is not None:
+            return str(self._ordering.trouble)
+        waits = self._mediator.wait
+        if waits is not None:
+            return f'source "{waits.source}" has not come to {waits.next.id} yet'
+        for name in sorted(self._unplaced):
+            return f'source "{name}" has not come to number {self._mediator.n} yet'
+        for name in self._fresh:
+            return f'source "{name}" is not reported yet'
+        return "what was seen has no number yet" if self.pending else None
+
+    def close(self) -> None:
+        self._ordering.close()

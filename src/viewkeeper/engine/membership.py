@@ -1,0 +1,176 @@
+"""This project as a member of a group: where it is assigned, and what it has said of that.
+
+The registry decides which projects must agree. A member joins with what it reads, again every few
+seconds and whenever that changes, and may find itself in another group. Then it takes the order of
+the old one to its end first, so that its children find every number that they wait for; only when
+all of that is in the ledger does a new span begin.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from viewkeeper.engine.catalogue import ViewCatalogue
+from viewkeeper.engine.settings import Settings, read_settings
+from viewkeeper.errors import ProjectError
+from viewkeeper.registry.mediator import Base, ParentView, Upstream
+from viewkeeper.registry.order import Assignment, Facts, Member, Registry
+from viewkeeper.registry.related import bases_behind
+from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.updates.schema_change import called
+from viewkeeper.warehouse.coordination import (
+    Coordination,
+    Span,
+    read_coordination,
+    write_coordination,
+)
+from viewkeeper.warehouse.store import Store
+
+JOIN_SECONDS = 3.0
+NOTE_SECONDS = 0.3
+WAREHOUSE = "warehouse"
+
+
+class Membership:
+    """Which order is taken now; every call of the registry may fail and is made again."""
+
+    def __init__(
+        self, settings: Settings, store: Store, catalogue: ViewCatalogue, registry: Registry
+    ) -> None:
+        assert settings.registry is not None
+        self._settings = settings
+        self._store = store
+        self._catalogue = catalogue
+        self._registry = registry
+        self.member = settings.registry.member
+        self._told = read_coordination(store.root) or Coordination(self.member)
+        self._members: tuple[Member, ...] = ()
+        self._next: Assignment | None = None
+        self._joined: tuple[float, Facts] | None = None
+        self._noted = 0.0
+        self._parents = self._parent_members()
+
+    @property
+    def span(self) -> Span | None:
+        """The part of the ledger that is being written now; None before the first join."""
+        return self._told.spans[-1] if self._told.spans else None
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The members of the group whose order is taken now."""
+        return self._members
+
+    @property
+    def moved(self) -> bool:
+        """Whether this project belongs to another group now."""
+        return self._next is not None
+
+    # -- the registry --------------------------------------------------------------------------
+
+    def join(self, now: bool = False) -> bool:
+        """Say what is read, if that is due; whether the members or their facts have changed."""
+        facts = self._facts()
+        if self._joined is not None and self._joined[1] == facts and not now:
+            late = time.monotonic() - self._joined[0] >= JOIN_SECONDS
+            if not late:
+                return False
+        span = self.span
+        found = self._registry.join(self.member, facts, span.identity if span else None)
+        self._joined = time.monotonic(), facts
+        if span is None:
+            self._begin(found)
+            return True
+        if found.identity == span.identity:
+            return self._meet(found.members)
+        self._next = found
+        return not self._members and self._meet(self._registry.members(span.group))
+
+    def move(self) -> None:
+        """The order is taken to its end, and all of it is in the ledger: begin the next span."""
+        assert self._next is not None
+        self._begin(self._next)
+        self._next = None
+
+    def _begin(self, found: Assignment) -> None:
+        ts = self._store.ledger.next_ts - 1
+        span = Span(found.group, found.identity, ts, 0, ts, found.alone)
+        self._told = Coordination(self.member, (*self._told.spans, span))
+        write_coordination(self._store.root, self._told)
+        self._members = found.members
+
+    def _meet(self, members: tuple[Member, ...]) -> bool:
+        before = {member.name: member.facts for member in self._members}
+        self._members = members
+        return before != {member.name: member.facts for member in members}
+
+    # -- what is said --------------------------------------------------------------------------
+
+    def taken(self) -> int:
+        """The number up to which everything is in the ledger, as far as that is written down."""
+        span = self.span
+        assert span is not None
+        later = self._store.ledger.between(span.since, self._store.ledger.next_ts)
+        return max(span.n, max((entry.n for entry in later), default=0))
+
+    def note(self, n: int, now: bool = False) -> bool:
+        """Write down that everything up to a number is in the ledger; whether that was due."""
+        span, ts = self.span, self._store.ledger.next_ts - 1
+        assert span is not None
+        late = time.monotonic() - self._noted >= NOTE_SECONDS
+        if span.n == n or not (late or now):
+            return False
+        self._noted = time.monotonic()
+        self._told = replace(self._told, spans=(*self._told.spans[:-1], replace(span, n=n, ts=ts)))
+        write_coordination(self._store.root, self._told)
+        return True
+
+    def tell(self, n: int) -> None:
+        """Tell the registry how far all views have come; only for people who look there."""
+        span = self.span
+        assert span is not None
+        self._registry.reached(span.group, self.member, n)
+
+    # -- what is read --------------------------------------------------------------------------
+
+    def upstream(self, source: str) -> Upstream:
+        """What a source is in the group: a base, or views of another member."""
+        parent = self._parents.get(source)
+        if parent is None:
+            return Base(self.base_name(self._settings.sources[source]))
+        if parent in {member.name for member in self._members}:
+            return ParentView(bases_behind(parent, self._members))
+        return Base(parent)
+
+    def base_name(self, source: SourceSettings) -> str:
+        """A database's name in all projects; positions in files are this project's own."""
+        return f"{self.member}.{source.name}" if source.kind == "files" else source.global_name
+
+    def _facts(self) -> Facts:
+        sources: dict[str, tuple[str, ...]] = {}
+        parents: list[str] = []
+        for view in self._catalogue:
+            for relation in self._catalogue.relations(view):
+                if relation.source in self._parents:
+                    parents.append(self._parents[relation.source])
+                    continue
+                name = self.base_name(self._settings.sources[relation.source])
+                sources[name] = (*sources.get(name, ()), called(relation.table))
+        assert self._settings.registry is not None
+        return Facts(sources, tuple(parents), self._settings.registry.together)
+
+    def _parent_members(self) -> dict[str, str]:
+        """The members behind the sources that are other projects."""
+        found = {}
+        for name, source in self._settings.sources.items():
+            if source.kind != WAREHOUSE:
+                continue
+            parent = read_settings(source.path()).registry
+            if parent is None:
+                raise ProjectError(
+                    f'source "{name}": the project in {source.path()} has no registry, and this '
+                    "one has",
+                    hint="name the same registry in both, or in neither",
+                )
+            found[name] = parent.member
+        return found

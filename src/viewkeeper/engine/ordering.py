@@ -1,0 +1,115 @@
+"""Talking to the registry: what it has ordered, what is reported to it, and when it is away.
+
+While the registry does not answer, everything that it ordered already can still be taken; it is
+asked again after a second. Whatever else it says - that it is another registry, or an older copy -
+ends the run, because going on would give one group two orders.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from viewkeeper.engine.membership import Membership
+from viewkeeper.engine.reporting import Reporting
+from viewkeeper.errors import ClosedGroupError, RegistryAwayError, ViewkeeperError
+from viewkeeper.registry.mediator import Mediator
+from viewkeeper.registry.order import Registry
+
+ORDER_MAX = 10_000
+QUEUE_MAX = 100_000
+"""As much is kept of what is not taken yet; the rest stays with the sources and the registry."""
+RETRY_SECONDS = 1.0
+
+T = TypeVar("T")
+
+
+class Ordering:
+    """The registry as one member sees it."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        registry: Registry,
+        told: Callable[[ViewkeeperError], None],
+    ) -> None:
+        self._membership = membership
+        self._registry = registry
+        self._told = told
+        self._retry_at = 0.0
+        self.trouble: RegistryAwayError | None = None
+        """Why the registry does not answer."""
+        self.begin()
+
+    def begin(self) -> None:
+        """Take part in the group of the newest span."""
+        self.closed = False
+        """Whether the group's order has ended, and all of it was heard."""
+        self.changed = True
+        """Whether other members may read something else than before."""
+        span = self._membership.span
+        group = span.group if span else ""
+        self._reporting = Reporting(self._registry, group, self._membership.member)
+
+    def join(self, now: bool) -> None:
+        """Keep up with the assignment."""
+        self.changed |= bool(self._ask(partial(self._membership.join, now)))
+
+    def fetch(self, mediator: Mediator) -> None:
+        """Hear what is ordered."""
+        span = self._membership.span
+        assert span is not None
+        while not self.closed and len(mediator.queued) < QUEUE_MAX:
+            try:
+                found = self._ask(
+                    partial(self._registry.order, span.group, mediator.last, ORDER_MAX)
+                )
+            except ClosedGroupError:
+                self.closed = True
+                return
+            mediator.ordered(found or ())
+            if found is None or len(found) < ORDER_MAX:
+                return
+
+    def claim(self, base: str) -> bool:
+        """Become or stay the reporter of a base; whether it became so now."""
+        try:
+            return bool(self._ask(partial(self._reporting.claim, base)))
+        except ClosedGroupError:
+            return False
+
+    def reports(self, base: str) -> bool:
+        return self._reporting.reports(base)
+
+    def register(self, base: str, positions: Sequence[int]) -> bool | None:
+        """Give numbers to positions; whether some were new, None if that is not known."""
+        return self._ask(partial(self._reporting.register, base, positions))
+
+    def drop(self, base: str) -> None:
+        """Let somebody else report a base."""
+        self._ask(partial(self._reporting.drop, base))
+
+    def tell(self, n: int) -> None:
+        """How far this member has committed."""
+        self._ask(partial(self._membership.tell, n))
+
+    def close(self) -> None:
+        self._reporting.release()
+        self._registry.close()
+
+    def _ask(self, call: Callable[[], T]) -> T | None:
+        """What the registry answers; None while it is away."""
+        if time.monotonic() < self._retry_at:
+            return None
+        try:
+            answer = call()
+        except RegistryAwayError as error:
+            if self.trouble is None:
+                self._told(error)
+            self.trouble = error
+            self._retry_at = time.monotonic() + RETRY_SECONDS
+            return None
+        self.trouble = None
+        return answer

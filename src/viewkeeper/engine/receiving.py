@@ -1,0 +1,63 @@
+"""What has come from one source and has not had its turn: one queue of a mediator's RMQ.
+
+Reports are kept as the source made them, up to where it was looked at. When an id is taken, all
+that was reported up to its position becomes one entry; a report that goes beyond it stays, because
+it was made of several commits, and the rows of each are found in the log by their positions.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from viewkeeper.updates.protocol import Boundary
+from viewkeeper.warehouse.plan import Entry
+
+
+@dataclass(slots=True)
+class Receiving:
+    """One source as of now: taken up to `at`, looked at up to `read`."""
+
+    at: int
+    read: int
+    began: int | None = None
+    """Where it began to be followed, until a number stands for where it is."""
+    required: int | None = None
+    """Where all that a new view reads began to be captured; to be taken before that is loaded."""
+    reports: deque[Boundary] = field(default_factory=deque)
+
+    def extend(self, boundaries: Sequence[Boundary]) -> None:
+        self.reports.extend(boundaries)
+        if boundaries:
+            self.read = boundaries[-1].position
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all that was captured with too few columns is taken."""
+        return self.required is None or not self.reports or self.at >= self.required
+
+    def take(self, source: str, until: int, ts: int, n: int, now: float) -> Entry:
+        """What the id with a number is at this source: all that was reported up to its position."""
+        after, self.at, self.read = self.at, until, max(self.read, until)
+        found: list[Boundary] = []
+        while self.reports and self.reports[0].position <= until:
+            found.append(self.reports.popleft())
+        # Changes of a report that goes beyond are counted at its end.
+        times = [boundary.committed_at for boundary in (*found, *list(self.reports)[:1])]
+        return Entry(
+            ts,
+            source,
+            after,
+            until,
+            min(times, default=now),
+            sum(boundary.changes for boundary in found),
+            _joined(boundary.emptied for boundary in found),
+            _joined(boundary.keyed for boundary in found),
+            tuple(change for boundary in found for change in boundary.reshaped),
+            n,
+        )
+
+
+def _joined(parts: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for part in parts for name in part))
