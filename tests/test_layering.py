@@ -37,7 +37,7 @@ PARTITION = (
 PURE = f"maintain delta view updates evolution {PARTITION}"
 ORDER = (
     "registry.stored_order registry.sqlite_order registry.postgres_order registry.http_order"
-    " registry.service"
+    " registry.service registry.view_source"
 )
 LAKE = "warehouse sources.delta_lake.table cli.demo_lake_writers"
 

@@ -12,6 +12,7 @@ from viewkeeper.engine.algorithms import Choice, check_in_group, choose
 from viewkeeper.engine.binding import Binding
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import Connections
+from viewkeeper.engine.dependence import refuse_dependent
 from viewkeeper.engine.settings import Settings
 from viewkeeper.errors import ProjectError, SchemaError, SourceAwayError
 from viewkeeper.view.definition import ViewDefinition
@@ -73,6 +74,7 @@ class Choices(Mapping[str, Choice]):
 
     def choice(self, name: str, view: ViewDefinition) -> Choice:
         """The algorithm of a view with this definition; an error if it cannot be."""
+        refuse_dependent(view, self.settings, self.connections)
         if self.settings.registry is not None:
             check_in_group(name, self.settings.algorithm_of(name).kind)
         return choose(view, self.settings.algorithm_of(name), self.connections)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from viewkeeper.errors import SourceAwayError
-from viewkeeper.sources.catalogue import open_source
+from viewkeeper.sources.catalogue import open_source as open_database
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.protocol import Source
 
@@ -41,6 +41,17 @@ def reader_of(warehouse: Path) -> str:
         return (warehouse / "identity").read_text().strip()
     except OSError:
         return ""
+
+
+def open_source(settings: SourceSettings, reader: str) -> Source:
+    """The source that the settings describe, a database or another project; nothing is connected
+    yet."""
+    if settings.kind == "warehouse":
+        # Imported here, because reading warehouses needs more than most projects do.
+        from viewkeeper.registry import view_source
+
+        return view_source.open_source(settings, reader)
+    return open_database(settings, reader)
 
 
 class Connections:

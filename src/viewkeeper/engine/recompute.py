@@ -24,6 +24,7 @@ from viewkeeper.updates.protocol import COUNT, Opener
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
 from viewkeeper.view.query import extended_query
 from viewkeeper.view.render import quoted
+from viewkeeper.warehouse.head import ViewHead
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,7 +77,10 @@ def scanned(
     opener: Opener,
     position: int,
 ) -> DataFrame:
-    """The relation's rows, counted, as of a position, read by one task."""
+    """The relation's rows, counted, as of a position: those of a parent's view are read by Spark,
+    a database is read by one task."""
+    if (rows := _of_parent(spark, relation, fields, opener, position)) is not None:
+        return rows
     columns = [field.name for field in fields]
     schema = pa.schema([*((f.name, f.type) for f in fields), (COUNT, pa.int64())])
 
@@ -94,6 +98,32 @@ def scanned(
                 yield typed(batch, pc.negate(batch.column(COUNT)))
 
     return spark.range(0, 1, 1, 1).mapInArrow(carrying(scan), spark_schema(schema))
+
+
+def _of_parent(
+    spark: SparkSession,
+    relation: Relation,
+    fields: Sequence[Field],
+    opener: Opener,
+    position: int,
+) -> DataFrame | None:
+    """The rows of a view of another project, each counted once; None if it is none, or if its
+    values have to be brought into other types."""
+    # Imported here, because reading warehouses needs more than most projects do.
+    from viewkeeper.registry.view_reading import ViewOpener
+    from viewkeeper.warehouse.frames import named, state_frame
+
+    if not isinstance(opener, ViewOpener):
+        return None
+    root, staging, types = opener.reader.parent.root, opener.staging, types_of(fields)
+
+    def rows(view: ViewHead) -> DataFrame | None:
+        if any(view.schema.field(name).type != kind for name, kind in types.items()):
+            return None
+        frame = state_frame(spark, root, view, staging, position).select(*map(named, types))
+        return frame.selectExpr("*", f"1L AS `{COUNT}`")
+
+    return opener.reader.reading(relation.table, tuple(types), position, rows)
 
 
 def spark_schema(schema: pa.Schema) -> Any:

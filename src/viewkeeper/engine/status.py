@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from viewkeeper.engine.connections import reader_of
+from viewkeeper.engine.connections import open_source, reader_of
 from viewkeeper.engine.proposals import HELD, Proposals
 from viewkeeper.engine.settings import Settings
 from viewkeeper.errors import ViewkeeperError
-from viewkeeper.sources.catalogue import open_source
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.protocol import Behind, Retained
 from viewkeeper.warehouse.chronicle import FOLDED, load_ledger

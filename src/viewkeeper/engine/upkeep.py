@@ -18,6 +18,7 @@ from viewkeeper.engine.history import History
 from viewkeeper.engine.report import Observer
 from viewkeeper.engine.session import SparkHandle
 from viewkeeper.engine.settings import Settings
+from viewkeeper.registry import leases
 from viewkeeper.warehouse.clean import clean
 from viewkeeper.warehouse.head import Head
 from viewkeeper.warehouse.merge import merge_tail
@@ -66,9 +67,14 @@ def merge_where_due(store: Store, merged: dict[str, int]) -> None:
 def fold_old(
     store: Store, settings: Settings, spark: SparkHandle, told: Callable[[str], None]
 ) -> None:
-    """Fold and forget what is older than the settings keep."""
+    """Fold and forget what is older than the settings keep, and what no child still needs."""
     now = time.time()
     horizon = ts_before(store.ledger, now - settings.retention)
+    needed = leases.oldest(store.root, now)
+    if needed is not None and needed < horizon:
+        holders = [str(each) for each in leases.leases(store.root, now) if each.ts < horizon]
+        told(f"states from ts {needed} on are kept for {', '.join(holders)}")
+        horizon = needed
     for name, view in store.head.views.items():
         target = min(horizon, view.ts)
         if target > view.horizon:

@@ -13,7 +13,7 @@ from viewkeeper.errors import ProjectError
 from viewkeeper.sources.settings import Option, SourceSettings, check_options, nearest
 from viewkeeper.updates.protocol import Source
 
-OPTIONS: Mapping[str, tuple[Option, ...]] = {
+_KINDS: Mapping[str, tuple[Option, ...]] = {
     "sqlite": (
         Option("path", "text", "shop.db", required=True),
         Option("busy_seconds", "number", "5"),
@@ -42,6 +42,14 @@ OPTIONS: Mapping[str, tuple[Option, ...]] = {
         Option("path", "text", "lake/events", required=True),
         Option("table", "text", "events"),
     ),
+    "warehouse": (Option("path", "text", "../orders", required=True),),
+}
+
+_GLOBAL = Option("global", "text", "company_crm")
+"""What the source is called in all projects that read it; its own name if left out."""
+
+OPTIONS: Mapping[str, tuple[Option, ...]] = {
+    kind: (*options, _GLOBAL) for kind, options in _KINDS.items()
 }
 """The options of each kind, beside `kind` itself."""
 
@@ -52,8 +60,10 @@ EXTRAS: Mapping[str, str] = {"postgres": "postgres", "mariadb": "mariadb"}
 def open_source(settings: SourceSettings, reader: str) -> Source:
     """The source that the settings describe; nothing is connected yet.
 
-    `reader` is how this warehouse is called among those who follow the source.
+    A warehouse is no database, and is opened by those who know warehouses. `reader` is how this
+    warehouse is called among those who follow the source.
     """
+    assert settings.kind != "warehouse"
     try:
         module = import_module(f"viewkeeper.sources.{settings.kind}")
     except ModuleNotFoundError as error:

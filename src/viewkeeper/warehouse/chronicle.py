@@ -81,6 +81,13 @@ def load_plans(root: Path) -> tuple[list[Entry], int, list[Plan]]:
     return [_entry(row) for row in folded.to_pylist()], through, plans
 
 
+def plan_after(root: Path, n: int) -> Plan | None:
+    """The plan with the next number; None if it is not made yet, or folded."""
+    with suppress(FileNotFoundError):
+        return read_plan(_numbered(root / "plans", n + 1))
+    return None
+
+
 def _entry(row: dict[str, Any]) -> Entry:
     emptied, keyed = tuple(row["emptied"] or ()), tuple(row["keyed"] or ())
     changes = tuple(SchemaChange(*change) for change in json.loads(row["reshaped"] or "[]"))

@@ -25,12 +25,12 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
-from viewkeeper.updates.protocol import TS
+from viewkeeper.updates.protocol import COUNT, TS
 from viewkeeper.warehouse.files import stored_schema
 from viewkeeper.warehouse.fitting import fitted
 from viewkeeper.warehouse.head import ViewHead
 from viewkeeper.warehouse.net import summed
-from viewkeeper.warehouse.read import believed, files_until, table_folder
+from viewkeeper.warehouse.read import believed, files_until, state_ts, table_folder
 
 pc: Any = pyarrow.compute
 """Untyped: the stubs do not know that every function takes arrays and scalars alike."""
@@ -50,22 +50,31 @@ def search_for(keys: pa.Table) -> Search:
     return {name: pc.unique(keys[name]) for name in exact}
 
 
-def find(root: Path, view: ViewHead, searches: Sequence[Search]) -> pa.Table:
-    """The rows stored of the newest state that answer a search, and perhaps more.
+def find(
+    root: Path, view: ViewHead, searches: Sequence[Search], as_of: int | None = None
+) -> pa.Table:
+    """The rows stored as of a ts, the newest if none is given, that answer a search, and perhaps
+    more.
 
     Each is there once, hidden columns too, with its non-zero `_count`.
     """
     folder = table_folder(root, view)
-    wanted = pa.schema([field for field in stored_schema(view.schema) if field.name != TS])
-    files = files_until(root, view, view.reach) if searches else []
-    pieces = [piece for file in files for piece in _in_file(folder / file.path, wanted, searches)]
-    return summed(pa.concat_tables([wanted.empty_table(), *pieces]))
+    until = state_ts(view, as_of)
+    stored = stored_schema(view.schema)
+    plain = pa.schema([field for field in stored if field.name != TS])
+    pieces = [plain.empty_table()]
+    for file in files_until(root, view, until) if searches else []:
+        cut = file.ts_max > until
+        for piece in _in_file(folder / file.path, stored if cut else plain, searches):
+            found = piece.filter(pc.field(TS) <= until) if cut else piece
+            pieces.append(found.select(plain.names))
+    return summed(pa.concat_tables(pieces))
 
 
 def _in_file(path: Path, wanted: pa.Schema, searches: Sequence[Search]) -> Iterator[pa.Table]:
     with believed(path):
         written = pq.read_schema(path).remove_metadata()
-        if not written.equals(pa.schema([*wanted, pa.field(TS, pa.int64())])):
+        if not written.equals(stored_schema(_rows(wanted))):
             # Of the time before the view got other columns: compared as they are now.
             yield fitted(pq.read_table(path), wanted)
             return
@@ -73,6 +82,11 @@ def _in_file(path: Path, wanted: pa.Schema, searches: Sequence[Search]) -> Itera
         possible = reduce(operator.or_, map(_possible, searches))
         for group in file.subset(filter=possible).row_groups:
             yield _in_group(file.subset(row_group_ids=[group.id]), wanted, searches)
+
+
+def _rows(schema: pa.Schema) -> pa.Schema:
+    """A schema without what is stored beside rows."""
+    return pa.schema([field for field in schema if field.name not in (COUNT, TS)])
 
 
 def _in_group(file: Any, wanted: pa.Schema, searches: Sequence[Search]) -> pa.Table:

@@ -1,0 +1,92 @@
+"""Leases: what children still need of a parent's past, which bounds the parent's compaction.
+
+A child leaves a small file in its parent's warehouse: who it is, and the ts up to which it has
+taken everything. The parent folds nothing beyond the lowest of them. The lease of a child lasts
+until it detaches; that of a reader beside the child's maintainer ends by itself. A child that is
+gone for good leaves its file behind, and whoever knows that removes the file by hand.
+
+A file that cannot be read counts as a lease on everything: nothing is folded on a guess.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from viewkeeper.warehouse import disk
+
+FOLDER = "leases"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """States from `ts` on are still needed; `child` is its reader's name, `project` where it is.
+
+    `until` is when it ends by itself, if it does.
+    """
+
+    child: str
+    ts: int
+    project: str = ""
+    until: float | None = None
+
+    def __str__(self) -> str:
+        return self.project or self.child
+
+
+def leases(root: Path, now: float) -> list[Lease]:
+    """The leases on a warehouse that hold now."""
+    return [lease for lease in _all(root) if lease.until is None or lease.until > now]
+
+
+def oldest(root: Path, now: float) -> int | None:
+    """The ts up to which a warehouse may fold its past; None if no child needs it."""
+    return min((lease.ts for lease in leases(root, now)), default=None)
+
+
+def take(root: Path, lease: Lease) -> None:
+    """Take a lease, or move the one that the child has."""
+    disk.make_folder(root / FOLDER)
+    disk.replace(file_of(root, lease.child), json.dumps(asdict(lease)).encode())
+
+
+def end(root: Path, child: str) -> bool:
+    """End a lease; whether there was one."""
+    file = file_of(root, child)
+    there = file.exists()
+    disk.remove(file)
+    return there
+
+
+def of(root: Path, child: str) -> Lease | None:
+    """The lease that a child has."""
+    try:
+        return _read(file_of(root, child))
+    except FileNotFoundError:
+        return None
+
+
+def file_of(root: Path, child: str) -> Path:
+    """Where a child's lease is."""
+    return root / FOLDER / f"{re.sub(r'[^A-Za-z0-9_-]', '-', child)}.json"
+
+
+def _all(root: Path) -> Iterator[Lease]:
+    for path in sorted((root / FOLDER).glob("*.json")):
+        try:
+            yield _read(path)
+        except FileNotFoundError:
+            # It ended while we looked.
+            continue
+
+
+def _read(path: Path) -> Lease:
+    body = path.read_bytes()
+    try:
+        facts = json.loads(body)
+        return Lease(facts["child"], int(facts["ts"]), facts["project"], facts["until"])
+    except (ValueError, KeyError, TypeError):
+        return Lease(path.stem, 0, f"{path}, which cannot be read")

@@ -1,0 +1,41 @@
+"""Which ts of a parent stands for which number of a group's order.
+
+A warehouse in a group says in its ledger which number each ts has, and in a small file of its own
+(`viewkeeper.warehouse.coordination`) from which ts on the numbers are those of which group, and up
+to which number everything is in the ledger. A mediator reads marks from them: it takes an id when
+all its parents have committed it.
+"""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_right
+from itertools import groupby
+
+from viewkeeper.registry.mediator import Mark
+from viewkeeper.registry.parent_files import ParentFiles, Standing
+
+EVERYTHING = sys.maxsize
+"""The number up to which a group that has ended is committed, once all of its part is."""
+
+
+def marks_of(
+    files: ParentFiles, stands: Standing, identity: str, beyond: int = -1
+) -> tuple[list[Mark], int] | None:
+    """The marks of a parent in a group whose number is greater than `beyond`, and the number up to
+    which everything is committed; None if it has not been in that group."""
+    coordination = files.coordination()
+    found = coordination.span(identity) if coordination else None
+    if found is None:
+        return None
+    span, end = found
+    until = stands.reach if end is None else min(end, stands.reach)
+    entries = [entry for entry in files.entries(span.since, until) if entry.n]
+    last = entries[-1].n if entries else 0
+    marks = [Mark(0, span.since, span.since >= stands.exact)] if beyond < 0 else []
+    new = entries[bisect_right(entries, beyond, key=lambda entry: entry.n) :]
+    for (n, ts), _ in groupby(new, key=lambda entry: (entry.n, entry.ts)):
+        marks.append(Mark(n, ts, ts >= stands.exact))
+    if end is not None:
+        return marks, EVERYTHING if end <= stands.reach else last
+    return marks, max(last, span.n) if span.ts <= stands.reach else last
