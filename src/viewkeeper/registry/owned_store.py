@@ -35,6 +35,7 @@ SCHEMA = (
     "CREATE TABLE IF NOT EXISTS registry_member (grp TEXT NOT NULL, member TEXT NOT NULL,"
     " facts TEXT NOT NULL, reached BIGINT NOT NULL, seen DOUBLE PRECISION NOT NULL,"
     " PRIMARY KEY (grp, member))",
+    "CREATE INDEX IF NOT EXISTS registry_member_name ON registry_member (member)",
     "INSERT INTO registry_environment (one, regroupings) VALUES (1, 0) ON CONFLICT (one)"
     " DO NOTHING",
     f"INSERT INTO registry (one, format, epoch, holder, until) VALUES (1, {FORMAT}, 0, '', 0)"

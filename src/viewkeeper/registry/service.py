@@ -41,7 +41,7 @@ class Calls:
         self._store = store
         self._news = threading.Condition()
         self._count = 0
-        self._regroupings = 0
+        self._grouping = store.grouping
         self._ends = False
         self._known: dict[str, Callable[[Arguments], object]] = {
             "join": self._join,
@@ -73,12 +73,12 @@ class Calls:
     def _join(self, given: Arguments) -> object:
         member, remembered = given.text("member"), given.optional("remembered")
         found = self._store.join(member, given.facts(), remembered)
-        self._tell_regroupings()
+        self._tell_grouping()
         return asdict(found)
 
     def _leave(self, given: Arguments) -> object:
         self._store.leave(given.text("member"))
-        self._tell_regroupings()
+        self._tell_grouping()
         return None
 
     def _members(self, given: Arguments) -> object:
@@ -114,11 +114,11 @@ class Calls:
                 return wire.write_order(found)
             self._wait(seen, left)
 
-    def _tell_regroupings(self) -> None:
+    def _tell_grouping(self) -> None:
         """Members join every few seconds, mostly with what they said before: no news."""
-        now = self._store.regroupings
-        if now != self._regroupings:
-            self._regroupings = now
+        now = self._store.grouping
+        if now is not self._grouping:
+            self._grouping = now
             self._tell()
 
     def _tell(self) -> None:

@@ -44,8 +44,8 @@ class StoredGroups(OwnedStore):
         self._identities: dict[str, str] = {}
         self._joined: dict[str, str] = {}
         """The group that each member was given, as far as it joined through this object."""
-        self.regroupings = 0
-        """How often groups were computed again through this object."""
+        self.grouping = object()
+        """Another one after groups were computed again through this object."""
 
     @abstractmethod
     def _reading(self) -> AbstractContextManager[Rows]:
@@ -57,9 +57,9 @@ class StoredGroups(OwnedStore):
             if joined:
                 self._group(rows, joined)
             opened = self._opened(rows, member, remembered) if remembered else _NEVER
-            before = self._facts(rows)
-            changes = before.get(member) != facts
+            changes = self._facts(rows, member) != {member: facts}
             if changes:
+                before = self._facts(rows)
                 after = {**before, member: facts}
                 self._check(after, member)
                 self._regroup(rows, before, after)
@@ -70,7 +70,8 @@ class StoredGroups(OwnedStore):
             )
             found = self._next(rows, member, opened)
         self._joined[member], self._identities[found.group] = found.group, found.identity
-        self.regroupings += changes
+        if changes:
+            self.grouping = object()
         return found
 
     def leave(self, member: str) -> None:
@@ -81,7 +82,8 @@ class StoredGroups(OwnedStore):
                 after = {name: facts for name, facts in before.items() if name != member}
                 self._regroup(rows, before, after)
         self._joined.pop(member, None)
-        self.regroupings += changes
+        if changes:
+            self.grouping = object()
 
     def members(self, group: str) -> tuple[Member, ...]:
         with self._reading() as rows:
@@ -116,9 +118,10 @@ class StoredGroups(OwnedStore):
             rows(f"SELECT regroupings FROM registry_environment{self._for_update}")
             yield rows
 
-    def _facts(self, rows: Rows) -> dict[str, Facts]:
-        """What all members say now."""
-        found = rows(f"SELECT member, facts FROM registry_member WHERE {_IS_OPEN}")
+    def _facts(self, rows: Rows, member: str | None = None) -> dict[str, Facts]:
+        """What all members say now, or only this one."""
+        select = f"SELECT member, facts FROM registry_member WHERE {_IS_OPEN}"
+        found = rows(f"{select} AND member = ?", member) if member else rows(select)
         return {member: _read(facts) for member, facts in found}
 
     def _regroup(self, rows: Rows, before: Mapping[str, Facts], after: Mapping[str, Facts]) -> None:
@@ -151,7 +154,8 @@ class StoredGroups(OwnedStore):
     def _new_name(self, rows: Rows, members: tuple[str, ...]) -> str:
         """The name of these members; with a number where a group had it before."""
         plain = name_of(members)
-        used = {name for (name,) in rows("SELECT name FROM registry_group")}
+        alike = "SELECT name FROM registry_group WHERE substr(name, 1, ?) = ?"
+        used = {name for (name,) in rows(alike, len(plain), plain)}
         name, count = plain, 1
         while name in used:
             count += 1
