@@ -23,7 +23,8 @@ def order(*ids: str, after: int = 0) -> list[Ordered]:
 
 
 def taken(n: int, *ids: str, **moves: int) -> Taken:
-    return Taken(n, tuple(map(GlobalId.read, ids)), moves)
+    """Ids whose numbers follow each other; mostly one."""
+    return Taken(n, tuple(map(GlobalId.read, ids)), moves, n + 1 - len(ids))
 
 
 def over_bases(**positions: int) -> Mediator:

@@ -66,14 +66,15 @@ def reference(facts: Facts) -> list[Taken]:
     for each in facts.order:
         base = each.id.source
         if base in facts.direct or any(base in bases for bases in facts.parents.values()):
-            held.append(each.id)
+            held.append(each)
         if all(newest(marks, each.n).shown for marks in facts.marks.values()):
             to = {name: newest(marks, each.n).position for name, marks in facts.marks.items()}
-            to |= {id.source: id.position for id in held if id.source in facts.direct}
+            to |= {o.id.source: o.id.position for o in held if o.id.source in facts.direct}
             moves = {name: position for name, position in to.items() if position > at[name]}
             at |= moves
             if moves:
-                found.append(Taken(each.n, tuple(held), moves))
+                ids = tuple(one.id for one in held)
+                found.append(Taken(each.n, ids, moves, held[0].n))
             held = []
     return found
 

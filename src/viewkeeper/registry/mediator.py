@@ -59,12 +59,14 @@ class Mark:
 class Taken:
     """Ids that became one transaction of ours: up to number `n`, with where our sources go to.
 
-    Mostly one id; several only where a parent shows them as one state.
+    Mostly one id; several only where a parent shows them as one state. Then whoever reads us has to
+    know that we show nothing from number `first` on until n: a mark there that is not shown.
     """
 
     n: int
     ids: tuple[GlobalId, ...]
     moves: Mapping[str, int]
+    first: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,7 @@ class Mediator:
         What a base has registered up to that position is contained in it. Of a parent without a
         position, it is where the parent stands as of number n; its first mark is of number 0.
         """
-        if self._upstream.get(source) != upstream:
+        if type(self._upstream.get(source)) is not type(upstream):
             # What was received under another meaning, a position or a number, says nothing now.
             self._received[source] = _Received()
         self._upstream[source] = upstream
@@ -180,21 +182,23 @@ class Mediator:
     def take(self, limit: int) -> list[Taken]:
         """What can be taken now, in order, in at most so many transactions."""
         taken: list[Taken] = []
-        held: list[GlobalId] = []
+        held: list[Ordered] = []
         seen = passed = 0
         for each in self._ordered:
             if len(taken) >= limit or self._missing(each) is not None:
                 break
             seen += 1
             if self._concerned(each.id):
-                held.append(each.id)
+                held.append(each)
             if not self._shown(each.n):
                 continue
             passed, self.n = seen, each.n
-            moves = self._moves(each.n, held)
+            ids = tuple(one.id for one in held)
+            moves = self._moves(each.n, ids)
             self.positions.update(moves)
             if moves:
-                taken.append(Taken(each.n, tuple(held), moves))
+                first = held[0].n if held else each.n
+                taken.append(Taken(each.n, ids, moves, first))
             held = []
         for _ in range(passed):
             self._ordered.popleft()
