@@ -118,7 +118,7 @@ class PostgresRegistry(StoredRegistry):
             raise RegistryError(
                 self.name,
                 f"schema {self._schema} holds no registry",
-                hint="check the address; the first member that joins a group makes it",
+                hint="check the address; the first member that joins makes it",
             )
         self._check_format(rows)
 

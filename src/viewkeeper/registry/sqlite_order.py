@@ -7,7 +7,7 @@ put in its place, and give us an order that nobody made. The journal is kept bet
 with its head wiped, which is quicker than removing it. Waiting for a lock is done here: SQLite
 would sleep longer and longer, and one busy reporter could starve all readers.
 
-Only the first member that joins a group, or a service, makes the file: a path that suddenly names
+Only the first member that joins, or a service, makes the file: a path that suddenly names
 nothing is an error, because a new, empty registry would order everything anew. Where the path names
 another file than it did, we connect anew, and the group's identity tells whether it is the same
 registry.
@@ -93,7 +93,7 @@ class SqliteRegistry(StoredRegistry):
                     self.name,
                     "there is no such file",
                     hint="check the address, or bring the file back; the first member that joins "
-                    "a group makes a new one",
+                    "makes a new one",
                 )
             self._connection = self._open(create)
             self._file = self._identify()
