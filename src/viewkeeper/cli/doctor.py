@@ -42,7 +42,7 @@ def doctor(invocation: Invocation, wants_json: bool) -> int:
     """
     from viewkeeper.engine.catalogue import read_views
     from viewkeeper.engine.connections import Connections, reader_of
-    from viewkeeper.engine.doctor import examine
+    from viewkeeper.engine.doctor import children, examine
     from viewkeeper.warehouse.head import read_head
 
     settings = invocation.settings()
@@ -51,6 +51,7 @@ def doctor(invocation: Invocation, wants_json: bool) -> int:
     connections = Connections(settings.sources, reader_of(settings.warehouse), time.time)
     try:
         found = examine(catalogue, connections, lambda what: note(f"looking at {what} ..."))
+        found.append(children(settings.warehouse, head, time.time()))
     finally:
         connections.close()
     if wants_json:

@@ -65,6 +65,8 @@ def _show(found: ProjectStatus) -> None:
     out.print(view_table(found))
     out.print()
     out.print(source_table(found))
+    for line in kept_for(found):
+        out.print(line, soft_wrap=True, markup=False)
     for line in problems(found):
         out.print(f"\n{line}", soft_wrap=True, markup=False)
 
@@ -90,6 +92,15 @@ def source_table(found: ProjectStatus) -> Table:
         keeps = "" if source.error or not source.followed else _keeps(source)
         table.add_row(source.name, source.kind, state, _number(source.position), keeps, kept)
     return table
+
+
+def kept_for(found: ProjectStatus) -> list[str]:
+    """What is kept for projects that read these views."""
+    newest = max((view.ts or 0 for view in found.views), default=0)
+    return [
+        f"kept for {lease}: states from ts {lease.ts:,} on, {max(newest - lease.ts, 0):,} behind"
+        for lease in found.leases
+    ]
 
 
 def behind(lag: Lag) -> str:
@@ -139,7 +150,8 @@ def _keeps(source: SourceStatus) -> str:
 def _kept(source: SourceStatus) -> list[str]:
     words = []
     for reader in source.readers:
-        who = "this project" if reader.ours else f"project {reader.reader[:8]}"
+        name = reader.reader if "/" in reader.reader else reader.reader[:8]
+        who = "this project" if reader.ours else f"project {name}"
         if reader.lease_until is not None:
             until = datetime.fromtimestamp(reader.lease_until, UTC).strftime("%H:%M:%S UTC")
             who = f"a lease of {who} until {until}"

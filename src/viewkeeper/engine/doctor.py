@@ -13,15 +13,21 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.openers import tables_of
 from viewkeeper.errors import ViewkeeperError
+from viewkeeper.registry import leases
+from viewkeeper.registry.leases import Lease
 from viewkeeper.updates.protocol import Finding
 from viewkeeper.view.definition import Relation, ViewDefinition
+from viewkeeper.warehouse.head import Head
 
 JAVA_OLDEST = 17
+STILL_SECONDS = 86400.0
+"""A lease that does not move for so long, although there is something newer, is worth a look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,28 @@ def examine(
         found = _source(connections, name, tables.get(name, {}))
         sources.append(Examined("source", name, tuple(found)))
     return [*sources, *views, Examined("machine", "java", (java(),))]
+
+
+def children(root: Path, head: Head, now: float) -> Examined:
+    """The projects that read this one's views, and what is kept for them."""
+    newest = max((view.ts for view in head.views.values()), default=0)
+    found = [_child(root, lease, newest, now) for lease in leases.leases(root, now)]
+    none = Finding("leases", "good", "no other project needs the past of its views")
+    return Examined("warehouse", str(root), tuple(found) or (none,))
+
+
+def _child(root: Path, lease: Lease, newest: int, now: float) -> Finding:
+    file = leases.file_of(root, lease.child)
+    text = f"states from ts {lease.ts} on are kept for {lease}, {max(newest - lease.ts, 0)} behind"
+    try:
+        still = now - file.stat().st_mtime
+    except FileNotFoundError:
+        # It ended while we looked.
+        still = 0.0
+    if lease.ts >= newest or still < STILL_SECONDS:
+        return Finding("lease", "good", text)
+    text += f"; it has not moved for {still / 86400:.1f} days, and nothing newer is folded"
+    return Finding("lease", "warning", text, f"if that project is gone for good: rm '{file}'")
 
 
 def _columns(connections: Connections, relation: Relation) -> list[str]:

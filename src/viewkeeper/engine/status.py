@@ -21,6 +21,8 @@ from viewkeeper.engine.connections import open_source, reader_of
 from viewkeeper.engine.proposals import HELD, Proposals
 from viewkeeper.engine.settings import Settings
 from viewkeeper.errors import ViewkeeperError
+from viewkeeper.registry import leases
+from viewkeeper.registry.leases import Lease
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.protocol import Behind, Retained
 from viewkeeper.warehouse.chronicle import FOLDED, load_ledger
@@ -94,6 +96,8 @@ class ProjectStatus:
     running: Holder | None
     views: tuple[ViewStatus, ...]
     sources: tuple[SourceStatus, ...]
+    leases: tuple[Lease, ...] = ()
+    """What other projects that read these views still need of their past."""
 
     @property
     def ok(self) -> bool:
@@ -123,6 +127,7 @@ def gather(settings: Settings, now: float, count_transactions: bool = True) -> P
         running=running(settings.warehouse),
         views=tuple(sorted(views, key=lambda view: view.name)),
         sources=tuple(status for status, _ in looks.values()),
+        leases=tuple(leases.leases(settings.warehouse, now)),
     )
 
 
