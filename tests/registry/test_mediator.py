@@ -180,6 +180,17 @@ def test_what_a_parent_shows_as_one_reaches_over_ids_that_do_not_concern_it() ->
     assert v.take(9) == [taken(3, "B1@1", "B2@1", "B1@2", V1=1, B2=1)]
 
 
+def test_a_parent_goes_only_with_ids_that_concern_it() -> None:
+    """A group begins: q is ahead of where it stands for us, and p derives from where we stand."""
+    v = Mediator()
+    v.follow("q", ParentView(frozenset({"B1"})), 5)
+    v.follow("p", ParentView(frozenset({"B1", "B2"})), 3)
+    v.committed("q", [Mark(0, 9)], 2)
+    v.committed("p", [Mark(0, 3), Mark(1, 4), Mark(2, 5)], 2)
+    v.ordered(order("B2@1", "B1@1"))
+    assert v.take(9) == [taken(1, "B2@1", p=4), taken(2, "B1@1", q=9, p=5)]
+
+
 # -- what must not be lost -------------------------------------------------------------------------
 
 

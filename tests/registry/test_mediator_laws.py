@@ -68,7 +68,11 @@ def reference(facts: Facts) -> list[Taken]:
         if base in facts.direct or any(base in bases for bases in facts.parents.values()):
             held.append(each)
         if all(newest(marks, each.n).shown for marks in facts.marks.values()):
-            to = {name: newest(marks, each.n).position for name, marks in facts.marks.items()}
+            to = {
+                name: newest(marks, each.n).position
+                for name, marks in facts.marks.items()
+                if any(one.id.source in facts.parents[name] for one in held)
+            }
             to |= {o.id.source: o.id.position for o in held if o.id.source in facts.direct}
             moves = {name: position for name, position in to.items() if position > at[name]}
             at |= moves

@@ -31,9 +31,10 @@ Examples:
   viewkeeper simulate tests/specs/sweep-figure-5.txt
   viewkeeper simulate --table --seeds 200
   viewkeeper simulate --schema-changes optimistic --algorithm sweep --seed 17
+  viewkeeper simulate --fleet --seeds 1000
 
 docs/algorithms.md says what the algorithms are and how to write a script; docs/dyno.md says what
-happens when sources change their shape.
+happens when sources change their shape, docs/fleet-simulation.md what a fleet is.
 
 Exit codes: 0 every seed has its level, 1 one falls below it or a script expects something else,
 2 usage, or the file is no script, 130 cancelled."""
@@ -108,6 +109,10 @@ def _options(_: click.Context, __: click.Parameter, words: Sequence[str]) -> dic
     type=click.Choice([*DETECTION, ALL]),
     help="Sources change their shape too; how Dyno notices it. One algorithm, or three.",
 )
+@click.option(
+    "--fleet", is_flag=True, help="Many warehouses on top of each other, with a registry."
+)
+@click.option("--without-order", is_flag=True, help="With --fleet: everybody takes what arrives.")
 def simulate(
     file: Path | None,
     algorithm: str | None,
@@ -124,6 +129,8 @@ def simulate(
     table: bool,
     into: tuple[Path, ...],
     schema_changes: str | None,
+    fleet: bool,
+    without_order: bool,
 ) -> int:
     """Try an algorithm in random worlds, or run a script.
 
@@ -133,6 +140,13 @@ def simulate(
     FILE for this command.
     """
     workers = jobs or os.cpu_count() or 1
+    if fleet or without_order:
+        others = (file, algorithm, schema_changes, level, view, diagram, history, number)
+        if not fleet or table or into or any(each is not None for each in others):
+            raise click.UsageError("--fleet goes with --without-order, --seeds, --seed and --jobs")
+        from viewkeeper.cli.simulate_fleet import run_fleets
+
+        return run_fleets(not without_order, seeds, seed, workers)
     if schema_changes is not None and file is None and not table:
         from viewkeeper.cli.simulate_reshaping import run_reshaping
 
@@ -140,7 +154,9 @@ def simulate(
     outputs = Outputs(diagram, history)
     wanted = None if level is None else Level[level.upper()]
     if sum((file is not None, algorithm is not None, table)) != 1 or schema_changes is not None:
-        raise click.UsageError("say one of: a FILE, --algorithm NAME, --table, --schema-changes")
+        raise click.UsageError(
+            "say one of: a FILE, --algorithm NAME, --table, --schema-changes, --fleet"
+        )
     if file is not None:
         from viewkeeper.cli.simulate_script import run_file
 

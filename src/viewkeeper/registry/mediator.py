@@ -193,13 +193,13 @@ class Mediator:
             if not self._shown(each.n):
                 continue
             passed, self.n = seen, each.n
-            ids = tuple(one.id for one in held)
-            moves = self._moves(each.n, ids)
-            self.positions.update(moves)
-            if moves:
-                first = held[0].n if held else each.n
-                taken.append(Taken(each.n, ids, moves, first))
-            held = []
+            if held:
+                ids = tuple(one.id for one in held)
+                moves = self._moves(each.n, ids)
+                self.positions.update(moves)
+                if moves:
+                    taken.append(Taken(each.n, ids, moves, held[0].n))
+                held = []
         for _ in range(passed):
             self._ordered.popleft()
         self._place()
@@ -243,17 +243,19 @@ class Mediator:
         return all(received.shows(n) for received in self._received.values())
 
     def _moves(self, n: int, ids: Sequence[GlobalId]) -> dict[str, int]:
-        """Where the sources go with these ids, the last of which has at most this number."""
+        """Where the sources go with these ids, the last of which has at most this number.
+
+        Only those that the ids concern: where a group begins, a parent may be ahead of where it
+        stands for us, and what derives from the same bases must follow together with it.
+        """
         found: dict[str, int] = {}
         for id in ids:
             for source in self._concerned(id):
                 if isinstance(self._upstream[source], Base):
                     found[source] = id.position
-        for source, received in self._received.items():
-            # A parent may also have gone on by itself, so all of them are looked at.
-            if received.marks and received.marks[-1].position > self.positions.get(source, 0):
-                mark = received.mark(n)
-                found[source] = mark.position if mark else 0
+                else:
+                    mark = self._received[source].mark(n)
+                    found[source] = mark.position if mark else 0
         here = self.positions
         return {name: to for name, to in found.items() if name in here and to > here[name]}
 

@@ -49,13 +49,24 @@ class FleetCell:
             wrong, facts = f"{type(raised).__name__}: {raised}", {"raised": 1}
         found = Level.NONE if wrong else Level.COMPLETE
         error = wrong if self.ordered or facts.get("raised") else None
-        facts |= {"groups": len(world.registry.groups), "crashes": world.crashes}
+        facts |= counted(world)
         return Outcome(seed, found, found, world.committed, 0, 0, error, facts)
 
     def world(self, seed: int) -> FleetWorld:
         """The world of a seed, before its first step."""
         scenario = random_fleet(random.Random(f"{seed} fleet"))
         return FleetWorld(scenario, random.Random(f"{seed} chances"), self.mistake, self.ordered)
+
+
+def counted(world: FleetWorld) -> dict[str, int]:
+    """What happened in a run that a summary should say."""
+    orders = [group for group in world.registry.groups if not group.alone]
+    return {
+        "orders": len(orders),
+        "virtual": sum(not group.bases.issubset(world.bases) for group in orders),
+        "moves": sum(max(0, len(w.spans) - 1) for w in world.warehouses.values()),
+        "crashes": world.crashes,
+    }
 
 
 def judged(world: FleetWorld) -> tuple[str | None, dict[str, int]]:

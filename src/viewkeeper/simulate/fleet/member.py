@@ -243,20 +243,27 @@ class Member:
             return
         if not self._world.answers or not self._world.ordered:
             return
-        reporter = self._reporters.get(source)
+        reporter = self._reporter(group, source)
         if reporter is None:
-            reporter = self._world.registry.claim(
-                group, source, self.warehouse.name, self._world.clock
-            )
-            if reporter is None:
-                return
-            self._reporters[source] = reporter
+            return
         positions = self._new(source, log, max(group.numbers.get(source, {}), default=None))
         if positions:
             accepted = self._world.registry.register(group, positions, reporter)
             if not accepted or not self._world.answers:
                 # Stale, or the answer was lost: claimed again, and sent again.
                 del self._reporters[source]
+
+    def _reporter(self, group: GroupOrder, source: str) -> Reporter | None:
+        """Our claim on a source, renewed; None while it is another member's."""
+        registry, clock = self._world.registry, self._world.clock
+        found = self._reporters.get(source)
+        if found is not None:
+            registry.renew(group, found, clock)
+            return found
+        found = registry.claim(group, source, self.warehouse.name, clock)
+        if found is not None:
+            self._reporters[source] = found
+        return found
 
     def _new(self, source: str, log: SignedLog, registered: int | None) -> list[int]:
         """The positions to register: some of those that are new, the last always."""
@@ -265,9 +272,10 @@ class Member:
         new = [position for position in log.positions if position > after]
         if registered is None and not new and mistake is not Mistake.NO_FIRST_REPORT:
             new = [log.position]
-        if mistake is Mistake.REGISTERS_EARLY and source not in self._world.bases:
-            new = [*new, max([after, *new]) + 1]
-        return [p for p in new if p == new[-1] or self._world.rng.random() < 0.7]
+        early = mistake is Mistake.REGISTERS_EARLY and source not in self._world.bases
+        if early and after <= log.position:
+            new = [*new, log.position + 1]
+        return [at for at in new if at == new[-1] or self._world.rng.random() < 0.7]
 
     # -- working -----------------------------------------------------------------------------------
 

@@ -91,6 +91,12 @@ class FleetRegistry:
         registered = max(group.numbers.get(source, {}), default=None)
         return Reporter(group.name, source, member, token + 1, registered)
 
+    def renew(self, group: GroupOrder, reporter: Reporter, now: int) -> None:
+        """Keep a claim, unless another one came later."""
+        member, token, _ = group.reporters[reporter.source]
+        if token == reporter.token:
+            group.reporters[reporter.source] = (member, token, now + LEASE)
+
     def register(self, group: GroupOrder, positions: Sequence[int], reporter: Reporter) -> bool:
         """Order these positions; False if the group is closed, or another claim came later."""
         token = group.reporters[reporter.source][1]
