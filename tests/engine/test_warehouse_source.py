@@ -7,6 +7,7 @@ every state with recomputation from the parents' views.
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 import viewkeeper
-from tests.engine.chain import LINES, NAMED, TITLED, Chain
+from tests.engine.chain import LINES, NAMED, TITLED, Chain, define, project, sqlite, warehouse
 from tests.engine.shop import rows_of
+from viewkeeper.engine.report import Report
+from viewkeeper.engine.status import gather
+from viewkeeper.errors import ProjectError, UnsupportedError
 
 
 @pytest.fixture
@@ -24,7 +28,7 @@ def chain(tmp_path: Path) -> Chain:
     return Chain(tmp_path)
 
 
-def refreshed(folder: Path, spark: SparkSession) -> Any:
+def refreshed(folder: Path, spark: SparkSession) -> Report:
     with viewkeeper.open(folder, spark=spark) as opened:
         return opened.refresh()
 
@@ -65,7 +69,7 @@ def test_a_chain_of_three_projects_shows_what_the_databases_say(
     for each in opened:
         assert each.refresh().waiting == {}
     chance = random.Random(1)
-    for _ in range(8):
+    for _ in range(5):
         write(chain, chance)
         for each in opened:
             if chance.random() < 0.7:
@@ -76,8 +80,146 @@ def test_a_chain_of_three_projects_shows_what_the_databases_say(
     assert rows_of(low.view("lines")) == chain.expected(LINES)
     assert rows_of(middle.view("named")) == chain.expected(NAMED)
     assert rows_of(high.view("titled")) == chain.expected(TITLED)
+    [found] = high.verify(every_state=True)
+    assert found.ok
+    assert found.states > 1
     for each in opened:
-        found = each.verify(every_state=True)
-        assert all(one.ok for one in found)
-        assert all(one.states > 1 for one in found)
         each.close()
+
+
+def test_a_parent_folds_its_past_only_as_far_as_its_children_allow(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    chain = Chain(tmp_path, "retention: 0\n")
+    chance = random.Random(2)
+    with (
+        viewkeeper.open(chain.low, spark=spark) as low,
+        viewkeeper.open(chain.middle, spark=spark) as middle,
+    ):
+        low.refresh()
+        middle.refresh()
+        taken = middle.head().views["named"].positions["sales"]
+        for _ in range(3):
+            write(chain, chance)
+            chain.shop.execute("shop", "INSERT INTO item VALUES (3, 1, 9)")
+            low.refresh()
+        told: list[str] = []
+        low.compact(told.append)
+        lines = low.head().views["lines"]
+        assert lines.horizon == taken < lines.ts
+        assert any(str(chain.middle) in line for line in told), "it says for whom"
+        assert [str(lease) for lease in gather(low.settings, time.time()).leases] == [
+            str(chain.middle)
+        ]
+        assert middle.refresh().waiting == {}
+        assert rows_of(middle.view("named")) == chain.expected(NAMED)
+        low.compact()
+        lines = low.head().views["lines"]
+        assert lines.horizon == lines.ts == middle.head().views["named"].positions["sales"]
+        write(chain, chance)
+        low.refresh()
+        middle.refresh()
+        assert rows_of(middle.view("named")) == chain.expected(NAMED)
+        assert all(each.ok for each in middle.verify())
+
+
+def test_what_a_parent_followed_does_not_concern_its_child_and_what_it_lost_does(
+    chain: Chain, spark: SparkSession
+) -> None:
+    define(chain.low, "lines", LINES.replace("i.quantity\n", "i.quantity, o.placed\n"))
+    define(chain.middle, "named", NAMED.replace("l.quantity,", "l.quantity, l.placed,"))
+    for folder, view in ((chain.low, "lines"), (chain.middle, "named")):
+        wish = f"views: {{{view}: {{evolution: {{dispensable: {{columns: [placed]}}}}}}}}\n"
+        file = folder / "viewkeeper.yml"
+        file.write_text(file.read_text() + wish)
+    with (
+        viewkeeper.open(chain.low, spark=spark) as low,
+        viewkeeper.open(chain.middle, spark=spark) as middle,
+    ):
+        low.refresh()
+        middle.refresh()
+        versions = len(middle.head().views["named"].versions)
+        chain.shop.execute("shop", "ALTER TABLE item RENAME COLUMN quantity TO pieces")
+        chain.shop.execute("shop", "UPDATE item SET pieces = 8 WHERE order_id = 3")
+        low.refresh()
+        middle.refresh()
+        assert len(middle.head().views["named"].versions) == versions, "it never learned of it"
+        now = LINES.replace("i.quantity", "i.pieces").replace(
+            "i.pieces\n", "i.pieces AS quantity\n"
+        )
+        plain = NAMED.replace("sales.lines", f"({now})")
+        found = rows_of(middle.view("named"))
+        shorter = Counter[tuple[Any, ...]]()
+        for row, count in found.items():
+            shorter[(row[0], row[1], row[3])] += count
+        assert shorter == chain.shop.recomputed(plain)
+        chain.shop.execute(
+            "shop",
+            "CREATE TABLE fresh (id INTEGER PRIMARY KEY, customer_id INTEGER)",
+            "INSERT INTO fresh SELECT id, customer_id FROM orders",
+            "DROP TABLE orders",
+            "ALTER TABLE fresh RENAME TO orders",
+        )
+        chain.shop.execute("shop", "UPDATE item SET pieces = 2 WHERE order_id = 5")
+        assert low.refresh().waiting == {}
+        assert "placed" not in low.head().views["lines"].schema.names
+        assert middle.refresh().waiting == {}
+        assert middle.head().views["named"].schema.names == ["order_id", "quantity", "name"]
+        assert rows_of(middle.view("named")) == chain.shop.recomputed(plain)
+        define(chain.low, "lines", now)
+        with viewkeeper.open(chain.low, spark=spark) as again:
+            again.refresh(full_refresh=["lines"])
+            chain.shop.execute("shop", "UPDATE item SET pieces = 6 WHERE order_id = 6")
+            again.refresh()
+        assert middle.refresh().waiting == {}
+        assert rows_of(middle.view("named")) == chain.shop.recomputed(plain)
+        assert all(each.ok for each in middle.verify())
+
+
+def test_a_parent_that_is_away_delays_only_what_depends_on_it(
+    chain: Chain, spark: SparkSession
+) -> None:
+    define(chain.middle, "cities", "SELECT c.id, c.city FROM crm.customer c")
+    refreshed(chain.low, spark)
+    refreshed(chain.middle, spark)
+    before = shown(chain.middle, "named", spark)
+    away = chain.low.with_name("elsewhere")
+    chain.low.rename(away)
+    chain.shop.execute("crm", "UPDATE customer SET city = 'q', name = 'z' WHERE id = 1")
+    waiting = refreshed(chain.middle, spark).waiting
+    assert set(waiting) == {"named"}
+    assert shown(chain.middle, "named", spark) == before
+    assert shown(chain.middle, "cities", spark) == chain.shop.recomputed(
+        "SELECT id, city FROM crm.customer"
+    )
+    away.rename(chain.low)
+    assert refreshed(chain.middle, spark).waiting == {}
+    assert shown(chain.middle, "named", spark) == chain.expected(NAMED)
+
+
+def test_dependent_sources_are_refused_where_nobody_orders_them(
+    chain: Chain, tmp_path: Path, spark: SparkSession
+) -> None:
+    refreshed(chain.low, spark)
+    both = "SELECT l.order_id, o.placed FROM sales.lines l JOIN shop.orders o ON o.id = l.order_id"
+    sources = {"sales": warehouse("low"), "shop": sqlite("shop")}
+    diamond = project(tmp_path / "diamond", sources, {"both": both})
+    with (
+        viewkeeper.open(diamond, spark=spark) as opened,
+        pytest.raises(UnsupportedError, match='"sales" and "shop" are both') as raised,
+    ):
+        opened.refresh()
+    assert 'made from "shop"' in str(raised.value)
+    assert "registry:" in str(raised.value)
+    sources = {"sales": warehouse("low"), "shop": f"{sqlite('shop')}, global: another"}
+    apart = project(tmp_path / "apart", sources, {"both": both})
+    assert refreshed(apart, spark).waiting == {}
+
+
+def test_a_project_does_not_read_itself(tmp_path: Path, spark: SparkSession) -> None:
+    folder = project(tmp_path / "low", {"me": warehouse("low")}, {"v": "SELECT x.a FROM me.x x"})
+    with (
+        viewkeeper.open(folder, spark=spark) as opened,
+        pytest.raises(ProjectError, match="the project itself"),
+    ):
+        opened.refresh()

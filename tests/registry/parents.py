@@ -25,7 +25,8 @@ from viewkeeper.warehouse.version import Version
 
 Row = tuple[Any, ...]
 Bag = Counter[Row]
-SCHEMA = pa.schema([("k", pa.int64()), ("name", pa.string())])
+KINDS: dict[str, pa.DataType] = {"k": pa.int64(), "name": pa.string()}
+SCHEMA = pa.schema(KINDS)
 FILE = "warehouse: ./warehouse\nsources: {shop: {kind: sqlite, path: shop.db, global: company}}\n"
 
 
