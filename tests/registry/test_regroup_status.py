@@ -87,4 +87,10 @@ def test_members_for_themselves_need_no_reporter(tmp_path: Path) -> None:
     assert shown.exit_code == 0
     (group,) = json.loads(shown.stdout)["groups"]
     assert (group["alone"], group["unreported"]) == (True, [])
-    assert group["members"][0]["facts"] == {"sources": {"erp": []}, "parents": [], "together": ""}
+    assert group["members"][0]["facts"] == {
+        "sources": {"erp": []},
+        "parents": [],
+        "together": "",
+        "awaits": {},
+        "warehouse": "",
+    }

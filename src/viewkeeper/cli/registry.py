@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from viewkeeper.cli.speech import console, note, show_warning
+from viewkeeper.cli.speech import console, nearest, note, show_warning
 from viewkeeper.cli.status import grid
 from viewkeeper.cli.stopping import stopping
 from viewkeeper.cli.values import amount, as_json, duration
+from viewkeeper.errors import ProjectError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,6 +26,7 @@ EPILOG = """\b
 Examples:
   viewkeeper registry serve --store registry.db --listen 0.0.0.0:8765 --token-env REGISTRY_TOKEN
   viewkeeper registry status http://registry:8765 --token-env REGISTRY_TOKEN
+  viewkeeper registry leave registry.db reports
   viewkeeper registry status registry.db --json | jq '.groups[] | {name, last, waiting}'
 
 Exit codes: 0 stopped as asked, or every source is reported; 1 a source has no reporter; 2 the
@@ -80,6 +82,36 @@ def serve(store: str, listen: str, token_env: str | None) -> int:
             service.stop()
         finally:
             kept.close()
+    return 0
+
+
+@registry.command(epilog=EPILOG)
+@click.argument("url")
+@click.argument("member")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@TOKEN
+def leave(url: str, member: str, yes: bool, token_env: str | None) -> int:
+    """Let a member leave for good, so that nobody waits for it.
+
+    Stop it first, and its children: they read its views. Those that stay are put into groups again.
+    """
+    from viewkeeper.registry.open import open_registry
+
+    found = open_registry(url, token=f"${{{token_env}}}" if token_env else None)
+    try:
+        members = {m.name for g in found.status().groups if not g.closed for m in g.members}
+        if member not in members:
+            raise ProjectError(
+                f'registry "{found.name}" has no member "{member}"',
+                hint=f"members: {', '.join(sorted(members)) or 'none'}{nearest(member, members)}",
+            )
+        if not yes:
+            show_warning(f'views that read those of "{member}" cannot go on afterwards')
+            click.confirm("Leave?", abort=True, err=True)
+        found.leave(member)
+    finally:
+        found.close()
+    click.echo(f"{member}: is no member any more")
     return 0
 
 

@@ -19,6 +19,7 @@ from viewkeeper.cli.values import amount, as_json, duration
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from viewkeeper.engine.group_status import GroupNow
     from viewkeeper.engine.status import Lag, ProjectStatus, SourceStatus, ViewStatus
 
 EPILOG = """\b
@@ -39,14 +40,17 @@ def status(invocation: Invocation, wants_json: bool) -> int:
     Reads the warehouse and asks each source for its log; starts no Spark, takes no lock, and works
     while `viewkeeper run` runs and while a source is away.
     """
+    from viewkeeper.engine.group_status import gather_group
     from viewkeeper.engine.status import gather
 
-    found = gather(invocation.settings(), time.time())
+    settings = invocation.settings()
+    found, group = gather(settings, time.time()), gather_group(settings)
     if wants_json:
-        click.echo(as_json(as_data(found), indent=2))
+        body = as_data(found) | ({"group": asdict(group)} if group else {})
+        click.echo(as_json(body, indent=2))
     else:
-        _show(found)
-    return 0 if found.ok else 1
+        _show(found, group)
+    return 0 if found.ok and not (group and group.error) else 1
 
 
 def as_data(found: ProjectStatus) -> dict[str, Any]:
@@ -57,7 +61,7 @@ def as_data(found: ProjectStatus) -> dict[str, Any]:
     return {"ok": found.ok, **body}
 
 
-def _show(found: ProjectStatus) -> None:
+def _show(found: ProjectStatus, group: GroupNow | None) -> None:
     out = console()
     running = f"{found.running}" if found.running else "not running"
     out.print(f"project    {found.folder}", soft_wrap=True)
@@ -65,7 +69,7 @@ def _show(found: ProjectStatus) -> None:
     out.print(view_table(found))
     out.print()
     out.print(source_table(found))
-    for line in kept_for(found):
+    for line in (*kept_for(found), *in_group(group)):
         out.print(line, soft_wrap=True, markup=False)
     for line in problems(found):
         out.print(f"\n{line}", soft_wrap=True, markup=False)
@@ -101,6 +105,25 @@ def kept_for(found: ProjectStatus) -> list[str]:
         f"kept for {lease}: states from ts {lease.ts:,} on, {max(newest - lease.ts, 0):,} behind"
         for lease in found.leases
     ]
+
+
+def in_group(group: GroupNow | None) -> list[str]:
+    """How the project stands among those that it must agree with."""
+    if group is None:
+        return []
+    if group.error:
+        return [f"\n{group.error}"]
+    if group.group is None:
+        return [f'\nregistry {group.registry}: "{group.member}" has not joined it yet']
+    if group.alone:
+        return [f'\nregistry {group.registry}: "{group.member}" has nobody to agree with']
+    lines = [
+        f'\nregistry {group.registry}: "{group.member}" in group {group.group}, '
+        f"{group.committed:,} of {amount(group.last, 'id')} committed"
+    ]
+    if group.committed < group.last:
+        lines += [f"  waits for {member}" for member in group.waits_for]
+    return [*lines, *(f'  nobody reports source "{source}" now' for source in group.unreported)]
 
 
 def behind(lag: Lag) -> str:

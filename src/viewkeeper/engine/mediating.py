@@ -100,7 +100,9 @@ class Mediating(Lookout):
         """Keep up with the registry's assignment; whether an order is to be taken."""
         before = self._membership.span
         ended = self._ordering.closed and not self._mediator.queued
-        self._ordering.join(now=ended)
+        bases = {name: base.name for name, base in self._bases()}
+        awaits = {bases[n]: self._received[n].at for n in self._fresh if n in bases}
+        self._ordering.join(ended, awaits)
         span = self._membership.span
         if span is None:
             return False
@@ -218,7 +220,7 @@ class Mediating(Lookout):
                     self._beats.pop(name, None)
                 new |= bool(done)
         if new:
-            self._ordering.fetch(self._mediator)
+            self._ordering.fetch(self._mediator, now=True)
 
     def follow(self, source: Source) -> int:
         """Also what other members read of a source that we report."""

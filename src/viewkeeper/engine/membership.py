@@ -9,9 +9,11 @@ all of that is in the ledger does a new span begin.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 
 from viewkeeper.engine.catalogue import ViewCatalogue
+from viewkeeper.engine.connections import reader_of
 from viewkeeper.engine.settings import Settings, read_settings
 from viewkeeper.errors import ProjectError
 from viewkeeper.registry.mediator import Base, ParentView, Upstream
@@ -68,9 +70,9 @@ class Membership:
 
     # -- the registry --------------------------------------------------------------------------
 
-    def join(self, now: bool = False) -> bool:
+    def join(self, now: bool, awaits: Mapping[str, int]) -> bool:
         """Say what is read, if that is due; whether the members or their facts have changed."""
-        facts = self._facts()
+        facts = replace(self._facts(), awaits=awaits)
         if self._joined is not None and self._joined[1] == facts and not now:
             late = time.monotonic() - self._joined[0] >= JOIN_SECONDS
             if not late:
@@ -157,7 +159,8 @@ class Membership:
                 name = self.base_name(self._settings.sources[relation.source])
                 sources[name] = (*sources.get(name, ()), called(relation.table))
         assert self._settings.registry is not None
-        return Facts(sources, tuple(parents), self._settings.registry.together)
+        label = self._settings.registry.together
+        return Facts(sources, tuple(parents), label, warehouse=reader_of(self._store.root))
 
     def _parent_members(self) -> dict[str, str]:
         """The members behind the sources that are other projects."""

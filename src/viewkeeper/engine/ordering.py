@@ -8,7 +8,7 @@ ends the run, because going on would give one group two orders.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -21,6 +21,7 @@ from viewkeeper.registry.order import Registry
 ORDER_MAX = 10_000
 QUEUE_MAX = 100_000
 """As much is kept of what is not taken yet; the rest stays with the sources and the registry."""
+ORDER_SECONDS = 0.04
 RETRY_SECONDS = 1.0
 
 T = TypeVar("T")
@@ -45,6 +46,7 @@ class Ordering:
 
     def begin(self) -> None:
         """Take part in the group of the newest span."""
+        self._fetched = 0.0
         self.closed = False
         """Whether the group's order has ended, and all of it was heard."""
         self.changed = True
@@ -53,14 +55,17 @@ class Ordering:
         group = span.group if span else ""
         self._reporting = Reporting(self._registry, group, self._membership.member)
 
-    def join(self, now: bool) -> None:
-        """Keep up with the assignment."""
-        self.changed |= bool(self._ask(partial(self._membership.join, now)))
+    def join(self, now: bool, awaits: Mapping[str, int]) -> None:
+        """Keep up with the assignment; `awaits` are positions that must get a number."""
+        self.changed |= bool(self._ask(partial(self._membership.join, now, awaits)))
 
-    def fetch(self, mediator: Mediator) -> None:
-        """Hear what is ordered."""
+    def fetch(self, mediator: Mediator, now: bool = False) -> None:
+        """Hear what is ordered, unless that was just done."""
         span = self._membership.span
         assert span is not None
+        if not now and time.monotonic() - self._fetched < ORDER_SECONDS:
+            return
+        self._fetched = time.monotonic()
         while not self.closed and len(mediator.queued) < QUEUE_MAX:
             try:
                 found = self._ask(

@@ -18,7 +18,7 @@ Implementations differ in where they keep it, never in this: `stored_order` has 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from viewkeeper.registry.ids import GlobalId
@@ -61,6 +61,11 @@ class Facts:
     """The members whose views it reads."""
     together: str = ""
     """Members with the same label are in one group, whatever they read; empty: no wish."""
+    awaits: Mapping[str, int] = field(default_factory=dict)
+    """Sources that it begins to follow, with a position: once that or a later one is registered,
+    a number stands for where it begins. Reporters see to it, also where nothing happens."""
+    warehouse: str = ""
+    """The identity of its warehouse: two of them cannot be one member."""
 
     def __post_init__(self) -> None:
         sources = {name: tuple(sorted(set(self.sources[name]))) for name in sorted(self.sources)}

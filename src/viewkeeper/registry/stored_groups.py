@@ -57,7 +57,9 @@ class StoredGroups(OwnedStore):
             if joined:
                 self._group(rows, joined)
             opened = self._opened(rows, member, remembered) if remembered else _NEVER
-            changes = self._facts(rows, member) != {member: facts}
+            said = self._facts(rows, member)
+            self._check_warehouse(member, said.get(member, facts).warehouse, facts.warehouse)
+            changes = said != {member: facts}
             if changes:
                 before = self._facts(rows)
                 after = {**before, member: facts}
@@ -203,6 +205,16 @@ class StoredGroups(OwnedStore):
                 detail=f'"{member}" cannot join with that: ids carry both kinds of names',
                 hint="give the source another name with its option `global`, in all projects that "
                 "read it, or the project another one with `registry: member:`",
+            )
+
+    def _check_warehouse(self, member: str, known: str, given: str) -> None:
+        if known != given:
+            raise RegistryError(
+                self.name,
+                f'"{member}" is another warehouse',
+                detail="two warehouses with one name would each undo what the other one says",
+                hint="give this project another name with `registry: member:`; if the other one is "
+                f"gone for good, `viewkeeper registry leave URL {member}`",
             )
 
     # Inside a transaction

@@ -99,7 +99,12 @@ class Arguments:
             raise MalformedError(f"sources must be an object of at most {NAMES_MAX} names")
         read = {_text(name, "sources"): _texts(tables, name) for name, tables in sources.items()}
         parents = _texts(inner._body.get("parents"), "parents")
-        return Facts(read, parents, inner.text("together") if inner._body.get("together") else "")
+        together, warehouse = (
+            inner.text(name) if inner._body.get(name) else "" for name in ("together", "warehouse")
+        )
+        awaited = Arguments(inner._body.get("awaits", {}))
+        awaits = {source: awaited.integer(source) for source in awaited._body}
+        return Facts(read, parents, together, awaits, warehouse)
 
     def _list(self, name: str, most: int) -> list[Any]:
         return _list(self._body.get(name), name, most)
