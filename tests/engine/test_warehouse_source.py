@@ -21,6 +21,8 @@ from tests.engine.shop import rows_of
 from viewkeeper.engine.report import Report
 from viewkeeper.engine.status import gather
 from viewkeeper.errors import ProjectError, UnsupportedError
+from viewkeeper.registry.view_source import WarehouseSource
+from viewkeeper.warehouse.store import Store
 
 
 @pytest.fixture
@@ -123,57 +125,98 @@ def test_a_parent_folds_its_past_only_as_far_as_its_children_allow(
         assert all(each.ok for each in middle.verify())
 
 
+PIECES = LINES.replace("i.quantity\n", "i.pieces AS quantity\n").replace("i.quantity", "i.pieces")
+
+
 def test_what_a_parent_followed_does_not_concern_its_child_and_what_it_lost_does(
     chain: Chain, spark: SparkSession
 ) -> None:
     define(chain.low, "lines", LINES.replace("i.quantity\n", "i.quantity, o.placed\n"))
-    define(chain.middle, "named", NAMED.replace("l.quantity,", "l.quantity, l.placed,"))
+    define(chain.middle, "named", NAMED.replace("c.name", "c.name, l.placed"))
     for folder, view in ((chain.low, "lines"), (chain.middle, "named")):
         wish = f"views: {{{view}: {{evolution: {{dispensable: {{columns: [placed]}}}}}}}}\n"
         file = folder / "viewkeeper.yml"
         file.write_text(file.read_text() + wish)
-    with (
-        viewkeeper.open(chain.low, spark=spark) as low,
-        viewkeeper.open(chain.middle, spark=spark) as middle,
-    ):
+    low, middle = (viewkeeper.open(f, spark=spark) for f in (chain.low, chain.middle))
+    low.refresh()
+    middle.refresh()
+    versions = len(middle.head().views["named"].versions)
+    chain.shop.execute("shop", "ALTER TABLE item RENAME COLUMN quantity TO pieces")
+    chain.shop.execute("shop", "UPDATE item SET pieces = 8 WHERE order_id = 3")
+    low.refresh()
+    middle.refresh()
+    assert len(middle.head().views["named"].versions) == versions, "it never learned of it"
+    now = NAMED.replace("sales.lines", f"({PIECES})")
+    shorter = Counter[tuple[Any, ...]]()
+    for row, count in rows_of(middle.view("named")).items():
+        shorter[row[:3]] += count
+    assert shorter == chain.shop.recomputed(now)
+    chain.shop.execute(
+        "shop",
+        "CREATE TABLE fresh (id INTEGER PRIMARY KEY, customer_id INTEGER)",
+        "INSERT INTO fresh SELECT id, customer_id FROM orders",
+        "DROP TABLE orders",
+        "ALTER TABLE fresh RENAME TO orders",
+    )
+    chain.shop.execute("shop", "UPDATE item SET pieces = 2 WHERE order_id = 5")
+    assert low.refresh().waiting == {}
+    assert "placed" not in low.head().views["lines"].schema.names
+    assert middle.refresh().waiting == {}
+    assert middle.head().views["named"].schema.names == ["order_id", "quantity", "name"]
+    assert rows_of(middle.view("named")) == chain.shop.recomputed(now)
+    middle.close()
+    low.close()
+
+
+def test_a_parent_that_loads_its_view_again_is_read_again(
+    chain: Chain, spark: SparkSession
+) -> None:
+    refreshed(chain.low, spark)
+    refreshed(chain.middle, spark)
+    fewer = LINES.replace("> 0", "> 1")
+    define(chain.low, "lines", fewer)
+    with viewkeeper.open(chain.low, spark=spark) as low:
+        low.refresh(full_refresh=["lines"])
+        chain.shop.execute("shop", "UPDATE item SET quantity = 6 WHERE order_id = 6")
         low.refresh()
-        middle.refresh()
-        versions = len(middle.head().views["named"].versions)
-        chain.shop.execute("shop", "ALTER TABLE item RENAME COLUMN quantity TO pieces")
-        chain.shop.execute("shop", "UPDATE item SET pieces = 8 WHERE order_id = 3")
-        low.refresh()
-        middle.refresh()
-        assert len(middle.head().views["named"].versions) == versions, "it never learned of it"
-        now = LINES.replace("i.quantity", "i.pieces").replace(
-            "i.pieces\n", "i.pieces AS quantity\n"
-        )
-        plain = NAMED.replace("sales.lines", f"({now})")
-        found = rows_of(middle.view("named"))
-        shorter = Counter[tuple[Any, ...]]()
-        for row, count in found.items():
-            shorter[(row[0], row[1], row[3])] += count
-        assert shorter == chain.shop.recomputed(plain)
-        chain.shop.execute(
-            "shop",
-            "CREATE TABLE fresh (id INTEGER PRIMARY KEY, customer_id INTEGER)",
-            "INSERT INTO fresh SELECT id, customer_id FROM orders",
-            "DROP TABLE orders",
-            "ALTER TABLE fresh RENAME TO orders",
-        )
-        chain.shop.execute("shop", "UPDATE item SET pieces = 2 WHERE order_id = 5")
-        assert low.refresh().waiting == {}
-        assert "placed" not in low.head().views["lines"].schema.names
+    with viewkeeper.open(chain.middle, spark=spark) as middle:
         assert middle.refresh().waiting == {}
-        assert middle.head().views["named"].schema.names == ["order_id", "quantity", "name"]
-        assert rows_of(middle.view("named")) == chain.shop.recomputed(plain)
-        define(chain.low, "lines", now)
-        with viewkeeper.open(chain.low, spark=spark) as again:
-            again.refresh(full_refresh=["lines"])
-            chain.shop.execute("shop", "UPDATE item SET pieces = 6 WHERE order_id = 6")
-            again.refresh()
-        assert middle.refresh().waiting == {}
-        assert rows_of(middle.view("named")) == chain.shop.recomputed(plain)
+        expected = chain.shop.recomputed(NAMED.replace("sales.lines", f"({fewer})"))
+        assert rows_of(middle.view("named")) == expected
         assert all(each.ok for each in middle.verify())
+
+
+class KilledError(Exception):
+    """Stands for the end of a process."""
+
+
+@pytest.mark.parametrize("step", ["write_plan", "commit", "acknowledge"])
+def test_a_child_that_dies_between_steps_goes_on_where_it_was(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    chain = Chain(tmp_path, "retention: 0\n")
+    refreshed(chain.low, spark)
+    refreshed(chain.middle, spark)
+    chance = random.Random(3)
+    for _ in range(2):
+        write(chain, chance)
+        chain.shop.execute("shop", "INSERT INTO item VALUES (3, 1, 9)")
+        refreshed(chain.low, spark)
+
+    def dies(*arguments: object, **facts: object) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patched:
+        place = WarehouseSource if step == "acknowledge" else Store
+        patched.setattr(place, step, dies)
+        with pytest.raises(KilledError):
+            refreshed(chain.middle, spark)
+    with viewkeeper.open(chain.low, spark=spark) as low:
+        chain.shop.execute("shop", "DELETE FROM item WHERE order_id = 4")
+        low.refresh()
+        low.compact()
+    assert refreshed(chain.middle, spark).waiting == {}
+    assert shown(chain.middle, "named", spark) == chain.expected(NAMED)
 
 
 def test_a_parent_that_is_away_delays_only_what_depends_on_it(
