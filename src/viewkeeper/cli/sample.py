@@ -24,6 +24,7 @@ warehouse: ./warehouse
 #   {kind: postgres, url: "postgresql://viewkeeper:${PGPASSWORD}@host/database"}
 #   {kind: mariadb, url: "mariadb://viewkeeper:${MARIADB_PASSWORD}@host/database"}
 #   {kind: files, path: exports, format: csv}      {kind: delta_lake, path: lake/events}
+#   {kind: warehouse, path: ../orders}             the views of another project
 # `viewkeeper doctor` says what each of them still needs.
 sources:
   crm:
