@@ -8,8 +8,8 @@ Two rules that the order by itself does not give, and that tests switch off to s
 
 1. *A reporter first registers where its log stands*, if that is beyond what is registered. Members
    of a new group may stand apart; the first id of each source brings all of them to one position.
-2. *A new member loads where its parents agree*: as of a number at which all of them, through all
-   levels of the group, stand at one position of each base.
+2. *A new member loads where the others are*: as of a number at which its parents, through all
+   levels of the group, stand at one position of each base, and its bases have an id.
 """
 
 from __future__ import annotations
@@ -130,11 +130,20 @@ class Member:
         group = self._world.registry.next_group(self.warehouse.name, None)
         if group is None or len(self._logs()) < len(self.warehouse.plan.facts.reads):
             return
-        self.group = group
+        if group is not self.group:
+            self.group, self._reporters = group, {}
         n = self._number(group)
         positions = None if n is None else self._positions(group, n)
-        if n is None or positions is None:
-            return
+        if n is not None and positions is not None:
+            self._load(group, n, positions)
+
+    def load_at_start(self) -> None:
+        """Load before anything has happened."""
+        group = self._world.registry.next_group(self.warehouse.name, None)
+        assert group is not None, "it is a member"
+        self._load(group, 0, dict.fromkeys(self.warehouse.plan.facts.reads, 0))
+
+    def _load(self, group: GroupOrder, n: int, positions: dict[str, int]) -> None:
         logs = self._logs()
         rows = {v: loaded(p, logs, positions) for v, p in self.warehouse.plans.items()}
         self.warehouse.load(rows, positions, group.name, n)
@@ -160,10 +169,12 @@ class Member:
             found[parent] = [mark for mark in marks if mark.n <= n][-1].position
             self._stands(group, parent, found[parent], stands)
         for name in self.outside:
-            log = self._log(name)
-            assert log is not None, "it was looked for"
             registered = [each.id.position for each in group.order[:n] if each.id.source == name]
-            found[name] = min(stands.get(name) or {*registered[-1:]} or {log.position})
+            log = self._log(name)
+            alone = [log.position] if group.alone and log is not None else []
+            if not (registered or alone):
+                return None
+            found[name] = min(stands.get(name) or [*registered, *alone][-1:])
         agreed = all(len(at) == 1 for at in stands.values())
         return found if agreed or self._world.mistake is Mistake.LOADS_ANYWHERE else None
 
@@ -239,7 +250,7 @@ class Member:
     def report(self, source: str) -> None:
         """Register what a source has committed, if nobody else does."""
         group, log = self.group, self._log(source)
-        if group is None or self.mediator is None or group.alone or log is None:
+        if group is None or group.alone or log is None:
             return
         if not self._world.answers or not self._world.ordered:
             return
@@ -268,7 +279,8 @@ class Member:
     def _new(self, source: str, log: SignedLog, registered: int | None) -> list[int]:
         """The positions to register: some of those that are new, the last always."""
         mistake = self._world.mistake
-        after = self.warehouse.positions[source] if registered is None else registered
+        stands = self.warehouse.positions.get(source, log.position)
+        after = stands if registered is None else registered
         new = [position for position in log.positions if position > after]
         if registered is None and not new and mistake is not Mistake.NO_FIRST_REPORT:
             new = [log.position]

@@ -53,10 +53,10 @@ class FleetScenario:
 
 
 def random_fleet(rng: random.Random) -> FleetScenario:
-    """A fleet of two to seven members over one to three bases."""
+    """A fleet of two to seven members over one to four bases."""
     tables = {
         f"b{number}": {name: _rows(rng) for name in ("r", "s")[: rng.randint(1, 2)]}
-        for number in range(1, rng.randint(2, 4))
+        for number in range(1, rng.randint(2, 5))
     }
     updates = _updates(rng, tables, rng.randint(3, 9))
     return FleetScenario(tables, updates, _members(rng, tables, len(updates)))
@@ -80,12 +80,18 @@ def _members(
 ) -> tuple[MemberPlan, ...]:
     known = [Relation(base, table) for base, mine in tables.items() for table in mine]
     depth = dict.fromkeys(tables, 0)
-    one_group, labels = rng.random() < 0.15, rng.random() < 0.15
+    one_group, labels = rng.random() < 0.1, rng.random() < 0.15
+    newest = rng.choice([0, 1, 3])
     made: dict[str, MemberPlan] = {}
-    for number in range(1, rng.randint(3, 8)):
+    count, second = rng.randint(2, 7), rng.random() < 0.4
+    for number in range(1, count + 1):
         name = f"m{number}"
+        if second and number == 1 + count // 3 and made:
+            known = _second(rng, known, made)
         usable = [relation for relation in known if depth[relation.source] < DEPTH_MAX]
-        views = {f"v{i}": _select(rng, usable) for i in range(1, 3 if rng.random() < 0.2 else 2)}
+        views = {
+            f"v{i}": _select(rng, usable, newest) for i in range(1, 3 if rng.random() < 0.2 else 2)
+        }
         label = "all" if one_group else rng.choice(["", "some"]) if labels else ""
         plan = member_plan(name, views, label)
         depth[name] = 1 + max(depth[source] for source in plan.facts.reads)
@@ -95,6 +101,19 @@ def _members(
     return tuple(
         _leaving(rng, plan, updates) if plan.name not in parents else plan for plan in made.values()
     )
+
+
+def _second(
+    rng: random.Random, known: list[Relation], made: Mapping[str, MemberPlan]
+) -> list[Relation]:
+    """What a second cluster reads of the first: the views of one member, and bases besides it."""
+    chosen = rng.choice(sorted(made))
+    behind, waiting = set[str](), [chosen]
+    while waiting:
+        reads = made[waiting.pop()].facts.reads
+        behind |= reads
+        waiting += [name for name in reads if name in made]
+    return [r for r in known if r.source == chosen or r.source not in (*made, *behind)]
 
 
 def _timed(
@@ -114,10 +133,10 @@ def _leaving(rng: random.Random, plan: MemberPlan, updates: int) -> MemberPlan:
     )
 
 
-def _select(rng: random.Random, known: list[Relation]) -> str:
-    """A chain over one to three relations; what is newest is read most."""
+def _select(rng: random.Random, known: list[Relation], newest: int) -> str:
+    """A chain over one to three relations; what is newest is read most, where that is wanted."""
     count = min(rng.choice([1, 2, 2, 2, 3]), len(known))
-    weights = [1 + number for number in range(len(known))]
+    weights = [1 + newest * number for number in range(len(known))]
     used: list[Relation] = []
     while len(used) < count:
         chosen = rng.choices(known, weights)[0]

@@ -53,7 +53,7 @@ class FleetWorld:
         self.registry.change(first)
         for name in first:
             self.start(name)
-            self.members[name].load()
+            self.members[name].load_at_start()
 
     @property
     def answers(self) -> bool:
