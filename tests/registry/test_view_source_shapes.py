@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.registry.parents import SCHEMA, ParentProject, child_of
+from viewkeeper.engine.doctor import children
 from viewkeeper.errors import BrokenQueryError, GapError, SchemaError, SourceAwayError
 from viewkeeper.registry import leases
 from viewkeeper.registry.leases import Lease
@@ -254,6 +255,42 @@ def test_leases_move_end_and_are_held_beside(parent: ParentProject, child: Wareh
     assert leases.oldest(root, now) == 1
     assert child.detach(force=True).capture_dropped
     assert leases.oldest(root, now) is None
+
+
+def test_a_parent_that_is_gone_is_not_made_again_by_a_lease(
+    parent: ParentProject, child: WarehouseSource
+) -> None:
+    at = child.follow(TABLES)
+    parent.close()
+    shutil.rmtree(parent.folder)
+    with pytest.raises(SourceAwayError):
+        child.acknowledge(at + 1)
+    with pytest.raises(SourceAwayError):
+        child.hold("verify", 5)
+    assert not parent.folder.exists()
+    assert child.detach(force=True).was_following
+
+
+def test_the_parent_says_who_keeps_its_past_and_which_file_to_remove(
+    parent: ParentProject, child: WarehouseSource
+) -> None:
+    head = parent.store.head
+    [finding] = children(parent.root, head, time.time()).findings
+    assert "no other project" in finding.text
+    at = child.follow(TABLES)
+    parent.commit({"lines": {}}, 2)
+    head, file = parent.store.head, leases.file_of(parent.root, "reader")
+    [finding] = children(parent.root, head, time.time()).findings
+    assert (finding.state, finding.mend) == ("good", None)
+    assert f"from ts {at} on" in finding.text
+    assert str(child.project) in finding.text
+    [finding] = children(parent.root, head, time.time() + 2 * 86400).findings
+    assert finding.state == "warning"
+    assert str(file) in str(finding.mend)
+    file.unlink()
+    child.look(at)
+    child.acknowledge(at + 1)
+    assert leases.oldest(parent.root, time.time()) == at + 1, "one that goes on takes it again"
 
 
 def test_a_lease_that_cannot_be_read_keeps_everything(parent: ParentProject) -> None:

@@ -48,8 +48,12 @@ def oldest(root: Path, now: float) -> int | None:
 
 
 def take(root: Path, lease: Lease) -> None:
-    """Take a lease, or move the one that the child has."""
-    disk.make_folder(root / FOLDER)
+    """Take a lease, or move the one that the child has; a WarehouseError if that cannot be.
+
+    A warehouse that is not there is not made for it.
+    """
+    with disk.refusals("write to", root / FOLDER):
+        (root / FOLDER).mkdir(exist_ok=True)
     disk.replace(file_of(root, lease.child), json.dumps(asdict(lease)).encode())
 
 

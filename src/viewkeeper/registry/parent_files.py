@@ -54,6 +54,17 @@ def standing(views: Iterable[ViewHead], last_ts: int) -> Standing:
     return Standing(reach, max((view.exact_ts for view in found), default=0))
 
 
+def shared(entries: Iterable[Entry], stands: Standing, limit: int) -> dict[int, list[Entry]]:
+    """Transactions by the ts whose state is theirs, that of at most so many ts."""
+    found: dict[int, list[Entry]] = {}
+    for entry in entries:
+        at = max(entry.ts, stands.exact)
+        if at not in found and len(found) >= limit:
+            break
+        found.setdefault(at, []).append(entry)
+    return found
+
+
 class ParentFiles:
     """What is known of a parent's warehouse; used under the source's lock."""
 
@@ -63,6 +74,7 @@ class ParentFiles:
         self._mark: Mark | None = None
         self._entries: list[Entry] = []
         self._plan = 0
+        self._identity = ""
         self._coordination: tuple[Mark | None, Coordination | None] = (None, None)
         self.readings = 0
         """How often everything was read, because it was the first time or did not continue."""
@@ -71,7 +83,10 @@ class ParentFiles:
         """What is committed now; SourceAwayError if that cannot be read."""
         mark = _mark(self._parent.root / NAME)
         if mark is None or mark != self._mark:
-            head = self._parent.head()
+            head, identity = self._parent.head(), self._parent.identity()
+            if identity != self._identity:
+                # Numbers of another warehouse continue nothing.
+                self._identity, self._plan = identity, 0
             try:
                 self._read_plans(head)
             except (CorruptError, OSError) as error:

@@ -24,13 +24,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from viewkeeper.errors import ProjectError, SchemaError
+from viewkeeper.errors import ProjectError, SchemaError, SourceAwayError, WarehouseError
 from viewkeeper.registry import leases
 from viewkeeper.registry.followed import Continuity, Followed, Memory, transaction
 from viewkeeper.registry.leases import Lease
 from viewkeeper.registry.mediator import Mark
 from viewkeeper.registry.parent import Parent
-from viewkeeper.registry.parent_files import ParentFiles, Standing, standing
+from viewkeeper.registry.parent_files import ParentFiles, Standing, shared, standing
 from viewkeeper.registry.shapes import History, alive
 from viewkeeper.registry.telling import told_changes
 from viewkeeper.registry.view_health import diagnose, health_of
@@ -51,7 +51,6 @@ from viewkeeper.updates.protocol import (
 from viewkeeper.updates.schema_change import called
 from viewkeeper.view.definition import Field
 from viewkeeper.warehouse.head import Head, ViewHead
-from viewkeeper.warehouse.plan import Entry
 
 
 def open_source(settings: SourceSettings, reader: str) -> WarehouseSource:
@@ -189,7 +188,7 @@ class WarehouseSource:
                     f"and one has states of its own from ts {stands.exact} on",
                 )
             if leases.of(self.parent.root, self.reader) is None:
-                leases.take(self.parent.root, self._lease(self.reader, stands.reach))
+                self._take(self.reader, stands.reach)
             return stands.reach
 
     def _follow(self, handle: str, columns: Sequence[str]) -> None:
@@ -240,31 +239,22 @@ class WarehouseSource:
             if after >= stands.reach or not stands.is_shown:
                 self._looked = max(self._looked, after)
                 return ()
-            merged = self._merged(after, stands)
+            entries = self._files.entries(after, stands.reach)
+            merged = shared(entries, stands, LOOK_TRANSACTIONS)
             last = max(merged, default=after)
             reshaped = told_changes(head, self._names.book(), self._memory, after, sorted(merged))
             counts = self._counts(head, after, last)
             found = tuple(
                 Boundary(
                     at,
-                    min(entry.committed_at for entry in entries),
-                    sum(counts.get(ts, 0) for ts in {entry.ts for entry in entries}),
+                    min(entry.committed_at for entry in together),
+                    sum(counts.get(ts, 0) for ts in {entry.ts for entry in together}),
                     reshaped=reshaped.get(at, ()),
                 )
-                for at, entries in merged.items()
+                for at, together in merged.items()
             )
             self._looked = max(self._looked, last)
             return found
-
-    def _merged(self, after: int, stands: Standing) -> dict[int, list[Entry]]:
-        """The parent's transactions beyond a ts, by the ts whose state is theirs."""
-        merged: dict[int, list[Entry]] = {}
-        for entry in self._files.entries(after, stands.reach):
-            at = max(entry.ts, stands.exact)
-            if at not in merged and len(merged) >= LOOK_TRANSACTIONS:
-                break
-            merged.setdefault(at, []).append(entry)
-        return merged
 
     def _counts(self, head: Head, after: int, until: int) -> dict[int, int]:
         """How many rows changed per ts in the views that are followed."""
@@ -339,7 +329,7 @@ class WarehouseSource:
         with self._lock:
             known = leases.of(self.parent.root, self.reader)
             if known is None or known.ts < position:
-                leases.take(self.parent.root, self._lease(self.reader, position))
+                self._take(self.reader, position)
             if self._memory.now is not None and self._memory.now.ts < position:
                 here = transaction(self._files.entries(position - 1, position))
                 self._memory.put(replace(self._memory.now, ts=position, transaction=here))
@@ -349,8 +339,7 @@ class WarehouseSource:
         with self._lock:
             ours = leases.of(self.parent.root, self.reader)
             at = ours.ts if ours else self._standing().reach
-            until = time.time() + seconds
-            leases.take(self.parent.root, self._lease(self._held(name), at, until))
+            self._take(self._held(name), at, time.time() + seconds)
 
     def release(self, name: str) -> None:
         leases.end(self.parent.root, self._held(name))
@@ -358,8 +347,11 @@ class WarehouseSource:
     def _held(self, name: str) -> str:
         return f"{self.reader}-{name}"
 
-    def _lease(self, child: str, ts: int, until: float | None = None) -> Lease:
-        return Lease(child, ts, str(self.project), until)
+    def _take(self, child: str, ts: int, until: float | None = None) -> None:
+        try:
+            leases.take(self.parent.root, Lease(child, ts, str(self.project), until))
+        except WarehouseError as error:
+            raise self.parent.away("a lease cannot be left there", str(error)) from error
 
     # -- looking after it ----------------------------------------------------------------------
 
@@ -374,25 +366,30 @@ class WarehouseSource:
             return diagnose(self.parent, self.reader, tables)
 
     def detach(self, force: bool = False) -> Detached:
-        """End our leases, and by `force` those of all other projects; nothing of the parent's own
-        is changed."""
+        """End our leases, and by `force` those of all other projects, and although the parent may
+        be gone; nothing of the parent's own is changed."""
         with self._lock:
-            root, now = self.parent.root, time.time()
-            was = leases.of(root, self.reader) is not None
-            ours = {each.child for each in leases.leases(root, now) if self._is_ours(each)}
-            for child in ours:
-                leases.end(root, child)
-            others = [each for each in leases.leases(root, now) if not self._is_ours(each)]
-            for other in others if force else ():
-                leases.end(root, other.child)
+            was = self._memory.now is not None
+            try:
+                left = self._end_leases(force)
+            except SourceAwayError:
+                if not force:
+                    raise
+                left = ()
             self._names.clear()
             self._memory.clear()
             self._wanted.clear()
-            left = () if force else tuple(sorted(map(str, others)))
             return Detached(was, not left, left)
 
-    def _is_ours(self, lease: Lease) -> bool:
-        return bool(self.reader) and lease.child.startswith(self.reader)
+    def _end_leases(self, force: bool) -> tuple[str, ...]:
+        """End leases; whose are left."""
+        root, left = self.parent.root, []
+        for lease in leases.leases(root, time.time()):
+            if force or (self.reader and lease.child.startswith(self.reader)):
+                leases.end(root, lease.child)
+            else:
+                left.append(str(lease))
+        return tuple(sorted(left))
 
     def close(self) -> None:
         pass

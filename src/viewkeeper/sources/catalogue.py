@@ -81,7 +81,8 @@ def open_source(settings: SourceSettings, reader: str) -> Source:
 
 def merges_commits(settings: SourceSettings) -> bool:
     """Whether what the source reports as one transaction may be several commits."""
-    return settings.kind in ("sqlite", "files") or settings.options.get("capture") == "triggers"
+    merging = settings.kind in ("sqlite", "files", "warehouse")
+    return merging or settings.options.get("capture") == "triggers"
 
 
 def check_settings(settings: SourceSettings) -> None:
