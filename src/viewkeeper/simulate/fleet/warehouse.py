@@ -98,13 +98,14 @@ class Warehouse:
         """Where the sources stood at a ts."""
         return next((e.positions for e in reversed(self.entries) if e.ts <= ts), self._loaded)
 
-    def history(self) -> MemberHistory:
-        """Everything that it showed, for the checker."""
+    def history(self, settled: Mapping[str, int]) -> MemberHistory:
+        """Everything that it showed, for the checker; in groups from where they are settled."""
         assert self.log is not None, "it is loaded"
         states = [MemberState(0, self.log.at(0), self._loaded)]
         for entry in self.entries:
             if entry.shown:
                 rows = self.log.at(entry.ts)
-                made = MemberState(entry.ts, rows, entry.positions, entry.group, str(entry.id))
-                states.append(made)
+                promised = entry.n >= settled[entry.group]
+                after = (entry.group, str(entry.id)) if promised else ("", "")
+                states.append(MemberState(entry.ts, rows, entry.positions, *after))
         return MemberHistory(self.name, self.plan.views, tuple(states))

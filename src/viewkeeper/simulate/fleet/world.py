@@ -17,6 +17,7 @@ from viewkeeper.simulate.fleet.member import Member
 from viewkeeper.simulate.fleet.mistakes import Mistake
 from viewkeeper.simulate.fleet.orders import FleetRegistry
 from viewkeeper.simulate.fleet.scenario import COLUMNS, FleetScenario, Update
+from viewkeeper.simulate.fleet.settled import settled
 from viewkeeper.simulate.fleet.warehouse import Warehouse
 
 
@@ -131,7 +132,11 @@ class FleetWorld:
             columns = dict.fromkeys(self.scenario.tables[name], COLUMNS)
             states = (BaseState(p, log.at(p), f"{name}@{p}" if p else "") for p in log.positions)
             bases.append(BaseHistory(name, columns, tuple(states)))
-        shown = [w.history() for w in self.warehouses.values() if w.log is not None]
+        began = {
+            group.name: settled(group, self.warehouses) if self.ordered else 0
+            for group in self.registry.groups
+        }
+        shown = [w.history(began) for w in self.warehouses.values() if w.log is not None]
         return FleetHistory(tuple(bases), tuple(shown))
 
 
