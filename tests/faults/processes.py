@@ -25,12 +25,12 @@ PATIENCE_SECONDS = 240.0
 class Process:
     """A child that speaks in lines; killed at the latest when the block ends."""
 
-    def __init__(self, module: str, arguments: Sequence[str]) -> None:
+    def __init__(self, module: str, arguments: Sequence[str], folder: Path = ROOT) -> None:
         self.lines: list[str] = []
         self._queue: queue.Queue[str | None] = queue.Queue()
         self._child = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
-            cwd=ROOT,
+            cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -62,6 +62,11 @@ class Process:
             self._child.stdin.close()
         return self.ended()
 
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return self._child.poll() is None
+
     def kill(self) -> None:
         """End it by SIGKILL now; it must not have ended before, and it alone is killed."""
         assert self._child.poll() is None, f"it ended by itself:\n{self.output}"
@@ -74,6 +79,10 @@ class Process:
             return self._child.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"still running after {seconds:g} s:\n{self.output}") from None
+
+    def listened(self) -> None:
+        """Wait for the last line of a process that has ended."""
+        self._listener.join(PATIENCE_SECONDS)
 
     @property
     def output(self) -> str:
