@@ -25,6 +25,7 @@ from viewkeeper.engine.ordering import ORDER_MAX, QUEUE_MAX, Ordering
 from viewkeeper.engine.receiving import Receiving
 from viewkeeper.engine.settings import Settings
 from viewkeeper.errors import SchemaError, SourceError, ViewkeeperError
+from viewkeeper.registry.ids import GlobalId
 from viewkeeper.registry.mediator import Base, Mediator, ParentView, Taken
 from viewkeeper.registry.open import open_registry
 from viewkeeper.registry.order import Ordered
@@ -253,10 +254,16 @@ class Mediating(Lookout):
             self._seen += self._entries(taken)
         self.full |= bool(self._mediator.queued) and self._mediator.wait is None
         self._settle([each for each in queued if each.n <= self._mediator.n])
+        if self._fresh:
+            self._settle(self._passed())
         for name, received in self._received.items():
             if received.began is None:
                 self.known[name] = received.at
-        if not self._seen and self._membership.note(self._mediator.n):
+        if not self._seen:
+            self._note()
+
+    def _note(self, now: bool = False) -> None:
+        if self._membership.note(self._mediator.n, now):
             self._ordering.tell(self._committed())
 
     def _settle(self, passed: Sequence[Ordered]) -> None:
@@ -266,6 +273,17 @@ class Mediating(Lookout):
             received = self._received[name]
             if received.began is not None and newest.get(base.name, -1) >= received.began:
                 received.began = None
+
+    def _passed(self) -> list[Ordered]:
+        """The last ids of bases that were passed before this run, as if they were passed now."""
+        found = self._ordering.registered()
+        # What is registered by now is queued by now, unless it was passed long ago.
+        self._ordering.fetch(self._mediator, now=True)
+        if self._ordering.trouble is not None or len(self._mediator.queued) >= QUEUE_MAX:
+            return []
+        waiting = {each.id for each in self._mediator.queued}
+        last = [GlobalId(base, position) for base, position in found.items()]
+        return [Ordered(self._mediator.n, each) for each in last if each not in waiting]
 
     def _committed(self) -> int:
         """The number up to which all views are committed."""
@@ -353,4 +371,7 @@ class Mediating(Lookout):
         return "what was seen has no number yet" if self.pending else None
 
     def close(self) -> None:
+        """Say how far we are, so that children need not wait until this project runs again."""
+        if self._is_ordered and not self._seen:
+            self._note(now=True)
         self._ordering.close()

@@ -46,7 +46,7 @@ class Ordering:
 
     def begin(self) -> None:
         """Take part in the group of the newest span."""
-        self._fetched = 0.0
+        self._fetched = self._looked = 0.0
         self.closed = False
         """Whether the group's order has ended, and all of it was heard."""
         self.changed = True
@@ -91,6 +91,16 @@ class Ordering:
     def register(self, base: str, positions: Sequence[int]) -> bool | None:
         """Give numbers to positions; whether some were new, None if that is not known."""
         return self._ask(partial(self._reporting.register, base, positions))
+
+    def registered(self) -> dict[str, int]:
+        """The last registered position of each base; nothing if that was just asked."""
+        if time.monotonic() - self._looked < RETRY_SECONDS:
+            return {}
+        self._looked = time.monotonic()
+        found, span = self._ask(self._registry.status), self._membership.span
+        mine = [g for g in found.groups if span and g.identity == span.identity] if found else []
+        reports = [each for group in mine for each in group.reports]
+        return {each.source: each.position for each in reports if each.position is not None}
 
     def drop(self, base: str) -> None:
         """Let somebody else report a base."""

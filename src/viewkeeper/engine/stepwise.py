@@ -25,6 +25,7 @@ from typing import assert_never
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from viewkeeper.delta.kernel import Kernel
 from viewkeeper.engine.algorithms import Choice
@@ -222,9 +223,24 @@ class Stepwise:
         # Below strong, a commit may hold part of a transaction that is not covered yet.
         alone = covered == 1 and self._choice.level >= Level.STRONG
         exact = alone or (in_order and signed and not self._choice.kind.arrival)
-        changes = tuple(self._stamped(change, None if exact else mark) for change in self._held)
-        self._held, self._written = [], (mark, beyond)
+        ready, self._held = self._whole()
+        changes = tuple(self._stamped(change, None if exact else mark) for change in ready)
+        self._written = (mark, beyond)
         self._writing = self._writer.submit(self._write, Written(mark, beyond, changes, exact))
+
+    def _whole(self) -> tuple[list[Change], list[Change]]:
+        """What is held of ts that are there with all their parts, and the rest."""
+        if {self._numbers[number] for number in self._done} <= self._committed:
+            return self._held, []
+        whole: list[Change] = []
+        rest: list[Change] = []
+        for change in self._held:
+            assert isinstance(change, Add), "a ts with several parts is for signed rows only"
+            stamps = [self._numbers[int(number)] for number in change.rows[TS].to_numpy()]
+            there = pa.array([ts in self._committed for ts in stamps], pa.bool_())
+            whole.append(Add(change.rows.filter(there)))
+            rest.append(Add(change.rows.filter(pc.invert(there))))
+        return whole, rest
 
     def _written_through(self) -> None:
         """Wait for the record that is being written; its error is raised here."""

@@ -1,0 +1,279 @@
+"""Projects that name a registry, maintained in turns by one process: the diamond of Example 1.
+
+Every state of every view is asked for by the number of the id that made it, and compared with the
+join over the recorded states of the two databases.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import viewkeeper
+from viewkeeper.engine import loop
+from viewkeeper.engine.registry_settings import read_registry
+from viewkeeper.engine.report import Report
+from viewkeeper.errors import IdentityError, ProjectError
+from viewkeeper.registry.open import open_registry
+from viewkeeper.registry.order import Facts
+from viewkeeper.warehouse import read
+from viewkeeper.warehouse.chronicle import load_ledger
+from viewkeeper.warehouse.coordination import read_coordination
+from viewkeeper.warehouse.head import read_head
+
+Row = tuple[Any, ...]
+BASES = {name: f"{{kind: sqlite, path: ../{name}.db}}" for name in ("north", "south")}
+PARENT = "SELECT n.id, n.v AS nv, s.v AS sv FROM north.t n JOIN south.t s ON n.id = s.id"
+CHILD = (
+    "SELECT l.id, l.nv, r.sv, r.nv AS again FROM left_.lines l JOIN right_.lines r ON l.id = r.id"
+)
+SHARED = {"left_": "{kind: warehouse, path: ../v1}", "right_": "{kind: warehouse, path: ../v2}"}
+
+
+class Fleet:
+    """Two databases, and projects that share a registry, by their names."""
+
+    def __init__(self, root: Path, spark: SparkSession) -> None:
+        self.root = root
+        self._spark = spark
+        self._bases = {name: sqlite3.connect(root / f"{name}.db") for name in BASES}
+        for base in self._bases.values():
+            base.execute("PRAGMA journal_mode = WAL")
+            base.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, v INTEGER NOT NULL)")
+            base.executemany("INSERT INTO t VALUES (?, 0)", [(i,) for i in range(3)])
+            base.commit()
+
+    def project(
+        self, name: str, sources: dict[str, str], sql: str, registry: str = "../registry.db"
+    ) -> None:
+        folder = self.root / name
+        (folder / "views").mkdir(parents=True, exist_ok=True)
+        lines = "".join(f"  {source}: {facts}\n" for source, facts in sources.items())
+        named = f"registry: {registry}\n" if registry else ""
+        (folder / "viewkeeper.yml").write_text(f"warehouse: ./w\nsources:\n{lines}{named}")
+        view = f"CREATE MATERIALIZED VIEW lines AS {sql};"
+        (folder / "views" / "lines.sql").write_text(view)
+
+    def diamond(self) -> None:
+        self.project("v1", BASES, PARENT)
+        self.project("v2", BASES, PARENT)
+        self.project("v0", SHARED, CHILD)
+
+    def refresh(self, *names: str) -> Report:
+        """Maintain projects in turn; the report of the last."""
+        for name in names:
+            with viewkeeper.open(self.root / name, spark=self._spark) as project:
+                report = project.refresh()
+        return report
+
+    def write(self, base: str, *changes: tuple[int, int]) -> None:
+        """Give rows other values, in one transaction."""
+        with self._bases[base] as connection:
+            for key, value in changes:
+                upsert = "INSERT INTO t VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET v = excluded.v"
+                connection.execute(upsert, (key, value))
+
+    def numbers(self, name: str) -> dict[int, int]:
+        """The ts of each number, in the newest group of a project."""
+        root = self.root / name / "w"
+        told = read_coordination(root)
+        assert told is not None
+        entries = load_ledger(root).between(told.spans[-1].since, 1 << 60)
+        return {entry.n: entry.ts for entry in entries}
+
+    def state(self, name: str, ts: int | None = None) -> Counter[Row]:
+        root = self.root / name / "w"
+        head = read_head(root).views["lines"]
+        rows = read.counted(root, head, ts)
+        columns = [rows[column].to_pylist() for column in rows.column_names]
+        return Counter({row[:-1]: row[-1] for row in zip(*columns, strict=True)})
+
+    def expected(self) -> dict[str, Counter[Row]]:
+        """What the views must show now, by SQLite's own join."""
+        joined = self._bases["north"]
+        joined.execute("ATTACH ? AS south", (str(self.root / "south.db"),))
+        try:
+            sql = "SELECT n.id, n.v, s.v FROM main.t n JOIN south.t s ON n.id = s.id"
+            parents = Counter(joined.execute(sql).fetchall())
+        finally:
+            joined.execute("DETACH south")
+        child = Counter({(i, n, s, n): count for (i, n, s), count in parents.items()})
+        return {"v1": parents, "v2": parents, "v0": child}
+
+    def close(self) -> None:
+        for base in self._bases.values():
+            base.close()
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
+    # In turns, nobody else goes on while one waits.
+    monkeypatch.setattr(loop, "OTHERS_SECONDS", 0.1)
+    made = Fleet(tmp_path, spark)
+    yield made
+    made.close()
+
+
+def test_a_diamond_agrees_at_every_number(fleet: Fleet) -> None:
+    fleet.diamond()
+    first = fleet.refresh("v1", "v2", "v0")
+    assert "has not come to" in first.waiting["lines"], "its parents do not know of the group yet"
+    assert not fleet.refresh("v1", "v2", "v0").waiting
+    for value in range(1, 6):
+        fleet.write("north", (0, value), (1, value))
+        fleet.refresh("v1")
+        fleet.write("south", (1, value), (value, value))
+        fleet.refresh("v2", "v1", "v2")
+        assert fleet.state("v1") == fleet.state("v2") == fleet.expected()["v1"]
+        if value % 2:
+            assert not fleet.refresh("v0").waiting
+            assert fleet.state("v0") == fleet.expected()["v0"]
+    assert not fleet.refresh("v0").waiting
+    by_number = {name: fleet.numbers(name) for name in ("v0", "v1", "v2")}
+    assert by_number["v0"].keys() == by_number["v1"].keys() == by_number["v2"].keys()
+    assert len(by_number["v0"]) >= 10
+    for n in by_number["v0"]:
+        parents = fleet.state("v1", by_number["v1"][n])
+        assert parents == fleet.state("v2", by_number["v2"][n])
+        child = Counter({(i, north, south, north): c for (i, north, south), c in parents.items()})
+        assert fleet.state("v0", by_number["v0"][n]) == child
+
+
+@pytest.mark.parametrize("algorithm", ["sweep", "pvm_cc"])
+def test_algorithms_that_show_every_state_take_an_id_that_moves_two_parents(
+    fleet: Fleet, algorithm: str
+) -> None:
+    fleet.diamond()
+    fleet.refresh("v1", "v2", "v0", "v1", "v2", "v0")
+    settings = fleet.root / "v0" / "viewkeeper.yml"
+    settings.write_text(settings.read_text() + f"algorithm: {algorithm}\n")
+    for value in range(1, 4):
+        fleet.write("north", (0, value), (1, value))
+        fleet.refresh("v1", "v2")
+        fleet.write("south", (1, value), (2, value))
+        fleet.refresh("v2", "v1", "v2")
+    assert not fleet.refresh("v0").waiting
+    assert fleet.state("v0") == fleet.expected()["v0"]
+    for n, ts in fleet.numbers("v0").items():
+        parents = fleet.state("v1", fleet.numbers("v1")[n])
+        child = Counter({(i, north, south, north): c for (i, north, south), c in parents.items()})
+        assert fleet.state("v0", ts) == child
+
+
+def test_a_child_that_comes_later_joins_two_groups(fleet: Fleet) -> None:
+    """Before it there is nobody to agree with, so nothing is numbered."""
+    fleet.diamond()
+    fleet.refresh("v1", "v2")
+    fleet.write("north", (0, 7))
+    fleet.refresh("v1", "v2")
+    assert set(fleet.numbers("v1")) == {0}
+    fleet.refresh("v0", "v1", "v2", "v0")
+    fleet.write("south", (0, 7))
+    assert not fleet.refresh("v1", "v2", "v0").waiting
+    assert fleet.state("v0") == fleet.expected()["v0"]
+    with_child = read_coordination(fleet.root / "v1" / "w")
+    assert with_child is not None
+    assert [span.alone for span in with_child.spans] == [True, False]
+    registry = open_registry("registry.db", fleet.root)
+    registry.leave("v0")
+    registry.close()
+    fleet.write("south", (0, 8))
+    assert not fleet.refresh("v1", "v2").waiting
+    assert fleet.state("v1") == fleet.state("v2") == fleet.expected()["v1"]
+    alone_again = read_coordination(fleet.root / "v1" / "w")
+    assert alone_again is not None
+    assert alone_again.spans[-1].alone
+
+
+def test_a_member_over_a_base_and_a_parent_over_the_same_base(fleet: Fleet) -> None:
+    fleet.project("v1", BASES, PARENT)
+    sql = "SELECT l.id, l.nv, l.sv, n.v AS again FROM one.lines l JOIN north.t n ON n.id = l.id"
+    sources = {"one": "{kind: warehouse, path: ../v1}", "north": BASES["north"]}
+    fleet.project("v0", sources, sql)
+    fleet.refresh("v1", "v0", "v1", "v0")
+    for value in range(1, 4):
+        fleet.write("north", (0, value), (1, value))
+        fleet.refresh("v0", "v1")
+        fleet.write("south", (0, value))
+        assert not fleet.refresh("v1", "v0").waiting
+        assert fleet.state("v0") == fleet.expected()["v0"]
+    for ts in fleet.numbers("v0").values():
+        assert all(north == again for _, north, _, again in fleet.state("v0", ts))
+
+
+def test_a_view_that_is_loaded_again_begins_at_a_number(fleet: Fleet) -> None:
+    fleet.diamond()
+    fleet.refresh("v1", "v2", "v0", "v1", "v2", "v0")
+    fleet.write("north", (0, 1))
+    fleet.refresh("v1", "v2")
+    with viewkeeper.open(fleet.root / "v2", spark=fleet._spark) as project:
+        project.refresh(full_refresh=["lines"])
+    # Nothing is committed meanwhile: v1 reports, so that there is a number to begin at.
+    assert not fleet.refresh("v1", "v2").waiting
+    fleet.refresh("v0")
+    fleet.write("south", (0, 1))
+    assert not fleet.refresh("v1", "v2", "v0", "v0").waiting
+    assert fleet.state("v2") == fleet.expected()["v2"]
+    assert fleet.state("v0") == fleet.expected()["v0"]
+
+
+def test_another_registry_is_not_taken_for_the_first(fleet: Fleet) -> None:
+    fleet.diamond()
+    fleet.refresh("v1", "v2", "v0", "v1", "v2", "v0")
+    before = fleet.state("v0")
+    (fleet.root / "registry.db").rename(fleet.root / "old.db")
+    fleet.write("north", (0, 9))
+    with_new = open_registry("registry.db", fleet.root)
+    with_new.join("somebody", Facts({"north": ("t",)}))
+    with_new.close()
+    with pytest.raises(IdentityError):
+        fleet.refresh("v1")
+    (fleet.root / "old.db").rename(fleet.root / "registry.db")
+    assert not fleet.refresh("v1", "v2", "v0").waiting
+    assert fleet.state("v0") == fleet.expected()["v0"] != before
+
+
+def test_an_algorithm_that_hides_states_is_refused(fleet: Fleet) -> None:
+    fleet.diamond()
+    settings = fleet.root / "v1" / "viewkeeper.yml"
+    settings.write_text(settings.read_text() + "algorithm: nested_sweep\n")
+    with pytest.raises(ProjectError, match="nested_sweep cannot be used") as refused:
+        fleet.refresh("v1")
+    assert "sweep, pvm_cc, batch_sweep" in str(refused.value)
+
+
+def test_a_parent_without_the_registry_is_refused(fleet: Fleet) -> None:
+    fleet.project("v1", BASES, PARENT, registry="")
+    fleet.project("v2", BASES, PARENT)
+    fleet.project("v0", SHARED, CHILD)
+    with pytest.raises(ProjectError, match=r'source "left_": the project in .*v1 has no registry'):
+        fleet.refresh("v0")
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ({"member": "x"}, '"registry.url" is missing'),
+        ({"url": "r.db", "grup": "x"}, 'unknown key "registry.grup"'),
+        ({"url": 7}, '"registry.url" must be a text'),
+        (["r.db"], "must be an address"),
+    ],
+)
+def test_settings_that_cannot_be(raw: object, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ProjectError, match=message):
+        read_registry(raw, tmp_path, "viewkeeper.yml")
+
+
+def test_a_project_is_called_like_its_folder(tmp_path: Path) -> None:
+    short = read_registry("r.db", tmp_path / "orders", "viewkeeper.yml")
+    long = read_registry({"url": "r.db", "member": "other", "together": "x"}, tmp_path, "y")
+    assert short is not None
+    assert (short.member, short.together) == ("orders", "")
+    assert long is not None
+    assert (long.member, long.together) == ("other", "x")
