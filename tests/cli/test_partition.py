@@ -88,7 +88,10 @@ def test_the_groups_of_several_projects_as_text(diamond: Fleet) -> None:
     assert (
         "(one registry, level 0)\n  views     one.v1, two.v2, zero.v0\n  internal  b1, b2" in told
     )
-    assert "(no registry: one view, level 1)\n  views     top.v3\n  internal  b3\n" in told
+    assert (
+        "(no registry: nothing to agree with, level 1)\n  views     top.v3\n  internal  b3\n"
+        in told
+    )
     assert "  virtual   zero.v0" in told
     # RyCo: each of three updates is registered once and sent to four views.
     assert (expected(found)["ryco"].registered, expected(found)["ryco"].ordered) == (1, 4)
@@ -161,3 +164,32 @@ def test_why_two_views_are_apart(shop: Path) -> None:
     assert result.exit_code == 0
     assert "are not together" in result.stdout
     assert call("partition", "--why", "order_lines", "nothing").exit_code == 2
+
+
+def test_projects_are_grouped_as_a_registry_does(diamond: Fleet) -> None:
+    graph = diamond.project_graph()
+    assert graph.parents == {
+        "one": ("b1", "b2"),
+        "two": ("b1", "b2"),
+        "zero": ("one", "two"),
+        "top": ("zero", "b3"),
+    }
+    assert sorted(group.views for group in partition(graph).groups) == [
+        ("one", "two", "zero"),
+        ("top",),
+    ]
+
+
+def test_labels_put_projects_together(tmp_path: Path) -> None:
+    """Two projects without anything in common, but for what they say."""
+    for name in ("left", "right"):
+        write(tmp_path / name, {f"{name}_db": sqlite(f"{name}.db")}, {"v": (f"{name}_db.t",)})
+    folders = (str(tmp_path / "left"), str(tmp_path / "right"))
+    apart = json.loads(call("partition", *folders, "--projects", "--json").stdout)
+    assert [group["views"] for group in apart["groups"]] == [["left"], ["right"]]
+    for name in ("left", "right"):
+        file = tmp_path / name / "viewkeeper.yml"
+        registry = {"url": "../registry.db", "together": "both"}
+        file.write_text(json.dumps({**json.loads(file.read_text()), "registry": registry}))
+    together = json.loads(call("partition", *folders, "--projects", "--json").stdout)
+    assert [group["views"] for group in together["groups"]] == [["left", "right"]]

@@ -315,6 +315,18 @@ def test_a_past_that_is_folded_in_spite_of_us_is_a_gap(
     assert scan(child, at + 2, ["k"]) == 3
 
 
+def test_a_view_that_is_not_loaded_yet_is_waited_for(
+    parent: ParentProject, child: WarehouseSource
+) -> None:
+    (parent.folder / "views").mkdir()
+    sql = "CREATE MATERIALIZED VIEW late AS SELECT id FROM shop.t;"
+    (parent.folder / "views" / "late.sql").write_text(sql)
+    with pytest.raises(SourceAwayError, match='its view "late" is not loaded yet'):
+        child.handle("late")
+    with pytest.raises(SchemaError, match='no view "later"'):
+        child.handle("later")
+
+
 def test_what_is_asked_for_and_is_not_there_is_named(
     child: WarehouseSource,
 ) -> None:

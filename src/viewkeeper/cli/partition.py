@@ -26,6 +26,7 @@ Examples:
   viewkeeper partition
   viewkeeper partition shop stock reports --svg groups.svg
   viewkeeper partition reports --why shop.orders reports.daily
+  viewkeeper partition reports --projects
 
 Exit codes: 0 shown, 2 no project, wrong SQL, or views that read each other in a circle."""
 
@@ -45,6 +46,11 @@ Exit codes: 0 shown, 2 no project, wrong SQL, or views that read each other in a
     metavar="FILE",
     help="Draw the groups.",
 )
+@click.option(
+    "--projects",
+    is_flag=True,
+    help="Group whole projects, as a registry does, with their labels `together`.",
+)
 @click.option("--json", "wants_json", is_flag=True, help="Print one JSON object.")
 @click.pass_obj
 def partition(
@@ -53,6 +59,7 @@ def partition(
     why: tuple[str, str] | None,
     together: tuple[str, ...],
     svg: Path | None,
+    projects: bool,
     wants_json: bool,
 ) -> int:
     """Show which views share one order, and over which bases.
@@ -67,7 +74,10 @@ def partition(
 
     fleet = read_projects(folders or (invocation.folder,))
     wanted = [[name.strip() for name in names.split(",")] for names in together]
-    found = find_groups(fleet.graph(), wanted)
+    if projects:
+        found = find_groups(fleet.project_graph(), [*wanted, *fleet.labels()])
+    else:
+        found = find_groups(fleet.graph(), wanted)
     warnings = tuple(fleet.warnings())
     if svg is not None:
         from viewkeeper.registry.partition_svg import draw
@@ -136,7 +146,7 @@ def lines(found: Partition) -> Iterator[str]:
     )
     yield ", ".join(counts)
     for group in found.groups:
-        needs = "one registry" if group.needs_registry else "no registry: one view"
+        needs = "one registry" if group.needs_registry else "no registry: nothing to agree with"
         yield ""
         yield f"group {group.name}  ({needs}, level {levels[group.name]})"
         yield f"  views     {', '.join(group.views)}"

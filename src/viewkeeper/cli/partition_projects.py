@@ -59,6 +59,30 @@ class Fleet:
             )
         return ViewGraph(parents)
 
+    def project_graph(self) -> ViewGraph:
+        """All projects with what they read: one project is one member of a registry."""
+        from viewkeeper.registry.graph import ViewGraph
+
+        owners = {
+            self.called(member, view): member.name
+            for member in self.members.values()
+            for view in member.catalogue
+        }
+        read: dict[str, dict[str, None]] = {}
+        for view, parents in self.graph().parents.items():
+            names = (owners.get(parent, parent) for parent in parents)
+            read.setdefault(owners[view], {}).update(dict.fromkeys(names))
+        return ViewGraph({name: tuple(parents) for name, parents in read.items()})
+
+    def labels(self) -> list[list[str]]:
+        """The projects that say they belong together."""
+        found: dict[str, list[str]] = {}
+        for member in self.members.values():
+            registry = member.settings.registry
+            if registry is not None and registry.together:
+                found.setdefault(registry.together, []).append(member.name)
+        return list(found.values())
+
     def called(self, member: Member, view: str) -> str:
         """What a view is called among all of them."""
         return view if len(self.members) == 1 else f"{member.name}.{view}"

@@ -26,7 +26,7 @@ from viewkeeper.engine.receiving import Receiving
 from viewkeeper.engine.settings import Settings
 from viewkeeper.errors import SchemaError, SourceError, ViewkeeperError
 from viewkeeper.registry.ids import GlobalId
-from viewkeeper.registry.mediator import Base, Mediator, ParentView, Taken
+from viewkeeper.registry.mediator import Base, Mark, Mediator, ParentView, Taken
 from viewkeeper.registry.open import open_registry
 from viewkeeper.registry.order import Ordered
 from viewkeeper.registry.view_source import WarehouseSource
@@ -76,6 +76,8 @@ class Mediating(Lookout):
         self._unplaced: set[str] = set()
         """Parents that have not come to where we are."""
         self._beats: dict[str, int] = {}
+        self._marked: dict[str, Mark] = {}
+        """The newest mark of each parent."""
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -160,9 +162,11 @@ class Mediating(Lookout):
         assert isinstance(source, WarehouseSource)
         name, span = source.name, self._membership.span
         assert span is not None
-        found = source.marks(span.identity)
+        found = source.marks(span.identity, self._marked.get(name))
         if found is not None:
             self._mediator.committed(name, *found)
+            for newest in found[0][-1:]:
+                self._marked[name] = newest
         position = self._mediator.positions.get(name)
         if position is not None and name not in self._received:
             self._received[name] = Receiving(position, position)

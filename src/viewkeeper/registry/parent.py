@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from viewkeeper.errors import CorruptError, SourceAwayError
+from viewkeeper.errors import CorruptError, DefinitionError, SourceAwayError
 from viewkeeper.registry.ids import GlobalId
 from viewkeeper.warehouse.chronicle import load_ledger
 from viewkeeper.warehouse.head import NAME, Head, ViewHead, read_head
@@ -29,6 +29,7 @@ from viewkeeper.warehouse.plan import Entry, Ledger
 FILE = "viewkeeper.yml"
 KIND = "warehouse"
 IDENTITY = "identity"
+VIEWS = "views"
 DEPTH_MAX = 100
 """Warehouses behind each other; more is a project that reads itself."""
 
@@ -67,6 +68,19 @@ class Parent:
             return read_head(self.root)
         except (CorruptError, OSError) as error:
             raise self.damaged(error) from error
+
+    def defines(self, view: str) -> bool:
+        """Whether its project has a view of this name, loaded or not."""
+        from viewkeeper.view.parse import parse_view
+
+        for file in sorted((self.folder / VIEWS).glob("*.sql")):
+            try:
+                if parse_view(file.read_text(encoding="utf-8"), str(file)).name == view:
+                    return True
+            except (OSError, UnicodeDecodeError, DefinitionError):
+                # Its own run says what is wrong with it.
+                continue
+        return False
 
     def ledger(self) -> Ledger:
         """Its ledger; SourceAwayError if that cannot be read."""

@@ -9,7 +9,6 @@ all its parents have committed it.
 from __future__ import annotations
 
 import sys
-from bisect import bisect_right
 from itertools import groupby
 
 from viewkeeper.registry.mediator import Mark
@@ -20,22 +19,23 @@ EVERYTHING = sys.maxsize
 
 
 def marks_of(
-    files: ParentFiles, stands: Standing, identity: str, beyond: int = -1
+    files: ParentFiles, stands: Standing, identity: str, beyond: Mark | None = None
 ) -> tuple[list[Mark], int] | None:
-    """The marks of a parent in a group whose number is greater than `beyond`, and the number up to
-    which everything is committed; None if it has not been in that group."""
+    """The marks of a parent in a group, those `beyond` one only, and the number up to which
+    everything is committed; None if it has not been in that group."""
     coordination = files.coordination()
     found = coordination.span(identity) if coordination else None
     if found is None:
         return None
     span, end = found
     until = stands.reach if end is None else min(end, stands.reach)
-    entries = [entry for entry in files.entries(span.since, until) if entry.n]
-    last = entries[-1].n if entries else 0
-    marks = [Mark(0, span.since, span.since >= stands.exact)] if beyond < 0 else []
-    new = entries[bisect_right(entries, beyond, key=lambda entry: entry.n) :]
-    for (n, ts), _ in groupby(new, key=lambda entry: (entry.n, entry.ts)):
-        marks.append(Mark(n, ts, ts >= stands.exact))
+    first = Mark(0, span.since, span.since >= stands.exact)
+    known = beyond or first
+    marks = [] if beyond else [first]
+    for (n, ts), _ in groupby(files.entries(known.position, until), key=lambda e: (e.n, e.ts)):
+        if n > known.n:
+            marks.append(Mark(n, ts, ts >= stands.exact))
+    last = marks[-1].n if marks else known.n
     if end is not None:
         return marks, EVERYTHING if end <= stands.reach else last
     return marks, max(last, span.n) if span.ts <= stands.reach else last

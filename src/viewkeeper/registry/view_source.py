@@ -149,6 +149,8 @@ class WarehouseSource:
         views = self._head().views
         if name in views:
             return views[name]
+        if self.parent.defines(name):
+            raise self.parent.away(f'its view "{name}" is not loaded yet')
         known = tuple(views)
         raise SchemaError(
             self.name,
@@ -282,9 +284,9 @@ class WarehouseSource:
         """Whether looks have reported everything up to a position."""
         return self._looked >= position
 
-    def marks(self, identity: str, beyond: int = -1) -> tuple[list[Mark], int] | None:
+    def marks(self, identity: str, beyond: Mark | None = None) -> tuple[list[Mark], int] | None:
         """Which ts of the parent stand for which numbers of a group's order, those `beyond` a
-        number only; and up to which number everything is committed. None if it is not in that
+        mark only; and up to which number everything is committed. None if it is not in that
         group, or not yet."""
         with self._lock:
             self._head()
