@@ -37,9 +37,11 @@ bench: setup ## measure; the figures go to benchmarks/out
 faults: setup ## kill the engine again and again and check what it left
 	$(PYTHON_RUN) pytest -m campaign tests $(ARGS)
 
-simulate: setup ## try every algorithm in 2,000 random worlds each, and Dyno in as many; write the tables
+simulate: setup ## try every algorithm in 2,000 random worlds each, Dyno in as many, and fleets; write the tables
 	.venv/bin/viewkeeper simulate --table --seeds 2000 --into README.md --into docs/algorithms.md $(ARGS)
 	.venv/bin/viewkeeper simulate --schema-changes all --seeds 2000 --into docs/dyno.md $(ARGS)
+	.venv/bin/viewkeeper simulate --fleet --seeds 2000 $(ARGS)
+	.venv/bin/viewkeeper simulate --fleet --without-order --seeds 2000 $(ARGS)
 
 figures: setup ## draw the sequence diagrams of docs/figures
 	.venv/bin/viewkeeper simulate tests/specs/sweep-figure-5.txt --run 2 --diagram docs/figures/sweep-figure-5.svg

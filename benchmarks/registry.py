@@ -3,8 +3,9 @@
 View graphs in clusters, as departments have them: the bases and views of a cluster read each other,
 and some views read over to another cluster. Measured is the time of one core from the parents of
 every view to the groups; counted, by the cost model (`viewkeeper.registry.cost`), are the messages
-for one update with one registry (RyCo), with one for each group (PyCo) and without any. Seconds
-belong to a machine; all else is the same everywhere, by the seed.
+for one update with one registry (RyCo), with one for each group (PyCo) and without any; and, in
+fleets at work (`benchmarks.registry_traffic`), the messages that are sent and how long updates
+take. Seconds belong to a machine; all else is the same everywhere, by the seed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from pathlib import Path
 from random import Random
 
 from benchmarks import registry_plots
-from benchmarks.report import Aim, at_most
+from benchmarks.registry_traffic import Way, measure_traffic
+from benchmarks.report import Aim, at_least, at_most
 from viewkeeper.registry.cost import (
     Times,
     even,
@@ -67,7 +69,9 @@ class Found:
     largest: int
     messages: dict[str, dict[str, float]]
     times: dict[str, float]
-    """The mean time of a view after an update, in transmissions."""
+    """The mean time of a view after an update, in transmissions, by the model."""
+    traffic: dict[str, Way]
+    """What was sent, and how long it took, for some of the updates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +83,18 @@ class Sizes:
     clustered: tuple[Shape, ...]
     """One size in more and more clusters."""
     repetitions: int
+    updates: int
+    """How many updates the fleets have at most."""
 
 
 FULL = Sizes(
     growing=tuple(Shape(10 * n, 100 * n, n) for n in (1, 2, 5, 10, 20, 50, 100)),
     clustered=tuple(Shape(1_000, 10_000, n) for n in (1, 5, 10, 20, 50, 100, 250, 1_000)),
     repetitions=5,
+    updates=50,
 )
-QUICK = Sizes(FULL.growing[:4], tuple(Shape(100, 1_000, n) for n in (1, 10, 100)), 3)
-TINY = Sizes(FULL.growing[:2], tuple(Shape(20, 100, n) for n in (1, 5)), 1)
+QUICK = Sizes(FULL.growing[:4], tuple(Shape(100, 1_000, n) for n in (1, 10, 100)), 3, 20)
+TINY = Sizes(FULL.growing[:2], tuple(Shape(20, 100, n) for n in (1, 5)), 1, 5)
 
 
 def make(shape: Shape) -> dict[str, tuple[str, ...]]:
@@ -113,11 +120,11 @@ def make(shape: Shape) -> dict[str, tuple[str, ...]]:
     return parents
 
 
-def measure(shape: Shape, repetitions: int) -> Found:
+def measure(shape: Shape, sizes: Sizes) -> Found:
     """Partition one graph several times, and count what its groups cost."""
     parents = make(shape)
     seconds = []
-    for _ in range(repetitions):
+    for _ in range(sizes.repetitions):
         begin = time.process_time()
         found = partition(ViewGraph(parents))
         seconds.append(time.process_time() - begin)
@@ -137,6 +144,7 @@ def measure(shape: Shape, repetitions: int) -> Found:
         max(len(group.views) for group in found.groups),
         {name: asdict(way) | {"total": way.total} for name, way in per_update.items()},
         _times(found),
+        measure_traffic(found, sizes.updates, shape.seed),
     )
 
 
@@ -154,6 +162,7 @@ HEADER = (
     f"{'bases':>6} {'views':>7} {'clusters':>8} {'levels':>6} {'seconds':>8} {'groups':>7}"
     f" {'registries':>10} {'largest':>8} | messages per update: {'RyCo':>9} {'PyCo':>9} {'none':>9}"
     f" | transmissions: {'RyCo':>5} {'PyCo':>5} {'none':>5}"
+    f" | measured delay: {'RyCo':>5} {'PyCo':>5} {'none':>5}"
 )
 
 
@@ -162,10 +171,11 @@ def line(found: Found) -> str:
     shape = found.shape
     totals = " ".join(f"{found.messages[way]['total']:9,.0f}" for way in registry_plots.WAYS)
     times = " ".join(f"{found.times[way]:5.1f}" for way in registry_plots.WAYS)
+    delays = " ".join(f"{found.traffic[way].delay_mean:5.1f}" for way in registry_plots.WAYS)
     return (
         f"{shape.bases:>6,} {shape.views:>7,} {shape.clusters:>8,} {found.levels:>6}"
         f" {found.seconds:8.3f} {found.groups:>7,} {found.registries:>10,} {found.largest:>8,}"
-        f" | {'':20} {totals} | {'':14} {times}"
+        f" | {'':20} {totals} | {'':14} {times} | {'':15} {delays}"
     )
 
 
@@ -180,7 +190,12 @@ def aims(found: Sequence[Found]) -> list[Aim]:
     worst = max(
         each.messages["pyco"]["ordered"] / each.messages["ryco"]["ordered"] for each in found
     )
-    return [*judged, at_most("messages from registries, PyCo against RyCo", worst, 1)]
+    equal = [way.equal for each in found for way in each.traffic.values()]
+    return [
+        *judged,
+        at_most("messages from registries, PyCo against RyCo", worst, 1),
+        at_least("share of fleets whose messages are the model's", sum(equal) / len(equal), 1),
+    ]
 
 
 def section(sizes: Sizes, out: Path) -> None:
@@ -188,7 +203,7 @@ def section(sizes: Sizes, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     print(HEADER)
     growing, clustered = (
-        [_told(measure(shape, sizes.repetitions)) for shape in shapes]
+        [_told(measure(shape, sizes)) for shape in shapes]
         for shapes in (sizes.growing, sizes.clustered)
     )
     judged = aims([*growing, *clustered])

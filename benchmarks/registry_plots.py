@@ -1,4 +1,4 @@
-"""The figures of partitioning: its time, and messages for one update, by size and by clusters.
+"""The figures of partitioning: its time, messages for one update, and delays, by size and clusters.
 
 SVG with its text as text and without a date, so that a figure is small and changes only when its
 numbers do.
@@ -33,6 +33,16 @@ class Size(Protocol):
     def clusters(self) -> int: ...
 
 
+class Delays(Protocol):
+    """How long updates took."""
+
+    @property
+    def delay_mean(self) -> float: ...
+
+    @property
+    def delay_p95(self) -> float: ...
+
+
 class Point(Protocol):
     """What was found for one graph."""
 
@@ -45,12 +55,16 @@ class Point(Protocol):
     @property
     def messages(self) -> Mapping[str, Mapping[str, float]]: ...
 
+    @property
+    def traffic(self) -> Mapping[str, Delays]: ...
+
 
 def draw(folder: Path, growing: Sequence[Point], clustered: Sequence[Point]) -> None:
-    """Two pictures: `registry-time.svg` and `registry-messages.svg`."""
+    """Three pictures: `registry-time.svg`, `registry-messages.svg`, `registry-delays.svg`."""
     with mpl.rc_context(STYLE):
         _draw_time(folder / "registry-time.svg", growing)
         _draw_messages(folder / "registry-messages.svg", growing, clustered)
+        _draw_delays(folder / "registry-delays.svg", growing, clustered)
 
 
 def _draw_time(file: Path, growing: Sequence[Point]) -> None:
@@ -77,6 +91,30 @@ def _draw_messages(file: Path, growing: Sequence[Point], clustered: Sequence[Poi
             panel.plot(xs, totals, color=colour, marker="o", markersize=4, label=label)
     left.set(xlabel="views, in clusters of 100", ylabel="messages per update", xscale="log")
     left.set(yscale="log", title="more clusters")
+    right.set(xlabel=f"clusters that {most:,} views are in", xscale="log", title="smaller clusters")
+    for panel in (left, right):
+        _decorate(panel)
+    handles, labels = left.get_legend_handles_labels()
+    canvas.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    save(canvas, file)
+
+
+def _draw_delays(file: Path, growing: Sequence[Point], clustered: Sequence[Point]) -> None:
+    """Means as lines; up to where 95 of 100 are, as shades."""
+    canvas = Figure(figsize=(8, 3.8), layout="constrained")
+    left, right = canvas.subplots(1, 2, sharey=True)
+    most = max(each.shape.views for each in clustered)
+    for name, (label, colour) in WAYS.items():
+        for panel, points, xs in (
+            (left, growing, [each.shape.views for each in growing]),
+            (right, clustered, [each.shape.clusters for each in clustered]),
+        ):
+            means = [each.traffic[name].delay_mean for each in points]
+            most_are = [each.traffic[name].delay_p95 for each in points]
+            panel.plot(xs, means, color=colour, marker="o", markersize=4, label=label)
+            panel.fill_between(xs, means, most_are, color=colour, alpha=0.12, linewidth=0)
+    left.set(xlabel="views, in clusters of 100", ylabel="delay, in transmissions", xscale="log")
+    left.set(ylim=(0, None), title="more clusters")
     right.set(xlabel=f"clusters that {most:,} views are in", xscale="log", title="smaller clusters")
     for panel in (left, right):
         _decorate(panel)
