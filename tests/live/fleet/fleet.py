@@ -45,15 +45,18 @@ class MemberPlan:
     views: Mapping[str, str]
     together: str = ""
 
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The names of its sources: bases, and other members."""
-        return tuple(dict.fromkeys(s for sql in self.views.values() for s, _ in _READ.findall(sql)))
+    def read_by(self, view: str) -> list[tuple[str, str]]:
+        """The tables that a view reads, each with the name of its source."""
+        return _READ.findall(self.views[view])
 
-    def tables(self, source: str) -> tuple[str, ...]:
-        """What it reads of a source."""
-        read = (pair for sql in self.views.values() for pair in _READ.findall(sql))
-        return tuple(table for name, table in read if name == source)
+    @property
+    def reads(self) -> dict[str, set[str]]:
+        """The names of its sources, bases and other members, each with what it reads there."""
+        found: dict[str, set[str]] = {}
+        for view in self.views:
+            for source, table in self.read_by(view):
+                found.setdefault(source, set()).add(table)
+        return found
 
 
 @dataclass
@@ -77,7 +80,8 @@ class Fleet:
         sources = "\n".join(f"  {name}: {self._source(name)}" for name in plan.reads)
         together = f", together: {plan.together}" if plan.together else ""
         (folder / "viewkeeper.yml").write_text(
-            f"warehouse: ./warehouse\nfreshness: 50ms\nsources:\n{sources}\n"
+            f"warehouse: ./warehouse\nfreshness: 50ms\nbatch: {{inline_rows: 1000000}}\n"
+            f"sources:\n{sources}\n"
             f"registry: {{url: '{self.registry}'{together}}}\n{self.extra}"
         )
         for name, sql in plan.views.items():
@@ -101,8 +105,9 @@ class Fleet:
         registry = open_registry(self.registry, self.folder / "anywhere")
         try:
             for name, plan in self.members.items():
-                bases = {base: plan.tables(base) for base in plan.reads if base in self.bases}
-                parents = tuple(source for source in plan.reads if source not in bases)
+                read = plan.reads
+                bases = {base: tuple(read[base]) for base in read if base in self.bases}
+                parents = tuple(source for source in read if source not in bases)
                 with viewkeeper.open(self.folder / name) as project:
                     facts = Facts(bases, parents, plan.together, warehouse=project.reader())
                     registry.join(name, facts)
@@ -159,7 +164,9 @@ class Fleet:
             process = self.processes.pop(name)
             try:
                 code = process.stop(signal.SIGTERM)
-                assert code == 0, f"{name} ended with {code}:\n{process.output}"
+                # One that was still starting had no time to learn about signals.
+                well = (0,) if process.lines else (0, -signal.SIGTERM)
+                assert code in well, f"{name} ended with {code}:\n{process.output}"
             finally:
                 self._end(name, process)
 
@@ -179,12 +186,16 @@ class Fleet:
 
     def status(self) -> dict[str, Any]:
         """What `viewkeeper registry status` says of the open groups, by name."""
-        arguments = ["registry", "status", self.registry, "--json"]
-        with Process("viewkeeper.cli.main", arguments, self.folder) as process:
+        found = json.loads(self.tell("registry", "status", self.registry, "--json"))
+        return {group["name"]: group for group in found["groups"] if not group["closed"]}
+
+    def tell(self, *arguments: str, member: str = "") -> str:
+        """Run a command in a member's folder, or in any; what it said."""
+        folder = self.folder / (member or next(iter(self.members)))
+        with Process("viewkeeper.cli.main", arguments, folder) as process:
             assert process.ended() in (0, 1), process.output
             process.listened()
-            found = json.loads("\n".join(process.lines))
-        return {group["name"]: group for group in found["groups"] if not group["closed"]}
+            return "\n".join(process.lines)
 
     # -- waiting -------------------------------------------------------------------------------
 

@@ -67,6 +67,10 @@ def trouble(fleet: Fleet, rng: random.Random) -> int:
     if rng.random() < 0.2:
         fleet.stop(name)
         return 0
+    if rng.random() < 0.8:
+        # It has begun to work, or soon will have.
+        fleet.wait(f"{name} to start", lambda: bool(fleet.processes[name].lines))
+        time.sleep(rng.uniform(0, 2))
     fleet.kill(name)
     if rng.random() < 0.7:
         fleet.start(name)
