@@ -21,11 +21,10 @@ from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.lookout import Lookout, looked
 from viewkeeper.engine.membership import Membership
-from viewkeeper.engine.ordering import ORDER_MAX, QUEUE_MAX, Ordering
+from viewkeeper.engine.ordering import ORDER_MAX, PATIENCE_SECONDS, QUEUE_MAX, Ordering
 from viewkeeper.engine.receiving import Receiving
 from viewkeeper.engine.settings import Settings
 from viewkeeper.errors import SchemaError, SourceError, ViewkeeperError
-from viewkeeper.registry.ids import GlobalId
 from viewkeeper.registry.mediator import Base, Mark, Mediator, ParentView, Taken
 from viewkeeper.registry.open import open_registry
 from viewkeeper.registry.order import Ordered
@@ -45,7 +44,8 @@ def look_out(
     """The lookout of a project, in a group if it names a registry; `told` hears of trouble."""
     if settings.registry is None:
         return Lookout(store, catalogue, connections)
-    registry = open_registry(settings.registry.url, settings.folder, settings.registry.token)
+    named = settings.registry
+    registry = open_registry(named.url, settings.folder, named.token, PATIENCE_SECONDS)
     membership = Membership(settings, store, catalogue, registry)
     ordering = Ordering(membership, registry, told)
     return Mediating(store, catalogue, connections, membership, ordering)
@@ -89,6 +89,7 @@ class Mediating(Lookout):
         self._ordering.fetch(self._mediator)
         self._claim()
         found: dict[str, SourceError] = {}
+        self._forget()
         for name in self.sources():
             try:
                 self._connections.attempt(name, self._observe)
@@ -143,6 +144,15 @@ class Mediating(Lookout):
         received.extend(boundaries)
         if isinstance(upstream, Base):
             self._receive(source, upstream)
+
+    def _forget(self) -> None:
+        """Wait for nothing of sources that have broken, or that no view reads any more."""
+        there = self.sources()
+        for name in [n for n in (*self._received, *self._unplaced) if n not in there]:
+            self._mediator.forget(name)
+            self._unplaced.discard(name)
+            for facts in (self._received, self.known, self._beats, self._marked):
+                facts.pop(name, None)
 
     def _begin(self, source: Source) -> None:
         """Take a source into the order, from where it stands for us."""
@@ -206,12 +216,27 @@ class Mediating(Lookout):
         for name, base in self._bases():
             became = self._ordering.claim(base.name)
             if self._ordering.reports(base.name) and (became or changed):
-                position = self._connections.attempt(name, self.follow)
-                if position is not None:
-                    self._beats[name] = position
+                self._beat(name)
         if changed:
             for name in self._received:
                 self._mediator.follow(name, self._membership.upstream(name))
+
+    def _beat(self, name: str) -> None:
+        """Follow what all members read of a source, from a position that will have a number."""
+        read = self._received[name].read
+
+        def follow(source: Source) -> int:
+            # Looking first finds a log that was lost; following would silently begin a new one.
+            source.look(read)
+            return self.follow(source)
+
+        try:
+            position = self._connections.attempt(name, follow)
+        except SourceError:
+            # The look that comes says the same, for all views that read it.
+            return
+        if position is not None:
+            self._beats[name] = position
 
     def _register(self) -> None:
         """Give numbers to what was seen of the sources that we report."""
@@ -259,7 +284,7 @@ class Mediating(Lookout):
         self.full |= bool(self._mediator.queued) and self._mediator.wait is None
         self._settle([each for each in queued if each.n <= self._mediator.n])
         if self._fresh:
-            self._settle(self._passed())
+            self._settle(self._ordering.passed(self._mediator))
         for name, received in self._received.items():
             if received.began is None:
                 self.known[name] = received.at
@@ -278,17 +303,6 @@ class Mediating(Lookout):
             if received.began is not None and newest.get(base.name, -1) >= received.began:
                 received.began = None
 
-    def _passed(self) -> list[Ordered]:
-        """The last ids of bases that were passed before this run, as if they were passed now."""
-        found = self._ordering.registered()
-        # What is registered by now is queued by now, unless it was passed long ago.
-        self._ordering.fetch(self._mediator, now=True)
-        if self._ordering.trouble is not None or len(self._mediator.queued) >= QUEUE_MAX:
-            return []
-        waiting = {each.id for each in self._mediator.queued}
-        last = [GlobalId(base, position) for base, position in found.items()]
-        return [Ordered(self._mediator.n, each) for each in last if each not in waiting]
-
     def _committed(self) -> int:
         """The number up to which all views are committed."""
         views = [v for v in self._store.head.views.values() if not v.stopped]
@@ -300,7 +314,7 @@ class Mediating(Lookout):
     def _entries(self, taken: Taken) -> list[Entry]:
         ts, now = self._next_ts, time.time()
         return [
-            self._received[source].take(source, until, ts, taken.n, now)
+            self._received[source].take(source, until, ts, taken, now)
             for source, until in sorted(taken.moves.items())
         ]
 

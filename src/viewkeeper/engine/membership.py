@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import reader_of
@@ -32,6 +32,14 @@ from viewkeeper.warehouse.store import Store
 JOIN_SECONDS = 3.0
 NOTE_SECONDS = 0.3
 WAREHOUSE = "warehouse"
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Whether the registry was asked, and whether the members or their facts have changed."""
+
+    asked: bool
+    changed: bool
 
 
 class Membership:
@@ -70,23 +78,24 @@ class Membership:
 
     # -- the registry --------------------------------------------------------------------------
 
-    def join(self, now: bool, awaits: Mapping[str, int]) -> bool:
-        """Say what is read, if that is due; whether the members or their facts have changed."""
+    def join(self, now: bool, awaits: Mapping[str, int]) -> Joined:
+        """Say what is read, if that is due."""
         facts = replace(self._facts(), awaits=awaits)
         if self._joined is not None and self._joined[1] == facts and not now:
             late = time.monotonic() - self._joined[0] >= JOIN_SECONDS
             if not late:
-                return False
+                return Joined(False, False)
         span = self.span
         found = self._registry.join(self.member, facts, span.identity if span else None)
         self._joined = time.monotonic(), facts
         if span is None:
             self._begin(found)
-            return True
+            return Joined(True, True)
         if found.identity == span.identity:
-            return self._meet(found.members)
+            return Joined(True, self._meet(found.members))
         self._next = found
-        return not self._members and self._meet(self._registry.members(span.group))
+        missed = not self._members and self._meet(self._registry.members(span.group))
+        return Joined(True, missed)
 
     def move(self) -> None:
         """The order is taken to its end, and all of it is in the ledger: begin the next span."""

@@ -15,14 +15,17 @@ from typing import TypeVar
 from viewkeeper.engine.membership import Membership
 from viewkeeper.engine.reporting import Reporting
 from viewkeeper.errors import ClosedGroupError, RegistryAwayError, ViewkeeperError
+from viewkeeper.registry.ids import GlobalId
 from viewkeeper.registry.mediator import Mediator
-from viewkeeper.registry.order import Registry
+from viewkeeper.registry.order import Ordered, Registry
 
 ORDER_MAX = 10_000
 QUEUE_MAX = 100_000
 """As much is kept of what is not taken yet; the rest stays with the sources and the registry."""
 ORDER_SECONDS = 0.04
 RETRY_SECONDS = 1.0
+PATIENCE_SECONDS = 1.0
+"""For how long one question is tried again: meanwhile nothing else is done."""
 
 T = TypeVar("T")
 
@@ -57,7 +60,10 @@ class Ordering:
 
     def join(self, now: bool, awaits: Mapping[str, int]) -> None:
         """Keep up with the assignment; `awaits` are positions that must get a number."""
-        self.changed |= bool(self._ask(partial(self._membership.join, now, awaits)))
+        found = self._ask(partial(self._membership.join, now, awaits))
+        if found is not None and found.asked:
+            self.trouble = None
+        self.changed |= found is not None and found.changed
 
     def fetch(self, mediator: Mediator, now: bool = False) -> None:
         """Hear what is ordered, unless that was just done."""
@@ -74,6 +80,8 @@ class Ordering:
             except ClosedGroupError:
                 self.closed = True
                 return
+            if found is not None:
+                self.trouble = None
             mediator.ordered(found or ())
             if found is None or len(found) < ORDER_MAX:
                 return
@@ -92,15 +100,24 @@ class Ordering:
         """Give numbers to positions; whether some were new, None if that is not known."""
         return self._ask(partial(self._reporting.register, base, positions))
 
-    def registered(self) -> dict[str, int]:
-        """The last registered position of each base; nothing if that was just asked."""
+    def passed(self, mediator: Mediator) -> list[Ordered]:
+        """The last ids of bases that were passed before this run, as if they were passed now.
+
+        Nothing if that was just asked.
+        """
         if time.monotonic() - self._looked < RETRY_SECONDS:
-            return {}
+            return []
         self._looked = time.monotonic()
         found, span = self._ask(self._registry.status), self._membership.span
         mine = [g for g in found.groups if span and g.identity == span.identity] if found else []
-        reports = [each for group in mine for each in group.reports]
-        return {each.source: each.position for each in reports if each.position is not None}
+        # What is registered by now is queued by now, unless it was passed long ago.
+        self.fetch(mediator, now=True)
+        if self.trouble is not None or len(mediator.queued) >= QUEUE_MAX:
+            return []
+        waiting = {each.id for each in mediator.queued}
+        reports = [each for group in mine for each in group.reports if each.position is not None]
+        last = [GlobalId(each.source, each.position or 0) for each in reports]
+        return [Ordered(mediator.n, each) for each in last if each not in waiting]
 
     def drop(self, base: str) -> None:
         """Let somebody else report a base."""
@@ -126,5 +143,4 @@ class Ordering:
             self.trouble = error
             self._retry_at = time.monotonic() + RETRY_SECONDS
             return None
-        self.trouble = None
         return answer

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from viewkeeper.registry.mediator import Taken
 from viewkeeper.updates.protocol import Boundary
 from viewkeeper.warehouse.plan import Entry
 
@@ -37,8 +38,8 @@ class Receiving:
         """Whether all that was captured with too few columns is taken."""
         return self.required is None or not self.reports or self.at >= self.required
 
-    def take(self, source: str, until: int, ts: int, n: int, now: float) -> Entry:
-        """What the id with a number is at this source: all that was reported up to its position."""
+    def take(self, source: str, until: int, ts: int, taken: Taken, now: float) -> Entry:
+        """What an id is at this source: all that was reported up to its position."""
         after, self.at, self.read = self.at, until, max(self.read, until)
         found: list[Boundary] = []
         while self.reports and self.reports[0].position <= until:
@@ -55,7 +56,8 @@ class Receiving:
             _joined(boundary.emptied for boundary in found),
             _joined(boundary.keyed for boundary in found),
             tuple(change for boundary in found for change in boundary.reshaped),
-            n,
+            taken.n,
+            taken.first,
         )
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from viewkeeper.errors import ProjectError, RegistryError
-from viewkeeper.registry.http_order import HttpRegistry
+from viewkeeper.registry.http_order import PATIENCE_SECONDS, HttpRegistry
 from viewkeeper.registry.order import Registry
 from viewkeeper.registry.sqlite_order import SqliteRegistry
 from viewkeeper.registry.stored_order import StoredRegistry
@@ -25,10 +25,17 @@ from viewkeeper.registry.stored_order import StoredRegistry
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-def open_registry(url: str, folder: Path | None = None, token: str | None = None) -> Registry:
-    """The registry at an address; nothing is connected yet. `token` is what a service asks for."""
+def open_registry(
+    url: str,
+    folder: Path | None = None,
+    token: str | None = None,
+    patience_seconds: float = PATIENCE_SECONDS,
+) -> Registry:
+    """The registry at an address; nothing is connected yet. `token` is what a service asks for,
+    which is asked again for so long while it does not answer."""
     if url.partition("://")[0] in ("http", "https"):
-        return HttpRegistry(resolve(url, _quoted), resolve(token) if token else None)
+        secret = resolve(token) if token else None
+        return HttpRegistry(resolve(url, _quoted), secret, patience_seconds)
     return open_store(url, folder)
 
 

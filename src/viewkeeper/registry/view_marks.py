@@ -9,7 +9,6 @@ all its parents have committed it.
 from __future__ import annotations
 
 import sys
-from itertools import groupby
 
 from viewkeeper.registry.mediator import Mark
 from viewkeeper.registry.parent_files import ParentFiles, Standing
@@ -32,9 +31,12 @@ def marks_of(
     first = Mark(0, span.since, span.since >= stands.exact)
     known = beyond or first
     marks = [] if beyond else [first]
-    for (n, ts), _ in groupby(files.entries(known.position, until), key=lambda e: (e.n, e.ts)):
-        if n > known.n:
-            marks.append(Mark(n, ts, ts >= stands.exact))
+    for entry in files.entries(known.position, until):
+        # An id may have an entry for each of several sources.
+        if entry.n > (marks[-1].n if marks else known.n):
+            if 0 < entry.first < entry.n:
+                marks.append(Mark(entry.first, entry.ts, False))
+            marks.append(Mark(entry.n, entry.ts, entry.ts >= stands.exact))
     last = marks[-1].n if marks else known.n
     if end is not None:
         return marks, EVERYTHING if end <= stands.reach else last

@@ -50,6 +50,7 @@ _ENTRY: dict[str, pa.DataType] = {
     "keyed": pa.list_(pa.string()),
     "reshaped": pa.string(),
     "n": pa.int64(),
+    "first": pa.int64(),
 }
 _COMMIT: dict[str, pa.DataType] = {
     "record": pa.int64(),
@@ -92,7 +93,7 @@ def _entry(row: dict[str, Any]) -> Entry:
     emptied, keyed = tuple(row["emptied"] or ()), tuple(row["keyed"] or ())
     changes = tuple(SchemaChange(*change) for change in json.loads(row["reshaped"] or "[]"))
     lists = {"emptied": emptied, "keyed": keyed, "reshaped": changes}
-    return Entry(**{**row, **lists, "n": row["n"] or 0})
+    return Entry(**{**row, **lists, "n": row["n"] or 0, "first": row["first"] or 0})
 
 
 def load_ledger(root: Path) -> Ledger:

@@ -33,7 +33,8 @@ class Entry:
     A global transaction has one ts and an entry per source. `changes` is its number of row changes.
     Of the tables `emptied`, and of some keys of the tables `keyed`, rows went without being listed.
     `reshaped` are its schema changes. `n` is its number in the order of the warehouse's group, 0
-    where no registry orders.
+    where no registry orders; where several ids became one transaction it is that of the last, and
+    `first` that of the first of them.
     """
 
     ts: int
@@ -46,6 +47,7 @@ class Entry:
     keyed: tuple[str, ...] = ()
     reshaped: tuple[SchemaChange, ...] = ()
     n: int = 0
+    first: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,8 @@ def _encoded(entry: Entry) -> list[object]:
     if not (e.emptied or e.keyed or e.reshaped or e.n):
         return plain
     reshaped = [astuple(change) for change in e.reshaped]
-    return [*plain, list(e.emptied), list(e.keyed), reshaped, *([e.n] if e.n else [])]
+    numbers = [e.n, e.first] if e.n else []
+    return [*plain, list(e.emptied), list(e.keyed), reshaped, *numbers]
 
 
 def _decoded(facts: Sequence[Any]) -> Entry:
