@@ -142,11 +142,8 @@ def simulate(
     workers = jobs or os.cpu_count() or 1
     if fleet or without_order:
         others = (file, algorithm, schema_changes, level, view, diagram, history, number)
-        if not fleet or table or into or any(each is not None for each in others):
-            raise click.UsageError("--fleet goes with --without-order, --seeds, --seed and --jobs")
-        from viewkeeper.cli.simulate_fleet import run_fleets
-
-        return run_fleets(not without_order, seeds, seed, workers)
+        given = table or bool(into) or any(each is not None for each in others)
+        return _fleets(fleet and not given, not without_order, seeds, seed, workers)
     if schema_changes is not None and file is None and not table:
         from viewkeeper.cli.simulate_reshaping import run_reshaping
 
@@ -167,11 +164,20 @@ def simulate(
         return run_table(seeds, workers, into)
     assert algorithm is not None
     cells = _cells(algorithm, options, scenario, view)
-    if seed is not None:
-        if outputs.any and len(cells) > 1:
-            raise click.UsageError("--diagram and --history need a --scenario, to know which run")
-        return max(run_one(cell, seed, wanted, outputs) for cell in cells)
-    return run_many(cells, seeds, workers, wanted, outputs)
+    if seed is None:
+        return run_many(cells, seeds, workers, wanted, outputs)
+    if outputs.any and len(cells) > 1:
+        raise click.UsageError("--diagram and --history need a --scenario, to know which run")
+    return max(run_one(cell, seed, wanted, outputs) for cell in cells)
+
+
+def _fleets(alone: bool, ordered: bool, seeds: int, seed: int | None, jobs: int) -> int:
+    """Run fleets, if nothing was said that does not go with them."""
+    if not alone:
+        raise click.UsageError("--fleet goes with --without-order, --seeds, --seed and --jobs")
+    from viewkeeper.cli.simulate_fleet import run_fleets
+
+    return run_fleets(ordered, seeds, seed, jobs)
 
 
 def _cells(algorithm: str, options: dict[str, Any], scenario: str, view: str | None) -> list[Cell]:
