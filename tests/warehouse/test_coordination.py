@@ -1,0 +1,67 @@
+"""What a warehouse says of its groups, and the numbers in its ledger: written, read, folded."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from viewkeeper.errors import CorruptError
+from viewkeeper.updates.schema_change import SchemaChange
+from viewkeeper.warehouse import Store
+from viewkeeper.warehouse.chronicle import entry_rows, fold, load_ledger
+from viewkeeper.warehouse.coordination import (
+    FILE,
+    SPANS,
+    Coordination,
+    Span,
+    read_coordination,
+    write_coordination,
+)
+from viewkeeper.warehouse.plan import Entry, Plan, encode_plan, read_plan
+
+ENTRIES = (
+    Entry(2, "shop", 0, 5, 10.0, 1),
+    Entry(3, "shop", 5, 6, 11.0, 1, n=1, first=1),
+    Entry(3, "sales", 1, 2, 11.0, 1, n=1, first=1),
+    Entry(4, "sales", 2, 4, 12.0, 1, ("a",), (), (SchemaChange("drop_table", "b"),), 5, 3),
+)
+
+
+def test_numbers_survive_plans_and_folding(tmp_path: Path) -> None:
+    (tmp_path / "1").write_bytes(encode_plan(Plan(1, ENTRIES)))
+    assert read_plan(tmp_path / "1").entries == ENTRIES
+    with Store.open(tmp_path / "w", "test", time.time) as store:
+        plan = Plan(store.next_plan, ENTRIES)
+        store.write_plan(plan)
+        store.commit([], plan.n)
+        fold(store.root / "plans", entry_rows(ENTRIES), plan.n)
+    assert tuple(load_ledger(tmp_path / "w").entries) == ENTRIES
+
+
+def test_spans_are_found_with_their_ends(tmp_path: Path) -> None:
+    assert read_coordination(tmp_path) is None
+    one, two = Span("g", "one", 3, 9, 7), Span("h", "two", 8, 0, 8, alone=True)
+    told = Coordination("orders", (one, two))
+    write_coordination(tmp_path, told)
+    assert read_coordination(tmp_path) == told
+    assert told.span("one") == (one, 8)
+    assert told.span("two") == (two, None)
+    assert told.span("three") is None
+
+
+def test_old_spans_are_forgotten(tmp_path: Path) -> None:
+    spans = tuple(Span("g", str(number), number, 0, number) for number in range(SPANS + 5))
+    write_coordination(tmp_path, Coordination("orders", spans))
+    found = read_coordination(tmp_path)
+    assert found is not None
+    assert found.spans == spans[5:]
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    write_coordination(tmp_path, Coordination("orders"))
+    text = (tmp_path / FILE).read_text()
+    (tmp_path / FILE).write_text(text.replace("orders", "others"))
+    with pytest.raises(CorruptError, match=FILE):
+        read_coordination(tmp_path)
