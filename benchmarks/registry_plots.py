@@ -39,9 +39,6 @@ class Delays(Protocol):
     @property
     def delay_mean(self) -> float: ...
 
-    @property
-    def delay_p95(self) -> float: ...
-
 
 class Point(Protocol):
     """What was found for one graph."""
@@ -100,7 +97,7 @@ def _draw_messages(file: Path, growing: Sequence[Point], clustered: Sequence[Poi
 
 
 def _draw_delays(file: Path, growing: Sequence[Point], clustered: Sequence[Point]) -> None:
-    """Means as lines; up to where 95 of 100 are, as shades."""
+    """Means; RyCo's line is wide, because PyCo's lies on it."""
     canvas = Figure(figsize=(8, 3.8), layout="constrained")
     left, right = canvas.subplots(1, 2, sharey=True)
     most = max(each.shape.views for each in clustered)
@@ -110,9 +107,8 @@ def _draw_delays(file: Path, growing: Sequence[Point], clustered: Sequence[Point
             (right, clustered, [each.shape.clusters for each in clustered]),
         ):
             means = [each.traffic[name].delay_mean for each in points]
-            most_are = [each.traffic[name].delay_p95 for each in points]
-            panel.plot(xs, means, color=colour, marker="o", markersize=4, label=label)
-            panel.fill_between(xs, means, most_are, color=colour, alpha=0.12, linewidth=0)
+            wide = 5.0 if name == "ryco" else 1.5
+            panel.plot(xs, means, color=colour, marker="o", markersize=4, lw=wide, label=label)
     left.set(xlabel="views, in clusters of 100", ylabel="delay, in transmissions", xscale="log")
     left.set(ylim=(0, None), title="more clusters")
     right.set(xlabel=f"clusters that {most:,} views are in", xscale="log", title="smaller clusters")
