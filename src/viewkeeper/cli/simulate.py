@@ -158,17 +158,26 @@ def simulate(
         from viewkeeper.cli.simulate_script import run_file
 
         return run_file(file, number, wanted, outputs)
-    from viewkeeper.cli.simulate_seeds import run_many, run_one, run_table
-
     if table:
+        from viewkeeper.cli.simulate_seeds import run_table
+
         return run_table(seeds, workers, into)
     assert algorithm is not None
     cells = _cells(algorithm, options, scenario, view)
-    if seed is None:
-        return run_many(cells, seeds, workers, wanted, outputs)
+    return _by_seeds(cells, range(seeds) if seed is None else seed, workers, wanted, outputs)
+
+
+def _by_seeds(
+    cells: list[Cell], seeds: range | int, jobs: int, level: Level | None, outputs: Outputs
+) -> int:
+    """Run many seeds, or one again."""
+    from viewkeeper.cli.simulate_seeds import run_many, run_one
+
+    if isinstance(seeds, range):
+        return run_many(cells, len(seeds), jobs, level, outputs)
     if outputs.any and len(cells) > 1:
         raise click.UsageError("--diagram and --history need a --scenario, to know which run")
-    return max(run_one(cell, seed, wanted, outputs) for cell in cells)
+    return max(run_one(cell, seeds, level, outputs) for cell in cells)
 
 
 def _fleets(alone: bool, ordered: bool, seeds: int, seed: int | None, jobs: int) -> int:
