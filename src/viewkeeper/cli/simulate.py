@@ -41,6 +41,7 @@ Exit codes: 0 every seed has its level, 1 one falls below it or a script expects
 
 LEVELS = [level.word for level in Level]
 ALL = "all"
+ONE_OF = "say one of: a FILE, --algorithm NAME, --table, --schema-changes, --fleet"
 DETECTION = ("pessimistic", "optimistic", "handles")
 
 
@@ -151,9 +152,7 @@ def simulate(
     outputs = Outputs(diagram, history)
     wanted = None if level is None else Level[level.upper()]
     if sum((file is not None, algorithm is not None, table)) != 1 or schema_changes is not None:
-        raise click.UsageError(
-            "say one of: a FILE, --algorithm NAME, --table, --schema-changes, --fleet"
-        )
+        raise click.UsageError(ONE_OF)
     if file is not None:
         from viewkeeper.cli.simulate_script import run_file
 
