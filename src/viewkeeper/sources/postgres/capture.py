@@ -311,13 +311,6 @@ class Capture:
             self.spool.end(transaction)
         self._ended = []
 
-    def knows(self, position: int) -> bool:
-        """Whether a position is that of a transaction which is kept, or of the last forgotten."""
-        if position == self.floor:
-            return True
-        kept = self.spool.until(position)
-        return bool(kept) and kept[-1].position == position
-
     def remember(self, durable: bool) -> None:
         """Write down what must be found again; only whoever has the slot itself may."""
         if not self.is_copy:

@@ -70,12 +70,13 @@ class PostgresReading(PostgresAsking):
                 watermark(control, capture)
 
     def _check_known(self, after: int) -> None:
-        """A GapError if the position cannot be one that this server has given."""
+        """A GapError if what was committed after the position cannot be known any more.
+
+        It need not be that of a transaction in our stream: another reader may have reported it. A
+        server that was restored is noticed when the stream is opened.
+        """
         capture = self._capture
-        newest = capture.newest.position if capture.newest else 0
-        if after < capture.floor or (
-            after <= max(newest, self._flushed) and not capture.knows(after)
-        ):
+        if after < capture.floor:
             raise GapError(
                 self.name,
                 f"position {after} is not one of this server's stream, which begins at "
