@@ -17,9 +17,11 @@ from pyspark.sql import SparkSession
 
 import viewkeeper
 from viewkeeper.engine import loop
+from viewkeeper.engine.membership import Membership
 from viewkeeper.engine.registry_settings import read_registry
 from viewkeeper.engine.report import Report
 from viewkeeper.errors import IdentityError, ProjectError
+from viewkeeper.registry.mediator import Mediator
 from viewkeeper.registry.open import open_registry
 from viewkeeper.registry.order import Facts
 from viewkeeper.warehouse import read
@@ -189,6 +191,28 @@ def test_a_child_that_comes_later_joins_two_groups(fleet: Fleet) -> None:
     alone_again = read_coordination(fleet.root / "v1" / "w")
     assert alone_again is not None
     assert alone_again.spans[-1].alone
+
+
+def test_a_view_is_not_loaded_over_parents_that_stand_apart(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them was alone, and took the same transactions in its own time."""
+    fleet.diamond()
+    fleet.refresh("v1", "v2")
+    fleet.write("north", (0, 5))
+    fleet.refresh("v1")
+    fleet.refresh("v0", "v1")
+    with monkeypatch.context() as patch:
+        # It comes to the group, and takes nothing there yet.
+        patch.setattr(Mediator, "take", lambda self, limit: [])
+        patch.setattr(Membership, "note", lambda self, n, now=False: False)
+        fleet.refresh("v2")
+    waits = fleet.refresh("v0").waiting["lines"]
+    assert "has not come to" in waits or "do not show one state" in waits
+    assert "lines" not in read_head(fleet.root / "v0" / "w").views
+    assert not fleet.refresh("v2", "v1", "v2", "v0").waiting
+    assert fleet.state("v0") == fleet.expected()["v0"]
+    assert all(again == north for _, north, _, again in fleet.state("v0"))
 
 
 def test_a_member_over_a_base_and_a_parent_over_the_same_base(fleet: Fleet) -> None:

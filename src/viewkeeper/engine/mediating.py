@@ -17,6 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from viewkeeper.engine.agreeing import Agreeing
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.lookout import Lookout, looked
@@ -76,6 +77,7 @@ class Mediating(Lookout):
         self._unplaced: set[str] = set()
         """Parents that have not come to where we are."""
         self._beats: dict[str, int] = {}
+        self._agreeing = Agreeing(self._membership, self._connections)
         self._marked: dict[str, Mark] = {}
         """The newest mark of each parent."""
 
@@ -106,7 +108,7 @@ class Mediating(Lookout):
         ended = self._ordering.closed and not self._mediator.queued
         bases = {name: base.name for name, base in self._bases()}
         awaits = {bases[n]: self._received[n].at for n in self._fresh if n in bases}
-        self._ordering.join(ended, awaits)
+        self._ordering.join(ended, {**self._agreeing.awaits, **awaits})
         span = self._membership.span
         if span is None:
             return False
@@ -274,8 +276,6 @@ class Mediating(Lookout):
         others = [m.facts for m in self._membership.members if m.name != mine]
         return sorted({table for facts in others for table in facts.sources.get(base, ())})
 
-    # -- taking --------------------------------------------------------------------------------
-
     def _take(self) -> None:
         """Take what has its turn."""
         queued = tuple(self._mediator.queued) if self._fresh else ()
@@ -352,6 +352,8 @@ class Mediating(Lookout):
         if not span.alone:
             if not all(self._received[name].is_ready for name in names):
                 return False
+            if not self._agreeing.holds({name: self.known[name] for name in names}):
+                return False
             for name in names:
                 self._received[name].required = None
         return True
@@ -361,8 +363,6 @@ class Mediating(Lookout):
         """Sources whose place in the order is not known yet."""
         return [name for name, each in self._received.items() if each.began is not None]
 
-    # -- what is said --------------------------------------------------------------------------
-
     @property
     def pending(self) -> bool:
         span = self._membership.span
@@ -370,6 +370,7 @@ class Mediating(Lookout):
             return True
         return not span.alone and bool(
             self._fresh
+            or self._agreeing.awaits
             or self._unplaced
             or self._mediator.queued
             or any(each.reports for each in self._received.values())
@@ -386,6 +387,8 @@ class Mediating(Lookout):
             return f'source "{name}" has not come to number {self._mediator.n} yet'
         for name in self._fresh:
             return f'source "{name}" is not reported yet'
+        for base in self._agreeing.awaits:
+            return f'its sources do not show one state of "{base}" yet'
         return "what was seen has no number yet" if self.pending else None
 
     def close(self) -> None:

@@ -157,6 +157,25 @@ class Parent:
             return None
         return Parent(source, self.folder / str(facts.get("path", "")))
 
+    @property
+    def member(self) -> str:
+        """What it is called among the members of its registry."""
+        registry = self.settings.get("registry")
+        named = registry.get("member") if isinstance(registry, dict) else None
+        return str(named or self.folder.resolve().name)
+
+    def positions(self, ts: int) -> dict[str, int]:
+        """Where its sources stood as of a ts."""
+        ledger, found = self.ledger(), dict[str, int]()
+        for view in self.head().views.values():
+            found |= ledger.positions(view.positions, ts)
+        return found
+
+    def base_name(self, source: str) -> str:
+        """What a database is called in ids; states of files are numbered by each project."""
+        kind = self._source(source).get("kind")
+        return f"{self.member}.{source}" if kind == "files" else self.global_name(source)
+
     def global_name(self, source: str) -> str:
         """What a database is called in every project."""
         return str(self._source(source).get("global", source))

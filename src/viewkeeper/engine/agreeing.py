@@ -1,0 +1,50 @@
+"""Whether the sources of a view that is to be loaded show one state of each base.
+
+Computed from what the parents' ledgers say, through all levels, so it is looked at now and then
+only. While it does not hold, the bases concerned are awaited: their reporters give a number to
+where they stand, and everybody who takes it is at one position.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+
+from viewkeeper.engine.connections import Connections
+from viewkeeper.engine.membership import Membership
+from viewkeeper.registry.agreement import apart, base_positions
+from viewkeeper.registry.mediator import Base
+from viewkeeper.registry.view_source import WarehouseSource
+
+COMPARE_SECONDS = 0.3
+
+
+class Agreeing:
+    """The sources of one member, compared."""
+
+    def __init__(self, membership: Membership, connections: Connections) -> None:
+        self._membership = membership
+        self._connections = connections
+        self._compared = 0.0
+        self.awaits: Mapping[str, int] = {}
+        """Bases of which the sources of a new view show several states, with the newest."""
+
+    def holds(self, known: Mapping[str, int]) -> bool:
+        """Whether sources at these positions show one state of each base."""
+        if self.awaits and time.monotonic() - self._compared < COMPARE_SECONDS:
+            return False
+        self._compared = time.monotonic()
+        stands = (each for name, at in known.items() for each in self._stands(name, at))
+        self.awaits = apart(stands)
+        return not self.awaits
+
+    def _stands(self, name: str, at: int) -> Iterator[tuple[str, int]]:
+        """The bases that a source shows at a position, with their own."""
+        upstream = self._membership.upstream(name)
+        if isinstance(upstream, Base):
+            yield upstream.name, at
+            return
+        source = self._connections.source(name)
+        assert isinstance(source, WarehouseSource)
+        members = {member.name for member in self._membership.members}
+        yield from base_positions(source.parent, at, members)
