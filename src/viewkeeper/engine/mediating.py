@@ -384,7 +384,9 @@ class Mediating(Lookout):
         if waits is not None:
             return f'source "{waits.source}" has not come to {waits.next.id} yet'
         for name in sorted(self._unplaced):
-            return f'source "{name}" has not come to number {self._mediator.n} yet'
+            group = self._membership.span.group if self._membership.span else ""
+            at = f"number {self._mediator.n} of group {group}"
+            return f'source "{name}" has not come to {at} yet: is it running, with this registry?'
         for name in self._fresh:
             return f'source "{name}" is not reported yet'
         for base in self._agreeing.awaits:
