@@ -6,120 +6,21 @@ join over the recorded states of the two databases.
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 import viewkeeper
-from viewkeeper.engine import loop
+from tests.engine.fleet import BASES, CHILD, PARENT, SHARED, Fleet
 from viewkeeper.engine.membership import Membership
 from viewkeeper.engine.registry_settings import read_registry
-from viewkeeper.engine.report import Report
 from viewkeeper.errors import IdentityError, ProjectError
 from viewkeeper.registry.mediator import Mediator
 from viewkeeper.registry.open import open_registry
 from viewkeeper.registry.order import Facts
-from viewkeeper.warehouse import read
-from viewkeeper.warehouse.chronicle import load_ledger
 from viewkeeper.warehouse.coordination import read_coordination
 from viewkeeper.warehouse.head import read_head
-
-Row = tuple[Any, ...]
-BASES = {name: f"{{kind: sqlite, path: ../{name}.db}}" for name in ("north", "south")}
-PARENT = "SELECT n.id, n.v AS nv, s.v AS sv FROM north.t n JOIN south.t s ON n.id = s.id"
-CHILD = (
-    "SELECT l.id, l.nv, r.sv, r.nv AS again FROM left_.lines l JOIN right_.lines r ON l.id = r.id"
-)
-SHARED = {"left_": "{kind: warehouse, path: ../v1}", "right_": "{kind: warehouse, path: ../v2}"}
-
-
-class Fleet:
-    """Two databases, and projects that share a registry, by their names."""
-
-    def __init__(self, root: Path, spark: SparkSession) -> None:
-        self.root = root
-        self._spark = spark
-        self._bases = {name: sqlite3.connect(root / f"{name}.db") for name in BASES}
-        for base in self._bases.values():
-            base.execute("PRAGMA journal_mode = WAL")
-            base.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, v INTEGER NOT NULL)")
-            base.executemany("INSERT INTO t VALUES (?, 0)", [(i,) for i in range(3)])
-            base.commit()
-
-    def project(
-        self, name: str, sources: dict[str, str], sql: str, registry: str = "../registry.db"
-    ) -> None:
-        folder = self.root / name
-        (folder / "views").mkdir(parents=True, exist_ok=True)
-        lines = "".join(f"  {source}: {facts}\n" for source, facts in sources.items())
-        named = f"registry: {registry}\n" if registry else ""
-        (folder / "viewkeeper.yml").write_text(f"warehouse: ./w\nsources:\n{lines}{named}")
-        view = f"CREATE MATERIALIZED VIEW lines AS {sql};"
-        (folder / "views" / "lines.sql").write_text(view)
-
-    def diamond(self) -> None:
-        self.project("v1", BASES, PARENT)
-        self.project("v2", BASES, PARENT)
-        self.project("v0", SHARED, CHILD)
-
-    def refresh(self, *names: str) -> Report:
-        """Maintain projects in turn; the report of the last."""
-        for name in names:
-            with viewkeeper.open(self.root / name, spark=self._spark) as project:
-                report = project.refresh()
-        return report
-
-    def write(self, base: str, *changes: tuple[int, int]) -> None:
-        """Give rows other values, in one transaction."""
-        with self._bases[base] as connection:
-            for key, value in changes:
-                upsert = "INSERT INTO t VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET v = excluded.v"
-                connection.execute(upsert, (key, value))
-
-    def numbers(self, name: str) -> dict[int, int]:
-        """The ts of each number, in the newest group of a project."""
-        root = self.root / name / "w"
-        told = read_coordination(root)
-        assert told is not None
-        entries = load_ledger(root).between(told.spans[-1].since, 1 << 60)
-        return {entry.n: entry.ts for entry in entries}
-
-    def state(self, name: str, ts: int | None = None) -> Counter[Row]:
-        root = self.root / name / "w"
-        head = read_head(root).views["lines"]
-        rows = read.counted(root, head, ts)
-        columns = [rows[column].to_pylist() for column in rows.column_names]
-        return Counter({row[:-1]: row[-1] for row in zip(*columns, strict=True)})
-
-    def expected(self) -> dict[str, Counter[Row]]:
-        """What the views must show now, by SQLite's own join."""
-        joined = self._bases["north"]
-        joined.execute("ATTACH ? AS south", (str(self.root / "south.db"),))
-        try:
-            sql = "SELECT n.id, n.v, s.v FROM main.t n JOIN south.t s ON n.id = s.id"
-            parents = Counter(joined.execute(sql).fetchall())
-        finally:
-            joined.execute("DETACH south")
-        child = Counter({(i, n, s, n): count for (i, n, s), count in parents.items()})
-        return {"v1": parents, "v2": parents, "v0": child}
-
-    def close(self) -> None:
-        for base in self._bases.values():
-            base.close()
-
-
-@pytest.fixture
-def fleet(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
-    # In turns, nobody else goes on while one waits.
-    monkeypatch.setattr(loop, "OTHERS_SECONDS", 0.1)
-    made = Fleet(tmp_path, spark)
-    yield made
-    made.close()
 
 
 def test_a_diamond_agrees_at_every_number(fleet: Fleet) -> None:
@@ -236,7 +137,7 @@ def test_a_view_that_is_loaded_again_begins_at_a_number(fleet: Fleet) -> None:
     fleet.refresh("v1", "v2", "v0", "v1", "v2", "v0")
     fleet.write("north", (0, 1))
     fleet.refresh("v1", "v2")
-    with viewkeeper.open(fleet.root / "v2", spark=fleet._spark) as project:
+    with viewkeeper.open(fleet.root / "v2", spark=fleet.spark) as project:
         project.refresh(full_refresh=["lines"])
     # Nothing is committed meanwhile: v1 reports, so that there is a number to begin at.
     assert not fleet.refresh("v1", "v2").waiting
