@@ -255,7 +255,7 @@ class Mediating(Lookout):
             self._ordering.fetch(self._mediator, now=True)
 
     def follow(self, source: Source) -> int:
-        """Also what other members read of a source that we report."""
+        """Also tables of others, where we report; a change of unfollowed columns would be missed."""
         position = super().follow(source)
         upstream = self._membership.upstream(source.name)
         if not (isinstance(upstream, Base) and self._ordering.reports(upstream.name)):
@@ -263,9 +263,9 @@ class Mediating(Lookout):
         for table in self._tables_of_others(upstream.name):
             try:
                 handle = source.handle(table)
-                fields = source.schema(handle)
-                columns = source.key(handle) or tuple(field.name for field in fields[:1])
-                position = source.follow({handle: list(columns)})
+                unfit = source.refused(handle)
+                columns = [f.name for f in source.schema(handle) if f.name not in unfit]
+                position = source.follow({handle: columns})
             except SchemaError:
                 # It is gone, or cannot be followed: that is the trouble of those who read it.
                 continue
