@@ -235,8 +235,9 @@ def _agree(fleet: Fleet, found: Judged) -> None:
         last = max(each.reached for each in members.values())
         found.groups += len(members) > 1
         found.numbers += last if len(members) > 1 else 0
+        starts = _starts(found, members)
         for n in range(last + 1):
-            _after(found, identity, n, members)
+            _after(found, f"number {n} of {identity}", starts, _shown_after(found, members, n))
 
 
 def spans(fleet: Fleet, member: str) -> Iterator[tuple[str, Numbers]]:
@@ -256,8 +257,25 @@ def spans(fleet: Fleet, member: str) -> Iterator[tuple[str, Numbers]]:
             yield span.identity, Numbers(span.since, until, reached, own)
 
 
-def _after(found: Judged, identity: str, n: int, members: Mapping[str, Numbers]) -> None:
-    at: dict[str, tuple[int, str]] = {}
+def _starts(found: Judged, members: Mapping[str, Numbers]) -> dict[str, int]:
+    """Per base the newest state at which some member came into a group.
+
+    Those that came with less are brought there by the ids that lie between; only what is newer has
+    become theirs through the order, and must be the same for all.
+    """
+    starts: dict[str, int] = {}
+    for member, numbers in members.items():
+        for vectors in found.vectors[member].values():
+            for base, counter in vectors.get(numbers.since, ()):
+                starts[base] = max(counter, starts.get(base, counter))
+    return starts
+
+
+def _shown_after(
+    found: Judged, members: Mapping[str, Numbers], n: int
+) -> dict[str, dict[str, int]]:
+    """Per base what every view shows of it after a number, as far as it has got there."""
+    at: dict[str, dict[str, int]] = {}
     for member, numbers in members.items():
         if n > numbers.reached:
             continue
@@ -268,9 +286,14 @@ def _after(found: Judged, identity: str, n: int, members: Mapping[str, Numbers])
                 assert ts < min(vectors) or ts > max(vectors), f"{member}.{view} has no ts {ts}"
                 continue
             for base, counter in vectors[ts]:
-                known, by = at.setdefault(base, (counter, f"{member}.{view}"))
-                found.agreements += by != f"{member}.{view}"
-                assert known == counter, (
-                    f"after number {n} of {identity}, {by} shows {base} {known} and"
-                    f" {member}.{view} shows {counter}"
-                )
+                at.setdefault(base, {})[f"{member}.{view}"] = counter
+    return at
+
+
+def _after(
+    found: Judged, where: str, starts: Mapping[str, int], at: Mapping[str, Mapping[str, int]]
+) -> None:
+    for base, counters in at.items():
+        if max(counters.values()) > starts.get(base, -1):
+            found.agreements += len(counters) - 1
+            assert len({*counters.values()}) == 1, f"{base} differs after {where}: {counters}"
