@@ -255,7 +255,7 @@ class Mediating(Lookout):
             self._ordering.fetch(self._mediator, now=True)
 
     def follow(self, source: Source) -> int:
-        """Also tables of others, where we report; a change of unfollowed columns would be missed."""
+        """Also others' tables, where we report; a change of unfollowed columns would be missed."""
         position = super().follow(source)
         upstream = self._membership.upstream(source.name)
         if not (isinstance(upstream, Base) and self._ordering.reports(upstream.name)):
