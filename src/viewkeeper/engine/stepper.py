@@ -160,11 +160,13 @@ class _Run:
         limit = self._in._settings.batch.rows
         last_ahead = max(self._head.ahead, default=0)
         totals = accumulate(entry.changes for entry in found)
-        return [
-            entry
+        chosen = {
+            entry.ts
             for entry, total in zip(found, totals, strict=True)
             if total - entry.changes < limit or entry.ts <= last_ahead
-        ]
+        }
+        # A ts is taken with the entries of all its sources, or a part of it would never be.
+        return [entry for entry in found if entry.ts in chosen]
 
     def step(self, entries: Sequence[Entry]) -> None:
         workers = max(WORKERS, int(self._choice.options.get("parallel", 0)))
