@@ -7,12 +7,13 @@ it was seen. Nothing here is durable: what is forgotten in a crash is simply see
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from viewkeeper.engine.batches import columns_of
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import Connections
+from viewkeeper.engine.loading import Loading
 from viewkeeper.errors import BarrierError, SchemaError, SourceError
 from viewkeeper.updates.protocol import LOOK_SECONDS, LOOK_TRANSACTIONS, Boundary, Source
 from viewkeeper.view.definition import ViewDefinition
@@ -36,6 +37,8 @@ class Lookout:
         self._refused: dict[str, SchemaError] = {}
         self.broken: dict[str, SourceError] = {}
         """Sources that have lost what is still needed, or their shape; not looked at again."""
+        self.load: Callable[[], Loading | None] = lambda: None
+        """The load that is under way."""
 
     def ready(self, sources: Iterable[str]) -> bool:
         """Whether a view over these sources can be loaded at the positions that are known."""
@@ -189,17 +192,26 @@ class Lookout:
 
     def _position(self, source: Source) -> int:
         """Where a source's stream stands for us; where it stands now if no view has it."""
-        using = [v for v in self._store.head.views.values() if source.name in v.positions]
-        if not using:
+        position = self._left(source.name)
+        if position is None:
             return self.follow(source)
-        newest = max(using, key=lambda view: view.ts)
-        ledger = self._store.ledger
-        since = [e for e in ledger.between(newest.ts, ledger.next_ts) if e.source == source.name]
-        position = since[-1].until if since else newest.positions[source.name]
         # Looking first finds a log that was lost; following would silently begin a new one.
         source.look(position)
         self.follow(source)
         return position
+
+    def _left(self, name: str) -> int | None:
+        """Where the ledger says that a source was left; None if no view has it, or gets it now."""
+        views, load = self._store.head.views.values(), self.load()
+        using = [(view.ts, view.positions[name]) for view in views if name in view.positions]
+        if load is not None and name in load.positions:
+            using.append((load.ts, load.positions[name]))
+        if not using:
+            return None
+        ts, position = max(using, key=lambda each: each[0])
+        ledger = self._store.ledger
+        since = [e for e in ledger.between(ts, ledger.next_ts) if e.source == name]
+        return since[-1].until if since else position
 
     @property
     def _next_ts(self) -> int:

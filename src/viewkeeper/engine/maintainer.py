@@ -71,6 +71,7 @@ class Maintainer:
         )
         self._crossing = Crossing(store, connections, self._batches)
         self.loader = Loader(settings, store, connections, spark)
+        self.lookout.load = lambda: self.loader.current
         self._history = History(store.root / "history")
         self._stepper = Stepper(
             settings, store, connections, self._batches, self.lookout, self._history

@@ -94,6 +94,7 @@ class Mediating(Lookout):
         self._forget()
         for name in self.sources():
             try:
+                self._expect(name)
                 self._connections.attempt(name, self._observe)
             except SourceError as error:
                 found[name] = error
@@ -120,7 +121,8 @@ class Mediating(Lookout):
         if moves or before is None:
             self._ordering.begin()
             self._begin_span()
-        return self._is_ordered
+        # Before the first answer of this run it is not known what the sources are in the group.
+        return self._is_ordered and bool(self._membership.members)
 
     @property
     def _is_ordered(self) -> bool:
@@ -150,16 +152,21 @@ class Mediating(Lookout):
     def _forget(self) -> None:
         """Wait for nothing of sources that have broken, or that no view reads any more."""
         there = self.sources()
-        for name in [n for n in (*self._received, *self._unplaced) if n not in there]:
+        for name in [n for n in self._mediator.sources if n not in there]:
             self._mediator.forget(name)
             self._unplaced.discard(name)
             for facts in (self._received, self.known, self._beats, self._marked):
                 facts.pop(name, None)
 
+    def _expect(self, name: str) -> None:
+        """Let ids wait for a source that views have, also while it is away."""
+        if name not in self._mediator.sources and (left := self._left(name)) is not None:
+            self._mediator.follow(name, self._membership.upstream(name), left)
+
     def _begin(self, source: Source) -> None:
         """Take a source into the order, from where it stands for us."""
         name = source.name
-        is_used = any(name in view.positions for view in self._store.head.views.values())
+        is_used = self._left(name) is not None
         position = self._position(source)
         upstream = self._membership.upstream(name)
         parent = isinstance(upstream, ParentView)
@@ -216,11 +223,15 @@ class Mediating(Lookout):
             return
         changed, self._ordering.changed = self._ordering.changed, False
         for name, base in self._bases():
+            if name in self._connections.away:
+                # Others may see more of it.
+                self._ordering.drop(base.name)
+                continue
             became = self._ordering.claim(base.name)
             if self._ordering.reports(base.name) and (became or changed):
                 self._beat(name)
         if changed:
-            for name in self._received:
+            for name in self._mediator.sources:
                 self._mediator.follow(name, self._membership.upstream(name))
 
     def _beat(self, name: str) -> None:
@@ -260,7 +271,7 @@ class Mediating(Lookout):
         upstream = self._membership.upstream(source.name)
         if not (isinstance(upstream, Base) and self._ordering.reports(upstream.name)):
             return position
-        for table in self._tables_of_others(upstream.name):
+        for table in self._membership.tables_of_others(upstream.name):
             try:
                 handle = source.handle(table)
                 unfit = source.refused(handle)
@@ -270,11 +281,6 @@ class Mediating(Lookout):
                 # It is gone, or cannot be followed: that is the trouble of those who read it.
                 continue
         return position
-
-    def _tables_of_others(self, base: str) -> list[str]:
-        mine = self._membership.member
-        others = [m.facts for m in self._membership.members if m.name != mine]
-        return sorted({table for facts in others for table in facts.sources.get(base, ())})
 
     def _take(self) -> None:
         """Take what has its turn."""
@@ -293,7 +299,7 @@ class Mediating(Lookout):
 
     def _note(self, now: bool = False) -> None:
         if self._membership.note(self._mediator.n, now):
-            self._ordering.tell(self._committed())
+            self._ordering.tell(self._membership.committed(self._mediator.n))
 
     def _settle(self, passed: Sequence[Ordered]) -> None:
         """Sources are known when a number stands for where they are."""
@@ -302,14 +308,6 @@ class Mediating(Lookout):
             received = self._received[name]
             if received.began is not None and newest.get(base.name, -1) >= received.began:
                 received.began = None
-
-    def _committed(self) -> int:
-        """The number up to which all views are committed."""
-        views = [v for v in self._store.head.views.values() if not v.stopped]
-        at = min((view.ts for view in views), default=0)
-        later = self._store.ledger.between(at, self._store.ledger.next_ts)
-        waits = [entry.n for entry in later if entry.n]
-        return min(waits, default=self._mediator.n + 1) - 1
 
     def _entries(self, taken: Taken) -> list[Entry]:
         ts, now = self._next_ts, time.time()

@@ -87,14 +87,16 @@ class Membership:
                 return Joined(False, False)
         span = self.span
         found = self._registry.join(self.member, facts, span.identity if span else None)
-        self._joined = time.monotonic(), facts
+        missed = False
         if span is None:
             self._begin(found)
-            return Joined(True, True)
-        if found.identity == span.identity:
-            return Joined(True, self._meet(found.members))
-        self._next = found
-        missed = not self._members and self._meet(self._registry.members(span.group))
+            missed = True
+        elif found.identity == span.identity:
+            missed = self._meet(found.members)
+        else:
+            missed = not self._members and self._meet(self._registry.members(span.group))
+            self._next = found
+        self._joined = time.monotonic(), facts
         return Joined(True, missed)
 
     def move(self) -> None:
@@ -136,6 +138,16 @@ class Membership:
         write_coordination(self._store.root, self._told)
         return True
 
+    def committed(self, n: int) -> int:
+        """The number up to which all views are committed, if the order is taken up to `n`."""
+        span, ledger = self.span, self._store.ledger
+        assert span is not None
+        at = [view.ts for view in self._store.head.views.values() if not view.stopped]
+        later = ledger.between(min(at, default=0), ledger.next_ts)
+        # Before the span began, numbers are those of another order.
+        waits = [entry.n if entry.ts > span.since else 1 for entry in later]
+        return min((each for each in waits if each), default=n + 1) - 1
+
     def tell(self, n: int) -> None:
         """Tell the registry how far all views have come; only for people who look there."""
         span = self.span
@@ -152,6 +164,11 @@ class Membership:
         if parent in {member.name for member in self._members}:
             return ParentView(bases_behind(parent, self._members))
         return Base(parent)
+
+    def tables_of_others(self, base: str) -> list[str]:
+        """What other members read of a base."""
+        others = [member.facts for member in self._members if member.name != self.member]
+        return sorted({table for facts in others for table in facts.sources.get(base, ())})
 
     def base_name(self, source: SourceSettings) -> str:
         """A database's name in all projects; positions in files are this project's own."""

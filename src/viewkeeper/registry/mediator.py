@@ -132,6 +132,11 @@ class Mediator:
         """What is ordered and not taken (UMQ)."""
         return self._ordered
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The sources that are taken into account."""
+        return tuple(self._upstream)
+
     # In
 
     def follow(self, source: str, upstream: Upstream, position: int | None = None) -> None:
