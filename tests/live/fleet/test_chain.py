@@ -41,19 +41,21 @@ def _is_told(fleet: Fleet) -> bool:
 
 
 def _replace_a_reporter(fleet: Fleet) -> None:
-    """Kill who reports a base, and wait until another member does; all that read it still can."""
-    before = _reporters(fleet)
-    base = next(base for base, member in before.items() if member != "p1")
-    name = before[base]
+    """Kill who reports a base, and wait until another member does, for what is written now."""
+    name, at = _reporters(fleet)["a"]
     fleet.kill(name)
-    fleet.wait(
-        f"somebody else to report {base}", lambda: _reporters(fleet).get(base) not in (None, name)
-    )
     with Writers(fleet.bases.values(), seed=3):
-        fleet.wait_states("p1", "p2", states=3)
+        fleet.wait("somebody else to report", partial(_is_replaced, fleet, name, at))
     fleet.start(name)
 
 
-def _reporters(fleet: Fleet) -> dict[str, str]:
+def _is_replaced(fleet: Fleet, name: str, at: int) -> bool:
+    member, position = _reporters(fleet).get("a", (name, at))
+    return member != name and position > at
+
+
+def _reporters(fleet: Fleet) -> dict[str, tuple[str, int]]:
+    """Who reports each base now, and the last position that is registered."""
     (group,) = fleet.status().values()
-    return {each["source"]: each["member"] for each in group["reports"] if each["lease"] > 0}
+    reports = (each for each in group["reports"] if each["lease"] > 0)
+    return {each["source"]: (each["member"], each["position"]) for each in reports}
