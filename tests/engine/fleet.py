@@ -35,8 +35,8 @@ class Fleet:
     def __init__(self, root: Path, spark: SparkSession) -> None:
         self.root = root
         self.spark = spark
-        self._bases = {name: sqlite3.connect(root / f"{name}.db") for name in BASES}
-        for base in self._bases.values():
+        self.bases = {name: sqlite3.connect(root / f"{name}.db") for name in BASES}
+        for base in self.bases.values():
             base.execute("PRAGMA journal_mode = WAL")
             base.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, v INTEGER NOT NULL)")
             base.executemany("INSERT INTO t VALUES (?, 0)", [(i,) for i in range(3)])
@@ -67,7 +67,7 @@ class Fleet:
 
     def write(self, base: str, *changes: tuple[int, int]) -> None:
         """Give rows other values, in one transaction."""
-        with self._bases[base] as connection:
+        with self.bases[base] as connection:
             for key, value in changes:
                 upsert = "INSERT INTO t VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET v = excluded.v"
                 connection.execute(upsert, (key, value))
@@ -89,7 +89,7 @@ class Fleet:
 
     def expected(self) -> dict[str, Counter[Row]]:
         """What the views must show now, by SQLite's own join."""
-        joined = self._bases["north"]
+        joined = self.bases["north"]
         joined.execute("ATTACH ? AS south", (str(self.root / "south.db"),))
         try:
             sql = "SELECT n.id, n.v, s.v FROM main.t n JOIN south.t s ON n.id = s.id"
@@ -100,5 +100,5 @@ class Fleet:
         return {"v1": parents, "v2": parents, "v0": child}
 
     def close(self) -> None:
-        for base in self._bases.values():
+        for base in self.bases.values():
             base.close()

@@ -203,3 +203,31 @@ def test_a_reporter_that_cannot_see_a_source_lets_others_report(fleet: Fleet) ->
         fleet.write("north", (0, 1))
         assert not fleet.refresh("v2").waiting
     assert fleet.state("v2") == fleet.expected()["v2"]
+
+
+def test_a_parent_that_is_being_loaded_again_is_waited_for(
+    fleet: Fleet, held: threading.Event
+) -> None:
+    held.set()
+    fleet.diamond()
+    fleet.refresh("v1", "v2", "v0", "v1", "v2", "v0")
+    held.clear()
+    with maintained(fleet, "v0") as v0:
+        step(v0)
+        with maintained(fleet, "v2", "lines") as v2:
+            step(v2)
+            fleet.write("north", (0, 1))
+            step(v2)
+            fleet.refresh("v1")
+            assert "lines" not in v2.store.head.views
+            step(v0)
+            assert "not loaded yet" in v0.waiting()["lines"]
+            held.set()
+            v2.finish_loads()
+            step(v2)
+        end = time.monotonic() + 10
+        while v0.waiting() and time.monotonic() < end:
+            step(v0, 1)
+            v0.finish_loads()
+        assert not v0.waiting()
+    assert fleet.state("v0") == fleet.expected()["v0"]

@@ -23,7 +23,7 @@ from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.lookout import Lookout, looked
 from viewkeeper.engine.membership import Membership
 from viewkeeper.engine.ordering import ORDER_MAX, PATIENCE_SECONDS, QUEUE_MAX, Ordering
-from viewkeeper.engine.receiving import Receiving
+from viewkeeper.engine.receiving import Receiving, gone_back
 from viewkeeper.engine.settings import Settings
 from viewkeeper.errors import SchemaError, SourceError, ViewkeeperError
 from viewkeeper.registry.mediator import Base, Mark, Mediator, ParentView, Taken
@@ -78,6 +78,7 @@ class Mediating(Lookout):
         """Parents that have not come to where we are."""
         self._beats: dict[str, int] = {}
         self._agreeing = Agreeing(self._membership, self._connections)
+        self._mediator.agrees = self._agreeing.holds
         self._marked: dict[str, Mark] = {}
         """The newest mark of each parent."""
 
@@ -147,6 +148,8 @@ class Mediating(Lookout):
         self.full |= more
         received.extend(boundaries)
         if isinstance(upstream, Base):
+            if received.has_gone_back(source) and not more:
+                raise gone_back(name, received)
             self._receive(source, upstream)
 
     def _forget(self) -> None:
@@ -171,10 +174,12 @@ class Mediating(Lookout):
         upstream = self._membership.upstream(name)
         parent = isinstance(upstream, ParentView)
         self._mediator.follow(name, upstream, None if parent and not is_used else position)
-        if is_used or not parent:
-            self._received[name] = Receiving(position, position, None if is_used else position)
-        else:
+        if parent and not is_used:
             self._unplaced.add(name)
+            return
+        self._received[name] = Receiving(position, position, None if is_used else position)
+        if isinstance(upstream, Base):
+            self._received[name].compare(self._mediator.queued_of(upstream.name))
 
     def _observe_parent(self, source: Source) -> bool:
         """Hear what a parent has committed; whether it has a position for us."""
@@ -196,10 +201,7 @@ class Mediating(Lookout):
         """How far the log has been read; also over what concerns others only."""
         read = self._received[source.name].read
         self._mediator.received(source.name, read)
-        ordered = [
-            each.id.position for each in self._mediator.queued if each.id.source == base.name
-        ]
-        for position in reversed(ordered):
+        for position in reversed(self._mediator.queued_of(base.name)):
             if position <= read:
                 return
             if source.passed(position):
@@ -285,9 +287,12 @@ class Mediating(Lookout):
     def _take(self) -> None:
         """Take what has its turn."""
         queued = tuple(self._mediator.queued) if self._fresh else ()
-        for taken in self._mediator.take(ORDER_MAX):
-            self._seen += self._entries(taken)
-        self.full |= bool(self._mediator.queued) and self._mediator.wait is None
+        is_young = self._mediator.agrees is not None
+        if self._agreeing.is_due or not is_young:
+            for taken in self._mediator.take(ORDER_MAX):
+                self._seen += self._entries(taken)
+        more = bool(self._mediator.queued) and self._mediator.wait is None
+        self.full |= more and not is_young
         self._settle([each for each in queued if each.n <= self._mediator.n])
         if self._fresh:
             self._settle(self._ordering.passed(self._mediator))
@@ -306,7 +311,8 @@ class Mediating(Lookout):
         newest = {each.id.source: each.id.position for each in passed}
         for name, base in self._bases():
             received = self._received[name]
-            if received.began is not None and newest.get(base.name, -1) >= received.began:
+            if received.began is not None and (last := newest.get(base.name, -1)) >= received.began:
+                received.compare([last])
                 received.began = None
 
     def _entries(self, taken: Taken) -> list[Entry]:
@@ -350,7 +356,8 @@ class Mediating(Lookout):
         if not span.alone:
             if not all(self._received[name].is_ready for name in names):
                 return False
-            if not self._agreeing.holds({name: self.known[name] for name in names}):
+            known = {name: self.known[name] for name in names}
+            if not (self._agreeing.is_due and self._agreeing.holds(known)):
                 return False
             for name in names:
                 self._received[name].required = None

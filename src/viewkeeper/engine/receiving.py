@@ -11,8 +11,10 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from viewkeeper.errors import GapError
 from viewkeeper.registry.mediator import Taken
-from viewkeeper.updates.protocol import Boundary
+from viewkeeper.registry.view_source import WarehouseSource
+from viewkeeper.updates.protocol import Boundary, Source
 from viewkeeper.warehouse.plan import Entry
 
 
@@ -26,12 +28,29 @@ class Receiving:
     """Where it began to be followed, until a number stands for where it is."""
     required: int | None = None
     """Where all that a new view reads began to be captured; to be taken before that is loaded."""
+    beyond: int | None = None
+    """The last position that was registered before it began to be followed, if that lies beyond."""
     reports: deque[Boundary] = field(default_factory=deque)
 
     def extend(self, boundaries: Sequence[Boundary]) -> None:
         self.reports.extend(boundaries)
         if boundaries:
             self.read = boundaries[-1].position
+
+    def compare(self, registered: Iterable[int]) -> None:
+        """Note what was registered before it began to be followed, and lies beyond that."""
+        last = max(registered, default=0)
+        if self.began is not None and last > self.at:
+            self.beyond = last
+
+    def has_gone_back(self, source: Source) -> bool:
+        """Whether a database that was just looked at has less than its group has ordered.
+
+        Of a parent that is a base, others may read views that are further than ours.
+        """
+        if self.beyond is None or isinstance(source, WarehouseSource):
+            return False
+        return max(self.at, self.read) < self.beyond and not source.passed(self.beyond)
 
     @property
     def is_ready(self) -> bool:
@@ -59,6 +78,18 @@ class Receiving:
             taken.n,
             taken.first,
         )
+
+
+def gone_back(source: str, received: Receiving) -> GapError:
+    """A database that its group knows further than it goes."""
+    return GapError(
+        source,
+        "it has gone back behind what its group has ordered",
+        detail=f"it is at position {received.at}, and {received.beyond} is registered: it was "
+        "replaced, or restored from a backup",
+        hint="begin a new order: `viewkeeper registry leave URL MEMBER` with this member, then run "
+        "all members that read it again",
+    )
 
 
 def _joined(parts: Iterable[tuple[str, ...]]) -> tuple[str, ...]:

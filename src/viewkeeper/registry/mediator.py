@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from viewkeeper.registry.ids import GlobalId
@@ -116,6 +116,11 @@ class Mediator:
         self.n = n
         self.positions: dict[str, int] = {}
         """Where our sources stand as of number n; of a parent that has not got there, nothing."""
+        self.agrees: Callable[[Mapping[str, int]], bool] | None = None
+        """Whether our sources show one state of each base at some positions. Members of a young
+        group may stand apart; where a parent has gone ahead of the order by itself, all ids up to
+        where everybody is in step are taken as one. From then on the order keeps them so, and it is
+        None."""
         self._upstream: dict[str, Upstream] = {}
         self._received: dict[str, _Received] = {}
         self._ordered: deque[Ordered] = deque()
@@ -131,6 +136,10 @@ class Mediator:
     def queued(self) -> Sequence[Ordered]:
         """What is ordered and not taken (UMQ)."""
         return self._ordered
+
+    def queued_of(self, base: str) -> list[int]:
+        """The positions of a base that are ordered and not taken."""
+        return [each.id.position for each in self._ordered if each.id.source == base]
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -186,8 +195,11 @@ class Mediator:
 
     def take(self, limit: int) -> list[Taken]:
         """What can be taken now, in order, in at most so many transactions."""
+        if not self._is_placed():
+            return []
         taken: list[Taken] = []
         held: list[Ordered] = []
+        whole: list[Ordered] = []
         seen = passed = 0
         for each in self._ordered:
             if len(taken) >= limit or self._missing(each) is not None:
@@ -197,18 +209,58 @@ class Mediator:
                 held.append(each)
             if not self._shown(each.n):
                 continue
-            passed, self.n = seen, each.n
-            if held:
-                ids = tuple(one.id for one in held)
-                moves = self._moves(each.n, ids)
-                self.positions.update(moves)
-                if moves:
-                    taken.append(Taken(each.n, ids, moves, held[0].n))
-                held = []
+            if self.agrees is not None:
+                # Until our sources agree nothing is taken but all of it, as one.
+                passed, whole = seen, [*held, each]
+                continue
+            passed = seen
+            taken += self._taken(each.n, held)
+            held = []
+        if self.agrees is not None:
+            taken, passed = self._begun(whole, passed)
         for _ in range(passed):
             self._ordered.popleft()
         self._place()
         return taken
+
+    def _is_placed(self) -> bool:
+        """Whether it is known where all parents stand in a group that is young.
+
+        Those that have been in step with us stay so, and there is nothing to agree on.
+        """
+        if self.agrees is None:
+            return True
+        parents = [
+            (position, self._received[source].mark(self.n))
+            for source, position in self.positions.items()
+            if isinstance(self._upstream[source], ParentView)
+        ]
+        if any(mark is None for _, mark in parents):
+            return False
+        in_step = all(mark is not None and mark.position == at for at, mark in parents)
+        if in_step and self.agrees(self.positions):
+            self.agrees = None
+        return True
+
+    def _begun(self, whole: Sequence[Ordered], passed: int) -> tuple[list[Taken], int]:
+        """The first transaction of a group, once our sources agree with it; and how much that
+        takes from the queue."""
+        if not whole or self.agrees is None:
+            return [], 0
+        *held, last = whole
+        moves = self._moves(last.n, [each.id for each in held])
+        if not self.agrees({**self.positions, **moves}):
+            return [], 0
+        self.agrees = None
+        return self._taken(last.n, held), passed
+
+    def _taken(self, n: int, held: Sequence[Ordered]) -> list[Taken]:
+        """Go to a number with these ids; nothing if none of them moves a source."""
+        self.n = n
+        ids = tuple(each.id for each in held)
+        moves = self._moves(n, ids)
+        self.positions.update(moves)
+        return [Taken(n, ids, moves, held[0].n)] if moves else []
 
     @property
     def wait(self) -> Wait | None:
