@@ -8,6 +8,8 @@ which things come.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from viewkeeper.registry.ids import GlobalId
@@ -281,3 +283,55 @@ def test_old_marks_are_not_kept() -> None:
         v.committed("V1", [Mark(n, n)], n)
         assert [each.n for each in v.take(9)] == [n]
     assert len(v._received["V1"].marks) < 5
+
+
+class TestYoungGroups:
+    """Parents may stand apart where a group begins; they are taken together once they agree."""
+
+    def agrees(self, positions: Mapping[str, int]) -> bool:
+        """Whether both show one position of B1."""
+        shown = {1: 5, 2: 7, 3: 9, 11: 5, 12: 8, 13: 9}
+        return len({shown[at] for at in positions.values()}) == 1
+
+    def child(self, left: int, right: int) -> Mediator:
+        """Both parents were at position 5 when we were last in step with them."""
+        mediator = Mediator()
+        mediator.agrees = self.agrees
+        mediator.follow("left", ParentView(BOTH), 1)
+        mediator.follow("right", ParentView(BOTH), 11)
+        mediator.committed("left", [Mark(0, left)], 0)
+        mediator.committed("right", [Mark(0, right)], 0)
+        return mediator
+
+    def test_who_stayed_in_step_goes_on_one_by_one(self) -> None:
+        mediator = self.child(1, 11)
+        mediator.ordered(order("B1@7", "B1@9"))
+        mediator.committed("left", [Mark(1, 2), Mark(2, 3)], 2)
+        mediator.committed("right", [Mark(1, 12), Mark(2, 13)], 2)
+        assert [each.n for each in mediator.take(9)] == [1, 2]
+
+    def test_ids_until_parents_agree_are_one(self) -> None:
+        """The right one went on alone to 8, so as of the first id they show two states."""
+        mediator = self.child(2, 12)
+        mediator.ordered(order("B1@7", "B1@9"))
+        mediator.committed("left", [], 1)
+        mediator.committed("right", [], 1)
+        assert mediator.take(9) == [], "7 and 8"
+        mediator.committed("left", [Mark(2, 3)], 2)
+        assert mediator.take(9) == []
+        mediator.committed("right", [Mark(2, 13)], 2)
+        assert mediator.take(9) == [taken(2, "B1@7", "B1@9", left=3, right=13)]
+        assert mediator.agrees is None
+
+    def test_nothing_is_taken_before_all_parents_are_there(self) -> None:
+        mediator = Mediator()
+        mediator.agrees = self.agrees
+        mediator.follow("left", ParentView(BOTH), 1)
+        mediator.follow("right", ParentView(BOTH), 11)
+        mediator.committed("left", [Mark(0, 1)], 0)
+        mediator.ordered(order("B1@7"))
+        assert mediator.take(9) == []
+        mediator.committed("right", [Mark(0, 11)], 0)
+        mediator.committed("left", [Mark(1, 3)], 1)
+        mediator.committed("right", [Mark(1, 13)], 1)
+        assert mediator.take(9) == [taken(1, "B1@7", left=3, right=13)]

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.membership import Membership
+from viewkeeper.errors import SourceAwayError
 from viewkeeper.registry.agreement import apart, base_positions
 from viewkeeper.registry.mediator import Base
 from viewkeeper.registry.view_source import WarehouseSource
@@ -29,13 +30,20 @@ class Agreeing:
         self.awaits: Mapping[str, int] = {}
         """Bases of which the sources of a new view show several states, with the newest."""
 
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to compare; those that stood apart are not compared all the time."""
+        return not self.awaits or time.monotonic() - self._compared >= COMPARE_SECONDS
+
     def holds(self, known: Mapping[str, int]) -> bool:
         """Whether sources at these positions show one state of each base."""
-        if self.awaits and time.monotonic() - self._compared < COMPARE_SECONDS:
-            return False
         self._compared = time.monotonic()
         stands = (each for name, at in known.items() for each in self._stands(name, at))
-        self.awaits = apart(stands)
+        try:
+            self.awaits = apart(stands)
+        except SourceAwayError:
+            # A ledger cannot be read now; who needs that parent's rows says so.
+            return False
         return not self.awaits
 
     def _stands(self, name: str, at: int) -> Iterator[tuple[str, int]]:

@@ -25,7 +25,7 @@ from viewkeeper.engine.crossing import Crossing
 from viewkeeper.engine.edits import take_edits, write_first_versions
 from viewkeeper.engine.history import History
 from viewkeeper.engine.loading import PROGRESS_SECONDS, Loader
-from viewkeeper.engine.mediating import look_out
+from viewkeeper.engine.lookouts import look_out
 from viewkeeper.engine.report import Observer
 from viewkeeper.engine.session import SparkHandle
 from viewkeeper.engine.settings import Settings

@@ -15,41 +15,22 @@ the one where it began to be followed, so that a view is loaded in a state which
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from viewkeeper.engine.agreeing import Agreeing
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.lookout import Lookout, looked
 from viewkeeper.engine.membership import Membership
-from viewkeeper.engine.ordering import ORDER_MAX, PATIENCE_SECONDS, QUEUE_MAX, Ordering
+from viewkeeper.engine.ordering import ORDER_MAX, QUEUE_MAX, Ordering
 from viewkeeper.engine.receiving import Receiving, gone_back
-from viewkeeper.engine.settings import Settings
-from viewkeeper.errors import SchemaError, SourceError, ViewkeeperError
+from viewkeeper.errors import SchemaError, SourceError
 from viewkeeper.registry.mediator import Base, Mark, Mediator, ParentView, Taken
-from viewkeeper.registry.open import open_registry
 from viewkeeper.registry.order import Ordered
 from viewkeeper.registry.view_source import WarehouseSource
 from viewkeeper.updates.protocol import Source
 from viewkeeper.warehouse.plan import Entry
 from viewkeeper.warehouse.store import Store
-
-
-def look_out(
-    settings: Settings,
-    store: Store,
-    catalogue: ViewCatalogue,
-    connections: Connections,
-    told: Callable[[ViewkeeperError], None],
-) -> Lookout:
-    """The lookout of a project, in a group if it names a registry; `told` hears of trouble."""
-    if settings.registry is None:
-        return Lookout(store, catalogue, connections)
-    named = settings.registry
-    registry = open_registry(named.url, settings.folder, named.token, PATIENCE_SECONDS)
-    membership = Membership(settings, store, catalogue, registry)
-    ordering = Ordering(membership, registry, told)
-    return Mediating(store, catalogue, connections, membership, ordering)
 
 
 class Mediating(Lookout):

@@ -1,0 +1,36 @@
+"""Which lookout a project has: its own order, or that of the group that its registry puts it into.
+
+Everything else of the engine works on what a lookout gives and need not know which one it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from viewkeeper.engine.catalogue import ViewCatalogue
+from viewkeeper.engine.connections import Connections
+from viewkeeper.engine.lookout import Lookout
+from viewkeeper.engine.mediating import Mediating
+from viewkeeper.engine.membership import Membership
+from viewkeeper.engine.ordering import PATIENCE_SECONDS, Ordering
+from viewkeeper.engine.settings import Settings
+from viewkeeper.errors import ViewkeeperError
+from viewkeeper.registry.open import open_registry
+from viewkeeper.warehouse.store import Store
+
+
+def look_out(
+    settings: Settings,
+    store: Store,
+    catalogue: ViewCatalogue,
+    connections: Connections,
+    told: Callable[[ViewkeeperError], None],
+) -> Lookout:
+    """The lookout of a project, in a group if it names a registry; `told` hears of trouble."""
+    if settings.registry is None:
+        return Lookout(store, catalogue, connections)
+    named = settings.registry
+    registry = open_registry(named.url, settings.folder, named.token, PATIENCE_SECONDS)
+    membership = Membership(settings, store, catalogue, registry)
+    ordering = Ordering(membership, registry, told)
+    return Mediating(store, catalogue, connections, membership, ordering)
