@@ -100,7 +100,7 @@ class Mediating(Lookout):
             if not span.alone:
                 self._membership.note(self._mediator.n, now=True)
             self._membership.move()
-        if moves or before is None:
+        if moves or before is None or before.identity != span.identity:
             self._ordering.begin()
             self._begin_span()
         # Before the first answer of this run it is not known what the sources are in the group.

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import reader_of
 from viewkeeper.engine.settings import Settings, read_settings
-from viewkeeper.errors import ProjectError
+from viewkeeper.errors import IdentityError, ProjectError
 from viewkeeper.registry.mediator import Base, ParentView, Upstream
 from viewkeeper.registry.order import Assignment, Facts, Member, Registry
 from viewkeeper.registry.related import bases_behind
@@ -86,18 +86,30 @@ class Membership:
             if not late:
                 return Joined(False, False)
         span = self.span
-        found = self._registry.join(self.member, facts, span.identity if span else None)
-        missed = False
-        if span is None:
+        found, missed = self._assigned(facts, span)
+        if missed:
             self._begin(found)
-            missed = True
-        elif found.identity == span.identity:
+        elif span is not None and found.identity == span.identity:
             missed = self._meet(found.members)
-        else:
+        elif span is not None:
             missed = not self._members and self._meet(self._registry.members(span.group))
             self._next = found
         self._joined = time.monotonic(), facts
         return Joined(True, missed)
+
+    def _assigned(self, facts: Facts, span: Span | None) -> tuple[Assignment, bool]:
+        """What the registry says, and whether it says it to somebody who comes for the first time.
+
+        Where nothing is stored, nothing stands for an order that was lost with another registry.
+        """
+        if span is None:
+            return self._registry.join(self.member, facts), True
+        try:
+            return self._registry.join(self.member, facts, span.identity), False
+        except IdentityError:
+            if self._store.head.views:
+                raise
+            return self._registry.join(self.member, facts), True
 
     def move(self) -> None:
         """The order is taken to its end, and all of it is in the ledger: begin the next span."""
