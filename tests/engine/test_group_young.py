@@ -30,16 +30,16 @@ def test_a_child_comes_back_while_a_parent_goes_on_alone(
     fleet.refresh("v1", "v2", "v0", "v1", "v2", "v0")
     registry = open_registry("registry.db", fleet.root)
     registry.leave("v0")
-    fleet.refresh("v1", "v2")
+    fleet.refresh("v1", "v2", "v0")
     fleet.write("north", (0, 1))
-    fleet.refresh("v1", "v2")
-    fleet.refresh("v0")
     fleet.refresh("v2")
     with monkeypatch.context() as patch:
         patch.setattr(Membership, "join", lambda self, now, awaits: Joined(False, False))
         fleet.write("north", (0, 2), (1, 2))
         fleet.refresh("v1")
-    fleet.refresh("v1", "v0")
+    fleet.refresh("v1")
+    waits = fleet.refresh("v0").waiting["lines"]
+    assert 'do not show one state of "north"' in waits
     registry.close()
     for value in range(3, 6):
         fleet.write("south", (0, value))
