@@ -59,6 +59,7 @@ class Membership:
         self._next: Assignment | None = None
         self._joined: tuple[float, Facts] | None = None
         self._noted = 0.0
+        self._warehouse = reader_of(store.root)
         self._parents = self._parent_members()
 
     @property
@@ -198,7 +199,7 @@ class Membership:
                 sources[name] = (*sources.get(name, ()), called(relation.table))
         assert self._settings.registry is not None
         label = self._settings.registry.together
-        return Facts(sources, tuple(parents), label, warehouse=reader_of(self._store.root))
+        return Facts(sources, tuple(parents), label, warehouse=self._warehouse)
 
     def _parent_members(self) -> dict[str, str]:
         """The members behind the sources that are other projects."""
