@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from viewkeeper.engine import reporting
+from viewkeeper.engine import receiving, reporting
 from viewkeeper.engine.receiving import Receiving
 from viewkeeper.engine.reporting import Reporting
 from viewkeeper.registry.ids import GlobalId
@@ -70,6 +70,18 @@ def test_a_view_waits_for_what_was_captured_with_too_few_columns() -> None:
     assert not source.is_ready
     source.take("shop", 4, 3, taken(2), 0.0)
     assert source.is_ready
+
+
+def test_a_report_that_nobody_registers_is_overdue(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Receiving(0, 0)
+    source.extend([Boundary(4, 1.0, 1), Boundary(6, 1.0, 1)])
+    assert source.overdue is None
+    monkeypatch.setattr(receiving, "OVERDUE_SECONDS", -1.0)
+    assert source.overdue == 4
+    source.take("shop", 5, 2, taken(1), 0.0)
+    assert source.overdue == 6
+    source.take("shop", 6, 3, taken(2), 0.0)
+    assert source.overdue is None
 
 
 @pytest.fixture

@@ -335,3 +335,13 @@ class TestYoungGroups:
         mediator.committed("left", [Mark(1, 3)], 1)
         mediator.committed("right", [Mark(1, 13)], 1)
         assert mediator.take(9) == [taken(1, "B1@7", left=3, right=13)]
+
+
+def test_what_is_expected_of_a_base() -> None:
+    mediator = over_bases(B1=0)
+    mediator.ordered(order("B1@3", "B2@9"))
+    assert mediator.expects("B1", 3)
+    assert not mediator.expects("B1", 4)
+    mediator.received("B1", 3)
+    mediator.take(9)
+    assert not mediator.expects("B1", 3)

@@ -89,9 +89,7 @@ class Mediating(Lookout):
         """Keep up with the registry's assignment; whether an order is to be taken."""
         before = self._membership.span
         ended = self._ordering.closed and not self._mediator.queued
-        bases = {name: base.name for name, base in self._bases()}
-        awaits = {bases[n]: self._received[n].at for n in self._fresh if n in bases}
-        self._ordering.join(ended, {**self._agreeing.awaits, **awaits})
+        self._ordering.join(ended, self._awaits())
         span = self._membership.span
         if span is None:
             return False
@@ -105,6 +103,19 @@ class Mediating(Lookout):
             self._begin_span()
         # Before the first answer of this run it is not known what the sources are in the group.
         return self._is_ordered and bool(self._membership.members)
+
+    def _awaits(self) -> dict[str, int]:
+        """Positions that must get a number: where sources begin, where parents stand apart, and
+        what nobody has registered for long, because its reporter cannot see it."""
+        found = dict(self._agreeing.awaits)
+        for name, base in self._bases():
+            received = self._received[name]
+            late = received.overdue
+            if received.began is not None:
+                found[base.name] = received.at
+            elif late is not None and not self._mediator.expects(base.name, late):
+                found[base.name] = late
+        return found
 
     @property
     def _is_ordered(self) -> bool:

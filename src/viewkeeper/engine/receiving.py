@@ -7,6 +7,7 @@ it was made of several commits, and the rows of each are found in the log by the
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from viewkeeper.registry.mediator import Taken
 from viewkeeper.registry.view_source import WarehouseSource
 from viewkeeper.updates.protocol import Boundary, Source
 from viewkeeper.warehouse.plan import Entry
+
+OVERDUE_SECONDS = 3.0
 
 
 @dataclass(slots=True)
@@ -31,8 +34,12 @@ class Receiving:
     beyond: int | None = None
     """The last position that was registered before it began to be followed, if that lies beyond."""
     reports: deque[Boundary] = field(default_factory=deque)
+    since: float = 0.0
+    """When the first of them became the first."""
 
     def extend(self, boundaries: Sequence[Boundary]) -> None:
+        if not self.reports:
+            self.since = time.monotonic()
         self.reports.extend(boundaries)
         if boundaries:
             self.read = boundaries[-1].position
@@ -53,6 +60,12 @@ class Receiving:
         return max(self.at, self.read) < self.beyond and not source.passed(self.beyond)
 
     @property
+    def overdue(self) -> int | None:
+        """The position of a report that has waited for long; its reporter may not see it."""
+        late = bool(self.reports) and time.monotonic() - self.since > OVERDUE_SECONDS
+        return self.reports[0].position if late else None
+
+    @property
     def is_ready(self) -> bool:
         """Whether all that was captured with too few columns is taken."""
         return self.required is None or not self.reports or self.at >= self.required
@@ -63,6 +76,7 @@ class Receiving:
         found: list[Boundary] = []
         while self.reports and self.reports[0].position <= until:
             found.append(self.reports.popleft())
+            self.since = time.monotonic()
         # Changes of a report that goes beyond are counted at its end.
         times = [boundary.committed_at for boundary in (*found, *list(self.reports)[:1])]
         return Entry(

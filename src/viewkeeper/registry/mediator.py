@@ -146,6 +146,11 @@ class Mediator:
         """The sources that are taken into account."""
         return tuple(self._upstream)
 
+    def expects(self, base: str, position: int) -> bool:
+        """Whether an id of a base at or beyond a position is ordered and not taken."""
+        ids = (each.id for each in self._ordered)
+        return any(id.source == base and id.position >= position for id in ids)
+
     # In
 
     def follow(self, source: str, upstream: Upstream, position: int | None = None) -> None:

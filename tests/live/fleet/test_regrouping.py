@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from pyspark.sql import SparkSession
 
 from tests.live.fleet.bases import Writers
@@ -51,10 +50,6 @@ def test_a_child_makes_two_groups_one_and_a_view_more_makes_all_one(
     assert found.agreements > 20
 
 
-@pytest.mark.xfail(
-    reason="a child takes its parents as they came into a group, each ahead of the order by itself",
-    strict=False,
-)
 def test_a_child_leaves_and_comes_back(make_fleet: MakeFleet, spark: SparkSession) -> None:
     """Meanwhile its parents go on, each for itself."""
     fleet = together(make_fleet, spark)
