@@ -141,6 +141,27 @@ def test_nothing_listens(tmp_path: Path) -> None:
     assert "registry serve" in (away.value.hint or "")
 
 
+@pytest.mark.parametrize("sent", ["", '{"result": 1'])
+def test_a_service_that_dies_while_it_answers(sent: str) -> None:
+    """It may have done what it was asked; whoever asked asks again."""
+    answer = f"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{sent}".encode()
+
+    def answer_in_part(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(65_536)
+            connection.sendall(answer)
+
+    with ThreadPoolExecutor(1) as pool, socket.create_server(LOCAL) as server:
+        answered = pool.submit(answer_in_part, server)
+        registry = HttpRegistry(
+            f"http://127.0.0.1:{server.getsockname()[1]}", patience_seconds=0.01
+        )
+        with pytest.raises(RegistryAwayError, match="breaks off"):
+            registry.order(GROUP, 0, 1)
+        answered.result()
+
+
 def test_something_else_listens() -> None:
     with ThreadPoolExecutor(1) as pool, socket.create_server(LOCAL) as other:
         answered = pool.submit(greet, other)

@@ -145,6 +145,9 @@ class HttpRegistry:
             raise _NoAnswerError(f"{type(error).__name__}: {error}") from error
         finally:
             connection.close()
+        if len(text) <= wire.ANSWER_BYTES_MAX and (response.length or not text):
+            # Read in one piece, the library does not notice that something is missing.
+            raise _NoAnswerError("its answer breaks off")
         return self._result(response.status, self._parsed(response.status, text))
 
     def _parsed(self, status: int, text: bytes) -> Mapping[str, Any]:
