@@ -131,14 +131,17 @@ class Mediating(Lookout):
         if isinstance(upstream, ParentView) and not self._observe_parent(source):
             return
         received = self._received[name]
-        if len(received.reports) >= QUEUE_MAX:
-            if isinstance(upstream, Base):
-                # Others go on: whoever can keep up reports.
-                self._ordering.drop(upstream.name)
+        if len(received.reports) >= QUEUE_MAX and isinstance(upstream, Base):
+            # Others go on: whoever can keep up reports.
+            self._ordering.drop(upstream.name)
             return
         boundaries, more = looked(source, received.read)
-        self.full |= more
         received.extend(boundaries)
+        while more and isinstance(upstream, ParentView):
+            # Marks tell of all that it has committed, so all of that must have been seen.
+            boundaries, more = looked(source, received.read)
+            received.extend(boundaries)
+        self.full |= more
         if isinstance(upstream, Base):
             if received.has_gone_back(source) and not more:
                 raise gone_back(name, received)
