@@ -61,7 +61,7 @@ def refresh(maintainer: Maintainer, observer: Observer, full_refresh: Sequence[s
     maintainer.observer = Adding(report, observer)
     maintainer.start(full_refresh)
     maintainer.bind()
-    at = maintainer.store.head.record
+    at, stands = maintainer.store.head.record, _stands(maintainer)
     maintainer.look()
     maintainer.maintain()
     there = maintainer.store.ledger.next_ts - 1
@@ -69,8 +69,11 @@ def refresh(maintainer: Maintainer, observer: Observer, full_refresh: Sequence[s
     for _ in range(AGAIN_MAX):
         before, at = at, maintainer.store.head.record
         end = time.monotonic() + OTHERS_SECONDS if at > before else end
-        # A view that crosses a barrier has the rest of what was there before it.
-        advances = at > before and (maintainer.adapting.halfway or maintainer.behind(there))
+        # A view that crosses a barrier has the rest of what was there before it; but one whose
+        # algorithm waits for a quiet moment may commit something and not get any further.
+        stood, stands = stands, _stands(maintainer)
+        crosses = stood != stands and maintainer.behind(there)
+        advances = at > before and (maintainer.adapting.halfway or crosses)
         if maintainer.lookout.full or maintainer.met_barrier or advances:
             if maintainer.met_barrier:
                 # What was met is committed, but a log may take a moment to tell of it.
@@ -91,6 +94,11 @@ def refresh(maintainer: Maintainer, observer: Observer, full_refresh: Sequence[s
     report.waiting = maintainer.waiting()
     report.seconds = time.perf_counter() - started
     return report
+
+
+def _stands(maintainer: Maintainer) -> dict[str, int]:
+    """The ts of every view."""
+    return {name: view.ts for name, view in maintainer.store.head.views.items()}
 
 
 def run_until(
