@@ -224,6 +224,10 @@ class Numbers:
         """The ts whose state is that after number n."""
         return max((e.ts for e in self.entries if e.n <= n), default=self.since)
 
+    def shows(self, n: int) -> bool:
+        """Whether there is one: ids that became one transaction have one state, after the last."""
+        return not any(0 < entry.first <= n < entry.n for entry in self.entries)
+
 
 def _agree(fleet: Fleet, found: Judged) -> None:
     """View consistency: per group and number, one state of each base for all members."""
@@ -277,7 +281,7 @@ def _shown_after(
     """Per base what every view shows of it after a number, as far as it has got there."""
     at: dict[str, dict[str, int]] = {}
     for member, numbers in members.items():
-        if n > numbers.reached:
+        if n > numbers.reached or not numbers.shows(n):
             continue
         ts = numbers.ts(n)
         for view, vectors in found.vectors[member].items():

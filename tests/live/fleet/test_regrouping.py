@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from pyspark.sql import SparkSession
 
 from tests.live.fleet.bases import Writers
@@ -37,6 +38,7 @@ def together(make_fleet: MakeFleet, spark: SparkSession) -> Fleet:
     return fleet
 
 
+@pytest.mark.campaign
 def test_a_child_makes_two_groups_one_and_a_view_more_makes_all_one(
     make_fleet: MakeFleet, spark: SparkSession
 ) -> None:
@@ -50,6 +52,7 @@ def test_a_child_makes_two_groups_one_and_a_view_more_makes_all_one(
     assert found.agreements > 20
 
 
+@pytest.mark.campaign
 def test_a_child_leaves_and_comes_back(make_fleet: MakeFleet, spark: SparkSession) -> None:
     """Meanwhile its parents go on, each for itself."""
     fleet = together(make_fleet, spark)
