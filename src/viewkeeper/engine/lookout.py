@@ -157,12 +157,12 @@ class Lookout:
         """
         views = [view for view in self._followed() if source.name in view.sources]
         try:
-            return source.follow(_tables(views, source.name))
+            return source.follow(tables_of(views, source.name))
         except SchemaError:
             position, refused = None, dict[str, SchemaError]()
             for view in views:
                 try:
-                    position = source.follow(_tables([view], source.name))
+                    position = source.follow(tables_of([view], source.name))
                 except SchemaError as error:
                     refused[view.name] = error
             if position is None:
@@ -233,7 +233,7 @@ class Lookout:
         )
 
 
-def _tables(views: Iterable[ViewDefinition], source: str) -> dict[str, list[str]]:
+def tables_of(views: Iterable[ViewDefinition], source: str) -> dict[str, list[str]]:
     """What some views read of a source."""
     wanted = columns_of(sweep_plan(view) for view in views)
     return {r.table: [f.name for f in fs] for r, fs in wanted.items() if r.source == source}

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from viewkeeper.engine.agreeing import Agreeing
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import Connections
-from viewkeeper.engine.lookout import Lookout, looked
+from viewkeeper.engine.lookout import Lookout, looked, tables_of
 from viewkeeper.engine.membership import Membership
 from viewkeeper.engine.ordering import ORDER_MAX, QUEUE_MAX, Ordering
 from viewkeeper.engine.receiving import Receiving, gone_back
@@ -325,16 +325,15 @@ class Mediating(Lookout):
     def extend(self, names: Iterable[str]) -> dict[str, SourceError]:
         if not self._is_ordered:
             return super().extend(names)
+        wanted = {name: tables_of(self._followed(), name) for name in names if name in self.known}
         # While what was captured with too few columns waits for its turn, nothing begins anew.
-        again = [name for name in names if name in self.known and not self._extended(name)]
+        again = [n for n, tables in wanted.items() if not self._received[n].has_captured(tables)]
         found = super().extend(again)
         for name in again:
             if name not in found:
-                self._received[name].required = self._received[name].read
+                received = self._received[name]
+                received.required, received.captured = received.read, wanted[name]
         return found
-
-    def _extended(self, name: str) -> bool:
-        return self._received[name].required is not None
 
     def _follow_on(self, source: Source) -> int:
         position = super()._follow_on(source)

@@ -18,6 +18,7 @@ from viewkeeper.engine.settings import Settings, read_settings
 from viewkeeper.errors import IdentityError, ProjectError
 from viewkeeper.registry.mediator import Base, ParentView, Upstream
 from viewkeeper.registry.order import Assignment, Facts, Member, Registry
+from viewkeeper.registry.parent import KIND
 from viewkeeper.registry.related import bases_behind
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.schema_change import called
@@ -31,7 +32,6 @@ from viewkeeper.warehouse.store import Store
 
 JOIN_SECONDS = 3.0
 NOTE_SECONDS = 0.3
-WAREHOUSE = "warehouse"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,8 @@ class Membership:
         self.member = settings.registry.member
         self._told = read_coordination(store.root) or Coordination(self.member)
         self._members: tuple[Member, ...] = ()
+        self._upstreams: dict[str, Upstream] = {}
+        """What sources are among these members; it is asked for many times in every look."""
         self._next: Assignment | None = None
         self._joined: tuple[float, Facts] | None = None
         self._noted = 0.0
@@ -123,11 +125,12 @@ class Membership:
         span = Span(found.group, found.identity, ts, 0, ts, found.alone)
         self._told = Coordination(self.member, (*self._told.spans, span))
         write_coordination(self._store.root, self._told)
-        self._members = found.members
+        self._meet(found.members)
 
     def _meet(self, members: tuple[Member, ...]) -> bool:
         before = {member.name: member.facts for member in self._members}
         self._members = members
+        self._upstreams.clear()
         return before != {member.name: member.facts for member in members}
 
     # -- what is said --------------------------------------------------------------------------
@@ -171,6 +174,11 @@ class Membership:
 
     def upstream(self, source: str) -> Upstream:
         """What a source is in the group: a base, or views of another member."""
+        if source not in self._upstreams:
+            self._upstreams[source] = self._found_upstream(source)
+        return self._upstreams[source]
+
+    def _found_upstream(self, source: str) -> Upstream:
         parent = self._parents.get(source)
         if parent is None:
             return Base(self.base_name(self._settings.sources[source]))
@@ -205,7 +213,7 @@ class Membership:
         """The members behind the sources that are other projects."""
         found = {}
         for name, source in self._settings.sources.items():
-            if source.kind != WAREHOUSE:
+            if source.kind != KIND:
                 continue
             parent = read_settings(source.path()).registry
             if parent is None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from viewkeeper.errors import GapError
 from viewkeeper.registry.mediator import Taken
 from viewkeeper.registry.view_source import WarehouseSource
-from viewkeeper.updates.protocol import Boundary, Source
+from viewkeeper.updates.protocol import Boundary, Source, Tables
 from viewkeeper.warehouse.plan import Entry
 
 OVERDUE_SECONDS = 3.0
@@ -31,6 +31,8 @@ class Receiving:
     """Where it began to be followed, until a number stands for where it is."""
     required: int | None = None
     """Where all that a new view reads began to be captured; to be taken before that is loaded."""
+    captured: Tables = field(default_factory=dict)
+    """What is captured since then."""
     beyond: int | None = None
     """The last position that was registered before it began to be followed, if that lies beyond."""
     reports: deque[Boundary] = field(default_factory=deque)
@@ -65,6 +67,10 @@ class Receiving:
         late = bool(self.reports) and time.monotonic() - self.since > OVERDUE_SECONDS
         return self.reports[0].position if late else None
 
+    def has_captured(self, tables: Tables) -> bool:
+        """Whether these are captured, and what came before that waits to be taken."""
+        return self.required is not None and self.captured == tables
+
     @property
     def is_ready(self) -> bool:
         """Whether all that was captured with too few columns is taken."""
@@ -78,7 +84,8 @@ class Receiving:
             found.append(self.reports.popleft())
             self.since = time.monotonic()
         # Changes of a report that goes beyond are counted at its end.
-        times = [boundary.committed_at for boundary in (*found, *list(self.reports)[:1])]
+        rest = [self.reports[0]] if self.reports else []
+        times = [boundary.committed_at for boundary in (*found, *rest)]
         return Entry(
             ts,
             source,

@@ -23,10 +23,9 @@ IDS_MAX = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A claim, when it was made, and the last position that is registered."""
+    """A claim, and the last position that is registered."""
 
     reporter: Reporter
-    since: float
     position: int
 
 
@@ -55,7 +54,7 @@ class Reporting:
             self._held.pop(base, None)
             return False
         position = found.position if found.position is not None else -1
-        self._held[base] = Held(found, now, position)
+        self._held[base] = Held(found, position)
         return before is None
 
     def register(self, base: str, positions: Iterable[int]) -> bool:
