@@ -1,4 +1,4 @@
-"""An empty registry at every kind of place."""
+"""An empty registry at every kind of place; and a parent with a child that reads its views."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.registry.order_places import HttpPlace, Place, PostgresPlace, SqlitePlace
+from tests.registry.parents import ParentProject, child_of
+from viewkeeper.registry.view_source import WarehouseSource
 
 
 @pytest.fixture(params=["sqlite", "postgres", "http"])
@@ -34,3 +36,16 @@ def make_place(request: pytest.FixtureRequest, folder: Path) -> Place:
             return HttpPlace(folder / "registry.db")
         case _:
             return PostgresPlace(request.getfixturevalue("postgres_server"))
+
+
+@pytest.fixture
+def parent(tmp_path: Path) -> Iterator[ParentProject]:
+    made = ParentProject(tmp_path / "orders")
+    made.create("lines", {(1, "a"): 1, (2, None): 2})
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def child(parent: ParentProject, tmp_path: Path) -> WarehouseSource:
+    return child_of(parent, tmp_path / "reports")

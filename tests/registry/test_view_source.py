@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from tests.registry.parents import Bag, ParentProject, Row, child_of
+from tests.registry.parents import Bag, ParentProject, Row
 from viewkeeper.errors import SourceAwayError
 from viewkeeper.registry.ids import GlobalId
 from viewkeeper.registry.mediator import Mark
@@ -31,19 +31,6 @@ from viewkeeper.warehouse.coordination import Coordination, Span, write_coordina
 from viewkeeper.warehouse.merge import merge_tail
 
 TABLES = {"lines": ["k", "name"]}
-
-
-@pytest.fixture
-def parent(tmp_path: Path) -> Iterator[ParentProject]:
-    made = ParentProject(tmp_path / "orders")
-    made.create("lines", {(1, "a"): 1, (2, None): 2})
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def child(parent: ParentProject, tmp_path: Path) -> WarehouseSource:
-    return child_of(parent, tmp_path / "reports")
 
 
 def bag(table: pa.Table) -> Bag:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,19 +27,6 @@ WIDER = pa.schema([*SCHEMA, pa.field("extra", pa.string())])
 NARROW = pa.schema([pa.field("k", pa.int64())])
 OTHER: dict[str, pa.DataType] = {"k": pa.decimal128(20, 0), "name": pa.binary()}
 TYPED = pa.schema(OTHER)
-
-
-@pytest.fixture
-def parent(tmp_path: Path) -> Iterator[ParentProject]:
-    made = ParentProject(tmp_path / "orders")
-    made.create("lines", {(1, "a"): 1, (2, None): 2})
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def child(parent: ParentProject, tmp_path: Path) -> WarehouseSource:
-    return child_of(parent, tmp_path / "reports")
 
 
 def told(boundaries: tuple[Boundary, ...]) -> dict[int, tuple[SchemaChange, ...]]:

@@ -16,6 +16,7 @@ from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import reader_of
 from viewkeeper.engine.settings import Settings, read_settings
 from viewkeeper.errors import IdentityError, ProjectError
+from viewkeeper.registry.ids import base_name
 from viewkeeper.registry.mediator import Base, ParentView, Upstream
 from viewkeeper.registry.order import Assignment, Facts, Member, Registry
 from viewkeeper.registry.parent import KIND
@@ -192,8 +193,8 @@ class Membership:
         return sorted({table for facts in others for table in facts.sources.get(base, ())})
 
     def base_name(self, source: SourceSettings) -> str:
-        """A database's name in all projects; positions in files are this project's own."""
-        return f"{self.member}.{source.name}" if source.kind == "files" else source.global_name
+        """What a database is called in ids."""
+        return base_name(self.member, source.name, source.kind, source.global_name)
 
     def _facts(self) -> Facts:
         sources: dict[str, tuple[str, ...]] = {}

@@ -33,3 +33,12 @@ class GlobalId:
         if not (source and at and position.isascii() and position.isdecimal()):
             raise ValueError(f"not a global id: {text!r}; one is written source@position")
         return GlobalId(source, int(position))
+
+
+def base_name(member: str, source: str, kind: str, global_name: str) -> str:
+    """What a member calls a database in ids; every project numbers the states of files by itself.
+
+    >>> base_name("sales", "shop", "sqlite", "company"), base_name("sales", "prices", "files", "p")
+    ('company', 'sales.prices')
+    """
+    return f"{member}.{source}" if kind == "files" else global_name

@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 
 from viewkeeper.errors import CorruptError, DefinitionError, SourceAwayError
-from viewkeeper.registry.ids import GlobalId
+from viewkeeper.registry.ids import GlobalId, base_name
 from viewkeeper.warehouse.chronicle import load_ledger
 from viewkeeper.warehouse.head import NAME, Head, ViewHead, read_head
 from viewkeeper.warehouse.plan import Entry, Ledger
@@ -172,9 +172,9 @@ class Parent:
         return found
 
     def base_name(self, source: str) -> str:
-        """What a database is called in ids; states of files are numbered by each project."""
-        kind = self._source(source).get("kind")
-        return f"{self.member}.{source}" if kind == "files" else self.global_name(source)
+        """What a database is called in ids."""
+        kind = str(self._source(source).get("kind"))
+        return base_name(self.member, source, kind, self.global_name(source))
 
     def global_name(self, source: str) -> str:
         """What a database is called in every project."""

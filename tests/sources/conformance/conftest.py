@@ -37,6 +37,8 @@ KINDS: dict[str, Make] = {
 }
 if find_spec("viewkeeper.sources.postgres.triggers"):
     KINDS["postgres-triggers"] = lambda request, folder: _postgres(request, folder, "triggers")
+SHARED = ("sqlite", "postgres", "mariadb")
+"""A Delta Lake table is one source; of files every project numbers the states by itself."""
 
 
 def _postgres(request: pytest.FixtureRequest, folder: Path, capture: str) -> Postgres:
@@ -79,5 +81,15 @@ def elsewhere(passwords: None) -> Iterator[ProcessPoolExecutor]:
 @pytest.fixture(params=KINDS)
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     made = KINDS[request.param](request, tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=[kind for kind in KINDS if kind.split("-")[0] in SHARED])
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """A database that several projects may follow, each another of its two tables."""
+    made = KINDS[request.param](request, tmp_path)
+    for table in ("mine", "yours"):
+        made.table(table, {"id": "int", "v": "text"}, key=["id"])
     yield made
     made.close()

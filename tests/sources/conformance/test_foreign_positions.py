@@ -8,24 +8,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sources.conformance.changes import Insert, Word
+from tests.sources.conformance.changes import Insert
 from tests.sources.conformance.database import Database
 from tests.sources.conformance.reading import look_all, scanned, snapshot_at
 from viewkeeper.updates.protocol import Source
 
-COLUMNS: dict[str, Word] = {"id": "int", "v": "text"}
 YOURS = {"yours": ["id", "v"]}
-
-
-@pytest.fixture
-def shared(database: Database) -> Database:
-    if database.kind == "files":
-        pytest.skip("every project numbers the states of a folder by itself")
-    if database.tables_max < 2:
-        pytest.skip("one table is one source")
-    for table in ("mine", "yours"):
-        database.table(table, COLUMNS, key=["id"])
-    return database
 
 
 def foreign(shared: Database, other: Source) -> int:

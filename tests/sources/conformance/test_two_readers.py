@@ -8,25 +8,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import pytest
-
-from tests.sources.conformance.changes import Insert, Word
+from tests.sources.conformance.changes import Insert
 from tests.sources.conformance.database import Database
 from tests.sources.conformance.reading import look_all
 from viewkeeper.updates.protocol import COUNT, POSITION
-
-COLUMNS: dict[str, Word] = {"id": "int", "v": "text"}
-
-
-@pytest.fixture
-def shared(database: Database) -> Database:
-    if database.kind == "files":
-        pytest.skip("every project numbers the states of a folder by itself")
-    if database.tables_max < 2:
-        pytest.skip("one table is one source")
-    for table in ("mine", "yours"):
-        database.table(table, COLUMNS, key=["id"])
-    return database
 
 
 def test_a_position_of_another_reader_is_passed(shared: Database) -> None:
