@@ -1,0 +1,74 @@
+"""`viewkeeper status` of a member: its group, whom it waits for, and a registry that is away.
+
+The registry is real; how far members are is told to it as their own runs do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import call
+from viewkeeper.cli.status import in_group
+from viewkeeper.engine.group_status import gather_group
+from viewkeeper.engine.settings import Settings, read_settings
+from viewkeeper.registry.ids import GlobalId
+from viewkeeper.registry.order import Facts
+from viewkeeper.registry.sqlite_order import SqliteRegistry
+
+SHOP = Facts({"shop": ("t",)})
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> SqliteRegistry:
+    return SqliteRegistry(tmp_path / "registry.db")
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Settings:
+    """A project over the views of another one, and over the base of these."""
+    folder = tmp_path / "report"
+    (folder / "views").mkdir(parents=True)
+    sources = "sources: {shop: {kind: sqlite, path: shop.db}}"
+    (folder / "viewkeeper.yml").write_text(f"warehouse: ./w\nregistry: ../registry.db\n{sources}\n")
+    return read_settings(folder)
+
+
+def test_a_project_without_a_registry_has_no_group(report: Settings) -> None:
+    assert gather_group(replace(report, registry=None)) is None
+    assert in_group(None) == []
+
+
+def test_who_waits_for_whom(registry: SqliteRegistry, report: Settings) -> None:
+    missing = in_group(gather_group(report))
+    assert missing[0].startswith("\nregistry "), "it has no store yet, and says so"
+    registry.join("sales", SHOP)
+    assert in_group(gather_group(report))[0].endswith('"report" has not joined it yet')
+    registry.join("report", Facts({"crm": ("t",)}))
+    assert in_group(gather_group(report))[0].endswith('"report" has nobody to agree with')
+    group = registry.join("report", replace(SHOP, parents=("sales",))).group
+    reporter = registry.claim(group, "shop", "sales", 10.0)
+    assert reporter is not None
+    registry.register(group, [GlobalId("shop", 3), GlobalId("shop", 5)], reporter)
+    registry.reached(group, "report", 1)
+    registry.reached(group, "sales", 1)
+    assert in_group(gather_group(report))[0].endswith("1 of 2 ids committed")
+    assert in_group(gather_group(report))[1:] == ["  waits for sales"]
+    registry.reached(group, "sales", 2)
+    assert in_group(gather_group(report))[1:] == [], "now it has work of its own"
+    registry.release(reporter)
+    assert in_group(gather_group(report))[1:] == ['  nobody reports source "shop" now']
+
+
+def test_leaving(registry: SqliteRegistry, tmp_path: Path) -> None:
+    for member in ("one", "two"):
+        registry.join(member, replace(SHOP, together="x"))
+    url = str(tmp_path / "registry.db")
+    wrong = call("registry", "leave", url, "tow", "--yes")
+    assert wrong.exit_code == 2
+    assert 'did you mean "two"' in wrong.output
+    done = call("registry", "leave", url, "two", "--yes")
+    assert done.exit_code == 0, done.output
+    assert [m.name for g in registry.status().groups if not g.closed for m in g.members] == ["one"]
