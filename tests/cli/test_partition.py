@@ -180,6 +180,12 @@ def test_projects_are_grouped_as_a_registry_does(diamond: Fleet) -> None:
     ]
 
 
+def test_projects_are_called_so(diamond: Fleet) -> None:
+    told = list(lines(partition(diamond.project_graph()), "project"))
+    assert told[0] == "2 groups, 4 projects, 3 bases"
+    assert "  projects  one, two, zero" in told
+
+
 def test_labels_put_projects_together(tmp_path: Path) -> None:
     """Two projects without anything in common, but for what they say."""
     for name in ("left", "right"):

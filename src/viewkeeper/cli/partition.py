@@ -88,7 +88,7 @@ def partition(
         return 0
     for warning in warnings:
         show_warning(warning)
-    for line in found.why(*why) if why else lines(found):
+    for line in found.why(*why) if why else lines(found, "project" if projects else "view"):
         console().print(line, soft_wrap=True, markup=False)
     return 0
 
@@ -134,14 +134,14 @@ def expected(found: Partition) -> dict[str, Messages]:
     return {name: messages.per(len(graph.bases)) for name, messages in ways.items()}
 
 
-def lines(found: Partition) -> Iterator[str]:
-    """The partition as text."""
+def lines(found: Partition, member: str = "view") -> Iterator[str]:
+    """The partition as text; `member` is what the groups consist of."""
     from viewkeeper.registry.group_levels import group_levels
 
     graph, levels = found.graph, group_levels(found)
     counts = (
         amount(len(found.groups), "group"),
-        amount(len(graph.views), "view"),
+        amount(len(graph.views), member),
         amount(len(graph.bases), "base"),
     )
     yield ", ".join(counts)
@@ -149,7 +149,7 @@ def lines(found: Partition) -> Iterator[str]:
         needs = "one registry" if group.needs_registry else "no registry: nothing to agree with"
         yield ""
         yield f"group {group.name}  ({needs}, level {levels[group.name]})"
-        yield f"  views     {', '.join(group.views)}"
+        yield f"  {member + 's':<9} {', '.join(group.views)}"
         real = [base for base in group.external if base not in group.virtual]
         for word, names in (
             ("internal", group.internal),
