@@ -149,8 +149,11 @@ def test_a_service_that_dies_while_it_answers(sent: str) -> None:
     def answer_in_part(server: socket.socket) -> None:
         connection, _ = server.accept()
         with connection:
-            connection.recv(65_536)
             connection.sendall(answer)
+            connection.shutdown(socket.SHUT_WR)
+            # What is not read when a connection is closed would reset it.
+            while connection.recv(65_536):
+                pass
 
     with ThreadPoolExecutor(1) as pool, socket.create_server(LOCAL) as server:
         answered = pool.submit(answer_in_part, server)
