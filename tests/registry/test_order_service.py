@@ -146,17 +146,8 @@ def test_a_service_that_dies_while_it_answers(sent: str) -> None:
     """It may have done what it was asked; whoever asked asks again."""
     answer = f"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{sent}".encode()
 
-    def answer_in_part(server: socket.socket) -> None:
-        connection, _ = server.accept()
-        with connection:
-            connection.sendall(answer)
-            connection.shutdown(socket.SHUT_WR)
-            # What is not read when a connection is closed would reset it.
-            while connection.recv(65_536):
-                pass
-
     with ThreadPoolExecutor(1) as pool, socket.create_server(LOCAL) as server:
-        answered = pool.submit(answer_in_part, server)
+        answered = pool.submit(reply, server, answer)
         registry = HttpRegistry(
             f"http://127.0.0.1:{server.getsockname()[1]}", patience_seconds=0.01
         )
@@ -167,18 +158,22 @@ def test_a_service_that_dies_while_it_answers(sent: str) -> None:
 
 def test_something_else_listens() -> None:
     with ThreadPoolExecutor(1) as pool, socket.create_server(LOCAL) as other:
-        answered = pool.submit(greet, other)
+        answered = pool.submit(reply, other, b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nhi")
         registry = HttpRegistry(f"http://127.0.0.1:{other.getsockname()[1]}")
         with pytest.raises(RegistryError, match="is no registry"):
             registry.status()
         answered.result(timeout=30)
 
 
-def greet(server: socket.socket) -> None:
+def reply(server: socket.socket, answer: bytes) -> None:
+    """Answer one request so, whatever it is."""
     connection, _ = server.accept()
     with connection:
-        connection.recv(65536)
-        connection.sendall(b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nhi")
+        connection.sendall(answer)
+        connection.shutdown(socket.SHUT_WR)
+        # What is not read when a connection is closed would reset it.
+        while connection.recv(65_536):
+            pass
 
 
 @pytest.mark.parametrize(
