@@ -3,7 +3,7 @@
 # Each target prepares the checkout first (scripts/setup), which is quick when there is nothing to do.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test demo lint format bench faults simulate figures lock clean
+.PHONY: help setup test demo lint format bench faults fuzz simulate figures lock clean
 
 PYTHON_RUN := .venv/bin/python -m
 
@@ -36,6 +36,10 @@ bench: setup ## measure; the figures go to benchmarks/out
 
 faults: setup ## kill the engine again and again and check what it left
 	$(PYTHON_RUN) pytest -m campaign tests $(ARGS)
+
+fuzz: setup ## damage what every reader of foreign bytes reads, 100,000 times each
+	VIEWKEEPER_FUZZ_INPUTS=$${VIEWKEEPER_FUZZ_INPUTS:-100000} VIEWKEEPER_FUZZ_SEED=$${VIEWKEEPER_FUZZ_SEED:-$$$$} \
+		$(PYTHON_RUN) pytest -n 2 --dist worksteal tests/fuzz $(ARGS)
 
 simulate: setup ## try every algorithm in 2,000 random worlds each, Dyno in as many, and fleets; write the tables
 	.venv/bin/viewkeeper simulate --table --seeds 2000 --into README.md --into docs/algorithms.md $(ARGS)

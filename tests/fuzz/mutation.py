@@ -1,0 +1,135 @@
+"""Mutation fuzzing: good inputs, damaged a little, must be read or refused by an error of ours.
+
+A fuzzer is a reader of foreign bytes and a handful of good inputs. `fuzz` damages them at random -
+flips, cuts, repeats, numbers at the edges of their types, pieces of other inputs - and hands them
+to the reader. What must hold for every input:
+
+1. The reader returns, or raises a `ViewkeeperError`. Anything else is a defect of ours.
+2. It ends: no input takes longer than `SECONDS`, which is far above what any should take.
+3. Memory does not grow beyond `GROWTH` over the whole run, whatever lengths an input claims.
+
+`make test` tries some thousand inputs per reader, `make fuzz` as many as `VIEWKEEPER_FUZZ_INPUTS`
+says, from another seed. A failure prints the input; it becomes a test of its own.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import resource
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+from viewkeeper.errors import ViewkeeperError
+
+SECONDS = 30
+GROWTH = 512 << 20
+INPUTS = int(os.environ.get("VIEWKEEPER_FUZZ_INPUTS", "0"))
+SEED = int(os.environ.get("VIEWKEEPER_FUZZ_SEED", "1"))
+
+# At the edges of the types that lengths, counts and positions have.
+EDGES = (0, 1, 127, 128, 255, 256, 32767, 65535, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**64 - 1)
+TEXTS = (
+    *("'", '"', "`", "\\", "\0", "\n", "--", "/*", "*/", "${env:HOME}", "{{", "}}", ";", "$$"),
+    *("NaN", "Infinity", "1e999", "1e-99999999", "-0", "9" * 60, "null", "true", "[" * 400),
+    *("é", "\ud800", "😀", "\u202e", "../../etc/passwd", "/etc/passwd", "%2e%2e%2f", "&a *a"),
+)
+
+
+def fuzz(
+    read: Callable[[bytes], object],
+    good: Sequence[bytes],
+    *,
+    inputs: int = 3000,
+    words: Sequence[bytes] = (),
+) -> None:
+    """Read `inputs` damaged copies of good inputs (more in `make fuzz`); fail at the first defect.
+
+    `words` are pieces that mean something to the reader, put in besides the usual ones.
+    """
+    generator = random.Random(SEED)
+    gc.collect()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    for data in mutants(good, generator, max(inputs, INPUTS), words):
+        try:
+            with limited(SECONDS):
+                read(data)
+        except ViewkeeperError:
+            continue
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a panic of a Rust library is not an Exception
+            message = f"{type(error).__name__} ({error}) is no error of ours; input: {data!r}"
+            raise AssertionError(message) from error
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    assert after - before < GROWTH, f"memory grew by {(after - before) >> 20} MB"
+
+
+def fuzz_text(read: Callable[[str], object], good: Sequence[str], *, inputs: int = 3000) -> None:
+    """The same for a reader of text; what is not UTF-8 any more is read with its odd bytes."""
+    fuzz(
+        lambda data: read(data.decode("utf-8", "surrogateescape")),
+        [text.encode("utf-8", "surrogatepass") for text in good],
+        inputs=inputs,
+    )
+
+
+def mutants(
+    good: Sequence[bytes], generator: random.Random, count: int, words: Sequence[bytes] = ()
+) -> Iterator[bytes]:
+    """That many damaged copies, most of them damaged once or twice."""
+    pieces = [*words, *(text.encode("utf-8", "surrogatepass") for text in TEXTS)]
+    for _ in range(count):
+        data = bytearray(generator.choice(good))
+        for _ in range(generator.choice((1, 1, 1, 2, 2, 3, 8))):
+            _damage(data, generator, good, pieces)
+        yield bytes(data)
+
+
+def _damage(
+    data: bytearray, generator: random.Random, good: Sequence[bytes], pieces: Sequence[bytes]
+) -> None:
+    at = generator.randrange(len(data) + 1)
+    length = min(len(data) - at, generator.choice((1, 1, 2, 4, 8, 64, 1024)))
+    match generator.randrange(9):
+        case 0 if data:
+            data[at % len(data)] ^= 1 << generator.randrange(8)
+        case 1 if data:
+            data[at % len(data)] = generator.randrange(256)
+        case 2:
+            del data[at : at + length]
+        case 3:
+            del data[at:]
+        case 4:
+            data[at:at] = data[at : at + length] * generator.choice((1, 2, 50))
+        case 5:
+            size = generator.choice((1, 2, 4, 8))
+            edge = generator.choice(EDGES) & ((1 << 8 * size) - 1)
+            data[at : at + size] = edge.to_bytes(size, generator.choice(("little", "big")))
+        case 6:
+            data[at:at] = generator.choice(pieces)
+        case 7:
+            data[at : at + length] = bytes(length)
+        case _:
+            other = generator.choice(good)
+            start = generator.randrange(len(other) + 1)
+            data[at : at + length] = other[start : start + length]
+
+
+@contextmanager
+def limited(seconds: int) -> Iterator[None]:
+    """Interrupt what takes longer, wherever it is in Python code."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        raise TimeoutError(f"no end after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
