@@ -34,8 +34,9 @@ format: setup ## rewrite the source to the house style
 bench: setup ## measure; the figures go to benchmarks/out
 	$(PYTHON_RUN) benchmarks.run $(ARGS)
 
-faults: setup ## kill the engine again and again and check what it left
-	$(PYTHON_RUN) pytest -m campaign tests $(ARGS)
+faults: ## kill, cut, freeze and refuse again and again, and check what is left; ARGS="-k power" for some
+	@scripts/setup faults
+	$(PYTHON_RUN) pytest -m campaign -rs $(or $(filter tests/%,$(ARGS)),tests) $(filter-out tests/%,$(ARGS))
 
 fuzz: setup ## damage what every reader of foreign bytes reads, 100,000 times each
 	VIEWKEEPER_FUZZ_INPUTS=$${VIEWKEEPER_FUZZ_INPUTS:-100000} VIEWKEEPER_FUZZ_SEED=$${VIEWKEEPER_FUZZ_SEED:-$$$$} \
