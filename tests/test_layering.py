@@ -27,6 +27,7 @@ LEVELS = (
     ("updates",),
     ("delta",),
     ("view",),
+    ("storage",),
     ("errors",),
 )
 DEPTH = {part: depth for depth, level in enumerate(LEVELS) for part in level}

@@ -19,7 +19,7 @@ from viewkeeper.engine.adapting import Adapting
 from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.engine.report import Silent
 from viewkeeper.errors import HorizonError
-from viewkeeper.warehouse import disk
+from viewkeeper.storage import disk
 from viewkeeper.warehouse.head import NAME, encode_head, read_head
 
 ALL = "SELECT * FROM crm.customer"

@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 from tests.warehouse.faults import Death, dying_at
 from tests.warehouse.model import LOADED, SCHEMA, VIEW, Bag, Row, World, bag, opened, per_ts, signed
 from viewkeeper.errors import HorizonError
+from viewkeeper.storage.sealed_json import seal
 from viewkeeper.warehouse import (
     Advance,
     DataFile,
@@ -39,7 +40,6 @@ from viewkeeper.warehouse import (
     state,
     write_rows,
 )
-from viewkeeper.warehouse.codec import seal
 from viewkeeper.warehouse.compact import compact
 from viewkeeper.warehouse.frames import changes_frame, state_frame
 from viewkeeper.warehouse.head import NAME

@@ -17,7 +17,8 @@ import pytest
 
 from tests.warehouse.model import VIEW, World, bag, opened, world
 from viewkeeper.errors import CorruptError, LockedError, WarehouseError
-from viewkeeper.warehouse import Advance, DataFile, Store, disk, load_ledger, read_head, state
+from viewkeeper.storage import disk
+from viewkeeper.warehouse import Advance, DataFile, Store, load_ledger, read_head, state
 
 __all__ = ["world"]
 

@@ -35,10 +35,10 @@ from viewkeeper.errors import (
     WarehouseError,
 )
 from viewkeeper.maintain.batch_sweep import split
+from viewkeeper.storage import disk
 from viewkeeper.updates.queue import BatchChanges, Stamps, UpdateQueue, change_schema
 from viewkeeper.view.definition import Field, Relation
 from viewkeeper.view.plan import SweepPlan
-from viewkeeper.warehouse import disk
 from viewkeeper.warehouse.files import write_rows
 from viewkeeper.warehouse.plan import Entry
 from viewkeeper.warehouse.record import Advance, DataFile, Stop, ViewChange

@@ -17,10 +17,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from viewkeeper.storage import disk
 from viewkeeper.updates.protocol import COUNT, POSITION, TS
 from viewkeeper.updates.queue import BatchChanges, Changes
 from viewkeeper.view.definition import Relation
-from viewkeeper.warehouse import disk
 
 _INDEX = "index.json"
 

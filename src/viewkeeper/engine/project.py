@@ -32,7 +32,7 @@ from viewkeeper.engine.settings import Settings, read_settings
 from viewkeeper.engine.upkeep import Reader, compact_views, publish_views
 from viewkeeper.engine.verify import Verification, verify_views
 from viewkeeper.engine.view import View
-from viewkeeper.warehouse import disk
+from viewkeeper.storage import disk
 from viewkeeper.warehouse.head import Head, read_head
 from viewkeeper.warehouse.store import Store
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from viewkeeper.errors import ProjectError
-from viewkeeper.warehouse import disk
+from viewkeeper.storage import disk
 from viewkeeper.warehouse.version import Version, decode_versions, encode_versions
 
 FOLDER = "proposals"

@@ -17,7 +17,7 @@ from viewkeeper.errors import GapError
 from viewkeeper.registry.parent import Parent
 from viewkeeper.registry.parent_files import ParentFiles
 from viewkeeper.registry.shapes import History, decode, encode
-from viewkeeper.sources import disk
+from viewkeeper.storage import disk
 from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.warehouse.plan import Entry
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from viewkeeper.warehouse import disk
+from viewkeeper.storage import disk
 
 FOLDER = "leases"
 

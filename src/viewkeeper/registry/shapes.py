@@ -22,8 +22,9 @@ import pyarrow as pa
 
 from viewkeeper.sources.files.values import type_change
 from viewkeeper.sources.names import Named
+from viewkeeper.storage.sealed_json import Body
 from viewkeeper.updates.schema_change import SchemaChange
-from viewkeeper.warehouse.codec import Body, schema_of, schema_text
+from viewkeeper.warehouse.codec import schema_of, schema_text
 from viewkeeper.warehouse.head import ViewHead
 
 

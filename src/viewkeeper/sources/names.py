@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from viewkeeper.sources import disk
+from viewkeeper.storage import disk
 
 FILE = "names.json"
 

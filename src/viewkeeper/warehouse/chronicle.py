@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from viewkeeper.errors import CorruptError
+from viewkeeper.storage import disk
+from viewkeeper.storage.sealed_json import corrupt
 from viewkeeper.updates.schema_change import SchemaChange
-from viewkeeper.warehouse import disk
-from viewkeeper.warehouse.codec import corrupt
 from viewkeeper.warehouse.plan import Entry, Ledger, Plan, encode_plan, read_plan
 from viewkeeper.warehouse.record import (
     Advance,

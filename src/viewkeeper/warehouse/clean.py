@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import shutil
 
-from viewkeeper.warehouse import chronicle, disk, log
+from viewkeeper.storage import disk
+from viewkeeper.warehouse import chronicle, log
 from viewkeeper.warehouse.plan import Ledger
 from viewkeeper.warehouse.record import Record
 from viewkeeper.warehouse.recover import removed_files, retired_tables

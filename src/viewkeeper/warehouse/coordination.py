@@ -13,10 +13,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from viewkeeper.warehouse import disk
-from viewkeeper.warehouse.codec import seal, unseal
+from viewkeeper.storage.sealed_json import decoding, unseal, write_sealed
+from viewkeeper.storage.typed_json import read_typed
 
 FILE = "coordination.json"
+_WAY_OUT = "remove the file; the next run in the group writes it"
 SPANS = 100
 """As many spans are kept; a child that is further behind loads its views again."""
 
@@ -59,11 +60,12 @@ def read_coordination(root: Path) -> Coordination | None:
     path = root / FILE
     if not path.exists():
         return None
-    body = unseal(path, "coordination", "remove the file; the next run in the group writes it")
-    return Coordination(body["member"], tuple(Span(**span) for span in body["spans"]))
+    body = unseal(path, "coordination", _WAY_OUT)
+    with decoding(path, "coordination", _WAY_OUT):
+        return read_typed(Coordination, body)
 
 
 def write_coordination(root: Path, coordination: Coordination) -> None:
     spans = [asdict(span) for span in coordination.spans[-SPANS:]]
     body = {"member": coordination.member, "spans": spans}
-    disk.replace(root / FILE, seal("coordination", body))
+    write_sealed(root / FILE, "coordination", body)

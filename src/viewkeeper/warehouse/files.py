@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from viewkeeper.errors import CorruptError
+from viewkeeper.storage import disk
 from viewkeeper.updates.protocol import COUNT, TS
-from viewkeeper.warehouse import disk
 from viewkeeper.warehouse.record import DataFile
 
 ROWS_PER_FILE = 1_000_000

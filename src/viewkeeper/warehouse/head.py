@@ -13,12 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import assert_never
+from typing import Any, assert_never
 
 import pyarrow as pa
 
 from viewkeeper.errors import WarehouseError
-from viewkeeper.warehouse.codec import Body, schema_of, schema_text, seal, unseal
+from viewkeeper.storage.sealed_json import Body, decoding, seal, unseal
+from viewkeeper.storage.typed_json import Readers, read_typed
+from viewkeeper.warehouse.codec import schema_text
 from viewkeeper.warehouse.record import (
     Advance,
     Create,
@@ -29,7 +31,7 @@ from viewkeeper.warehouse.record import (
     Rewrite,
     Stop,
 )
-from viewkeeper.warehouse.version import Version, decode_versions, encode_versions
+from viewkeeper.warehouse.version import READERS, Version, encode_versions
 
 NAME = "head.json"
 
@@ -223,10 +225,9 @@ def read_head(root: Path) -> Head:
         body = unseal(root / NAME, "head", _WAY_OUT)
     except FileNotFoundError:
         return Head()
-    views = [_decode(view) for view in body["views"]]
-    return Head(
-        body["record"], body["plan"], body["committed_at"], {view.view: view for view in views}
-    )
+    with decoding(root / NAME, "head", _WAY_OUT):
+        views = read_typed(tuple[ViewHead, ...], body.pop("views"), _READERS)
+        return replace(read_typed(Head, body), views={view.view: view for view in views})
 
 
 def _encode(view: ViewHead) -> Body:
@@ -240,12 +241,8 @@ def _encode(view: ViewHead) -> Body:
     }
 
 
-def _decode(body: Body) -> ViewHead:
-    exact: Body = {
-        "location": Location(*body["location"]),
-        "schema": schema_of(body["schema"]),
-        "ahead": tuple(body.get("ahead", ())),
-        "hidden": tuple(body.get("hidden", ())),
-        "versions": decode_versions(body.get("versions", ())),
-    }
-    return ViewHead(**{**body, **exact})
+def _decode_location(facts: Any) -> Location:
+    return Location(*read_typed(tuple[int, int | None], facts))
+
+
+_READERS: Readers = {**READERS, Location: _decode_location}

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from viewkeeper.errors import LockedError
-from viewkeeper.warehouse import disk
+from viewkeeper.storage import disk
 
 
 @dataclass(frozen=True, slots=True)

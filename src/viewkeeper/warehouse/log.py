@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 
 from viewkeeper.errors import WarehouseError
-from viewkeeper.warehouse import disk
+from viewkeeper.storage import disk
 from viewkeeper.warehouse.head import Location
 
 APPLICATION = "viewkeeper"

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from viewkeeper.storage.sealed_json import Body, decoding, seal, unseal
+from viewkeeper.storage.typed_json import Readers, read_typed
 from viewkeeper.updates.schema_change import SchemaChange
-from viewkeeper.warehouse.codec import Body, seal, unseal
 
 _WAY_OUT = (
     "restore the file from a backup; without one, drop the views and load them again: "
@@ -81,18 +82,29 @@ def _encoded(entry: Entry) -> list[object]:
 
 
 def _decoded(facts: Sequence[Any]) -> Entry:
-    emptied, keyed, reshaped = (*facts[6:9], (), (), ())[:3]
-    changes = tuple(SchemaChange(*change) for change in reshaped)
-    ts, source, after, until, committed_at, count = facts[:6]
-    lists = (tuple(emptied), tuple(keyed), changes)
-    return Entry(ts, source, after, until, committed_at, count, *lists, *facts[9:])
+    names = [field.name for field in fields(Entry)]
+    if len(facts) > len(names):
+        raise ValueError("an entry has too many facts")
+    return read_typed(Entry, dict(zip(names, facts, strict=False)), _READERS)
+
+
+def _decoded_change(facts: Any) -> SchemaChange:
+    names = [field.name for field in fields(SchemaChange)]
+    return read_typed(SchemaChange, dict(zip(names, facts, strict=False)))
+
+
+_READERS: Readers = {SchemaChange: _decoded_change}
 
 
 def read_plan(path: Path) -> Plan:
     """The plan in a file; CorruptError if it cannot be believed."""
     body: Body = unseal(path, "plan", _WAY_OUT)
-    entries = tuple(_decoded(entry) for entry in body["entries"])
-    return Plan(body["n"], entries, {view: (a, b) for view, (a, b) in body["views"].items()})
+    with decoding(path, "plan", _WAY_OUT):
+        entries = tuple(_decoded(entry) for entry in body.pop("entries"))
+        plan = replace(read_typed(Plan, {**body, "entries": []}), entries=entries)
+        if path.stem.isdigit() and int(path.stem) != plan.n:
+            raise ValueError(f"it is plan {plan.n}")
+        return plan
 
 
 class Ledger:

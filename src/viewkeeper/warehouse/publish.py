@@ -18,7 +18,8 @@ from typing import Protocol
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from viewkeeper.warehouse import disk, files, log
+from viewkeeper.storage import disk
+from viewkeeper.warehouse import files, log
 from viewkeeper.warehouse.frames import state_frame, write_frame
 from viewkeeper.warehouse.head import Head
 from viewkeeper.warehouse.lock import Holder, Lock

@@ -17,8 +17,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from viewkeeper.warehouse.codec import Body, schema_of, schema_text, seal, unseal
-from viewkeeper.warehouse.version import Version, decode_versions, encode_versions
+from viewkeeper.storage.sealed_json import Body, decoding, seal, unseal
+from viewkeeper.storage.typed_json import read_typed
+from viewkeeper.warehouse.codec import schema_text
+from viewkeeper.warehouse.version import READERS, Version, encode_versions
 
 _WAY_OUT = (
     "restore the file from a backup; without one, drop the views and load them again: "
@@ -147,8 +149,6 @@ _KINDS: dict[str, type[ViewChange]] = {
     "drop": Drop,
 }
 
-_LISTS = {"removes", "ahead", "hidden"}
-
 
 @dataclass(frozen=True, slots=True)
 class Record:
@@ -164,6 +164,15 @@ class Record:
         assert len(set(views)) == len(views), "a record changes a view once"
 
 
+@dataclass(frozen=True, slots=True)
+class _Bare:
+    """A record without its changes."""
+
+    n: int
+    committed_at: float
+    plan: int | None
+
+
 def encode_record(record: Record) -> bytes:
     body: Body = {
         "n": record.n,
@@ -177,8 +186,12 @@ def encode_record(record: Record) -> bytes:
 def read_record(path: Path) -> Record:
     """The record in a file; CorruptError if it cannot be believed."""
     body = unseal(path, "record", _WAY_OUT)
-    changes = tuple(_decode(change) for change in body["changes"])
-    return Record(body["n"], body["committed_at"], changes, body["plan"])
+    with decoding(path, "record", _WAY_OUT):
+        changes = tuple(_decode(change) for change in body.pop("changes"))
+        read = read_typed(_Bare, body)
+        if path.stem.isdigit() and int(path.stem) != read.n:
+            raise ValueError(f"it is record {read.n}")
+        return Record(read.n, read.committed_at, changes, read.plan)
 
 
 def _encode(change: ViewChange) -> Body:
@@ -198,16 +211,6 @@ def _encode(change: ViewChange) -> Body:
     return {"kind": kind, **body}
 
 
-def _decode(body: Body) -> ViewChange:
-    facts: dict[str, Any] = {name: value for name, value in body.items() if name != "kind"}
-    if "schema" in facts:
-        facts["schema"] = schema_of(facts["schema"])
-    if "files" in facts:
-        facts["files"] = tuple(DataFile(**file) for file in facts["files"])
-    if "versions" in facts:
-        facts["versions"] = decode_versions(facts["versions"])
-    if "version" in facts:
-        (facts["version"],) = decode_versions([facts["version"]])
-    for name in _LISTS & facts.keys():
-        facts[name] = tuple(facts[name])
-    return _KINDS[body["kind"]](**facts)
+def _decode(body: Any) -> ViewChange:
+    kinds: type[ViewChange] = _KINDS[body.pop("kind")]
+    return read_typed(kinds, body, READERS)

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from viewkeeper.errors import CorruptError
-from viewkeeper.warehouse import chronicle, disk, log
+from viewkeeper.storage import disk
+from viewkeeper.warehouse import chronicle, log
 from viewkeeper.warehouse.files import PATTERN
 from viewkeeper.warehouse.head import NAME, Head, encode_head, read_head
 from viewkeeper.warehouse.record import Create, Drop, Record, Rewrite

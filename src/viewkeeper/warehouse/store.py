@@ -20,7 +20,8 @@ from typing import assert_never
 import pyarrow as pa
 
 from viewkeeper.errors import WarehouseError
-from viewkeeper.warehouse import chronicle, disk, files
+from viewkeeper.storage import disk
+from viewkeeper.warehouse import chronicle, files
 from viewkeeper.warehouse.head import NAME, Head, ViewHead, encode_head
 from viewkeeper.warehouse.lock import Holder, Lock
 from viewkeeper.warehouse.plan import Ledger, Plan

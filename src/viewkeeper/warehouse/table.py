@@ -30,8 +30,9 @@ from deltalake.transaction import (
 )
 
 from viewkeeper.errors import CorruptError, WarehouseError
+from viewkeeper.storage import disk
 from viewkeeper.updates.protocol import COUNT, TS
-from viewkeeper.warehouse import disk, log, schema_entry
+from viewkeeper.warehouse import log, schema_entry
 from viewkeeper.warehouse.record import DataFile
 
 

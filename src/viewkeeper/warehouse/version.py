@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
-from viewkeeper.warehouse.codec import Body, schema_of, schema_text
+from viewkeeper.storage.sealed_json import Body
+from viewkeeper.storage.typed_json import Readers, read_typed
+from viewkeeper.warehouse.codec import schema_of, schema_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,8 @@ def encode_versions(versions: Iterable[Version]) -> list[Body]:
 
 
 def decode_versions(bodies: Iterable[Body]) -> tuple[Version, ...]:
-    return tuple(_decode(body) for body in bodies)
+    """The inverse of `encode_versions`; a ValueError if they are not of versions."""
+    return tuple(read_typed(Version, body, READERS) for body in bodies)
 
 
 def _encode(version: Version) -> Body:
@@ -56,7 +60,10 @@ def _encode(version: Version) -> Body:
     return {**body, "bound": bound}
 
 
-def _decode(body: Body) -> Version:
-    lists = {"columns": tuple(body["columns"]), "causes": tuple(body["causes"])}
-    bound = tuple(Bound(s, t, h, schema_of(fields)) for s, t, h, fields in body["bound"])
-    return Version(**{**body, **lists, "bound": bound})
+def _decode_bound(facts: Any) -> Bound:
+    source, table, handle, fields = read_typed(tuple[str, str, str, str], facts)
+    return Bound(source, table, handle, schema_of(fields))
+
+
+READERS: Readers = {pa.Schema: schema_of, Bound: _decode_bound}
+"""How what a definition consists of is read from JSON."""

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from viewkeeper.sources.delta_lake.shapes import History, SeenShape
-from viewkeeper.sources.disk import replace
+from viewkeeper.storage.disk import replace
 
 
 @dataclass(frozen=True, slots=True)

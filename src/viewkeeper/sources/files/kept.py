@@ -32,10 +32,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from viewkeeper.errors import GapError
-from viewkeeper.sources.disk import replace, sync_folder
 from viewkeeper.sources.files.listing import Listing, Stamp
 from viewkeeper.sources.files.types import type_of, word_of
 from viewkeeper.sources.files.values import Columns
+from viewkeeper.storage.disk import replace, sync_folder
 from viewkeeper.view.definition import Field
 
 _TEMPORARY = ".tmp"

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from viewkeeper.errors import GapError
-from viewkeeper.sources import disk
 from viewkeeper.sources.mariadb.log import Mark, event_after, log_base, log_end, log_files
 from viewkeeper.sources.mariadb.open import Connection, Server, texts
 from viewkeeper.sources.mariadb.position import (
@@ -28,6 +27,7 @@ from viewkeeper.sources.mariadb.position import (
 )
 from viewkeeper.sources.mariadb.shapes import Shape, ShapedColumn, Shapes, from_json, to_json
 from viewkeeper.sources.mariadb.types import Declared
+from viewkeeper.storage import disk
 
 _FILE = "state.json"
 

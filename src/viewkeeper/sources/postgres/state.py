@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from viewkeeper.sources import disk
+from viewkeeper.storage import disk
 
 FILE = "state.json"
 SHAPES = "shapes.json"

@@ -1,10 +1,15 @@
-"""The few ways in which the warehouse touches the disk, all of them synced.
+"""The few ways in which a warehouse's folder is written.
 
 A file is either there with its whole content or not there at all, also after a power cut: it is
 written under a temporary name, synced, given its name by `link` (only if the name is free) or by
 `rename` (replacing), and then the folder is synced, because a name lives in the folder. An O_EXCL
 create of the final name would not do: a process killed between create and write leaves an empty
 record that looks like a commit.
+
+Files hold rows, so nobody but their owner may read them: 0600, and 0700 for folders, whatever the
+umask is. Where a folder is open to its group, what is made in it is too (0640, 0750): access is a
+property of the warehouse's own folder, which `open_to` sets, and needs no other setting. Nothing is
+ever opened to all.
 
 The disk's refusals become `WarehouseError`s that say what to do.
 """
@@ -13,10 +18,12 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from viewkeeper.errors import WarehouseError
 
@@ -57,11 +64,29 @@ def create_new(path: Path, data: bytes) -> None:
         sync_folder(path.parent)
 
 
-def replace(path: Path, data: bytes) -> None:
-    """Give a file new content; a reader sees the old or the new, whole."""
+def replace(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Give a file new content, and make its folder; a reader sees the old or the new, whole.
+
+    What is not durable may be the old content again after a power cut.
+    """
+    make_folder(path.parent)
     with refusals("write", path):
-        os.replace(_written(path, data), path)
-        sync_folder(path.parent)
+        os.replace(_written(path, data, durable), path)
+        if durable:
+            sync_folder(path.parent)
+
+
+def open_new(path: Path) -> BinaryIO:
+    """A file that must not exist yet, open for writing, unbuffered."""
+    mode = _file_mode(path.parent)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    os.fchmod(descriptor, mode)
+    return open(descriptor, "wb", buffering=0)
+
+
+def protect_file(path: Path) -> None:
+    """Give a file that another library made the permissions that its folder asks for."""
+    os.chmod(path, _file_mode(path.parent))
 
 
 def sync_file(path: Path) -> None:
@@ -76,11 +101,31 @@ def sync_folder(path: Path) -> None:
 
 def make_folder(path: Path) -> None:
     """Create a folder, and those above it, durably."""
+    if path.is_dir():
+        return
     with refusals("create", path):
-        missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-        path.mkdir(parents=True, exist_ok=True)
-        for folder in missing:
+        for folder in reversed([f for f in (path, *path.parents) if not f.exists()]):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            _open_folder(folder, _is_open(folder.parent))
             sync_folder(folder.parent)
+
+
+def open_to(root: Path, group: bool) -> None:
+    """Let a warehouse's folder, and all that is in it, be read by its owner only, or by its group.
+
+    Everything is looked through only if the folder itself was not like that already. A folder of
+    somebody else stays as that user made it.
+    """
+    with refusals("change the permissions of", root):
+        found = root.stat()
+        if found.st_mode & 0o777 == (0o750 if group else 0o700) or found.st_uid != os.geteuid():
+            return
+        for folder, _, files in os.walk(root):
+            _open_folder(Path(folder), group)
+            for name in files:
+                with suppress(FileNotFoundError):
+                    protect_file(Path(folder) / name)
+        _open_folder(root, group)
 
 
 def remove(path: Path) -> None:
@@ -95,18 +140,34 @@ def remove_temporaries(folder: Path) -> None:
         remove(path)
 
 
-def _written(path: Path, data: bytes) -> Path:
+def _written(path: Path, data: bytes, durable: bool = True) -> Path:
     temporary = path.parent / f"{TEMPORARY}{path.name}-{uuid.uuid4().hex}"
     try:
-        with open(temporary, "xb", buffering=0) as file:
+        with open_new(temporary) as file:
             view = memoryview(data)
             while view:
                 view = view[file.write(view) :]
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
     return temporary
+
+
+def _is_open(folder: Path) -> bool:
+    """Whether a folder's group may read what is in it, and nobody else may."""
+    return stat.S_IMODE(folder.stat().st_mode) & 0o057 == 0o050
+
+
+def _file_mode(folder: Path) -> int:
+    return 0o640 if _is_open(folder) else 0o600
+
+
+def _open_folder(folder: Path, group: bool) -> None:
+    # The bit by which what is made in a folder gets the folder's group stays as it is.
+    inherited = folder.stat().st_mode & stat.S_ISGID
+    os.chmod(folder, (0o750 if group else 0o700) | inherited)
 
 
 def _sync(path: Path, flags: int) -> None:
