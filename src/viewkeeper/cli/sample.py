@@ -21,8 +21,8 @@ warehouse: ./warehouse
 
 # The databases. Viewkeeper adds a change log (tables and triggers named _viewkeeper_...) to these;
 # `viewkeeper detach` removes it. ${NAME} in a value is taken from the environment. Other kinds:
-#   {kind: postgres, url: "postgresql://viewkeeper:${PGPASSWORD}@host/database"}
-#   {kind: mariadb, url: "mariadb://viewkeeper:${MARIADB_PASSWORD}@host/database"}
+#   {kind: postgres, url: "postgresql://viewkeeper:${PGPASSWORD}@host/db?sslmode=verify-full"}
+#   {kind: mariadb, url: "mariadb://viewkeeper:${MARIADB_PASSWORD}@host/db?ssl_mode=verify-full"}
 #   {kind: files, path: exports, format: csv}      {kind: delta_lake, path: lake/events}
 #   {kind: warehouse, path: ../orders}             the views of another project
 # `viewkeeper doctor` says what each of them still needs.

@@ -13,6 +13,7 @@ from viewkeeper.errors import ProjectError
 from viewkeeper.sources.settings import Option, SourceSettings, check_options, nearest
 from viewkeeper.updates.protocol import Source
 
+_MARIADB_URL = "mariadb://viewkeeper:${MARIADB_PASSWORD}@db/crm?ssl_mode=verify-full"
 _KINDS: Mapping[str, tuple[Option, ...]] = {
     "sqlite": (
         Option("path", "text", "shop.db", required=True),
@@ -28,7 +29,7 @@ _KINDS: Mapping[str, tuple[Option, ...]] = {
         Option("statement_seconds", "number", "60"),
     ),
     "mariadb": (
-        Option("url", "text", "mariadb://viewkeeper:${MARIADB_PASSWORD}@db/crm", required=True),
+        Option("url", "text", _MARIADB_URL, required=True),
         Option("server_id", "number", "4711"),
         Option("statement_seconds", "number", "60"),
     ),

@@ -53,6 +53,7 @@ class Doctor:
     ) -> Iterator[Finding]:
         known = variables(connection)
         yield Finding("reachable", "good", f"{self._server.where()}, {known['version']}")
+        yield self._encryption()
         for name, wrong in shortcomings(known).items():
             if wrong is None:
                 yield Finding(name, "good", f"{name} is {known[name]}")
@@ -66,6 +67,22 @@ class Doctor:
         if self._state is not None and known["log_bin"] == "ON":
             yield self._place(connection, self._state)
         yield self._clock(connection)
+
+    def _encryption(self) -> Finding:
+        channel = self._server.address().channel
+        says = {
+            "off": "nothing is encrypted",
+            "required": "encrypted, but nobody's certificate is checked",
+            "verify-ca": "encrypted, the certificate is checked, the host's name is not",
+            "verify-full": "encrypted, certificate and host name are checked",
+        }[channel.mode]
+        if channel.is_local and channel.mode in ("off", "required"):
+            return Finding("encryption", "good", f"{says}: the server is on this machine")
+        if channel.mode in ("off", "required"):
+            mend = "add ssl_mode=verify-full to the url, and ssl_ca=FILE with its authority"
+            text = f"{says}: whoever answers in its place can read along and change what is read"
+            return Finding("encryption", "warning", text, mend)
+        return Finding("encryption", "good", says)
 
     def _rights(self, connection: Connection, known: Mapping[str, str]) -> Iterator[Finding]:
         user = _account(texts(connection, "SELECT CURRENT_USER()")[0][0])

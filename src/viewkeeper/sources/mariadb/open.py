@@ -5,18 +5,18 @@ limits on how long anything may take. Results come as the bytes that the server 
 knows how to read them, so no driver converts a decimal to a float or a date to None on the way.
 
 The url is split before its `${NAME}` references are resolved, so that a password may contain any
-character. A password is in no error: the server's messages do not repeat it.
+character. A password is in no error: the server's messages do not repeat it. What a server must
+prove before it gets one is in `channel`.
 """
 
 from __future__ import annotations
 
 import re
 import ssl
+import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, unquote
 
@@ -26,6 +26,13 @@ import pymysql.converters
 from pymysql.constants import CR
 
 from viewkeeper.errors import GapError, ProjectError, SchemaError, SourceAwayError, SourceError
+from viewkeeper.sources.mariadb.channel import (
+    Channel,
+    GuardedConnection,
+    Option,
+    UntrustedError,
+    channel_options,
+)
 from viewkeeper.sources.settings import SourceSettings, environment
 
 Connection: TypeAlias = "pymysql.connections.Connection[Any]"
@@ -42,21 +49,25 @@ _URL = re.compile(
     r"(?P<host>\[[^\]]+\]|[^:/?]+)(?::(?P<port>[^/?]+))?(?:/(?P<database>[^?]*))?(?:\?(?P<query>.*))?"
 )
 _REFERENCE = re.compile(r"(\$\{[A-Za-z_][A-Za-z0-9_]*\})")
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
-_FLAGS = {"ssl_verify_cert", "ssl_verify_identity"}
-_PATHS = {"ssl_ca", "ssl_cert", "ssl_key"}
+# What the driver, or whoever takes an answer apart, raises at one that makes no sense.
+_NONSENSE = (LookupError, ValueError, TypeError, ArithmeticError, struct.error)
+_DRIVER_NONSENSE = (*_NONSENSE, AttributeError, RuntimeError, AssertionError)
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server is and as whom we come; `tls` are the driver's own options."""
+    """Where a server is and as whom we come; `tls` is what the url says about encryption."""
 
     host: str
     port: int
     user: str
     password: str
     database: str
-    tls: tuple[tuple[str, str | bool], ...]
+    tls: tuple[Option, ...]
+
+    @property
+    def channel(self) -> Channel:
+        return Channel(self.host, self.tls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +90,19 @@ class Server:
         if match is None or not match["host"]:
             raise ProjectError(
                 f'source "{self.source}": the url is not of the form '
-                "mariadb://user:password@host:port/database?ssl_ca=file",
+                "mariadb://user:password@host:port/database?ssl_mode=verify-full&ssl_ca=file",
                 hint="write the password as ${NAME} and export NAME",
             )
         part = {name: self._resolved(text or "") for name, text in match.groupdict().items()}
+        read = parse_qsl(match["query"] or "", keep_blank_values=True)
+        query = [(name, self._resolved(value)) for name, value in read]
         return Address(
             host=part["host"].strip("[]"),
             port=self._port(part["port"]),
             user=part["user"],
             password=part["password"],
             database=part["database"],
-            tls=tuple(self._tls(match["query"] or "")),
+            tls=channel_options(self.source, query, self.settings.folder),
         )
 
     def _resolved(self, text: str) -> str:
@@ -110,18 +123,6 @@ class Server:
             )
         return int(text)
 
-    def _tls(self, query: str) -> Iterator[tuple[str, str | bool]]:
-        for name, value in parse_qsl(query, keep_blank_values=True):
-            if name in _FLAGS:
-                yield name, value.lower() in ("", "1", "true", "yes", "on")
-            elif name in _PATHS:
-                yield name, str(Path(self.settings.folder, self._resolved(value)))
-            else:
-                raise ProjectError(
-                    f'source "{self.source}": unknown option "{name}" in the url',
-                    hint=f"known are {', '.join(sorted(_FLAGS | _PATHS))}",
-                )
-
     def where(self) -> str:
         """The server for people."""
         address = self.address()
@@ -130,19 +131,13 @@ class Server:
     def connect(self) -> Connection:
         """A connection in autocommit mode."""
         address = self.address()
-        with self.errors():
-            if address.tls or address.host not in _LOOPBACK:
-                try:
-                    return self._connect(address, _encryption(address.tls))
-                except pymysql.err.OperationalError as error:
-                    if address.tls or error.args[0] != CR.CR_SSL_CONNECTION_ERROR:
-                        raise
-            return self._connect(address, None)
+        with self.errors(), understanding():
+            return self._connect(address, address.channel.context())
 
     def _connect(self, address: Address, encryption: ssl.SSLContext | None) -> Connection:
         seconds = self.statement_seconds
         encoders: dict[Any, Any] = dict(pymysql.converters.encoders)
-        connection: Any = pymysql.connections.Connection(
+        connection: Any = GuardedConnection(
             host=address.host,
             port=address.port,
             user=address.user,
@@ -156,6 +151,7 @@ class Server:
             write_timeout=CONNECT_SECONDS,
             ssl=encryption,
             ssl_disabled=encryption is None,
+            local_infile=False,
             init_command=(
                 "SET SESSION time_zone = '+00:00', sql_mode = '', sql_select_limit = DEFAULT,"
                 f" lock_wait_timeout = {_LOCK_SECONDS}, max_statement_time = {seconds:g},"
@@ -174,29 +170,27 @@ class Server:
             yield
         except (pymysql.Error, OSError) as error:
             raise translate(self.source, error) from None
+        except _NONSENSE as error:
+            raise _nonsense(self.source, f"{type(error).__name__}: {error}") from error
 
 
-@lru_cache
-def _encryption(options: tuple[tuple[str, str | bool], ...]) -> ssl.SSLContext:
-    """How connections are encrypted; made once, because reading the system's certificates takes
-    longer than to connect."""
-    chosen = dict(options)
-    authority = chosen.get("ssl_ca")
-    context = ssl.create_default_context(cafile=None if authority is None else str(authority))
-    # Certificates that MariaDB makes for itself do not pass the strictest check.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    context.check_hostname = bool(chosen.get("ssl_verify_identity"))
-    verify = context.check_hostname or bool(chosen.get("ssl_verify_cert", authority is not None))
-    context.verify_mode = ssl.CERT_REQUIRED if verify else ssl.CERT_NONE
-    if "ssl_cert" in chosen:
-        key = chosen.get("ssl_key")
-        context.load_cert_chain(str(chosen["ssl_cert"]), None if key is None else str(key))
-    return context
+@contextmanager
+def understanding(connection: Connection | None = None) -> Iterator[None]:
+    """Inside, bytes that the driver stumbles over are an error of the driver, and end the
+    connection: where its next answer begins is not known any more."""
+    try:
+        yield
+    except _DRIVER_NONSENSE as error:
+        if connection is not None:
+            broken: Any = connection
+            broken._force_close()
+        text = f"{type(error).__name__}: {error}"
+        raise pymysql.err.OperationalError(CR.CR_MALFORMED_PACKET, text) from error
 
 
 def texts(connection: Connection, query: str, arguments: Sequence[object] = ()) -> list[Row]:
     """All rows of a small result, as text; NULL is the empty text."""
-    with connection.cursor() as cursor:
+    with understanding(connection), connection.cursor() as cursor:
         cursor.execute(query, arguments or None)
         rows: Sequence[Sequence[bytes | None]] = cursor.fetchall()
     return [tuple("" if v is None else v.decode() for v in row) for row in rows]
@@ -208,7 +202,7 @@ def pairs(connection: Connection, query: str) -> dict[str, str]:
 
 
 def execute(connection: Connection, statement: str) -> None:
-    with connection.cursor() as cursor:
+    with understanding(connection), connection.cursor() as cursor:
         cursor.execute(statement)
 
 
@@ -282,7 +276,13 @@ def translate(source: str, error: Exception) -> SourceError:
     for meaning in _MEANINGS:
         if number in meaning.numbers:
             return meaning.kind(source, meaning.message, detail=detail, hint=meaning.hint)
-    if isinstance(error, pymysql.err.OperationalError | pymysql.err.InterfaceError | OSError):
+    if isinstance(error, UntrustedError):
+        return SourceAwayError(source, _UNTRUSTED, detail=text, hint=_UNTRUSTED_HINT)
+    if number == CR.CR_MALFORMED_PACKET:
+        return _nonsense(source, text)
+    if isinstance(getattr(error, "original_exception", error), ssl.SSLError) or number == _NO_TLS:
+        return SourceAwayError(source, _UNPROVED, detail=detail, hint=_UNPROVED_HINT)
+    if isinstance(error, _AWAY):
         return SourceAwayError(
             source,
             "the server does not answer",
@@ -290,3 +290,28 @@ def translate(source: str, error: Exception) -> SourceError:
             hint="check that it runs and that host and port of the url are right",
         )
     return SourceError(source, "MariaDB refused a statement", detail=detail)
+
+
+def _nonsense(source: str, detail: str) -> SourceAwayError:
+    return SourceAwayError(
+        source,
+        "the server's answer cannot be understood",
+        detail=detail,
+        hint="check that a MariaDB server answers at host and port of the url, and no proxy alters "
+        "what it says",
+    )
+
+
+_AWAY = (OSError, pymysql.err.OperationalError, pymysql.err.InterfaceError, pymysql.InternalError)
+_NO_TLS = CR.CR_SSL_CONNECTION_ERROR
+_UNTRUSTED = "the server wants the password in a form that only a server with a proven name may get"
+_UNTRUSTED_HINT = (
+    "add ssl_mode=verify-full, and ssl_ca=FILE with its authority, to the url; or give the user of "
+    "the url the plugin mysql_native_password or ed25519"
+)
+_UNPROVED = "the server does not answer with the encryption and the certificate that it must have"
+_UNPROVED_HINT = (
+    "add ssl_ca=FILE with the authority of its certificate to the url, and use the host name that "
+    "the certificate is for; ssl_mode=verify-ca takes any name, ssl_mode=required any certificate, "
+    "ssl_mode=off sends everything in clear"
+)
