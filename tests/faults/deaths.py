@@ -28,11 +28,12 @@ FULL_BYTES = 64
 """How large a file may get on a full disk: large enough for the lock file's holder, no more."""
 
 WAREHOUSE = "viewkeeper.warehouse"
+STORAGE = "viewkeeper.storage"
 ENGINE = "viewkeeper.engine"
 SQLITE = "viewkeeper.sources.sqlite"
 
 STEPS = {
-    "plan": f"{WAREHOUSE}.disk:create_new@{{}}:/plans/",
+    "plan": f"{STORAGE}.disk:create_new@{{}}:/plans/",
     "queue": "viewkeeper.updates.queue:UpdateQueue.seal@{}",
     "lookup": f"{SQLITE}.read:SqliteSnapshot.ask@{{}}",
     "sweep": f"{ENGINE}.batches:run_inline@{{}}",
@@ -40,10 +41,10 @@ STEPS = {
     "task's file": f"{ENGINE}.task:write_rows@{{}}",
     "history file": f"{ENGINE}.history:History._write@{{}}",
     "history index": f"{ENGINE}.history:History._write_index@{{}}",
-    "record": f"{WAREHOUSE}.disk:create_new@{{}}:/records/",
+    "record": f"{STORAGE}.disk:create_new@{{}}:/records/",
     "log entry": f"{WAREHOUSE}.table:Table.commit@{{}}",
     "log sync": f"{WAREHOUSE}.log:sync_entry@{{}}",
-    "head": f"{WAREHOUSE}.disk:replace@{{}}:head.json",
+    "head": f"{STORAGE}.disk:replace@{{}}:head.json",
     "commit": f"{WAREHOUSE}.store:Store.commit@{{}}",
     "spool": f"{ENGINE}.batches:Batches.clean@{{}}",
     "acknowledge": f"{SQLITE}.source:SqliteSource.acknowledge@{{}}",
@@ -52,9 +53,9 @@ STEPS = {
     "reader's position": "sql@{}:UPDATE _viewkeeper_reader SET position",
     "merge": f"{ENGINE}.upkeep:merge_tail@{{}}",
     "checkpoint": f"{WAREHOUSE}.table:Table.checkpoint@{{}}",
-    "fold": f"{WAREHOUSE}.disk:replace@{{}}:folded.parquet",
-    "folded file": f"{WAREHOUSE}.disk:remove@{{}}:.json",
-    "replaced file": f"{WAREHOUSE}.disk:remove@{{}}:.parquet",
+    "fold": f"{STORAGE}.disk:replace@{{}}:folded.parquet",
+    "folded file": f"{STORAGE}.disk:remove@{{}}:.json",
+    "replaced file": f"{STORAGE}.disk:remove@{{}}:.parquet",
     "history forgotten": f"{ENGINE}.history:History.forget@{{}}",
     "follow": f"{SQLITE}.source:SqliteSource.follow@{{}}",
     "capture": "sql@{}:INSERT INTO _viewkeeper_reader",
@@ -68,7 +69,7 @@ STEPS = {
 RECOVERY = {
     "cut back": f"{WAREHOUSE}.log:cut_back@{{}}",
     "redo": f"{WAREHOUSE}.redo:Tables.redo@{{}}",
-    "redone head": f"{WAREHOUSE}.disk:replace@{{}}:head.json",
+    "redone head": f"{STORAGE}.disk:replace@{{}}:head.json",
     "unknown files": f"{WAREHOUSE}.recover:remove_unknown@{{}}",
     "spool emptied": f"{WAREHOUSE}.recover:_empty@{{}}",
     "plan replayed": f"{ENGINE}.maintainer:Maintainer._finish_plan@{{}}",
@@ -83,7 +84,7 @@ FULL = {
     "history": f"{ENGINE}.history:History.keep@{{}}",
     "record": f"{WAREHOUSE}.chronicle:write_record@{{}}",
     "log entry": f"{WAREHOUSE}.redo:Tables.redo@{{}}",
-    "head": f"{WAREHOUSE}.disk:replace@{{}}",
+    "head": f"{STORAGE}.disk:replace@{{}}",
     "merge": f"{ENGINE}.upkeep:merge_tail@{{}}",
     "history forgotten": f"{ENGINE}.history:History.forget@{{}}",
     "fold": f"{WAREHOUSE}.chronicle:fold@{{}}",
