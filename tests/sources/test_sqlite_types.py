@@ -83,6 +83,8 @@ MISFITS = [
     ("DATETIME", 1704067200),
     ("DECIMAL(5,2)", 1.005),
     ("DECIMAL(5,2)", 1000),
+    ("DECIMAL(5,2)", 1e-41),
+    ("DECIMAL(5,2)", 1e300),
     ("DECIMAL(5,2)", "1,5"),
     ("DECIMAL(5,2)", INFINITY),
 ]

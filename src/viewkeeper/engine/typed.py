@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from viewkeeper.delta.exact_cast import exact_cast
 from viewkeeper.errors import BrokenQueryError
 from viewkeeper.updates.protocol import Answer, Lookup
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
@@ -37,8 +38,9 @@ def cast(relation: Relation, rows: Rows, types: Mapping[str, pa.DataType]) -> Ro
         return rows
     wanted = pa.schema([(f.name, types.get(f.name, f.type)) for f in known])
     try:
-        return rows.cast(wanted)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        arrays = [exact_cast(rows.column(f.name), f.type) for f in wanted]
+        return type(rows).from_arrays(arrays, schema=wanted)
+    except (ValueError, pa.ArrowNotImplementedError) as error:
         what = f"values do not fit the type that their column had: {error}"
         raise BrokenQueryError(relation.source, relation.table, what) from error
 

@@ -7,7 +7,7 @@ hexadecimal number, more digits than the column has, a floating-point number too
 
     bigint, int, smallint, tinyint    an integer, kept as BIGINT
     double, float                     a number, NaN, inf or -inf
-    decimal(p,s)                      a number with no more digits than that
+    decimal(p,s)                      a number with no more digits than that, zeros aside
     string                            any text
     boolean                           true or false, in any case, 1 or 0
     date                              YYYY-MM-DD
@@ -27,6 +27,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 
+from viewkeeper.delta.exact_cast import decimals_of
 from viewkeeper.sources.files.values import DIGITS_MAX, MisfitError, exact
 
 pc: Any = pyarrow.compute
@@ -48,6 +49,7 @@ WORDS = (
 )
 _DECIMAL = re.compile(r"(?:decimal|dec|numeric)\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
 _INTEGER = r"^[+-]?\d+$"
+_FLOAT = r"(?i)^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|nan|inf(inity)?)$"
 _INFINITE = r"(?i)^[+-]?inf(inity)?$"
 _ZONED = r"(Z|[+-]\d\d(:?\d\d)?)$"
 _CLOCK = r"\d:\d\d"
@@ -83,12 +85,17 @@ def from_text(texts: Any, kind: pa.DataType) -> Any:
 
 
 def _culprit(texts: Any, kind: pa.DataType) -> MisfitError:
-    for index in range(len(texts)):
+    """The first text that cannot be converted, found by halving."""
+    first, count = 0, len(texts)
+    while count > 1:
+        half = count // 2
         try:
-            exact(_converted(texts.slice(index, 1), kind), kind)
+            exact(_converted(texts.slice(first, half), kind), kind)
         except (pa.ArrowException, ValueError):
-            return MisfitError(index, texts[index].as_py(), f"a value of type {word_of(kind)}")
-    raise AssertionError("texts that cannot be converted have one that cannot")
+            count = half
+        else:
+            first, count = first + half, count - half
+    return MisfitError(first, texts[first].as_py(), f"a value of type {word_of(kind)}")
 
 
 def _converted(texts: Any, kind: pa.DataType) -> Any:
@@ -104,6 +111,7 @@ def _integers(texts: Any, kind: pa.DataType) -> Any:
 
 
 def _floats(texts: Any, kind: pa.DataType) -> Any:
+    _require(pc.match_substring_regex(texts, _FLOAT))
     values = texts.cast(kind)
     _require(pc.or_(pc.invert(pc.is_inf(values)), pc.match_substring_regex(texts, _INFINITE)))
     return values
@@ -140,6 +148,7 @@ def _require(conditions: Any) -> None:
 _CONVERTERS: tuple[tuple[Any, Callable[[Any, Any], Any]], ...] = (
     (pa.types.is_integer, _integers),
     (pa.types.is_floating, _floats),
+    (pa.types.is_decimal, decimals_of),
     (pa.types.is_timestamp, _timestamps),
     (pa.types.is_binary, _bytes),
 )

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 
+from viewkeeper.delta.exact_cast import exact_cast
 from viewkeeper.delta.kernel import canonical
 from viewkeeper.updates.schema_change import ChangeKind
 from viewkeeper.view.definition import Field
@@ -146,21 +147,42 @@ def exact(values: Any, target: pa.DataType) -> Any:
     """An array in its target type, every value unchanged; a MisfitError for the first that is
     not."""
     try:
-        kept = values if values.type == target else values.cast(target)
-    except pa.ArrowInvalid:
+        kept = _believed(values, target)
+    except ValueError:
         raise _culprit(values, target) from None
     _check_time(kept)
     return canonical(kept)
 
 
+def _believed(values: Any, target: pa.DataType) -> Any:
+    """The values cast, and looked at: a file can hold texts that are no UTF-8, and decimals with
+    more digits than their own type has."""
+    values.validate(full=True)
+    kept = exact_cast(values, target)
+    kept.validate(full=True)
+    return kept
+
+
 def _culprit(values: Any, target: pa.DataType) -> MisfitError:
-    for index in range(len(values)):
+    """The first value that cannot be cast, found by halving."""
+    first, count = 0, len(values)
+    while count > 1:
+        half = count // 2
         try:
-            values.slice(index, 1).cast(target)
-        except pa.ArrowInvalid:
-            # A text for people: some values are beyond what Python's own types hold.
-            return MisfitError(index, str(values.slice(index, 1).cast(pa.string())[0]), str(target))
-    raise AssertionError("an array that cannot be cast has a value that cannot")
+            _believed(values.slice(first, half), target)
+        except ValueError:
+            count = half
+        else:
+            first, count = first + half, count - half
+    return MisfitError(first, _shown(values.slice(first, 1)), str(target))
+
+
+def _shown(value: Any) -> object:
+    """A value as a text for people: some are beyond what Python's own types hold."""
+    try:
+        return str(value.cast(pa.string())[0])
+    except ValueError:
+        return value.cast(pa.binary())[0].as_py()
 
 
 def _check_time(values: Any) -> None:

@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from viewkeeper.delta.exact_cast import decimals_of
 from viewkeeper.sources.mariadb.open import quote
 
 Array: TypeAlias = "pa.Array[pa.Scalar[pa.DataType]]"
@@ -245,6 +246,8 @@ def _from_answer(values: Values, kind: Kind) -> Array:
         return texts.cast(pa.int64()).cast(pa.bool_())
     if kind.family in ("date", "datetime", "timestamp"):
         return _moments(texts, kind)
+    if pa.types.is_decimal(kind.arrow):
+        return decimals_of(texts, kind.arrow)
     return texts.cast(kind.arrow)
 
 

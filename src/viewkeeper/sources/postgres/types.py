@@ -23,6 +23,8 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from viewkeeper.delta.exact_cast import decimals_of
+
 Array: TypeAlias = Any
 _UUID = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 _DIGITS_MAX = 38
@@ -130,6 +132,13 @@ def _text(values: Array) -> Array:
 def _casts(target: pa.DataType) -> Callable[[Array], Array]:
     def read(values: Array) -> Array:
         return _text(values).cast(target)
+
+    return read
+
+
+def _reads_decimal(target: pa.DataType) -> Callable[[Array], Array]:
+    def read(values: Array) -> Array:
+        return decimals_of(_text(values), target)
 
     return read
 
@@ -307,9 +316,8 @@ def _numeric(declared: str, modifier: int) -> Kind | Refusal:
         )
     target = pa.decimal128(digits, places)
     expects = f"a number with at most {digits} digits, {places} after the point"
-    return Kind(
-        target, _casts(target), _casts(target), expects, "numeric", _spelled, select="{}::text"
-    )
+    read = _reads_decimal(target)
+    return Kind(target, read, read, expects, "numeric", _spelled, select="{}::text")
 
 
 def array_literal(elements: Array) -> str:

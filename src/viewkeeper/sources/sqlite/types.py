@@ -27,6 +27,8 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from viewkeeper.delta.exact_cast import decimals_of
+
 _DATE = r"^\d{4}-\d{2}-\d{2}$"
 _TIMESTAMP = r"^\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:\d{2}(\.\d{1,6})?$"
 _DECLARED = r"([A-Z0-9_ ]*?)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?"
@@ -137,9 +139,9 @@ def _timestamps(values: Values) -> Array:
 def _decimals(target: pa.DataType) -> Callable[[Values], Array]:
     def to_arrow(values: Values) -> Array:
         # repr() is the shortest text that reads back as the same number, so the number that was
-        # meant; the cast fails if it has more digits than the declared type.
+        # meant; it is refused if it has more digits than the declared type.
         texts = [None if value is None else repr(value) for value in values]
-        return pa.array(texts, pa.string()).cast(target)
+        return decimals_of(pa.array(texts, pa.string()), target)
 
     return to_arrow
 
