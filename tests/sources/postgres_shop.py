@@ -73,14 +73,14 @@ class Shop:
         )
         self.url = self.server.url(self.database, "plain")
 
-    def settings(self, reader: str = "me", **options: object) -> SourceSettings:
+    def settings(self, reader: str = "me", name: str = "shop", **options: object) -> SourceSettings:
         home = self.home / self.database / reader
         chosen = {"url": self.url, **options}
-        return SourceSettings("shop", "postgres", chosen, str(self.home), str(home))
+        return SourceSettings(name, "postgres", chosen, str(self.home), str(home))
 
-    def source(self, reader: str = "me", **options: object) -> Source:
+    def source(self, reader: str = "me", name: str = "shop", **options: object) -> Source:
         # Slots are known on the whole server, by reader and source.
-        settings = self.settings(reader, **options)
+        settings = self.settings(reader, name, **options)
         source = open_source(settings, f"{reader}@{self.database}")
         self._sources.append(source)
         return source

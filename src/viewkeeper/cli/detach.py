@@ -79,4 +79,6 @@ def _detach(connections: object, name: str, force: bool) -> int:
         click.echo(f"{name}: detached; its capture stays for {others} other project(s)")
     else:
         click.echo(f"{name}: was not followed")
+    for what in done.left:
+        click.echo(f"{name}: left alone: {what}")
     return 0

@@ -194,12 +194,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Detached:
-    """What detaching did: whether we followed at all, whether the capture itself is gone, and which
-    other readers it stays for."""
+    """What detaching did: whether we followed at all, whether the capture itself is gone, which
+    other readers it stays for, and what was left because it is not, or not only, ours."""
 
     was_following: bool
     capture_dropped: bool
     other_readers: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
 
 
 class Snapshot(Protocol):

@@ -47,6 +47,10 @@ _PUBLISHED = """
 SELECT r.prrelid::int8, coalesce(to_jsonb(r) ->> 'prqual', to_jsonb(r) ->> 'prattrs') IS NOT NULL
   FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid WHERE p.pubname = %s
 """
+_OTHERS = """
+SELECT slot_name FROM pg_replication_slots
+ WHERE slot_type = 'logical' AND database = current_database() AND plugin = 'pgoutput' ORDER BY 1
+"""
 _OPEN = """
 SELECT 'session ' || pid || ' (' || coalesce(nullif(application_name, ''), usename)
        || '), open for ' || extract(epoch FROM clock_timestamp() - xact_start)::int || ' s'
@@ -78,7 +82,14 @@ def slot_name(settings: SourceSettings, reader: str) -> str:
 
 
 def publication_name(settings: SourceSettings, reader: str) -> str:
-    return settings.text("publication") or derived_name(settings, reader)
+    name = settings.text("publication") or derived_name(settings, reader)
+    if len(name.encode()) > _NAME_MAX:
+        raise SchemaError(
+            settings.name,
+            f'the name of the publication "{name}" is too long',
+            hint=f"PostgreSQL cuts names off after {_NAME_MAX} bytes; choose a shorter one",
+        )
+    return name
 
 
 def derived_name(settings: SourceSettings, reader: str) -> str:
@@ -199,8 +210,24 @@ def _publish(connection: psycopg.Connection[Any], source: str, statement: str) -
         ) from None
 
 
-def drop_publication(connection: psycopg.Connection[Any], name: str) -> None:
-    connection.execute(f"DROP PUBLICATION IF EXISTS {quote(name)}".encode())
+def drop_publication(
+    connection: psycopg.Connection[Any], name: str, is_shared: bool
+) -> tuple[str, ...]:
+    """Drop the publication; why it is left alone, if it is.
+
+    One whose name the user chose may serve other projects too. A server does not tell which slots
+    are read through it, so it stays as long as there is any other one.
+    """
+    others = [str(slot) for (slot,) in connection.execute(_OTHERS)] if is_shared else []
+    if others:
+        slots = ", ".join(others)
+        return (f'publication "{name}", which others may read through: slots {slots}',)
+    try:
+        with connection.transaction():
+            connection.execute(f"DROP PUBLICATION IF EXISTS {quote(name)}".encode())
+    except errors.InsufficientPrivilege:
+        return (f'publication "{name}", which belongs to another role',)
+    return ()
 
 
 def emit(connection: psycopg.Connection[Any], mark: str) -> int:

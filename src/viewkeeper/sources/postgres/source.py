@@ -339,20 +339,22 @@ class PostgresSource(PostgresReading):
         return self.settings.size("retention", RETENTION_BYTES)
 
     def detach(self, force: bool = False) -> Detached:
-        """Drop our slot, and the publication if we made it. Nobody else uses either."""
+        """Drop our slot, and the publication if we made it and nobody else can be using it."""
         capture = self._capture
         with self._using() as control:
             remembered = read_state(self.home)
-            capture.forget_all()
+            capture.close_stream()
             dropped = drop_slot(control, self.name, capture.slot)
-            unwatch(control, self._derived)
+            capture.forget_all()
+            left = unwatch(control, self._derived)
             self._names.clear()
             self._watched = None
             made = remembered is not None and remembered.made_publication
             if made or capture.publication == self._derived:
-                drop_publication(control, capture.publication)
+                is_shared = capture.publication != self._derived
+                left += drop_publication(control, capture.publication, is_shared)
             forget_state(self.home)
-            return Detached(dropped, capture_dropped=dropped)
+            return Detached(dropped, capture_dropped=dropped, left=left)
 
 
 def open_source(settings: SourceSettings, reader: str) -> Source:

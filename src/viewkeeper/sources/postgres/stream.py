@@ -77,9 +77,11 @@ class Stream:
 
     def start(self, slot: str, publication: str, start: int) -> None:
         """Begin at a position; waits a little for a dead connection of ours to let go of it."""
+        # The commands of replication have a grammar of their own: a backslash is no escape in it.
+        names = quote(publication).replace("'", "''")
         command = (
             f"START_REPLICATION SLOT {quote(slot)} LOGICAL {lsn_text(start)} (proto_version '1', "
-            f"publication_names {literal(quote(publication))}, messages 'true')"
+            f"publication_names '{names}', messages 'true')"
         )
         end = time.monotonic() + _RETRY_SECONDS
         while True:

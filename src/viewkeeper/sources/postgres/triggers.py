@@ -33,6 +33,7 @@ from viewkeeper.sources.postgres.triggers_reading import (
     database_id,
     microseconds,
 )
+from viewkeeper.sources.postgres.triggers_removal import release, uninstall
 from viewkeeper.sources.postgres.triggers_report import findings
 from viewkeeper.sources.postgres.triggers_shapes import looked_at, read_history, store
 from viewkeeper.sources.settings import SourceSettings
@@ -242,20 +243,25 @@ class PostgresTriggers(TriggersReading):
     def detach(self, force: bool = False) -> Detached:
         """Stop following; triggers and logs go with the last reader, or at once by `force`."""
         with self._using() as control, self._alone(control), control.transaction():
-            forget_state(self.home)
-            self._names.clear()
-            self._known, self._verified, self._quiet = None, False, None
-            if not capture.is_installed(control):
-                return Detached(was_following=False, capture_dropped=False)
-            before = readers.needed(control)
-            was, others = readers.remove(control, self.reader)
-            if force or not others:
-                capture.uninstall(control)
-                return Detached(was, capture_dropped=True, other_readers=others)
-            for oid in before.keys() - readers.needed(control).keys():
-                capture.release(control, oid)
-                control.execute("DELETE FROM viewkeeper.shape WHERE oid = %s", (oid,))
-            return Detached(was, capture_dropped=False, other_readers=others)
+            done = self._detached(control, force)
+        # Only when it is done: what cannot be removed can be gone on with.
+        forget_state(self.home)
+        self._names.clear()
+        self._known, self._verified, self._quiet = None, False, None
+        return done
+
+    def _detached(self, control: psycopg.Connection[Any], force: bool) -> Detached:
+        if not capture.is_installed(control):
+            return Detached(was_following=False, capture_dropped=False)
+        before = readers.needed(control)
+        was, others = readers.remove(control, self.reader)
+        if force or not others:
+            left = uninstall(control, self.name, before.keys())
+            return Detached(was, capture_dropped=True, other_readers=others, left=left)
+        for oid in before.keys() - readers.needed(control).keys():
+            release(control, self.name, oid)
+            control.execute("DELETE FROM viewkeeper.shape WHERE oid = %s", (oid,))
+        return Detached(was, capture_dropped=False, other_readers=others)
 
 
 def _extended(

@@ -24,7 +24,7 @@ BEGIN
     INSERT INTO {log} (sign) VALUES (CASE TG_RELID WHEN {oid} THEN 0 ELSE -2 END);
     RETURN NULL;
   END IF;
-  called := ARRAY(SELECT CASE WHEN a.name LIKE '........pg.dropped.%' THEN NULL ELSE a.name END
+  called := ARRAY(SELECT nullif(a.name, '........pg.dropped.' || n.number || '........')
     FROM unnest({numbers}) WITH ORDINALITY AS n(number, place), LATERAL (SELECT
       (pg_identify_object_as_address('pg_class'::regclass, {oid}, n.number)).object_names[3]
       AS name) a ORDER BY n.place);

@@ -27,12 +27,19 @@ from psycopg import errors
 from viewkeeper.errors import SchemaError
 from viewkeeper.sources.postgres.table import Table
 from viewkeeper.sources.postgres.triggers_function import function_body
-from viewkeeper.sources.postgres.types import quote
+from viewkeeper.sources.postgres.types import literal, quote
 from viewkeeper.updates.schema_change import called
 
 SCHEMA = "viewkeeper"
 LOCK = 1986618741
 """The advisory lock under which positions are made and captures changed."""
+_COLUMNS = {
+    "database": ["id"],
+    "look": ["position", "snapshot", "at"],
+    "reader": ["reader", "position", "tables", "until"],
+    "shape": ["position", "oid", "shape"],
+}
+OWN_TABLES = tuple(_COLUMNS)
 
 _TABLES = """
 CREATE SCHEMA IF NOT EXISTS viewkeeper;
@@ -53,6 +60,10 @@ _SETTINGS = (
     "extra_float_digits = 1",
     "bytea_output = 'hex'",
 )
+_FOUND = """
+SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0
+   AND NOT attisdropped ORDER BY attnum
+"""
 _SOURCE = """
 SELECT prosrc FROM pg_proc WHERE proname = %s AND pronamespace = to_regnamespace('viewkeeper')
 """
@@ -79,6 +90,13 @@ def install(connection: psycopg.Connection[Any], source: str) -> None:
             hint=f"GRANT CREATE ON DATABASE {quote(connection.info.dbname)} TO "
             f"{quote(connection.info.user)};",
         ) from None
+    for table, columns in _COLUMNS.items():
+        if [name for (name,) in connection.execute(_FOUND, (f"{SCHEMA}.{table}",))] != columns:
+            raise SchemaError(
+                source,
+                f"{SCHEMA}.{table} is there and is not a table of Viewkeeper",
+                hint=f"rename it: ALTER TABLE {SCHEMA}.{table} RENAME TO another_name;",
+            )
 
 
 def capture(
@@ -131,7 +149,7 @@ def _function(table: Table, numbers: Collection[int]) -> str:
     body = function_body(table, numbers, log_name(table.oid))
     return f"""
 CREATE OR REPLACE FUNCTION {SCHEMA}.capture_{table.oid}() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER {settings} AS $viewkeeper${body}$viewkeeper$"""
+LANGUAGE plpgsql SECURITY DEFINER {settings} AS {literal(body)}"""
 
 
 def _triggers(table: Table) -> Iterator[str]:
@@ -171,14 +189,3 @@ def fires(connection: psycopg.Connection[Any], oid: int, partitioned: bool) -> b
     """Whether all triggers of a capture are there and enabled."""
     row = connection.execute(_FIRES, (oid, f"capture_{oid}")).fetchone()
     return row is not None and int(row[0]) == (2 if partitioned else 4)
-
-
-def release(connection: psycopg.Connection[Any], oid: int) -> None:
-    """Stop capturing a table: triggers, function and log go."""
-    connection.execute(f"DROP FUNCTION IF EXISTS {SCHEMA}.capture_{oid}() CASCADE".encode())
-    connection.execute(f"DROP TABLE IF EXISTS {log_name(oid)}".encode())
-
-
-def uninstall(connection: psycopg.Connection[Any]) -> None:
-    """Everything goes, also the triggers, which depend on the functions."""
-    connection.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE".encode())

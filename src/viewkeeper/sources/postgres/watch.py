@@ -16,13 +16,13 @@ itself (`compare`).
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import psycopg
 from psycopg import errors
 
 from viewkeeper.sources.postgres.shape import BODY
+from viewkeeper.sources.postgres.triggers_removal import drop_if_empty
 from viewkeeper.sources.postgres.types import quote
 
 MESSAGE = "shape "
@@ -32,6 +32,7 @@ _EMIT = f"""PERFORM pg_logical_emit_message(true, 'viewkeeper', '{MESSAGE}' || j
     'shape', {BODY}, 'query', current_query())::text)
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
    WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't' AND NOT c.relispartition"""
+_NAME_MAX = 63 - len("_changed")
 _PAD = "PERFORM pg_logical_emit_message(true, 'viewkeeper', '')"
 _PRESENT = """
 SELECT count(*) FROM pg_event_trigger e JOIN pg_proc p ON p.oid = e.evtfoid
@@ -43,8 +44,9 @@ SELECT count(*) FROM pg_event_trigger e JOIN pg_proc p ON p.oid = e.evtfoid
 def statements(name: str) -> tuple[str, ...]:
     """What a superuser runs to have schema changes told to the reader of this name."""
     schema = quote(name)
+    changed, dropped = (quote(trigger) for trigger in trigger_names(name))
     return (
-        f"CREATE SCHEMA {schema}",
+        f"CREATE SCHEMA IF NOT EXISTS {schema}",
         f"""CREATE FUNCTION {schema}.changed() RETURNS event_trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $viewkeeper$
 BEGIN
@@ -68,12 +70,10 @@ BEGIN
   {_PAD};
 EXCEPTION WHEN OTHERS THEN NULL;
 END $viewkeeper$""",
-        f"CREATE EVENT TRIGGER {quote(f'{name}_changed')} ON ddl_command_end"
-        f" EXECUTE FUNCTION {schema}.changed()",
-        f"CREATE EVENT TRIGGER {quote(f'{name}_dropped')} ON sql_drop"
-        f" EXECUTE FUNCTION {schema}.dropped()",
-        f"ALTER EVENT TRIGGER {quote(f'{name}_changed')} ENABLE ALWAYS",
-        f"ALTER EVENT TRIGGER {quote(f'{name}_dropped')} ENABLE ALWAYS",
+        f"CREATE EVENT TRIGGER {changed} ON ddl_command_end EXECUTE FUNCTION {schema}.changed()",
+        f"CREATE EVENT TRIGGER {dropped} ON sql_drop EXECUTE FUNCTION {schema}.dropped()",
+        f"ALTER EVENT TRIGGER {changed} ENABLE ALWAYS",
+        f"ALTER EVENT TRIGGER {dropped} ENABLE ALWAYS",
     )
 
 
@@ -89,7 +89,7 @@ def watch(connection: psycopg.Connection[Any], name: str) -> bool:
         return True
     try:
         with connection.transaction():
-            connection.execute(f"DROP SCHEMA IF EXISTS {quote(name)} CASCADE".encode())
+            _remove(connection, name)
             for statement in statements(name):
                 connection.execute(statement.encode())
     except errors.InsufficientPrivilege:
@@ -97,8 +97,28 @@ def watch(connection: psycopg.Connection[Any], name: str) -> bool:
     return True
 
 
-def unwatch(connection: psycopg.Connection[Any], name: str) -> None:
-    """Remove the event triggers."""
-    # Those that a superuser made for us are his to drop.
-    with suppress(errors.InsufficientPrivilege):
-        connection.execute(f"DROP SCHEMA IF EXISTS {quote(name)} CASCADE".encode())
+def unwatch(connection: psycopg.Connection[Any], name: str) -> tuple[str, ...]:
+    """Remove the event triggers; what of others is left in their schema, or depends on them."""
+    try:
+        with connection.transaction():
+            _remove(connection, name)
+            return drop_if_empty(connection, name)
+    except errors.InsufficientPrivilege:
+        # Those that a superuser made for us are his to drop.
+        return (f"the event triggers {' and '.join(trigger_names(name))}, made by another role",)
+    except errors.DependentObjectsStillExist as error:
+        return (f"schema {name}: {error.diag.message_detail}",)
+
+
+def _remove(connection: psycopg.Connection[Any], name: str) -> None:
+    """Drop what is ours one by one: others may have put something of theirs beside it."""
+    for trigger in trigger_names(name):
+        connection.execute(f"DROP EVENT TRIGGER IF EXISTS {quote(trigger)}".encode())
+    for function in ("changed", "dropped"):
+        connection.execute(f"DROP FUNCTION IF EXISTS {quote(name)}.{function}()".encode())
+
+
+def trigger_names(name: str) -> tuple[str, str]:
+    """The names of both event triggers; a long name keeps its end, which tells projects apart."""
+    short = name if len(name) <= _NAME_MAX else f"{name[: _NAME_MAX - 9]}{name[-9:]}"
+    return f"{short}_changed", f"{short}_dropped"
