@@ -54,7 +54,9 @@ class ViewkeeperError(Exception):
         return "\n".join(lines)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Errors travel from Spark tasks to the driver, so they must survive pickling."""
+        """Errors are part of what tasks, and the processes of a simulation, give back; PySpark and
+        the pool pickle that. Nothing that quotes foreign text is ever unpickled by us.
+        """
         return (_rebuild, (type(self), dict(self.__dict__), self.args))
 
 

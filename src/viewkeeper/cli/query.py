@@ -82,19 +82,18 @@ def _answer(
     """The answer as a DataFrame, while the views that it needs are registered."""
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
     from pyspark.errors import AnalysisException, ParseException, PySparkException
-    from pyspark.logger import PySparkLogger
 
+    from viewkeeper.engine.error_silence import silence_errors
     from viewkeeper.warehouse.frames import state_frame
 
     head, root = project.head(), project.settings.warehouse
     spark: SparkSession = project.spark.get()
-    # It would log what fails, with Java's stack, before we can say it.
-    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
     for name in names:
         frame = state_frame(spark, root, head.view(name), project.spark.staging, as_of)
         frame.createOrReplaceTempView(name)
     try:
-        yield spark.sql(sql.strip().rstrip(";"))
+        with silence_errors():
+            yield spark.sql(sql.strip().rstrip(";"))
     except (AnalysisException, ParseException) as error:
         raise DefinitionError("the query is wrong", detail=_reason(error)) from error
     except (PySparkException, Py4JJavaError) as error:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from viewkeeper.engine.carry import carried
+from viewkeeper.engine.carry import Courier
 from viewkeeper.engine.jobs import limited
 from viewkeeper.updates.protocol import COUNT, TS
 
@@ -62,7 +62,7 @@ def difference(
     try:
         with limited(spark, f"difference of {len(came) + len(went)} files", minutes, "load"):
             frame = _counted(spark, came, went, schema)
-            files = carried(lambda: write_frame(frame, folder, stored, 0))
+            files = Courier().run_job(lambda: write_frame(frame, folder, stored, 0))
         for file in files:
             with pq.ParquetFile(folder / file.path) as written:
                 names = [*schema.names, COUNT]

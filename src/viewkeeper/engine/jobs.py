@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from viewkeeper.engine.carry import carried, carrying
+from viewkeeper.engine.carry import Courier
+from viewkeeper.engine.error_silence import silence_errors
 from viewkeeper.engine.recompute import spark_schema
 from viewkeeper.engine.task import Batch, PartResult, PartTask, joined_rows, sweep_part
 from viewkeeper.errors import ViewkeeperError
@@ -60,6 +61,7 @@ def run_late(
     """The parts of one view whose last expressions Spark evaluates, as one job."""
     from viewkeeper.warehouse.frames import write_frame
 
+    courier = Courier()
     shared = spark.sparkContext.broadcast((batch, tuple(tasks)))
     target = batch.views[view]
     asked = {name: spark.sparkContext.accumulator(0) for name in batch.ends}
@@ -78,10 +80,13 @@ def run_late(
     try:
         with limited(spark, f"batch {batch.number} of {view}", minutes):
             numbers = spark.range(0, len(tasks), 1, len(tasks))
-            joined = numbers.mapInArrow(carrying(sweep), _joined_schema(target.plan))
+            stage = courier.wrap_stage(sweep)
+            joined = numbers.mapInArrow(stage, _joined_schema(target.plan))
             rows = finished(joined, target.plan, target.schema)
             stored = stored_schema(target.schema)
-            files = carried(lambda: write_frame(rows, Path(target.folder), stored, batch.number))
+            files = courier.run_job(
+                lambda: write_frame(rows, Path(target.folder), stored, batch.number)
+            )
     except ViewkeeperError as error:
         return [PartResult(view, error=error)]
     finally:
@@ -109,7 +114,10 @@ def _canonical(expression: Expression, kind: pa.DataType) -> str:
 
 @contextmanager
 def limited(spark: SparkSession, what: str, minutes: float, pool: str = "batch") -> Iterator[None]:
-    """A job group that is cancelled after a time limit; pools share the task slots fairly."""
+    """A job group that is cancelled after a time limit; pools share the task slots fairly.
+
+    What fails in it is raised, and printed nowhere.
+    """
     context = spark.sparkContext
     group = f"viewkeeper {what}"
     context.setJobGroup(group, group, interruptOnCancel=True)
@@ -118,7 +126,8 @@ def limited(spark: SparkSession, what: str, minutes: float, pool: str = "batch")
     timer.daemon = True
     timer.start()
     try:
-        yield
+        with silence_errors():
+            yield
     finally:
         timer.cancel()
 

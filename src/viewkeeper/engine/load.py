@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from viewkeeper.engine.carry import carried
+from viewkeeper.engine.carry import Courier
 from viewkeeper.engine.jobs import limited
 from viewkeeper.engine.openers import Openers
 from viewkeeper.engine.recompute import recomputed
@@ -54,13 +54,15 @@ def load(
     """Compute the view as of the positions and write it, stamped with `ts`, into a folder."""
     from viewkeeper.warehouse.frames import write_frame
 
+    courier = Courier()
     with limited(spark, f"load of {view.name}", minutes, pool="load"):
-        frame = recomputed(spark, view, openers, positions)
+        frame = recomputed(spark, view, openers, positions, courier)
         schema = row_schema(frame, view)
         names = [quoted(name) for name in schema.names]
         stamped = frame.selectExpr(*names, f"`{COUNT}`", f"CAST({ts} AS BIGINT) AS `{TS}`")
         stored = stored_schema(schema)
-        return Loaded(schema, carried(lambda: write_frame(stamped, folder, stored, batch)))
+        files = courier.run_job(lambda: write_frame(stamped, folder, stored, batch))
+        return Loaded(schema, files)
 
 
 def load_difference(
@@ -79,14 +81,16 @@ def load_difference(
 
     from viewkeeper.warehouse.frames import grouped, named, write_frame
 
+    courier = Courier()
     with limited(spark, f"load of {view.name}", minutes, pool="load"):
-        frame = recomputed(spark, view, openers, positions)
+        frame = recomputed(spark, view, openers, positions, courier)
         schema = row_schema(frame, view)
         columns = [named(name) for name in schema.names]
         old = stored.frame(spark, schema).select(*columns, (-F.col(COUNT)).alias(COUNT))
         both = grouped(frame.select(*columns, F.col(COUNT)).unionAll(old), schema.names)
         stamped = both.select(*columns, F.col(COUNT), F.lit(ts).cast("bigint").alias(TS))
-        files = carried(lambda: write_frame(stamped, stored.folder, stored_schema(schema), batch))
+        kept = stored_schema(schema)
+        files = courier.run_job(lambda: write_frame(stamped, stored.folder, kept, batch))
         return Loaded(schema, files)
 
 

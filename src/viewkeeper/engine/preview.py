@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from viewkeeper.engine.binding import bind_again
-from viewkeeper.engine.carry import carried
+from viewkeeper.engine.carry import Courier
 from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.jobs import limited
 from viewkeeper.engine.load import Stored, row_schema
@@ -54,6 +54,7 @@ def preview(
     if proposed.adaptation in ("nothing", "restate"):
         return Preview(0, 0)
     view = bind_again(proposed.version, None).view
+    courier = Courier()
     with held(connections, view.sources):
         positions = _positions(settings, view, head)
         if positions is None:
@@ -62,11 +63,12 @@ def preview(
             prepared(connections, positions, [view]) as openers,
             limited(spark.get(), f"changes of {view.name}", settings.spark.job_minutes),
         ):
-            frame = recomputed(spark.get(), view, openers, positions)
+            frame = recomputed(spark.get(), view, openers, positions, courier)
             if proposed.adaptation == "reload":
-                return Preview(_rows(frame), head.rows)
+                return Preview(_rows(frame, courier), head.rows)
             stored = Stored(settings.warehouse, head, spark.staging)
-            return _compared(frame, stored.frame(spark.get(), row_schema(frame, view)))
+            old = stored.frame(spark.get(), row_schema(frame, view))
+            return _compared(frame, old, courier)
 
 
 def _positions(settings: Settings, view: ViewDefinition, head: ViewHead) -> dict[str, int] | None:
@@ -81,7 +83,7 @@ def _positions(settings: Settings, view: ViewDefinition, head: ViewHead) -> dict
     return found
 
 
-def _compared(frame: DataFrame, stored: DataFrame) -> Preview:
+def _compared(frame: DataFrame, stored: DataFrame, courier: Courier) -> Preview:
     from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
     from viewkeeper.warehouse.frames import grouped, named
@@ -91,13 +93,13 @@ def _compared(frame: DataFrame, stored: DataFrame) -> Preview:
     old = stored.select(*columns, (-F.col(COUNT)).alias(COUNT))
     both = grouped(frame.select(*columns, F.col(COUNT)).unionAll(old), names).persist()
     try:
-        came, went = (_rows(both.where(F.col(COUNT) * sign > 0)) for sign in (1, -1))
-        sample = carried(lambda: both.limit(SHOWN).toArrow())
+        came, went = (_rows(both.where(F.col(COUNT) * sign > 0), courier) for sign in (1, -1))
+        sample = courier.run_job(lambda: both.limit(SHOWN).toArrow())
     finally:
         both.unpersist()
     return Preview(came, -went, sample)
 
 
-def _rows(frame: DataFrame) -> int:
-    found: Any = carried(lambda: frame.agg({COUNT: "sum"}).collect())
+def _rows(frame: DataFrame, courier: Courier) -> int:
+    found: Any = courier.run_job(lambda: frame.agg({COUNT: "sum"}).collect())
     return int(found[0][0] or 0)

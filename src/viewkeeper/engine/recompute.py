@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from viewkeeper.engine.carry import carrying
+from viewkeeper.engine.carry import Courier
 from viewkeeper.engine.openers import Openers
 from viewkeeper.engine.typed import cast, types_of
 from viewkeeper.updates.protocol import COUNT, Opener
@@ -38,6 +38,7 @@ def recomputed(
     view: ViewDefinition,
     openers: Openers,
     positions: Mapping[str, int],
+    courier: Courier,
 ) -> DataFrame:
     """The view's rows and `_count` as of the positions: one row per tuple, no zeros."""
     bases = {
@@ -47,6 +48,7 @@ def recomputed(
             view.columns(relation),
             openers[relation.source],
             positions[relation.source],
+            courier,
         )
         for relation in view.relations
     }
@@ -76,6 +78,7 @@ def scanned(
     fields: Sequence[Field],
     opener: Opener,
     position: int,
+    courier: Courier,
 ) -> DataFrame:
     """The relation's rows, counted, as of a position: those of a parent's view are read by Spark,
     a database is read by one task."""
@@ -97,7 +100,7 @@ def scanned(
             for batch in found.tail:
                 yield typed(batch, pc.negate(batch.column(COUNT)))
 
-    return spark.range(0, 1, 1, 1).mapInArrow(carrying(scan), spark_schema(schema))
+    return spark.range(0, 1, 1, 1).mapInArrow(courier.wrap_stage(scan), spark_schema(schema))
 
 
 def _of_parent(

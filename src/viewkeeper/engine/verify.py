@@ -14,14 +14,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from viewkeeper.check.temporal import differences, expected_changes
-from viewkeeper.engine.carry import carried
+from viewkeeper.engine.carry import Courier
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.history import history_files, reach
@@ -130,6 +130,7 @@ class _Subject:
     openers: Openers
     view: ViewDefinition
     head: ViewHead
+    courier: Courier = field(default_factory=Courier)
 
     @property
     def spark(self) -> SparkSession:
@@ -151,7 +152,7 @@ def _verify(subject: _Subject, asked: _Asked, told: Callable[[str], None]) -> Ve
     told(f"{head.view}: states from ts {oldest} to {head.ts}")
     with limited(subject.spark, f"verify {head.view}", subject.settings.spark.job_minutes):
         found = _every(subject, oldest) if oldest < head.ts else _newest(subject)
-        table = carried(lambda: found.limit(SHOWN).toArrow())
+        table = subject.courier.run_job(lambda: found.limit(SHOWN).toArrow())
     return Verification(
         head.view,
         oldest,
@@ -185,6 +186,7 @@ def _newest(subject: _Subject) -> DataFrame:
         subject.view,
         subject.openers,
         subject.head.positions,
+        subject.courier,
     )
     return differences(expected, _stored(subject).drop(TS))
 
@@ -225,6 +227,7 @@ def _signed(subject: _Subject, relation: Relation, oldest: int) -> DataFrame:
         fields,
         subject.openers[relation.source],
         head.positions[relation.source],
+        subject.courier,
     )
     from viewkeeper.warehouse.frames import frame_of
 
