@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Literal
 from benchmarks.probe import PHASES, Probe
 from benchmarks.world import RELATIONS, VIEW, World
 from viewkeeper.engine import openers
+from viewkeeper.engine.carry import Courier
 from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.engine.project import Project, open_project
@@ -167,7 +168,7 @@ class Bench:
             openers.prepared(connections, head.positions, [view]) as ready,
         ):
             spark = self.project.spark.get()
-            rows = recomputed(spark, view, ready, head.positions).count()
+            rows = recomputed(spark, view, ready, head.positions, Courier()).count()
         assert rows == head.rows, f"maintained {head.rows} rows, recomputed {rows}"
         return time.perf_counter() - started
 
