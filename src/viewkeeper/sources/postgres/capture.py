@@ -67,7 +67,8 @@ class Capture:
         self._ended: list[Streamed] = []
         self.troubles: dict[int, Mapping[str, SourceError]] = {}
         self._followed: dict[int, Followed | None] = {}
-        self._copy: str | None = None
+        self.is_copy = False
+        """Whether a copy of the slot is read, beside somebody who reads the slot itself."""
         self._kept_until = 0
 
     @property
@@ -80,29 +81,29 @@ class Capture:
             self.close_stream()
         return self._stream is not None
 
-    @property
-    def is_copy(self) -> bool:
-        return self._copy is not None
-
     def open(self, control: psycopg.Connection[Any], copy: str | None = None) -> None:
         """Open the stream where it was left, or where the slot stands; `copy` names a slot that is
         made as a copy of ours and goes with the stream."""
-        remembered = read_state(self.home)
         stream = Stream(self._server)
         try:
             slot = read_slot(control, self.slot)
             check_ours(self._server.source, self.slot, slot, control.info.dbname)
             identity = stream.identify()
+            if copy is not None and slot is not None and not slot.is_lost:
+                slot = replace(slot, confirmed=stream.copy_slot(self.slot, copy))
+            # After the slot, which whoever else may advance meanwhile: it is advanced only to
+            # where the remembered transactions have got already.
+            remembered = read_state(self.home)
             confirmed = self._check(slot, identity, remembered)
-            if copy is not None:
-                stream.copy_slot(self.slot, copy)
+            if copy is not None and remembered is not None:
+                confirmed = max(confirmed, remembered.floor)
             resumed = self.newest
             start = confirmed if resumed is None else resumed.position
             stream.start(copy or self.slot, self.publication, start)
         except BaseException:
             stream.close()
             raise
-        self._stream, self._control, self._copy = stream, control, copy
+        self._stream, self._control, self.is_copy = stream, control, copy is not None
         self._decoder.reset()
         self._decoder.skip = max(start, remembered.floor if remembered else 0)
         self._kept_until = 0 if resumed is None else start
@@ -345,6 +346,7 @@ class Capture:
     def forget_all(self) -> None:
         """Nothing was ever read; the next opening begins where the slot stands."""
         self.close_stream()
+        self.is_copy = False
         self.spool.clear()
         self.newest, self._expected, self.floor = None, None, 0
         made = (read_state(self.home) or self.state).made_publication
@@ -355,10 +357,11 @@ class Capture:
     def close_stream(self) -> None:
         if self._stream is not None:
             self._stream.close()
-        self._stream, self._copy = None, None
+        self._stream = None
 
     def close(self) -> None:
         self.close_stream()
+        self.is_copy = False
         self.spool.clear()
         self.newest = None
 

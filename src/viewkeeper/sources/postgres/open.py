@@ -23,6 +23,8 @@ CONNECT_SECONDS = 10
 LOCK_SECONDS = 2
 OLDEST_VERSION = 140000
 STATEMENT_SECONDS = 60.0
+SENDER_SECONDS = 60.0
+"""After so long without a word from us the server ends a change stream."""
 
 _SESSION = {
     "TimeZone": "UTC",
@@ -83,7 +85,8 @@ class Server:
 
     def replicate(self) -> psycopg.Connection[Any]:
         """A connection that can be streamed from."""
-        limits = {"statement_timeout": "0", "lock_timeout": "0", "wal_sender_timeout": "60s"}
+        patience = f"{int(SENDER_SECONDS * 1000)}ms"
+        limits = {"statement_timeout": "0", "lock_timeout": "0", "wal_sender_timeout": patience}
         with self.errors():
             conninfo = make_conninfo(self.conninfo(limits), replication="database")
             return psycopg.connect(conninfo, autocommit=True)

@@ -31,11 +31,12 @@ from viewkeeper.sources.postgres.export import (
 from viewkeeper.sources.postgres.lookup import conditions, key_columns
 from viewkeeper.sources.postgres.rows import Layout, layout
 from viewkeeper.sources.postgres.shared import query_of
-from viewkeeper.sources.postgres.slot import publication_name, slot_name
+from viewkeeper.sources.postgres.slot import publication_name, read_slot, slot_name
+from viewkeeper.sources.postgres.slot_copy import CopyKeeper, copy_name
 from viewkeeper.sources.postgres.snapshot import PostgresOpener
 from viewkeeper.sources.postgres.spooled import brought
 from viewkeeper.sources.postgres.tail import seen_by
-from viewkeeper.sources.postgres.troubles import WAY_OUT
+from viewkeeper.sources.postgres.troubles import WAY_OUT, hold_lost
 from viewkeeper.sources.postgres.types import convert
 from viewkeeper.sources.postgres.visible import Visible
 from viewkeeper.sources.settings import SourceSettings
@@ -52,13 +53,50 @@ class PostgresReading(PostgresAsking):
         slot, publication = slot_name(settings, reader), publication_name(settings, reader)
         self._capture = Capture(self._server, slot, publication, self.home)
         self._flushed = 0
+        self._keeper: CopyKeeper | None = None
 
     def _open_stream(self, control: psycopg.Connection[Any]) -> None:
         """Have a stream that answers; one that the server ended meanwhile is opened again."""
         capture = self._capture
-        if not capture.is_open or not capture.is_alive():
+        if capture.is_copy:
+            self._open_copy(control)
+        elif not capture.is_open or not capture.is_alive():
             self._flushed = 0
             capture.open(control)
+
+    def _begin_copy(self, control: psycopg.Connection[Any]) -> None:
+        """Read a copy of the slot from now on, beside whoever has the slot itself."""
+        self._flushed = 0
+        self._capture.open(control, copy=copy_name(control, self._capture.slot))
+        self._keeper = CopyKeeper(self._read_copy)
+
+    def _open_copy(self, control: psycopg.Connection[Any]) -> None:
+        """Have a copy of the slot that answers; never the slot itself, which is somebody else's.
+
+        A copy that was lost can be made again as long as nobody has advanced the slot.
+        """
+        capture, held = self._capture, self._capture.floor
+        if not capture.is_alive():
+            self._flushed = 0
+            slot = read_slot(control, capture.slot)
+            if slot is not None and (slot.confirmed or 0) > held:
+                raise hold_lost(self.name)
+            capture.open(control, copy=copy_name(control, capture.slot))
+            if capture.floor > held:
+                raise hold_lost(self.name)
+
+    def _read_copy(self) -> None:
+        with self._using() as control:
+            if self._capture.is_copy:
+                self._open_copy(control)
+                self._capture.tend()
+                self._capture.read(flushed_now(control))
+
+    def _end_copy(self) -> None:
+        if self._keeper is not None:
+            self._keeper.stop()
+        self._keeper = None
+        self._capture.close()
 
     def _read_until(self, position: int) -> None:
         """Have read the stream up to a position that was reported earlier."""
@@ -92,7 +130,7 @@ class PostgresReading(PostgresAsking):
     def close(self) -> None:
         with self._lock:
             super().close()
-            self._capture.close()
+            self._end_copy()
 
     def changes(
         self, tables: Tables, after: int, until: int

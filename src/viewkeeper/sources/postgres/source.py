@@ -281,10 +281,8 @@ class PostgresSource(PostgresReading):
         with self._using() as control:
             capture = self._capture
             if not capture.is_open:
-                pid = control.info.backend_pid
-                self._flushed = 0
                 self._names = Names(self.home)
-                capture.open(control, copy=f"{capture.slot[:50]}_copy_{pid}")
+                self._begin_copy(control)
             self._holds[name] = (capture.floor, time.monotonic() + seconds)
 
     def release(self, name: str) -> None:
@@ -292,7 +290,7 @@ class PostgresSource(PostgresReading):
         with self._lock:
             self._holds.pop(name, None)
             if not self._holds and self._capture.is_copy:
-                self._capture.close()
+                self._end_copy()
 
     def health(self, positions: Iterable[int]) -> Health:
         """What the server tells without its stream being touched."""

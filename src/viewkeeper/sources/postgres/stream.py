@@ -70,10 +70,11 @@ class Stream:
         values = [(result.get_value(0, number) or b"").decode() for number in range(3)]
         return Identity(values[0], int(values[1]), lsn_of(values[2]))
 
-    def copy_slot(self, slot: str, copy: str) -> None:
-        """Make a slot that goes with this connection and begins where another one stands."""
+    def copy_slot(self, slot: str, copy: str) -> int:
+        """Make a slot that goes with this connection and begins where another one stands: there."""
         call = f"pg_copy_logical_replication_slot({literal(slot)}, {literal(copy)}, true)"
-        self._run(f"SELECT 1 FROM {call}")
+        result = self._run(f"SELECT (lsn - '0/0')::int8 FROM {call}")
+        return int(result.get_value(0, 0) or b"0")
 
     def start(self, slot: str, publication: str, start: int) -> None:
         """Begin at a position; waits a little for a dead connection of ours to let go of it."""

@@ -6,7 +6,7 @@ a view that is loaded anew stands after it.
 
 from __future__ import annotations
 
-from viewkeeper.errors import GapError, SourceError
+from viewkeeper.errors import GapError, SourceAwayError, SourceError
 
 WAY_OUT = "`viewkeeper run --full-refresh VIEW` loads the views that read it anew"
 
@@ -63,4 +63,13 @@ def kept_too_much(source: str, kept: str, allowed: str) -> SourceError:
         f"its slot kept {kept} of the log and was dropped",
         detail=f"the option retention allows {allowed}",
         hint=f"{WAY_OUT}; find out why nothing was acknowledged, or allow more",
+    )
+
+
+def hold_lost(source: str) -> SourceAwayError:
+    return SourceAwayError(
+        source,
+        "what was held of its log is gone",
+        detail="the connection that held it has ended, and the maintainer has acknowledged since",
+        hint="run it again",
     )
