@@ -38,10 +38,12 @@ _KINDS: Mapping[str, tuple[Option, ...]] = {
         Option("format", "text", "csv", required=True, one_of=("csv", "json", "parquet")),
         Option("tables", "mapping", "{price: {columns: {sku: string}, key: [sku]}}"),
         Option("settle_seconds", "number", "1"),
+        Option("allow_outside", "switch", "true"),
     ),
     "delta_lake": (
         Option("path", "text", "lake/events", required=True),
         Option("table", "text", "events"),
+        Option("allow_outside", "switch", "true"),
     ),
     "warehouse": (Option("path", "text", "../orders", required=True),),
 }

@@ -26,11 +26,12 @@ _BYTES = {"kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
 class Option:
     """An option of a kind of source: what its value must be, and an example of one.
 
-    `size` is bytes written like 10gb; `mapping` and `list` are checked further by the kind.
+    `size` is bytes written like 10gb, `switch` true or false; `mapping` and `list` are checked
+    further by the kind.
     """
 
     name: str
-    type: Literal["text", "number", "size", "list", "mapping"]
+    type: Literal["text", "number", "size", "switch", "list", "mapping"]
     example: str
     required: bool = False
     one_of: tuple[str, ...] = ()
@@ -74,6 +75,10 @@ class SourceSettings:
         assert isinstance(value, int | float)
         return float(value)
 
+    def switch(self, option: str) -> bool:
+        """Whether an option is on; it is off where it is not given."""
+        return self.options.get(option) is True
+
     def size(self, option: str, default: int) -> int:
         value = self.options.get(option)
         return default if value is None else size_of(str(value))
@@ -107,10 +112,11 @@ def _check(settings: SourceSettings, option: Option, value: object) -> None:
         "text": isinstance(value, str) and bool(value),
         "number": isinstance(value, int | float) and not isinstance(value, bool) and value >= 0,
         "size": isinstance(value, str) and bool(_SIZE.fullmatch(value.strip().lower())),
+        "switch": isinstance(value, bool),
         "list": isinstance(value, list),
         "mapping": isinstance(value, dict),
     }[option.type]
-    words = {"number": "a number >= 0", "size": "a size like 10gb"}
+    words = {"number": "a number >= 0", "size": "a size like 10gb", "switch": "true or false"}
     what = words.get(option.type, f"a {option.type}")
     if fits and option.one_of and value not in option.one_of:
         fits, what = False, "one of " + ", ".join(option.one_of)

@@ -6,9 +6,9 @@ the table keeps what it removed loses its way. Both commands say so before it ha
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from viewkeeper.errors import SourceError
 from viewkeeper.sources.delta_lake import log
@@ -48,7 +48,7 @@ def _behind(reader: ChangeReader, position: int, version: int) -> Behind | None:
     changes, oldest_at = 0, None
     for number in range(position + 1, min(version, position + _COUNTED) + 1):
         try:
-            commit = log.read_commit(reader.source, reader.folder, number)
+            commit = log.read_commit(reader.source, reader.folder.path, number)
             changes += reader.count(commit)
         except (FileNotFoundError, SourceError):
             break
@@ -70,20 +70,21 @@ def _warnings(oldest_at: float | None, shape: Shape, position: int) -> Iterator[
 
 
 def diagnose(
-    source: str, folder: Path, columns: Callable[[str], Columns], tables: Tables
+    folder: log.TableFolder, columns: Callable[[str], Columns], tables: Tables
 ) -> list[Finding]:
     """`columns` are those of a handle; a SchemaError if it stands for none."""
     try:
-        version = open_version(source, folder)
+        version = open_version(folder)
+        lost = list(_files(version))
     except SourceError as error:
         return [Finding("table", "bad", error.message, error.hint)]
     return [
-        Finding("table", "good", f"version {version.number} of {folder}"),
-        *_columns(source, columns, tables),
-        *_files(version),
+        Finding("table", "good", f"version {version.number} of {folder.path}"),
+        *_columns(folder.source, columns, tables),
+        *lost,
         _feed(version.shape),
         _retention(version.shape),
-        *_clock(source, folder, version),
+        *_clock(folder, version),
     ]
 
 
@@ -99,7 +100,7 @@ def _columns(source: str, columns: Callable[[str], Columns], tables: Tables) -> 
 
 
 def _files(version: Version) -> Iterator[Finding]:
-    lost = [file.name for file in version.data_files() if not file.path.exists()]
+    lost = [file.name for file in version.data_files() if not os.path.exists(file.path)]
     if lost:
         text = f"{len(lost)} data files of the newest version are missing, such as {lost[0]}"
         yield Finding("files", "bad", text, "restore the table, or run FSCK REPAIR TABLE")
@@ -129,9 +130,9 @@ def _retention(shape: Shape) -> Finding:
     return Finding("retention", "warning", text, mend)
 
 
-def _clock(source: str, folder: Path, version: Version) -> Iterator[Finding]:
+def _clock(folder: log.TableFolder, version: Version) -> Iterator[Finding]:
     try:
-        commit = log.read_commit(source, folder, version.number)
+        commit = log.read_commit(folder.source, folder.path, version.number)
     except (FileNotFoundError, SourceError):
         return
     ahead = commit.committed_at - time.time()

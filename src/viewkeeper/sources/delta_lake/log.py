@@ -7,21 +7,24 @@ is used where it is present, the difference of files where it is not, and nothin
 table's settings of today.
 
 An entry appears whole, under its final name: every writer must see to that. Paths in it are encoded
-as in addresses.
+as in addresses. Whoever may write an entry can put anything into it: what is not of the format's
+form is an entry that cannot be read, and a file that lies outside of the table's folder is refused
+unless the source allows it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import urllib.parse
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from viewkeeper.errors import SourceAwayError
+from viewkeeper.errors import SchemaError, SourceAwayError
 
 _ENTRY = re.compile(r"(\d{20})\.json")
 
@@ -73,23 +76,72 @@ def digest(table: Path, version: int) -> str | None:
         return None
 
 
-def file_path(table: Path, logged: str) -> Path:
-    """Where a file that the log names lies; a copied table may name files elsewhere."""
-    if logged.startswith("file:"):
-        return Path(urllib.parse.unquote(urllib.parse.urlparse(logged).path))
-    return table / urllib.parse.unquote(logged)
+@dataclass(frozen=True, slots=True)
+class TableFolder:
+    """The folder of a table, and whether its log may name files outside of it."""
+
+    source: str
+    path: Path
+    allow_outside: bool = False
+    _inside: dict[Path, bool] = field(default_factory=dict, repr=False, compare=False)
+
+    def locate(self, logged: str) -> Path:
+        """Where a file that the log names lies; a SchemaError if it may not lie there."""
+        path = self.path / urllib.parse.unquote(
+            urllib.parse.urlparse(logged).path if logged.startswith("file:") else logged
+        )
+        if "\0" in str(path) or not (self.allow_outside or self._is_inside(path)):
+            raise SchemaError(
+                self.source,
+                "its log names a file outside of the table's folder",
+                detail=repr(logged[:200]),
+                hint="if it is a clone that shares files with another table, or whoever writes it"
+                " may show you any file of this machine, set `allow_outside: true`",
+            )
+        return path
+
+    def _is_inside(self, path: Path) -> bool:
+        """Whether it lies in the folder however links lead; folders are followed once."""
+        if ".." in path.parts or os.path.islink(path):
+            return self._leads_inside(path)
+        if path.parent not in self._inside:
+            self._inside[path.parent] = self._leads_inside(path.parent)
+        return self._inside[path.parent]
+
+    def _leads_inside(self, path: Path) -> bool:
+        try:
+            return path.resolve().is_relative_to(self.path.resolve())
+        except (OSError, RuntimeError):
+            # Links in a circle, or a name that no file can have.
+            return False
+
+
+class _FormError(ValueError):
+    """An entry of the log is not of the format's form."""
 
 
 def read_commit(source: str, table: Path, version: int) -> Commit:
     """An entry of the log; FileNotFoundError if there is none."""
     path = entry(table, version)
     try:
-        actions = [json.loads(line) for line in _lines(path)]
+        actions = [json.loads(line, object_pairs_hook=_unique) for line in _lines(path)]
+        if not actions:
+            raise _FormError("it is empty")
+        return _commit(version, actions, path.stat().st_mtime)
+    except _FormError as error:
+        raise _unreadable(source, version, str(error)) from error
+    except RecursionError as error:
+        raise _unreadable(source, version, "it is nested too deeply") from error
     except ValueError as error:
-        raise _unreadable(source, version) from error
-    if not actions:
-        raise _unreadable(source, version)
-    return _commit(version, actions, path.stat().st_mtime)
+        raise _unreadable(source, version, "it is cut off, or still being written") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; other readers take the first of two equal keys, or the last."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise _FormError("a key occurs twice in one object")
+    return found
 
 
 def _lines(path: Path) -> list[str]:
@@ -97,34 +149,123 @@ def _lines(path: Path) -> list[str]:
     return [line for line in path.read_text("utf-8").split("\n") if line.strip()]
 
 
-def _unreadable(source: str, version: int) -> SourceAwayError:
+def _unreadable(source: str, version: int, detail: str) -> SourceAwayError:
     return SourceAwayError(
         source,
         f"the log entry of version {version} cannot be read",
-        detail="it is cut off, or still being written",
+        detail=detail,
         hint="if no writer is at work, remove that entry or restore the table",
     )
 
 
-def _commit(version: int, actions: list[dict[str, Any]], written_at: float) -> Commit:
-    found: dict[str, list[Any]] = {}
+def _commit(version: int, actions: list[Any], written_at: float) -> Commit:
+    found: dict[str, list[dict[str, Any]]] = {}
     for action in actions:
-        for word, content in action.items():
-            found.setdefault(word, []).append(content)
+        said = {w: c for w, c in _mapping(action, "an action").items() if c is not None}
+        if len(said) > 1:
+            raise _FormError("one line has several actions")
+        for word, content in said.items():
+            if word in _ACTIONS:
+                found.setdefault(word, []).append(_mapping(content, word))
     info: dict[str, Any] = next(iter(found.get("commitInfo", ())), {})
     stamp = info.get("inCommitTimestamp") or info.get("timestamp")
     return Commit(
         version,
-        written_at if stamp is None else float(stamp) / 1000,
-        tuple(_logged(a) for a in found.get("add", ()) if a.get("dataChange", True)),
-        tuple(_logged(a) for a in found.get("remove", ()) if a.get("dataChange", True)),
-        tuple(_logged(a) for a in found.get("cdc", ())),
-        next(iter(found.get("metaData", ())), None),
-        next(iter(found.get("protocol", ())), None),
+        written_at if stamp is None else _seconds(stamp),
+        _changing(found.get("add", ())),
+        _changing(found.get("remove", ())),
+        _files(found.get("cdc", ())),
+        _metadata(next(iter(found.get("metaData", ())), None)),
+        _protocol(next(iter(found.get("protocol", ())), None)),
     )
 
 
-def _logged(action: Mapping[str, Any]) -> LoggedFile:
-    statistics = json.loads(action.get("stats") or "{}")
-    rows = statistics.get("numRecords")
-    return LoggedFile(str(action["path"]), action.get("partitionValues"), rows)
+_ACTIONS = ("add", "remove", "cdc", "commitInfo", "metaData", "protocol")
+# The end of the year 9999, in milliseconds: no clock that is right is later.
+_LAST_MS = 253_402_300_800_000
+
+
+def _mapping(value: object, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _FormError(f"{what} is no object")
+    return value
+
+
+def _text(value: object, what: str) -> str:
+    if not isinstance(value, str):
+        raise _FormError(f"{what} is no text")
+    return value
+
+
+def _texts(value: object, what: str) -> list[str]:
+    if not isinstance(value, list):
+        raise _FormError(f"{what} is no list")
+    return [_text(each, f"one of {what}") for each in value]
+
+
+def _seconds(stamp: object) -> float:
+    if isinstance(stamp, int | float) and 0 <= stamp < _LAST_MS:
+        return stamp / 1000
+    raise _FormError("its time is no time")
+
+
+def _files(actions: Iterable[dict[str, Any]]) -> tuple[LoggedFile, ...]:
+    files = tuple(map(_file, actions))
+    if len({file.path for file in files}) < len(files):
+        raise _FormError("it names a file twice")
+    return files
+
+
+def _changing(actions: Iterable[dict[str, Any]]) -> tuple[LoggedFile, ...]:
+    """The files of actions that do not say that no data changed."""
+    return _files(action for action in actions if action.get("dataChange") is not False)
+
+
+def _file(action: dict[str, Any]) -> LoggedFile:
+    partition = action.get("partitionValues")
+    if partition is not None:
+        texts = _mapping(partition, "partitionValues").values()
+        for text in texts:
+            _text("" if text is None else text, "the value of a partition")
+    if action.get("deletionVector") is not None:
+        raise _FormError("a file has a deletion vector, which its protocol does not announce")
+    return LoggedFile(_text(action.get("path"), "a path"), partition, _rows(action.get("stats")))
+
+
+def _rows(statistics: object) -> int | None:
+    """How many rows a file has, if its statistics say so."""
+    if not statistics:
+        return None
+    rows = _mapping(json.loads(_text(statistics, "stats")), "stats").get("numRecords")
+    return rows if isinstance(rows, int) and 0 <= rows < 2**63 else None
+
+
+def _metadata(action: dict[str, Any] | None) -> dict[str, Any] | None:
+    if action is None:
+        return None
+    _text(action.get("id"), "the id of the table")
+    _texts(action.get("partitionColumns", []), "partitionColumns")
+    _mapping(action.get("configuration") or {}, "configuration")
+    check_schema(_text(action.get("schemaString"), "schemaString"))
+    return action
+
+
+def _protocol(action: dict[str, Any] | None) -> dict[str, Any] | None:
+    if action is not None:
+        _texts(action.get("readerFeatures") or [], "readerFeatures")
+    return action
+
+
+def check_schema(schema: str) -> None:
+    """Refuse what is no schema: columns with names, each its own, and types."""
+    fields = _mapping(json.loads(schema), "the schema").get("fields")
+    if not isinstance(fields, list):
+        raise _FormError("the schema has no columns")
+    names = set()
+    for column in fields:
+        names.add(_text(_mapping(column, "a column").get("name"), "a column's name"))
+        if not isinstance(column.get("type"), str | dict):
+            raise _FormError("a column has no type")
+        _mapping(column.get("metadata") or {}, "the metadata of a column")
+    if len(names) < len(fields):
+        raise _FormError("two columns have one name")

@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 
-from viewkeeper.errors import BrokenQueryError, SourceAwayError
+from viewkeeper.errors import BrokenQueryError, ConversionError, SourceAwayError
 from viewkeeper.sources.delta_lake import log
 from viewkeeper.sources.delta_lake.shapes import Asked, History, SeenShape, asked, asked_plainly
 from viewkeeper.sources.delta_lake.table import Version, gone, open_version
@@ -31,12 +31,14 @@ from viewkeeper.sources.files.net import MEMORY_BYTES, net, signed, spelled_out
 from viewkeeper.sources.files.read import (
     DataFile,
     Keys,
+    UnreadableFileError,
     changed,
     count_rows,
     keys_of,
     read_rows,
     table_of,
 )
+from viewkeeper.sources.files.values import MisfitError
 from viewkeeper.sources.names import Book
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.cut import Cut
@@ -60,14 +62,19 @@ class DeltaLakeOpener:
     history: History | None
 
     def __call__(self) -> DeltaLakeSnapshot:
-        return DeltaLakeSnapshot(self.settings.name, self.settings.path(), self.book, self.history)
+        return DeltaLakeSnapshot(folder_of(self.settings), self.book, self.history)
+
+
+def folder_of(settings: SourceSettings) -> log.TableFolder:
+    outside = settings.switch("allow_outside")
+    return log.TableFolder(settings.name, settings.path(), outside)
 
 
 class DeltaLakeSnapshot:
     """Reads one table at any version that it still has; used by one task."""
 
-    def __init__(self, source: str, folder: Path, book: Book, history: History | None) -> None:
-        self._source = source
+    def __init__(self, folder: log.TableFolder, book: Book, history: History | None) -> None:
+        self._source = folder.source
         self._folder = folder
         self._book = book
         self._history = history
@@ -105,7 +112,7 @@ class DeltaLakeSnapshot:
 
     def _at(self, after: int) -> Version:
         if self._version is None or self._version.number != after:
-            self._version = open_version(self._source, self._folder, after)
+            self._version = open_version(self._folder, after)
         return self._version
 
     def close(self) -> None:
@@ -114,9 +121,10 @@ class DeltaLakeSnapshot:
 
 def rows_of(version: Version, table: str, columns: Asked) -> Iterator[pa.RecordBatch]:
     """Every row of a version."""
-    with reading(version.source, version.number):
+    source = version.folder.source
+    with reading(source, version.number):
         for file in version.data_files():
-            for batch in read_rows(version.source, table, file, columns.in_files()):
+            for batch in read_rows(source, table, file, columns.in_files()):
                 yield columns.renamed(batch)
 
 
@@ -124,11 +132,14 @@ def rows_of(version: Version, table: str, columns: Asked) -> Iterator[pa.RecordB
 class ChangeReader:
     """Reads the changes of single versions of one table; `scratch` is a folder for large ones."""
 
-    source: str
-    folder: Path
+    folder: log.TableFolder
     table: str
     scratch: Path
     memory_bytes: int = MEMORY_BYTES
+
+    @property
+    def source(self) -> str:
+        return self.folder.source
 
     def changes(
         self, commit: log.Commit, columns: Asked, known: SeenShape
@@ -185,23 +196,39 @@ class ChangeReader:
         types = {stored: known.type_of(stored) for stored in known.stored()}
         before: Version | None = None
         for file in files:
-            path = log.file_path(self.folder, file.path)
+            path = self.folder.locate(file.path)
             if file.partition is None:
-                before = before or open_version(self.source, self.folder, commit.version - 1)
+                before = before or open_version(self.folder, commit.version - 1)
                 yield DataFile(path, file.path, before.partition_of(file.path))
                 continue
-            fixed = {
-                name: partition_value(text, kind)
-                for name, text in file.partition.items()
-                if (kind := types.get(name)) is not None
-            }
-            yield DataFile(path, file.path, fixed)
+            yield DataFile(path, file.path, self._fixed(file.path, file.partition, types))
+
+    def _fixed(
+        self,
+        file: str,
+        partition: Mapping[str, str | None],
+        types: Mapping[str, pa.DataType | None],
+    ) -> dict[str, Any]:
+        """The values that a file has in its partition's columns."""
+        fixed = {}
+        for name, text in partition.items():
+            if (kind := types.get(name)) is not None:
+                try:
+                    fixed[name] = partition_value(text, kind)
+                except MisfitError as error:
+                    raise ConversionError(
+                        self.source,
+                        f'table "{self.table}", column "{name}": {error}',
+                        detail=f"the partition of file {file}, in the log",
+                        hint="mend the value in the source",
+                    ) from error
+        return fixed
 
     def count(self, commit: log.Commit) -> int:
         """How many rows a version's changes are at most, without reading them."""
         files = commit.feed or (*commit.added, *commit.removed)
         with reading(self.source, commit.version):
-            paths = ((file, log.file_path(self.folder, file.path)) for file in files)
+            paths = ((file, self.folder.locate(file.path)) for file in files)
             return sum(count_rows(p) if f.rows is None else f.rows for f, p in paths)
 
 
@@ -212,7 +239,11 @@ def reading(source: str, version: int) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise gone(source, version, str(error)) from error
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, UnreadableFileError) as error:
         raise SourceAwayError(
-            source, f"a data file of version {version} cannot be read", detail=str(error)
+            source,
+            f"a data file of version {version} cannot be read",
+            detail=str(error),
+            hint="restore that file, or the table to a version without it; the views wait, and go"
+            " on by themselves",
         ) from error

@@ -31,9 +31,16 @@ class _Entry:
 class Continuity:
     """Watches the log of one table; used under the source's lock."""
 
-    source: str
-    folder: Path
+    table: log.TableFolder
     _entry: _Entry | None = None
+
+    @property
+    def source(self) -> str:
+        return self.table.source
+
+    @property
+    def folder(self) -> Path:
+        return self.table.path
 
     def check(self, after: int, state: State | None) -> None:
         """A GapError unless this is still the table in which `after` was reached."""
@@ -47,7 +54,7 @@ class Continuity:
                 detail="the source's folder inside the warehouse was lost",
                 hint=LOAD,
             )
-        version, shape = open_shape(self.source, self.folder)
+        version, shape = open_shape(self.table)
         is_proven = log.digest(self.folder, state.seen) is not None
         if (
             (shape.id != state.history.newest.id and not is_proven)

@@ -26,7 +26,7 @@ import pyarrow as pa
 from viewkeeper.errors import SchemaError
 from viewkeeper.sources.delta_lake import log
 from viewkeeper.sources.delta_lake.health import diagnose, health_of
-from viewkeeper.sources.delta_lake.read import ChangeReader, DeltaLakeOpener
+from viewkeeper.sources.delta_lake.read import ChangeReader, DeltaLakeOpener, folder_of
 from viewkeeper.sources.delta_lake.same import Continuity
 from viewkeeper.sources.delta_lake.shapes import (
     Asked,
@@ -81,7 +81,8 @@ class DeltaLakeSource:
         self._settings = replace(settings, folder=str(Path(settings.folder).absolute()))
         self._home = Path(settings.home)
         self._lock = threading.RLock()
-        self._same = Continuity(self.name, self.folder)
+        self._folder = folder_of(self._settings)
+        self._same = Continuity(self._folder)
         self._names = Names(self._home)
         self._passed = -1
 
@@ -157,7 +158,7 @@ class DeltaLakeSource:
 
     def _now(self) -> tuple[int, Shape]:
         with self._lock:
-            return open_shape(self.name, self.folder)
+            return open_shape(self._folder)
 
     def _history_now(self) -> History:
         """The shapes up to now; only that of now if nothing is followed, or it cannot be known."""
@@ -269,7 +270,7 @@ class DeltaLakeSource:
     def _shape_at(self, history: History, version: int) -> SeenShape:
         if history.shapes[0].version <= version:
             return history.at(version)
-        return open_version(self.name, self.folder, version).shape.seen
+        return open_version(self._folder, version).shape.seen
 
     def _commit(self, version: int) -> log.Commit:
         return log.read_commit(self.name, self.folder, version)
@@ -294,14 +295,14 @@ class DeltaLakeSource:
     def _asked(self, handle: str, names: Sequence[str], after: int, until: int) -> Asked:
         named, state = self._names.get(handle), self._state()
         if named is None or state is None or not set(names) <= set(named.columns):
-            shape = open_version(self.name, self.folder, until).shape.seen
+            shape = open_version(self._folder, until).shape.seen
             return asked_plainly(self.name, self.table, shape, names)
         return asked(self.name, state.history, handle, named, names, (after, until))
 
     def _versions(self, columns: Asked, after: int, until: int) -> Iterator[pa.RecordBatch]:
         state, reader = self._state(), self._reader()
         if state is None:
-            known = open_version(self.name, self.folder, after).shape.seen
+            known = open_version(self._folder, after).shape.seen
         else:
             known = self._shape_at(state.history, after)
         for version in range(after + 1, until + 1):
@@ -314,7 +315,7 @@ class DeltaLakeSource:
             yield from reader.changes(commit, columns, known)
 
     def _reader(self) -> ChangeReader:
-        return ChangeReader(self.name, self.folder, self.table, self._home / "scratch")
+        return ChangeReader(self._folder, self.table, self._home / "scratch")
 
     @contextmanager
     def snapshots(self, after: int, tables: Tables) -> Iterator[Opener]:
@@ -338,7 +339,7 @@ class DeltaLakeSource:
             return health_of(self._reader(), self._state(), version, shape, tuple(positions))
 
     def diagnose(self, tables: Tables) -> list[Finding]:
-        return diagnose(self.name, self.folder, self._columns, tables)
+        return diagnose(self._folder, self._columns, tables)
 
     def detach(self, force: bool = False) -> Detached:
         """Forget the table; nothing of ours is in it."""

@@ -19,9 +19,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import TableNotFoundError
 
-from viewkeeper.errors import GapError, SchemaError, SourceAwayError
+from viewkeeper.errors import GapError, SchemaError, SourceAwayError, ViewkeeperError
 from viewkeeper.sources.delta_lake import log
 from viewkeeper.sources.delta_lake.shapes import SeenShape
 from viewkeeper.sources.delta_lake.types import physical_names
@@ -81,8 +81,7 @@ class Shape:
 class Version:
     """A table as of one version; `files` is a table of its files with their statistics."""
 
-    source: str
-    folder: Path
+    folder: log.TableFolder
     number: int
     shape: Shape
     files: pa.Table
@@ -94,7 +93,7 @@ class Version:
         wanted = self._matching(keys) if keys else [True] * len(paths)
         for logged, fixed, matches in zip(paths, partitions, wanted, strict=True):
             if matches:
-                yield DataFile(log.file_path(self.folder, logged), logged, fixed)
+                yield DataFile(self.folder.locate(logged), logged, fixed)
 
     def _partitions(self) -> list[dict[str, Any]]:
         if "partition" not in self.files.column_names:
@@ -142,7 +141,7 @@ class Version:
             if path == logged:
                 return partition
         raise GapError(
-            self.source,
+            self.folder.source,
             f"version {self.number + 1} removes a file that version {self.number} does not have",
             hint="load its views anew: viewkeeper run --full-refresh VIEW",
         )
@@ -155,21 +154,21 @@ def _is_telling(low: object, high: object) -> bool:
     return not isinstance(high, str) or len(high) <= _TEXT_MAX
 
 
-def open_version(source: str, folder: Path, number: int | None = None) -> Version:
+def open_version(folder: log.TableFolder, number: int | None = None) -> Version:
     """The table as of a version, or as it is now."""
-    with errors(source, folder, number):
-        handle = DeltaTable(str(folder), version=number)
-        check_features(source, handle)
+    with errors(folder, number):
+        handle = DeltaTable(str(folder.path), version=number)
+        check_features(folder.source, handle)
         files = pa.table(handle.get_add_actions(flatten=False))
         found = int(handle.version())
-        return Version(source, folder, found, _shape(handle, found), files)
+        return Version(folder, found, _shape(handle, found), files)
 
 
-def open_shape(source: str, folder: Path) -> tuple[int, Shape]:
+def open_shape(folder: log.TableFolder) -> tuple[int, Shape]:
     """The newest version and its shape, without the list of its files."""
-    with errors(source, folder, None):
-        handle = DeltaTable(str(folder))
-        check_features(source, handle)
+    with errors(folder, None):
+        handle = DeltaTable(str(folder.path))
+        check_features(folder.source, handle)
         version = int(handle.version())
         return version, _shape(handle, version)
 
@@ -205,19 +204,31 @@ def refuse_features(source: str, needed: set[str]) -> None:
 
 
 @contextmanager
-def errors(source: str, folder: Path, number: int | None) -> Iterator[None]:
-    """What the library says about a table, in our terms."""
+def errors(folder: log.TableFolder, number: int | None) -> Iterator[None]:
+    """What the library says about a table, in our terms.
+
+    At a log that it did not expect it raises errors of many kinds, or panics: that is an exception
+    of the Rust language, which Python's own do not include.
+    """
     try:
         yield
+    except ViewkeeperError:
+        raise
     except TableNotFoundError as error:
-        raise missing(source, folder) from error
-    except (DeltaError, OSError, ValueError) as error:
-        if number is not None and log.folder_of(folder).is_dir():
-            raise gone(source, number, str(error).partition("\n")[0]) from error
-        if not log.folder_of(folder).is_dir():
-            raise missing(source, folder) from error
+        raise missing(folder.source, folder.path) from error
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        if not log.folder_of(folder.path).is_dir():
+            raise missing(folder.source, folder.path) from error
+        detail = (str(error) or type(error).__name__).partition("\n")[0]
+        if number is not None:
+            raise gone(folder.source, number, detail) from error
         raise SourceAwayError(
-            source, "the table cannot be opened", detail=str(error).partition("\n")[0]
+            folder.source,
+            "the table cannot be opened",
+            detail=detail,
+            hint="restore the table if its log is damaged; its views go on by themselves",
         ) from error
 
 

@@ -7,16 +7,15 @@ refused.
 
 from __future__ import annotations
 
-import datetime
-import decimal
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 
-from viewkeeper.sources.files.values import Columns, Refusal
+from viewkeeper.sources.files.types import from_text
+from viewkeeper.sources.files.values import DIGITS_MAX, Columns, Refusal
 from viewkeeper.view.definition import Field
 
 _TYPES: dict[str, pa.DataType] = {
@@ -65,7 +64,9 @@ def _type_of(stored: object) -> pa.DataType | Refusal:
         if stored in _TYPES:
             return _TYPES[stored]
         if found := _DECIMAL.fullmatch(stored):
-            return pa.decimal128(int(found[1]), int(found[2]))
+            digits, places = int(found[1][:9]), int(found[2][:9])
+            if 0 < digits <= DIGITS_MAX >= places:
+                return pa.decimal128(digits, places)
     word = stored.get("type") if isinstance(stored, Mapping) else stored
     return Refusal(
         f"values of type {word} cannot be kept",
@@ -74,23 +75,10 @@ def _type_of(stored: object) -> pa.DataType | Refusal:
 
 
 def partition_value(text: str | None, kind: pa.DataType) -> Any:
-    """The value of a partition column that a log has as text; the empty text is NULL."""
+    """The value of a partition column that a log has as text; the empty text is NULL.
+
+    A text that is no value of the type is a MisfitError.
+    """
     if text is None or text == "":
         return None
-    for holds, read in _READERS:
-        if holds(kind):
-            return read(text)
-    if pa.types.is_timestamp(kind):
-        moment = datetime.datetime.fromisoformat(text)
-        zoned = moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
-        return zoned if kind == pa.timestamp("us", "UTC") else zoned.replace(tzinfo=None)
-    assert pa.types.is_string(kind), f"a partition column of type {kind} is refused"
-    return text
-
-
-_READERS: tuple[tuple[Any, Callable[[str], Any]], ...] = (
-    (pa.types.is_integer, int),
-    (pa.types.is_boolean, lambda text: text.lower() == "true"),
-    (pa.types.is_decimal, decimal.Decimal),
-    (pa.types.is_date, datetime.date.fromisoformat),
-)
+    return from_text(pa.array([text], pa.string()), kind)[0].as_py()

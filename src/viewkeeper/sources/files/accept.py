@@ -32,11 +32,12 @@ import pyarrow.parquet as pq
 
 from viewkeeper.errors import ConversionError
 from viewkeeper.sources.files.kept import Kept, KeptFile, KeptTable, State, words_of
-from viewkeeper.sources.files.listing import Listing, Stamp, list_table, stamp_of
+from viewkeeper.sources.files.listing import Listing, Stamp, list_table, locate_file, stamp_of
 from viewkeeper.sources.files.net import MEMORY_BYTES, net, signed, spelled_out
 from viewkeeper.sources.files.parse import Parser
 from viewkeeper.sources.files.read import DataFile, Keys, count_rows, read_rows, stored_schema
 from viewkeeper.sources.files.settings import FolderSettings, TableSettings
+from viewkeeper.sources.files.snapshot import reading
 from viewkeeper.sources.files.values import Columns, columns_of, shortened, type_change
 from viewkeeper.updates.protocol import COUNT
 from viewkeeper.view.definition import Field
@@ -71,12 +72,13 @@ class Acceptor:
         """Write the next state; nothing is accepted unless all of it is."""
         number = max([time.time_ns() // 1_000_000, *(n + 1 for n in self.kept.numbers())])
         tables = {}
+        previous = before.number if before else None
         for name, listing in listings.items():
             old = before.tables.get(name) if before else None
-            tables[name] = self._table(number, name, listing, old)
+            with reading(self.settings.source, self.kept, previous or number):
+                tables[name] = self._table(number, name, listing, old)
             if not listing.gone and list_table(self.settings, name).files != listing.files:
                 raise UnsettledError(name)
-        previous = before.number if before else None
         state = State(number, previous, committed_at(listings, before), tables)
         self.kept.write_state(state)
         return state
@@ -133,7 +135,7 @@ class Acceptor:
 
     def _copied(self, table: str, name: str, stamp: Stamp) -> tuple[KeptFile, Columns]:
         """The copy of a file, made unless there is one with that content and those types."""
-        declared, path = self.settings.table(table), self.settings.folder / name
+        declared, path = self.settings.table(table), locate_file(self.settings, name)
         parser = Parser(self.settings.source, self.settings.format, declared)
         try:
             columns = parser.columns(path, name)

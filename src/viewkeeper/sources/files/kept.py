@@ -23,7 +23,7 @@ import time
 import urllib.parse
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -157,6 +157,11 @@ class Kept:
     def changes_path(self, number: int, table: str) -> Path:
         return self.home / "changes" / f"{number}-{urllib.parse.quote(table, safe='')}.parquet"
 
+    def set_aside(self, path: Path) -> None:
+        """Let a damaged file count as lost; what no state refers to is removed in time."""
+        with suppress(OSError):
+            os.replace(path, path.with_name(f"{path.name}.damaged"))
+
     def gap(self, number: int, detail: str) -> GapError:
         return GapError(
             self._source,
@@ -232,7 +237,9 @@ class Kept:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}{_TEMPORARY}")
         try:
-            with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+            with pq.ParquetWriter(
+                temporary, schema, compression="zstd", write_page_checksum=True
+            ) as writer:
                 yield writer
             with open(temporary, "rb") as file:
                 os.fsync(file.fileno())

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from viewkeeper.errors import SchemaError, SourceAwayError
+from viewkeeper.errors import ConversionError, SchemaError, SourceAwayError
 from viewkeeper.sources.files.parse import EXTENSIONS
 from viewkeeper.sources.files.settings import FolderSettings
 from viewkeeper.sources.settings import nearest
@@ -102,6 +102,22 @@ def _list_folder(folder: Path, table: str, extensions: tuple[str, ...]) -> Listi
 def _is_data(name: str, extensions: tuple[str, ...]) -> bool:
     hidden = name.startswith(("_", ".")) or name.endswith(_UNFINISHED)
     return not hidden and name.lower().endswith(extensions)
+
+
+def locate_file(settings: FolderSettings, name: str) -> Path:
+    """Where a listed file lies; a ConversionError if a link leads out of the source's folder.
+
+    Whoever may write into the folder shall not have us read what else this machine has.
+    """
+    path = settings.folder / name
+    if not settings.allow_outside and not path.resolve().is_relative_to(settings.folder.resolve()):
+        raise ConversionError(
+            settings.source,
+            f"the file {name} is a link that leads out of the source's folder",
+            hint="put the file itself there; or, where whoever writes there may show you any file"
+            " of this machine, set `allow_outside: true`",
+        )
+    return path
 
 
 def stamp_of(path: Path) -> Stamp:

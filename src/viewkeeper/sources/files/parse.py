@@ -9,6 +9,7 @@ A value that does not fit its column is a ConversionError naming file, row, colu
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ import pyarrow.csv as arrow_csv
 
 from viewkeeper.errors import ConversionError, SchemaError
 from viewkeeper.sources.files import values as files_values
-from viewkeeper.sources.files.read import DataFile, read_rows, stored_schema
+from viewkeeper.sources.files.read import DataFile, UnreadableFileError, read_rows, stored_schema
 from viewkeeper.sources.files.settings import TableSettings
 from viewkeeper.sources.files.types import from_text, word_of
 from viewkeeper.sources.files.values import Columns, MisfitError
@@ -28,7 +29,11 @@ from viewkeeper.view.definition import Field
 EXTENSIONS = {"csv": (".csv",), "json": (".json", ".jsonl", ".ndjson"), "parquet": (".parquet",)}
 # Arrow reads some thirty blocks ahead; a row must fit into one.
 BLOCK_BYTES = 1 << 20
+_FAILURES = (pa.ArrowException, UnreadableFileError, UnicodeError)
+# Rows of a JSON file that are converted at a time, and characters that they may have together; a
+# line alone must not have more, however long the file is without an end of line.
 _LINES = 20_000
+LINE_CHARACTERS = 32 << 20
 
 
 class Parser:
@@ -122,33 +127,50 @@ class Parser:
         dialect = self._table.dialect
         if dialect.escape:
             return
-        quote, count = dialect.quote.encode(dialect.encoding), 0
-        with open(path, "rb") as file:
+        # Bytes that are no text are told of later, with their place.
+        count = 0
+        with open(path, encoding=dialect.encoding, errors="ignore", newline="") as file:
             while block := file.read(BLOCK_BYTES):
-                count += block.count(quote)
+                count += block.count(dialect.quote)
         if count % 2:
             raise self._broken(name, "a quoted text is not closed; it seems to be cut off")
 
     def _json(
         self, path: Path, name: str, types: Mapping[str, pa.DataType]
     ) -> Iterator[pa.RecordBatch]:
-        with open(path, encoding="utf-8-sig") as file:
-            rows: list[Any] = []
-            lines: list[int] = []
-            for number, line in enumerate(file, 1):
-                if not line.strip():
-                    continue
-                rows.append(self._object(line, number, name))
-                lines.append(number)
-                if len(rows) == _LINES:
-                    yield self._objects(rows, types, name, lines)
-                    rows, lines = [], []
-            if rows:
+        rows: list[Any] = []
+        lines: list[int] = []
+        size = 0
+        for number, line in self._lines(path, name):
+            rows.append(self._object(line, number, name))
+            lines.append(number)
+            size += len(line)
+            if len(rows) == _LINES or size > LINE_CHARACTERS:
                 yield self._objects(rows, types, name, lines)
+                rows, lines, size = [], [], 0
+        if rows:
+            yield self._objects(rows, types, name, lines)
+
+    def _lines(self, path: Path, name: str) -> Iterator[tuple[int, str]]:
+        """The lines that are not blank, with their numbers."""
+        with open(path, encoding="utf-8-sig") as file:
+            for number in itertools.count(1):
+                line = file.readline(LINE_CHARACTERS + 1)
+                if not line:
+                    return
+                if len(line) > LINE_CHARACTERS:
+                    detail = (
+                        f"line {number} has more than {LINE_CHARACTERS >> 20} million characters"
+                    )
+                    raise self._broken(name, detail)
+                if line.strip():
+                    yield number, line
 
     def _object(self, line: str, number: int, name: str) -> Mapping[str, object]:
         try:
-            found = json.loads(line, parse_int=_Number, parse_float=_Number, parse_constant=_Number)
+            found = _DECODER.decode(line)
+        except RecursionError as error:
+            raise self._broken(name, f"line {number} is nested too deeply") from error
         except ValueError as error:
             raise self._broken(name, f"line {number} is not JSON: {error}") from error
         if not isinstance(found, dict):
@@ -219,7 +241,7 @@ class _Reading:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, pa.ArrowException | UnicodeError):
+        if isinstance(error, _FAILURES):
             raise self._parser._broken(self._name, str(error)) from error
 
 
@@ -228,6 +250,20 @@ class _Number(str):
 
     __slots__ = ()
 
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of a JSON file; which of two equal keys is meant, nobody can know."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [key for key, _ in pairs]
+        twice = next(key for key in names if names.count(key) > 1)
+        raise ValueError(f"the key {files_values.shortened(twice)} occurs twice in one object")
+    return found
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_int=_Number, parse_float=_Number, parse_constant=_Number
+)
 
 _NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
 

@@ -5,6 +5,10 @@ the same in the whole file (a Delta Lake table's partition). Keys narrow what is
 statistics of row groups and then by value: each key column on its own, so more rows may come than
 match a whole key, never fewer. Floating-point columns are not compared at all: statistics say
 nothing of NaN.
+
+A Parquet file comes from anybody, and Arrow says in many ways that it cannot be read. All of them
+are one UnreadableFileError here, which callers turn into an error of their own; only a file that is
+not there stays a FileNotFoundError. Page checksums are compared where a file has them.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +28,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
 from viewkeeper.errors import ConversionError, SchemaError
-from viewkeeper.sources.files.values import Columns, MisfitError, exact
+from viewkeeper.sources.files.values import Columns, MisfitError, exact, is_kept_in
 from viewkeeper.sources.settings import nearest
 from viewkeeper.updates.protocol import COUNT, POSITION, Lookup
 
@@ -37,6 +42,12 @@ _VIEWS: dict[pa.DataType, pa.DataType] = {
     pa.string_view(): pa.string(),
     pa.binary_view(): pa.binary(),
 }
+# What Arrow raises at damaged files, besides its own errors: texts that are no UTF-8 in names,
+# numbers that no type holds, types that it does not know.
+_FAILURES = (
+    *(pa.ArrowException, OSError, ValueError, TypeError),
+    *(LookupError, ArithmeticError, MemoryError),
+)
 _FORMAT: Any = pyarrow.dataset.ParquetFileFormat()
 
 
@@ -56,6 +67,30 @@ class Keys:
     values: Mapping[str, Any]
 
 
+class UnreadableFileError(Exception):
+    """A Parquet file cannot be read: damaged, encrypted, or refused by the operating system."""
+
+    def __init__(self, file: DataFile, error: BaseException) -> None:
+        super().__init__(f"{file.name}: {_first_line(error)}")
+        self.path = file.path
+        self.is_damaged = not (isinstance(error, OSError) and error.errno is not None)
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip().partition("\n")[0] or type(error).__name__
+    return text if len(text) <= 300 else text[:297] + "..."
+
+
+@contextmanager
+def _reading(file: DataFile) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except _FAILURES as error:
+        raise UnreadableFileError(file, error) from error
+
+
 def keys_of(lookup: Lookup) -> Keys | None:
     """What a lookup compares; None if it asks for every row."""
     if lookup.keys is None or not lookup.on:
@@ -70,7 +105,7 @@ def keys_of(lookup: Lookup) -> Keys | None:
 
 def stored_schema(path: Path) -> pa.Schema:
     """The schema that a Parquet file has, as we read it."""
-    with _opened(path) as parquet:
+    with _reading(DataFile(path, path.name)), _opened(path) as parquet:
         schema: pa.Schema = parquet.schema_arrow
         return schema
 
@@ -83,34 +118,59 @@ def read_rows(
     keys: Keys | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file in pieces, with these columns in these types."""
-    with _opened(file.path) as parquet:
+    target, start = pa.schema(list(columns.items())), 0
+    for rows in _pieces(source, table, file, columns, keys):
+        arrays = [
+            _values(source, table, file, name, kind, rows, start) for name, kind in columns.items()
+        ]
+        start += rows.num_rows
+        if rows.num_rows:
+            # Without columns, only the selection still knows how many rows there are.
+            yield pa.record_batch(arrays, schema=target) if arrays else rows.select([])
+
+
+def _pieces(
+    source: str,
+    table: str,
+    file: DataFile,
+    columns: Mapping[str, pa.DataType],
+    keys: Keys | None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows as they are stored, as far as the keys allow."""
+    with _reading(file), _opened(file.path) as parquet:
         stored = parquet.schema_arrow
         found = _comparisons(keys, file, stored) if keys else {}
         if found is None:
             return
         present = [name for name in columns if name in stored.names and name not in file.fixed]
-        target, start = pa.schema(list(columns.items())), 0
+        for name in present:
+            _check_type(source, table, file, name, stored.field(name).type, columns[name])
         for batch in parquet.iter_batches(
             BATCH_ROWS,
             row_groups=_row_groups(file.path, found) if found else None,
             columns=[*dict.fromkeys([*present, *found])],
             use_threads=False,
         ):
-            rows = _filtered(batch, found)
-            arrays = [
-                _values(source, table, file, name, kind, rows, start)
-                for name, kind in columns.items()
-            ]
-            start += rows.num_rows
-            if rows.num_rows:
-                # Without columns, only the selection still knows how many rows there are.
-                yield pa.record_batch(arrays, schema=target) if arrays else rows.select([])
+            yield _filtered(batch, found)
+
+
+def _check_type(
+    source: str, table: str, file: DataFile, name: str, stored: pa.DataType, kind: pa.DataType
+) -> None:
+    """A file may have a column in a narrower type than its table, not in any other."""
+    if not is_kept_in(stored, kind):
+        raise ConversionError(
+            source,
+            f'table "{table}", column "{name}": file {file.name} has values of type {stored} where'
+            f" the table has {kind}",
+            hint="write the file anew, in the types of the table",
+        )
 
 
 def count_rows(path: Path) -> int:
     """The number of rows of a file, from its footer."""
-    with _opened(path) as parquet:
-        return int(parquet.metadata.num_rows)
+    with _reading(DataFile(path, path.name)), _opened(path) as parquet:
+        return max(int(parquet.metadata.num_rows), 0)
 
 
 def _opened(path: Path) -> Any:
@@ -119,7 +179,12 @@ def _opened(path: Path) -> Any:
     Spark writes timestamps of 12 bytes unless it is told not to; as nanoseconds, what Arrow makes
     of them by default, they would reach no further than the year 2262.
     """
-    return pq.ParquetFile(path, coerce_int96_timestamp_unit="us", pre_buffer=False)
+    return pq.ParquetFile(
+        path,
+        coerce_int96_timestamp_unit="us",
+        pre_buffer=False,
+        page_checksum_verification=True,
+    )
 
 
 def _values(

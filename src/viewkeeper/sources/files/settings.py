@@ -58,6 +58,7 @@ class FolderSettings:
     format: str
     settle_seconds: float
     tables: Mapping[str, TableSettings]
+    allow_outside: bool = False
 
     def table(self, name: str) -> TableSettings:
         """What is declared about a table, which may be nothing."""
@@ -81,6 +82,7 @@ def folder_settings(settings: SourceSettings) -> FolderSettings:
         settings.text("format"),
         settings.number("settle_seconds", SETTLE_SECONDS),
         tables,
+        settings.switch("allow_outside"),
     )
 
 
@@ -115,19 +117,27 @@ def _columns(where: str, given: object) -> dict[str, pa.DataType]:
         kind = type_of(str(word))
         if kind is None:
             raise ProjectError(
-                f'{where}, column "{name}": unknown type {word}', hint=f"types: {WORDS}"
+                f'{where}, column "{name}": unknown type {str(word)[:60]}', hint=f"types: {WORDS}"
             )
-        found[str(name)] = kind
+        found[_name(where, name)] = kind
     return found
+
+
+def _name(where: str, given: object) -> str:
+    """The name of a column; a number is one too, as some headers have years."""
+    if not isinstance(given, str | int) or isinstance(given, bool) or given == "":
+        raise ProjectError(f"{where}: {given!r} is no name of a column", hint="write it in quotes")
+    return str(given)
 
 
 def _key(where: str, given: object, columns: Mapping[str, Any]) -> tuple[str, ...]:
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise ProjectError(f"{where}: key must be a list", hint="key: [sku]")
-    for name in given:
-        if pa.types.is_floating(columns.get(str(name), pa.string())):
+    names = tuple(_name(where, name) for name in given)
+    for name in names:
+        if pa.types.is_floating(columns.get(name, pa.string())):
             raise ProjectError(f'{where}: a key of floating-point numbers ("{name}") tells nothing')
-    return tuple(str(name) for name in given)
+    return names
 
 
 def _dialect(where: str, given: Mapping[str, object]) -> Dialect:
@@ -136,6 +146,27 @@ def _dialect(where: str, given: Mapping[str, object]) -> Dialect:
         if not isinstance(value, wanted):
             word = "true or false" if wanted is bool else "a text"
             raise ProjectError(f'{where}: option "{name}" must be {word}')
-        if name in ("delimiter", "quote") and len(str(value)) != 1:
-            raise ProjectError(f'{where}: option "{name}" must be one character')
+        if name in ("delimiter", "quote") or (name == "escape" and value):
+            _check_character(where, name, str(value))
+        if name == "encoding":
+            _check_encoding(where, str(value))
+    if given.get("delimiter", ",") in (given.get("quote", '"'), given.get("escape")):
+        raise ProjectError(f"{where}: the delimiter is the quote or escape character too")
     return Dialect(**dict(given))  # type: ignore[arg-type]  # each value was checked above
+
+
+def _check_character(where: str, name: str, value: str) -> None:
+    if len(value) != 1 or not value.isascii() or value in "\r\n\0":
+        raise ProjectError(
+            f'{where}: option "{name}" must be one character', hint="of ASCII, and no end of line"
+        )
+
+
+def _check_encoding(where: str, name: str) -> None:
+    try:
+        '"'.encode(name)
+    except (LookupError, ValueError):
+        raise ProjectError(
+            f"{where}: there is no encoding of text called {name!r}",
+            hint="for example utf-8, latin-1 or windows-1252",
+        ) from None

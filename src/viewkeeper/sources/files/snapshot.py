@@ -18,6 +18,7 @@ from viewkeeper.errors import SourceAwayError
 from viewkeeper.sources.files.kept import Kept, KeptTable
 from viewkeeper.sources.files.read import (
     DataFile,
+    UnreadableFileError,
     changed,
     keys_of,
     read_rows,
@@ -89,10 +90,16 @@ class FilesSnapshot:
 
 @contextmanager
 def reading(source: str, kept: Kept, number: int) -> Iterator[None]:
-    """A kept file that is gone or damaged is a gap; the files themselves have moved on."""
+    """A kept file that is gone or damaged is a gap; the files themselves have moved on.
+
+    One that is damaged is set aside, so that whoever begins anew makes it anew.
+    """
     try:
         yield
-    except (FileNotFoundError, pa.ArrowInvalid) as error:
-        raise kept.gap(number, f"a kept file was removed or damaged: {error}") from error
-    except OSError as error:
+    except FileNotFoundError as error:
+        raise kept.gap(number, f"a kept file was removed: {error}") from error
+    except UnreadableFileError as error:
+        if error.is_damaged:
+            kept.set_aside(error.path)
+            raise kept.gap(number, f"a kept file was damaged: {error}") from error
         raise SourceAwayError(source, "a kept file cannot be read", detail=str(error)) from error

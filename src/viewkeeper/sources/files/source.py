@@ -28,7 +28,7 @@ from viewkeeper.errors import GapError, SchemaError, SourceError
 from viewkeeper.sources.files.accept import Differ, merged
 from viewkeeper.sources.files.health import diagnose, health_of
 from viewkeeper.sources.files.kept import Kept, KeptTable, State
-from viewkeeper.sources.files.listing import list_table, require_table
+from viewkeeper.sources.files.listing import list_table, locate_file, require_table
 from viewkeeper.sources.files.parse import Parser
 from viewkeeper.sources.files.read import DataFile, changed, chosen, read_rows
 from viewkeeper.sources.files.settings import FolderSettings, folder_settings
@@ -186,7 +186,7 @@ class FilesSource:
         declared = self._settings.table(table)
         parser = Parser(self.name, self._settings.format, declared)
         files = require_table(self._settings, table).files
-        found = merged({n: parser.columns(self._settings.folder / n, n) for n in files})
+        found = merged({n: parser.columns(locate_file(self._settings, n), n) for n in files})
         if found is None and not declared.columns:
             raise SchemaError(
                 self.name,
@@ -202,6 +202,7 @@ class FilesSource:
         from the last one, this begins anew.
         """
         with self._lock:
+            self.states.recheck()
             if self._is_lost():
                 self._names.clear()
             wanted: dict[str, list[str]] = {}

@@ -63,6 +63,10 @@ class States:
             self._newest = newest
         return self._newest
 
+    def recheck(self) -> None:
+        """Look again whether everything is there that the newest state needs."""
+        self._newest = None
+
     def forget(self) -> None:
         """Know nothing any more that is not on disk."""
         self._newest = self._resting = self._refused = None

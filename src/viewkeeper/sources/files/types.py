@@ -47,7 +47,7 @@ _WORDS: dict[str, pa.DataType] = {
 WORDS = (
     "bigint, double, float, decimal(p,s), string, boolean, date, timestamp, timestamp_ntz, binary"
 )
-_DECIMAL = re.compile(r"(?:decimal|dec|numeric)\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
+_DECIMAL = re.compile(r"(?:decimal|dec|numeric)\(\s*(\d{1,9})\s*(?:,\s*(\d{1,9})\s*)?\)")
 _INTEGER = r"^[+-]?\d+$"
 _FLOAT = r"(?i)^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|nan|inf(inity)?)$"
 _INFINITE = r"(?i)^[+-]?inf(inity)?$"

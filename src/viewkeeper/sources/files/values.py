@@ -118,6 +118,22 @@ def exact_type(stored: pa.DataType) -> pa.DataType | Refusal:
     )
 
 
+def is_kept_in(stored: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether a column of a type can hold values that a file has in another one.
+
+    >>> is_kept_in(pa.int8(), pa.int64()), is_kept_in(pa.float64(), pa.decimal128(10, 2))
+    (True, False)
+    """
+    found = exact_type(stored)
+    if isinstance(found, Refusal):
+        return pa.types.is_null(stored)
+    texts = (pa.string(), pa.binary())
+    if (pa.types.is_timestamp(found) and pa.types.is_timestamp(kind)) or found in texts:
+        # Spark's timestamps of 12 bytes have no zone, and some writers do not call a text a text.
+        return pa.types.is_timestamp(kind) or kind in texts
+    return type_change(found, kind) in (None, "widen_type")
+
+
 _TARGETS: tuple[tuple[Any, pa.DataType], ...] = (
     (pa.types.is_integer, pa.int64()),
     (pa.types.is_float64, pa.float64()),
