@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import viewkeeper
+from tests.faults import tally
 from tests.faults.shop import make_project
 
 
@@ -19,3 +20,9 @@ def loaded(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Pat
         report = project.refresh()
     assert not report.waiting, report.waiting
     return folder
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many faults there were."""
+    for line in tally.summary():
+        terminalreporter.write_line(line)

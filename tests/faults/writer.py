@@ -16,6 +16,7 @@ import random
 import select
 import sqlite3
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -36,6 +37,16 @@ def main(folder: Path, seed: int, pause_seconds_max: float, databases: list[str]
             write(connections[name], name, rng, journal)
     for connection in connections.values():
         connection.close()
+
+
+def write_some(folder: Path, rng: random.Random, databases: Sequence[str], each: int) -> None:
+    """A few transactions of these databases, without a process of their own."""
+    with open(folder / JOURNAL, "a", encoding="utf-8") as journal:
+        for name in databases:
+            connection = sqlite3.connect(folder / f"{name}.db", isolation_level=None, timeout=30)
+            for _ in range(each):
+                write(connection, name, rng, journal)
+            connection.close()
 
 
 def write(connection: sqlite3.Connection, name: str, rng: random.Random, journal: TextIO) -> None:

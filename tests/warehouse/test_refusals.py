@@ -83,6 +83,34 @@ def test_after_the_record_a_full_disk_only_delays(tmp_path: Path) -> None:
         World(store, history=[*world.history, (2, Counter({(5, "e"): 1}))]).check()
 
 
+def test_a_name_that_could_not_be_synced_is_not_built_upon(tmp_path: Path) -> None:
+    """Its record stays visible; what is visible only must be durable before sources forget."""
+    root = tmp_path / "warehouse"
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def failing(descriptor: int) -> None:
+        synced.append(os.path.relpath(os.readlink(f"/proc/self/fd/{descriptor}"), root))
+        if synced[-1] == "records" and broken:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(descriptor)
+
+    with opened(root) as world, pytest.MonkeyPatch.context() as patch:
+        broken = True
+        patch.setattr(os, "fsync", failing)
+        with pytest.raises(WarehouseError, match="cannot sync"):
+            world.append({(5, "e"): 1})
+        with pytest.raises(WarehouseError, match="open the warehouse again"):
+            world.store.commit([])
+        world.store.close()
+        broken = False
+        synced.clear()
+        with Store.open(root, "next", time.time) as store:
+            assert bag(state(root, store.head.view(VIEW)))[5, "e"] == 1
+    first_entry = next(at for at, name in enumerate(synced) if name.endswith(".json"))
+    assert "records" in synced[:first_entry], "redone before its name was durable"
+
+
 def test_a_file_that_does_not_fit_leaves_nothing(world: World) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (300, limits[1]))

@@ -41,12 +41,14 @@ class History:
     written, so a process that dies in between leaves files that the index does not count.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, guard: disk.Guard = disk.unguarded) -> None:
         self._folder = folder
+        self._guard = guard
 
     def keep(self, changes: BatchChanges, after: int, until: int) -> None:
         """Keep the changes with `after` < ts <= `until`, unless they already are."""
         with disk.refusals("write", self._folder / _INDEX):
+            self._guard()
             found = read_index(self._folder)
             index = {
                 relation: kept
@@ -74,6 +76,7 @@ class History:
             self._write_index(index)
             for file in (file for relation in old for file in _files(self._folder, relation)):
                 if _span(file)[1] <= horizon:
+                    self._guard()
                     file.unlink(missing_ok=True)
 
     def clear(self) -> None:
@@ -91,7 +94,8 @@ class History:
         for file in _files(self._folder, relation):
             # Of a window that has ended, or of a process that died before it said so.
             if _span(file)[1] <= kept.since or _span(file)[1] > kept.through:
-                file.unlink()
+                self._guard()
+                file.unlink(missing_ok=True)
         if changes.rows:
             self._write(relation, changes, kept.through, until)
         return Kept(kept.since, until, kept.columns)
@@ -108,9 +112,7 @@ class History:
     def _write_index(self, index: Mapping[Relation, Kept]) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         body = [[r.source, r.table, asdict(kept)] for r, kept in index.items()]
-        temporary = self._folder / f"{_INDEX}.new"
-        temporary.write_text(json.dumps(body))
-        temporary.replace(self._folder / _INDEX)
+        disk.replace(self._folder / _INDEX, json.dumps(body).encode(), self._guard)
 
 
 def _continues(kept: Kept, changes: Changes, after: int) -> bool:

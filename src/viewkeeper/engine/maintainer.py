@@ -72,7 +72,7 @@ class Maintainer:
         self._crossing = Crossing(store, connections, self._batches)
         self.loader = Loader(settings, store, connections, spark)
         self.lookout.load = lambda: self.loader.current
-        self._history = History(store.root / "history")
+        self._history = History(store.root / "history", store.confirm_lock)
         self._stepper = Stepper(
             settings, store, connections, self._batches, self.lookout, self._history
         )

@@ -82,7 +82,8 @@ def fold_old(
 
             told(f"{name}: folding states before ts {target}")
             compact(store, spark.get(), name, target)
-    History(store.root / "history").forget(ts_before(store.ledger, now - settings.history))
+    history = History(store.root / "history", store.confirm_lock)
+    history.forget(ts_before(store.ledger, now - settings.history))
     clean(store)
 
 

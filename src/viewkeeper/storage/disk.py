@@ -11,6 +11,11 @@ umask is. Where a folder is open to its group, what is made in it is too (0640, 
 property of the warehouse's own folder, which `open_to` sets, and needs no other setting. Nothing is
 ever opened to all.
 
+Whoever writes under a lock passes a guard, which raises once somebody else has that lock. It is
+asked when the temporary file is written and before that gets its name; whoever takes a lock over
+removes all temporary files first. So a process that slept through a takeover can name nothing any
+more: either its guard refuses, or what it wanted to name is gone.
+
 The disk's refusals become `WarehouseError`s that say what to do.
 """
 
@@ -18,9 +23,10 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -28,6 +34,8 @@ from typing import BinaryIO
 from viewkeeper.errors import WarehouseError
 
 TEMPORARY = ".new-"
+
+Guard = Callable[[], None]
 
 _HINTS = {
     errno.ENOSPC: "the disk is full; nothing of this step was committed: free space and run again",
@@ -37,6 +45,10 @@ _HINTS = {
     errno.EPERM: "the warehouse needs a file system with hard links, writable by this user",
     errno.EROFS: "the file system is read-only; mount it for writing and run again",
 }
+
+
+def unguarded() -> None:
+    """The guard of files that are written under no lock."""
 
 
 @contextmanager
@@ -53,25 +65,32 @@ def refusals(doing: str, path: Path) -> Iterator[None]:
         ) from error
 
 
-def create_new(path: Path, data: bytes) -> None:
+def create_new(path: Path, data: bytes, guard: Guard = unguarded) -> None:
     """Create a file that must not exist yet; FileExistsError if somebody else made it."""
     with refusals("create", path):
         temporary = _written(path, data)
         try:
+            guard()
             os.link(temporary, path)
         finally:
-            os.unlink(temporary)
+            temporary.unlink(missing_ok=True)
         sync_folder(path.parent)
 
 
-def replace(path: Path, data: bytes, *, durable: bool = True) -> None:
+def replace(path: Path, data: bytes, guard: Guard = unguarded, *, durable: bool = True) -> None:
     """Give a file new content, and make its folder; a reader sees the old or the new, whole.
 
     What is not durable may be the old content again after a power cut.
     """
     make_folder(path.parent)
     with refusals("write", path):
-        os.replace(_written(path, data, durable), path)
+        temporary = _written(path, data, durable)
+        try:
+            guard()
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
         if durable:
             sync_folder(path.parent)
 
@@ -134,9 +153,16 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def remove_temporaries(folder: Path) -> None:
+def remove_tree(folder: Path) -> None:
+    """Remove a folder and all that is in it; not synced either."""
+    with refusals("remove", folder):
+        shutil.rmtree(folder)
+
+
+def remove_temporaries(folder: Path, guard: Guard = unguarded) -> None:
     """Remove what a killed process left half made; only under the lock."""
     for path in folder.glob(f"{TEMPORARY}*"):
+        guard()
         remove(path)
 
 

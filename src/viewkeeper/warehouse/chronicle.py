@@ -64,12 +64,12 @@ _ENTRIES = pa.schema(_ENTRY)
 _COMMITS = pa.schema(_COMMIT)
 
 
-def write_plan(root: Path, plan: Plan) -> None:
-    disk.create_new(_numbered(root / "plans", plan.n), encode_plan(plan))
+def write_plan(root: Path, plan: Plan, guard: disk.Guard = disk.unguarded) -> None:
+    disk.create_new(_numbered(root / "plans", plan.n), encode_plan(plan), guard)
 
 
-def write_record(root: Path, record: Record) -> None:
-    disk.create_new(_numbered(root / "records", record.n), encode_record(record))
+def write_record(root: Path, record: Record, guard: disk.Guard = disk.unguarded) -> None:
+    disk.create_new(_numbered(root / "records", record.n), encode_record(record), guard)
 
 
 def has_record(root: Path, n: int) -> bool:
@@ -148,14 +148,14 @@ def entry_rows(entries: Iterable[Entry]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=_ENTRIES)
 
 
-def fold(folder: Path, rows: pa.Table, through: int) -> None:
+def fold(folder: Path, rows: pa.Table, through: int, guard: disk.Guard = disk.unguarded) -> None:
     """Replace a folded file, then delete the numbered files that it stands for."""
     metadata = {_THROUGH: str(through).encode()}
     sink = pa.BufferOutputStream()
     pq.write_table(
         rows.replace_schema_metadata(metadata), sink, compression="zstd", write_page_checksum=True
     )
-    disk.replace(folder / FOLDED, sink.getvalue().to_pybytes())
+    disk.replace(folder / FOLDED, sink.getvalue().to_pybytes(), guard)
     for number, path in _files(folder):
         if number <= through:
             disk.remove(path)

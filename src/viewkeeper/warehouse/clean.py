@@ -27,13 +27,15 @@ def clean(
     store: Store, retention_s: float = RETENTION_S, fold_at_least: int = FOLD_AT_LEAST
 ) -> None:
     """Delete what no reader can still use and fold what is old, once there is enough of it."""
+    store.confirm_lock()
     before = store.now() - retention_s
     _, records = chronicle.load_records(store.root)
     old = [r for r in records if r.committed_at < before and r.n <= store.head.record]
     _delete_replaced(store, old)
     for view in store.head.views.values():
         if view.location.checkpoint is not None:
-            log.forget(store.table_folder(view.table), view.location.checkpoint, before)
+            folder = store.table_folder(view.table)
+            log.forget(folder, view.location.checkpoint, before, store.confirm_lock)
     if len(old) >= fold_at_least:
         _fold_records(store, old)
     _fold_plans(store, fold_at_least)
@@ -57,7 +59,7 @@ def _fold_records(store: Store, old: list[Record]) -> None:
         for line in lines
         if line["view"] in horizons and (line["ts"] or 0) >= horizons[line["view"]]
     ]
-    chronicle.fold(folder, chronicle.commit_table(kept), old[-1].n)
+    chronicle.fold(folder, chronicle.commit_table(kept), old[-1].n, store.confirm_lock)
 
 
 def _fold_plans(store: Store, fold_at_least: int) -> None:
@@ -70,4 +72,4 @@ def _fold_plans(store: Store, fold_at_least: int) -> None:
         ledger.extend(plan.entries)
     horizon = min((view.horizon for view in store.head.views.values()), default=0)
     rows = chronicle.entry_rows(ledger.since(horizon))
-    chronicle.fold(store.root / "plans", rows, old[-1].n)
+    chronicle.fold(store.root / "plans", rows, old[-1].n, store.confirm_lock)

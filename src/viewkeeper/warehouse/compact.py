@@ -34,6 +34,8 @@ def compact(store: Store, spark: SparkSession, view: str, horizon: int) -> Head:
     head = store.head.view(view)
     state_ts(head, horizon)
     olds = [file for file in store.table(view).files() if file.ts_min <= horizon]
+    # The table is what the head says, unless somebody else has taken over since.
+    store.confirm_lock()
     if head.distinct and all(file.ts_max <= head.horizon for file in olds):
         return store.commit([Rewrite(view, (), (), horizon)])
     batch = store.head.record + 1

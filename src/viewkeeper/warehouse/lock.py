@@ -2,8 +2,9 @@
 
 The lock is `flock` on the file `lock`, which the operating system gives back when the holder dies,
 however it dies; the file's content only says who holds it, for the error message. Where `flock`
-does not hold (some network file systems), creating record n only if it is absent is the fence: of
-two writers one fails there, before anything of its batch is visible.
+does not hold (some network file systems give it to another when the holder is silent for long) and
+where somebody removes the file, the content is the fence: it names another process, or nobody, and
+`confirm` refuses. Everything that the holder names or removes asks that first.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import fcntl
 import json
 import os
 import socket
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from viewkeeper.errors import LockedError
+from viewkeeper.errors import LockedError, WarehouseError
 from viewkeeper.storage import disk
 
 
@@ -41,8 +43,10 @@ class Holder:
 class Lock:
     """The held lock; `release` gives it back, and so does the end of the process."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, path: Path, descriptor: int, content: bytes) -> None:
+        self._path = path
         self._descriptor: int | None = descriptor
+        self._content = content
 
     @staticmethod
     def take(path: Path, holder: Holder) -> Lock:
@@ -54,17 +58,45 @@ class Lock:
         except BlockingIOError as error:
             os.close(descriptor)
             raise _locked(path) from error
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(asdict(holder)).encode(), 0)
-        return Lock(descriptor)
+        lock = Lock(path, descriptor, json.dumps(asdict(holder)).encode())
+        try:
+            with disk.refusals("write", path):
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, lock._content, 0)
+            lock.confirm()
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return lock
+
+    def confirm(self) -> None:
+        """Be sure that it is still held; LockedError says who has it instead."""
+        if self._is_ours():
+            return
+        who = holder(self._path)
+        raise LockedError(
+            f'warehouse "{self._path.parent}": another process has taken it over',
+            detail=f"now {who}" if who else f"{self._path} was removed or emptied",
+            hint="nothing more is committed here: leave it to the other process, or stop that one "
+            "and run again; never remove the lock file while a process runs",
+        )
 
     def release(self) -> None:
         if self._descriptor is None:
             return
-        # Emptied first, so that nobody is told of a holder that is gone.
-        os.ftruncate(self._descriptor, 0)
+        # Emptied first, so that nobody is told of a holder that is gone; who has ended is no harm.
+        with suppress(OSError, WarehouseError):
+            if self._is_ours():
+                os.ftruncate(self._descriptor, 0)
         os.close(self._descriptor)
         self._descriptor = None
+
+    def _is_ours(self) -> bool:
+        with disk.refusals("read", self._path):
+            try:
+                return self._path.read_bytes() == self._content
+            except FileNotFoundError:
+                return False
 
 
 def holder(path: Path) -> Holder | None:

@@ -51,7 +51,7 @@ def sync_checkpoint(folder: Path, version: int) -> None:
     disk.sync_folder(log)
 
 
-def cut_back(folder: Path, at: Location) -> None:
+def cut_back(folder: Path, at: Location, guard: disk.Guard = disk.unguarded) -> None:
     """Delete everything above a version and a checkpoint; redo writes it again.
 
     An entry that is whole and not ours is another writer's: refused rather than deleted.
@@ -59,12 +59,13 @@ def cut_back(folder: Path, at: Location) -> None:
     log = folder / _LOG
     if not log.is_dir():
         return
-    disk.remove_temporaries(log)
+    disk.remove_temporaries(log, guard)
     for path in sorted(log.iterdir()):
         version = _version_of(path)
         known = at.checkpoint if ".checkpoint" in path.name else at.version
         if version is not None and version > (-1 if known is None else known):
             _refuse_foreign(path)
+            guard()
             disk.remove(path)
     # The hint may name a checkpoint that is gone; readers then list the log, which is as good.
     disk.remove(log / _LAST_CHECKPOINT)
@@ -80,11 +81,16 @@ def drop_torn(folder: Path) -> None:
     disk.sync_folder(folder / _LOG)
 
 
-def forget(folder: Path, checkpoint: int, older_than: float) -> None:
+def forget(
+    folder: Path, checkpoint: int, older_than: float, guard: disk.Guard = disk.unguarded
+) -> None:
     """Delete entries and checkpoints that a durable checkpoint replaces, once old enough."""
     for path in sorted((folder / _LOG).iterdir()):
         version = _version_of(path)
-        if version is not None and version < checkpoint and path.stat().st_mtime < older_than:
+        if version is None or version >= checkpoint:
+            continue
+        guard()
+        if path.stat().st_mtime < older_than:
             disk.remove(path)
 
 

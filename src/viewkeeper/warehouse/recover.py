@@ -1,8 +1,10 @@
 """What a start-up does under the lock, before anything else: repair, redo, tidy.
 
-1. Every table's log is cut back to what the head names (torn entries are above it).
-2. Records after the head's are redone, in order; the head follows.
-3. What no record knows is removed: data files and table folders of batches that never committed,
+1. Names are made durable, before anything is built on them: a record that is only seen may be gone
+   after a power cut, when its sources have long forgotten.
+2. Every table's log is cut back to what the head names (torn entries are above it).
+3. Records after the head's are redone, in order; the head follows.
+4. What no record knows is removed: data files and table folders of batches that never committed,
    half-made files, the spool.
 
 Afterwards the warehouse is exactly as if the last written record had been its last act.
@@ -10,7 +12,6 @@ Afterwards the warehouse is exactly as if the last written record had been its l
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,23 +25,33 @@ from viewkeeper.warehouse.redo import Tables
 
 FOLDERS = ("plans", "records", "views", "published", "spool", "history", "proposals")
 
+NAMED = ("", "plans", "records", "history")
+"""Where files get their names under the lock."""
 
-def recover(root: Path, tables: Tables) -> Head:
-    """Bring a warehouse to its last record; idempotent."""
-    for folder in ("", "plans", "records"):
-        disk.remove_temporaries(root / folder)
+
+def recover(root: Path, tables: Tables, guard: disk.Guard) -> Head:
+    """Bring a warehouse to its last record; idempotent. `guard` says whether the lock is held."""
+    for folder in NAMED:
+        disk.remove_temporaries(root / folder, guard)
+        # A name that is there may be one that the last process could not, or did not live to, sync.
+        disk.sync_folder(root / folder)
     head = read_head(root)
     through, records = chronicle.load_records(root)
     _refuse_gap(root, head, through, records)
     for view in head.views.values():
-        log.cut_back(tables.folder(view.table), view.location)
-    head = _redo(root, tables, head, records)
-    remove_unknown(tables, root, head, records)
-    _empty(root / "spool")
+        log.cut_back(tables.folder(view.table), view.location, guard)
+    for record in records:
+        if record.n > head.record:
+            head = tables.redo(head, record)
+            disk.replace(root / NAME, encode_head(head), guard)
+    remove_unknown(tables, root, head, records, guard)
+    _empty(root / "spool", guard)
     return head
 
 
-def remove_unknown(tables: Tables, root: Path, head: Head, records: Sequence[Record]) -> None:
+def remove_unknown(
+    tables: Tables, root: Path, head: Head, records: Sequence[Record], guard: disk.Guard
+) -> None:
     """Remove data files and folders that neither the head nor a kept record knows.
 
     What a kept record took out of use may still be read. Only at start-up: later, a file that no
@@ -49,12 +60,14 @@ def remove_unknown(tables: Tables, root: Path, head: Head, records: Sequence[Rec
     known = {view.table for view in head.views.values()} | set(retired_tables(records))
     for folder in (root / "views").iterdir():
         if folder.name not in known:
-            shutil.rmtree(folder)
+            guard()
+            disk.remove_tree(folder)
     removed = {path for _, path in removed_files(records)}
     for view in head.views.values():
         used = removed | {file.path for file in tables.of(view).files()}
         for path in tables.folder(view.table).glob(PATTERN):
             if path.name not in used:
+                guard()
                 disk.remove(path)
 
 
@@ -71,14 +84,6 @@ def retired_tables(records: Sequence[Record]) -> list[str]:
     return dropped + [c.replaces for c in changes if isinstance(c, Create) and c.replaces]
 
 
-def _redo(root: Path, tables: Tables, head: Head, records: Sequence[Record]) -> Head:
-    for record in records:
-        if record.n > head.record:
-            head = tables.redo(head, record)
-            disk.replace(root / NAME, encode_head(head))
-    return head
-
-
 def _refuse_gap(root: Path, head: Head, through: int, records: Sequence[Record]) -> None:
     newest = records[-1].n if records else through
     if through <= head.record <= newest:
@@ -90,6 +95,7 @@ def _refuse_gap(root: Path, head: Head, through: int, records: Sequence[Record])
     )
 
 
-def _empty(folder: Path) -> None:
+def _empty(folder: Path, guard: disk.Guard) -> None:
     for path in folder.iterdir():
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        guard()
+        disk.remove_tree(path) if path.is_dir() else disk.remove(path)

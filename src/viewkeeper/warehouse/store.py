@@ -19,7 +19,7 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from viewkeeper.errors import WarehouseError
+from viewkeeper.errors import LockedError, WarehouseError
 from viewkeeper.storage import disk
 from viewkeeper.warehouse import chronicle, files
 from viewkeeper.warehouse.head import NAME, Head, ViewHead, encode_head
@@ -53,7 +53,7 @@ class Store:
         self._lock = lock
         self._tables = Tables(root)
         self._doubtful = False
-        self.head: Head = recover(root, self._tables)
+        self.head: Head = recover(root, self._tables, lock.confirm)
         entries, through, plans = chronicle.load_plans(root)
         self.ledger = Ledger(entries)
         for plan in plans:
@@ -91,7 +91,7 @@ class Store:
         assert plan.n == self.next_plan
         assert not plan.entries or plan.entries[0].ts >= self.ledger.next_ts
         with self._fence("plan", plan.n):
-            chronicle.write_plan(self.root, plan)
+            chronicle.write_plan(self.root, plan, self.confirm_lock)
         self.ledger.extend(plan.entries)
         self._last_plan = plan.n
         self._pending = plan
@@ -104,11 +104,16 @@ class Store:
                 hint="open the warehouse again: that finishes or forgets it, then go on",
             )
         record = Record(self.head.record + 1, self.now(), tuple(changes), plan)
-        self._check(record)
+        try:
+            self._check(record)
+        except AssertionError:
+            # Where somebody else has taken over, what we know need not be true any more.
+            self.confirm_lock()
+            raise
         self._doubtful = True
         try:
             with self._fence("record", record.n):
-                chronicle.write_record(self.root, record)
+                chronicle.write_record(self.root, record, self.confirm_lock)
         except WarehouseError:
             # Refused by the disk before it had its name: nothing was committed, and we may go on.
             self._doubtful = chronicle.has_record(self.root, record.n)
@@ -134,6 +139,10 @@ class Store:
 
     def table_folder(self, table: str) -> Path:
         return self._tables.folder(table)
+
+    def confirm_lock(self) -> None:
+        """Be sure that nobody else has taken the warehouse over; LockedError says who has."""
+        self._lock.confirm()
 
     @contextmanager
     def staging(self) -> Iterator[Path]:
@@ -163,7 +172,10 @@ class Store:
         """What follows the commit point; if it fails, the next opening does it."""
         try:
             head = self._tables.redo(self.head, record)
-            disk.replace(self.root / NAME, encode_head(head))
+            disk.replace(self.root / NAME, encode_head(head), self.confirm_lock)
+        except LockedError:
+            # The record is committed, and whoever has the lock now has redone it.
+            raise
         except WarehouseError as error:
             raise WarehouseError(
                 f'warehouse "{self.root}": record {record.n} is committed but not yet visible',

@@ -1,0 +1,41 @@
+"""How many faults of each kind were tried and survived; shown when the tests end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+TRIED: Counter[str] = Counter()
+FAILED: Counter[str] = Counter()
+
+
+class Faults:
+    """The faults of one kind; failures are gathered, so that one does not hide the next."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._failures: list[str] = []
+
+    @contextmanager
+    def attempt(self, fault: object) -> Iterator[None]:
+        """One fault; what goes wrong in the block is its failure."""
+        TRIED[self._kind] += 1
+        try:
+            yield
+        except AssertionError as error:
+            FAILED[self._kind] += 1
+            self._failures.append(f"{fault}: {str(error)[:2000]}")
+
+    def check(self, again: str) -> None:
+        """Fail if one of them failed; `again` is the command that has them again."""
+        if self._failures:
+            told = "\n\n".join(self._failures[:20])
+            raise AssertionError(f"{len(self._failures)} failed; again: {again}\n{told}")
+
+
+def summary() -> list[str]:
+    """A line per kind of fault."""
+    return [
+        f"{kind}: {tried} tried, {tried - FAILED[kind]} survived" for kind, tried in TRIED.items()
+    ]
