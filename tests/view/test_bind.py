@@ -146,7 +146,7 @@ def test_the_query_is_the_users_text_over_places() -> None:
     columns = ", ".join(f"`orders`.`{name}`" for name in ["id", "customer", "total"])
     assert view.query == (
         f"SELECT {columns}, `orders`.`paid`, `orders`.`placed`, upper(`items`.`product`) AS p"
-        " -- the rest stays\nFROM __place_0 AS `orders`, __place_1 AS `items`"
+        f"{' ' * len(' -- the rest stays')}\nFROM __place_0 AS `orders`, __place_1 AS `items`"
         " WHERE `orders`.`id` = order_id"
     )
 

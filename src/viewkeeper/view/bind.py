@@ -38,7 +38,7 @@ RESERVED = ("_count", "_ts", "_position")
 
 def bind(parsed: ParsedView, schema: Schema) -> ViewDefinition:
     """The view that the SQL defines over relations with these columns."""
-    seen = scopes(parsed.sql, parsed.parts.tables, schema)
+    seen = scopes(parsed.plain, parsed.parts.tables, schema)
     conjuncts = [*_conjuncts(parsed, seen), *(_using(pair) for pair in seen.using)]
     equalities = tuple(found for found in conjuncts if isinstance(found, Equality))
     predicates = tuple(found for found in conjuncts if not isinstance(found, Equality))
@@ -190,7 +190,7 @@ def _query(parsed: ParsedView, seen: Scopes) -> str:
             changes += _shortened(seen.whole, item.piece.node)
     for scope, piece in _conditions(parsed, seen):
         changes += _shortened(scope, piece.node)
-    return parsed.sql.splice(parsed.body, changes)
+    return parsed.plain.splice(parsed.body, changes)
 
 
 def _full(scope: Scope, column: Column) -> str:

@@ -2,8 +2,8 @@
 
 A view's file holds exactly one `CREATE [OR REPLACE] MATERIALIZED VIEW name AS SELECT ...`. The
 head is read here, token by token, so that an error can say what was expected; the SELECT is read
-by sqlglot in Spark's dialect. No schema is needed yet: `ParsedView.relations` says which ones to
-fetch before `viewkeeper.view.bind.bind`.
+by sqlglot in Spark's dialect, after the text was made plain (`viewkeeper.view.syntax`). No schema
+is needed yet: `ParsedView.relations` says which ones to fetch before `viewkeeper.view.bind.bind`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ import re
 from dataclasses import dataclass, replace
 
 from sqlglot import Token, TokenType, exp
-from sqlglot.dialects.dialect import Dialect
-from sqlglot.errors import ErrorLevel, ParseError, TokenError
 
 from viewkeeper.errors import DefinitionError
 from viewkeeper.view.definition import Relation
 from viewkeeper.view.refuse import refuse
 from viewkeeper.view.select import Parts, take_apart
 from viewkeeper.view.sqltext import Span, SqlText, span_of_tokens
+from viewkeeper.view.syntax import Text, read_text, read_trees
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 HEAD = "CREATE MATERIALIZED VIEW name AS SELECT ..."
@@ -31,6 +30,9 @@ class ParsedView:
 
     name: str
     sql: SqlText
+    """As its author wrote it."""
+    plain: SqlText
+    """As it was checked and as Spark gets it, every character in its place: without comments."""
     body: Span
     parts: Parts
 
@@ -51,36 +53,16 @@ class ParsedView:
 def parse_view(text: str, path: str | None = None) -> ParsedView:
     """Read one view; raises DefinitionError, or UnsupportedError for what cannot be maintained."""
     sql = SqlText(text, path)
-    tokens = _one_statement(sql, _tokenize(sql))
+    read = read_text(sql)
+    tokens = _one_statement(sql, read.tokens)
     name, body = _head(sql, tokens)
-    sql = replace(sql, subject=f'view "{name}": ')
+    subject = f'view "{name}": '
+    sql, plain = replace(sql, subject=subject), replace(read.sql, subject=subject)
     if not body:
         raise sql.error("expected SELECT after AS", tokens[-1].start, hint=HEAD)
-    select = refuse(sql, body, _parse(sql, body))
-    return ParsedView(name, sql, span_of_tokens(body), take_apart(sql, body, select))
-
-
-def _dialect() -> Dialect:
-    return Dialect.get_or_raise("spark")
-
-
-def _tokenize(sql: SqlText) -> list[Token]:
-    try:
-        return _dialect().tokenize(sql.text)
-    except TokenError:
-        offset = _unterminated(sql.text)
-        raise sql.error("a quote or a comment is never closed", offset) from None
-
-
-def _unterminated(text: str) -> int:
-    """Where the open quote or comment begins: the last one with complete text before it."""
-    for found in reversed(list(re.finditer(r"['\"`]|/\*", text))):
-        try:
-            _dialect().tokenize(text[: found.start()])
-        except TokenError:
-            continue
-        return found.start()
-    return 0
+    select = refuse(plain, body, _parse(read, plain, body))
+    parts = take_apart(plain, body, select)
+    return ParsedView(name, sql, plain, span_of_tokens(body), parts)
 
 
 def _one_statement(sql: SqlText, tokens: list[Token]) -> list[Token]:
@@ -159,29 +141,10 @@ def _view_name(reader: _Reader) -> str:
     return token.text
 
 
-def _parse(sql: SqlText, body: list[Token]) -> exp.Expr:
-    parser = _dialect().parser(error_level=ErrorLevel.IMMEDIATE)
-    try:
-        tree = parser.parse(body, sql.text)[0]
-    except ParseError as error:
-        raise _syntax_error(sql, body, error) from None
+def _parse(text: Text, sql: SqlText, body: list[Token]) -> exp.Expr:
+    tree = read_trees(text, sql, body)[0]
     if tree is None or isinstance(tree, exp.Command):
         raise sql.error("expected SELECT after AS", body[0].start, hint=HEAD)
     if isinstance(tree, exp.Select) and not tree.expressions:
         raise sql.error("expected a list of columns after SELECT", body[0].start)
     return tree
-
-
-def _syntax_error(sql: SqlText, body: list[Token], error: ParseError) -> DefinitionError:
-    """The parser's error with its own place: it counts columns to the end of the token."""
-    facts = error.errors[0]
-    found = [token for token in body if (token.line, token.col) == (facts["line"], facts["col"])]
-    token = found[0] if found else body[-1]
-    description = str(facts["description"]).split(" but got ")[0]
-    if description.startswith("Required keyword"):
-        message = f'something is missing at "{token.text}"'
-    elif description.startswith("Invalid expression"):
-        message = f'unexpected "{token.text}"'
-    else:
-        message = f'{description[:1].lower()}{description[1:]} at "{token.text}"'
-    return sql.error(message, token.start)

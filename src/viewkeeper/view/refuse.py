@@ -86,7 +86,7 @@ def _set_operations(tokens: list[Token]) -> Iterator[Finding]:
         word = token.text.upper()
         # After a star, EXCEPT leaves columns out; that is found as part of the star.
         starred = index > 0 and tokens[index - 1].token_type is TokenType.STAR
-        if _is_word(token) and word in {"UNION", "EXCEPT", "INTERSECT", "MINUS"} and not starred:
+        if is_word(token) and word in {"UNION", "EXCEPT", "INTERSECT", "MINUS"} and not starred:
             yield Finding(token.start, word, "make each part a view of its own")
 
 
@@ -101,7 +101,7 @@ def _calls(tokens: list[Token]) -> Iterator[Finding]:
     for before, token, bracket, first in zip(padded, tokens, padded[2:], padded[3:], strict=False):
         name = token.text.lower()
         dotted = before is not None and before.token_type is TokenType.DOT
-        if not _is_word(token) and token.token_type is not TokenType.IDENTIFIER:
+        if not is_word(token) and token.token_type is not TokenType.IDENTIFIER:
             continue
         if bracket is None or bracket.token_type is not TokenType.L_PAREN:
             follows = bracket is not None and bracket.token_type is TokenType.DOT
@@ -193,6 +193,10 @@ def _inside_expressions(tokens: list[Token], select: exp.Select) -> Iterator[Fin
             yield Finding(_offset(node), "several aliases for one expression")
         elif isinstance(node, exp.Star):
             yield from _star(node)
+    for token in tokens:
+        # Outside of a call sqlglot reads an arrow as something else than Spark does.
+        if token.token_type is TokenType.ARROW:
+            yield Finding(token.start, "a lambda function")
 
 
 def _star(star: exp.Star) -> Iterator[Finding]:
@@ -204,7 +208,8 @@ def _star(star: exp.Star) -> Iterator[Finding]:
         yield Finding(_offset(star), "a star inside an expression", "list the columns")
 
 
-def _is_word(token: Token) -> bool:
+def is_word(token: Token) -> bool:
+    """Whether the token is a word without quotes."""
     plain = token.token_type not in (TokenType.STRING, TokenType.NUMBER, TokenType.IDENTIFIER)
     return plain and (token.text[:1].isalpha() or token.text[:1] == "_")
 

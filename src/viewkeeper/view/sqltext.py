@@ -47,11 +47,13 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class SqlText:
-    """A view's text; makes the errors that point into it."""
+    """A text of SQL; makes the errors that point into it."""
 
     text: str
     path: str | None = None
     subject: str = ""
+    verdict: str = "cannot be maintained"
+    """What is said of something that is valid SQL and not accepted."""
 
     def where(self, offset: int) -> tuple[int, int]:
         """The line and column of an offset."""
@@ -77,7 +79,7 @@ class SqlText:
     def unsupported(self, construct: str, offset: int, hint: str | None = None) -> UnsupportedError:
         line, column = self.where(offset)
         return UnsupportedError(
-            f"{self.subject}{construct} cannot be maintained",
+            f"{self.subject}{construct} {self.verdict}",
             path=self.path,
             line=line,
             column=column,

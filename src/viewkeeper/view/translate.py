@@ -14,7 +14,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal as OneOf
 
@@ -134,9 +134,9 @@ class _Translator:
             case exp.Literal() | exp.Boolean() | exp.Null() | exp.Cast() | exp.Neg():
                 return self.constant(node) or self.negated(node)
             case exp.And():
-                return Logic("and", self.truth(node.left), self.truth(node.right))
+                return self.chain("and", node)
             case exp.Or():
-                return Logic("or", self.truth(node.left), self.truth(node.right))
+                return self.chain("or", node)
             case exp.Not():
                 return Not(self.truth(node.this))
             case exp.Is():
@@ -172,6 +172,10 @@ class _Translator:
         if type_of(expression) != pa.bool_():
             raise _LeftToSpark
         return expression
+
+    def chain(self, operator: OneOf["and", "or"], node: exp.And | exp.Or) -> Expression:
+        """A chain of one operator, however long: which way it is bracketed does not matter."""
+        return _balanced(operator, [self.truth(each) for each in node.flatten(unnest=False)])
 
     def column(self, node: exp.Column) -> Column:
         span = leaf_span(node)
@@ -255,7 +259,7 @@ class _Translator:
         kinds = {type_of(test.left) for test in tests}
         if len(tests) != len(options) or len(kinds) != 1:
             raise _LeftToSpark
-        return _any_of(tests)
+        return _balanced("or", tests)
 
     def compare(
         self,
@@ -338,8 +342,9 @@ def _ordered(kind: pa.DataType) -> bool:
     return not (is_type.is_boolean(kind) or is_type.is_binary(kind))
 
 
-def _any_of(tests: list[Compare]) -> Expression:
+def _balanced(operator: OneOf["and", "or"], tests: Sequence[Expression]) -> Expression:
     if len(tests) == 1:
         return tests[0]
-    middle = len(tests) // 2
-    return Logic("or", _any_of(tests[:middle]), _any_of(tests[middle:]))
+    middle = (len(tests) + 1) // 2
+    left, right = _balanced(operator, tests[:middle]), _balanced(operator, tests[middle:])
+    return Logic(operator, left, right)

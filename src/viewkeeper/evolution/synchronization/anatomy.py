@@ -100,7 +100,7 @@ class Anatomy:
 
 def anatomy(parsed: ParsedView, before: Callable[[Relation], tuple[Field, ...]]) -> Anatomy:
     """The parts of a view over tables that had these columns."""
-    seen = scopes(parsed.sql, parsed.parts.tables, before)
+    seen = scopes(parsed.plain, parsed.parts.tables, before)
     return Anatomy(
         parsed,
         seen.whole,

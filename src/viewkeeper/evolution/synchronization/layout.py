@@ -48,7 +48,7 @@ def layout(parsed: ParsedView) -> Layout:
     body = parsed.body
     tokens = [
         token
-        for token in Dialect.get_or_raise("spark").tokenize(parsed.text)
+        for token in Dialect.get_or_raise("spark").tokenize(parsed.plain.text)
         if body.start <= token.start < body.end
     ]
     top = list(at_top(tokens))
