@@ -100,6 +100,14 @@ def test_aggregates_windows_and_generators_are_known_as_such(spark: SparkSession
         assert names == {name for name, found in groups.items() if found == group}
 
 
+def test_every_function_of_spark_is_judged(spark: SparkSession) -> None:
+    """One that a new version brings must be looked at before a view or a query may call it."""
+    judged = functions.IN_QUERY | functions.REFUSED.keys()
+    there = {row[0] for row in spark.sql("SHOW FUNCTIONS").collect()}
+    assert judged - functions.SYNTAX == there - functions.SYNTAX
+    assert not functions.DETERMINISTIC & functions.REFUSED.keys()
+
+
 def registry(spark: SparkSession) -> dict[str, str]:
     """Every function of Spark and the group that its documentation puts it in."""
     functions_of = spark._jsparkSession.sessionState().functionRegistry()

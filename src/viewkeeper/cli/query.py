@@ -22,6 +22,7 @@ from viewkeeper.errors import DefinitionError, ExpressionError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from viewkeeper.cli.select import Query
     from viewkeeper.engine.project import Project
 
 TABLE_ROWS = 100
@@ -65,41 +66,41 @@ def query(invocation: Invocation, sql: str, as_of: int | None, form: str, limit:
     from viewkeeper.cli.select import check_query
 
     with invocation.open() as project:
-        names = check_query(sql, tuple(project.catalogue))
-        for name in names:
+        asked = check_query(sql, tuple(project.catalogue))
+        for name in asked.views:
             # A view that is not loaded yet is refused before Spark is started.
             _ = project.view(name).head
-        with _answer(project, sql, names, as_of) as frame:
+        with _answer(project, asked, as_of) as frame:
             most = TABLE_ROWS if limit is None and form == "table" else limit
             _write(frame, form, most, told_limit=limit is None)
     return 0
 
 
 @contextmanager
-def _answer(
-    project: Project, sql: str, names: tuple[str, ...], as_of: int | None
-) -> Iterator[DataFrame]:
+def _answer(project: Project, asked: Query, as_of: int | None) -> Iterator[DataFrame]:
     """The answer as a DataFrame, while the views that it needs are registered."""
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
     from pyspark.errors import AnalysisException, ParseException, PySparkException
 
     from viewkeeper.engine.error_silence import silence_errors
+    from viewkeeper.engine.parsed_plan import check_plan
     from viewkeeper.warehouse.frames import state_frame
 
     head, root = project.head(), project.settings.warehouse
     spark: SparkSession = project.spark.get()
-    for name in names:
+    for name in asked.views:
         frame = state_frame(spark, root, head.view(name), project.spark.staging, as_of)
         frame.createOrReplaceTempView(name)
     try:
         with silence_errors():
-            yield spark.sql(sql.strip().rstrip(";"))
+            check_plan(spark, asked.text, {*map(str.lower, asked.views), *asked.defined})
+            yield spark.sql(asked.text)
     except (AnalysisException, ParseException) as error:
         raise DefinitionError("the query is wrong", detail=_reason(error)) from error
     except (PySparkException, Py4JJavaError) as error:
         raise ExpressionError("the query failed", detail=_reason(error)) from error
     finally:
-        for name in names:
+        for name in asked.views:
             spark.catalog.dropTempView(name)
 
 

@@ -1,59 +1,119 @@
 """What `viewkeeper query` lets through: one SELECT that reads nothing but views of the project.
 
-Spark SQL can also write, drop, load jars, read files by path and call Java. So the statement is
-parsed first and must be a query; every table in it must be a view, or a name that a WITH defines.
+Spark SQL can also write, drop, load jars, run scripts, read files by path and call Java. So the
+statement is read first as every reader reads it (`viewkeeper.view.syntax`), and everything in it
+must be on a list: the kinds of nodes of its tree, the functions by the names that the user wrote,
+the relations, each of which must be a view or a name that a WITH defines. What Spark makes of the
+text is held against a list once more (`viewkeeper.engine.parsed_plan`).
 """
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from sqlglot import exp
-from sqlglot.dialects.dialect import Dialect
-from sqlglot.errors import ErrorLevel, SqlglotError
+from sqlglot import Token, TokenType, exp
 
 from viewkeeper.cli.speech import nearest
-from viewkeeper.errors import DefinitionError
+from viewkeeper.errors import DefinitionError, UnsupportedError
+from viewkeeper.view import functions
+from viewkeeper.view.refuse import is_word
+from viewkeeper.view.sqltext import SqlText, own_span
+from viewkeeper.view.syntax import read_text, read_trees
 
 HINT = 'for example "SELECT * FROM name WHERE ..."'
-_CALLS_JAVA = frozenset({"reflect", "java_method", "try_reflect"})
+
+NODES: tuple[type[exp.Expr], ...] = (
+    # Queries and their clauses.
+    *(exp.Select, exp.SetOperation, exp.Subquery, exp.With, exp.CTE, exp.From, exp.Join),
+    *(exp.Where, exp.Group, exp.GroupingSets, exp.Rollup, exp.Cube, exp.Having, exp.Qualify),
+    *(exp.Order, exp.Ordered, exp.Sort, exp.Cluster, exp.Distribute, exp.Limit, exp.Offset),
+    *(exp.Table, exp.TableAlias, exp.TableSample, exp.Pivot, exp.Lateral, exp.Values),
+    *(exp.Window, exp.WindowSpec, exp.Distinct, exp.Star, exp.Alias, exp.Aliases),
+    *(exp.PivotAlias, exp.PivotAny, exp.UnpivotColumns),
+    # Values.
+    *(exp.Column, exp.Identifier, exp.Literal, exp.Null, exp.Boolean, exp.HexString),
+    *(exp.RawString, exp.DataType, exp.DataTypeParam, exp.ColumnDef, exp.Interval, exp.Var),
+    *(exp.Tuple, exp.Lambda, exp.Kwarg, exp.PropertyEQ, exp.Slice, exp.Bracket, exp.Dot),
+    *(exp.IntervalSpan, exp.IntervalOp),
+    # Operators; functions are judged by their names.
+    *(exp.Binary, exp.Unary, exp.Between, exp.In, exp.Any, exp.All, exp.Exists, exp.Filter),
+    *(exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls, exp.AtTimeZone, exp.FromTimeZone),
+    *(exp.If, exp.Collate, exp.Func),
+)
+TABLE_CLAUSES = {"this", "alias", "joins", "laterals", "pivots", "sample"}
 
 
-def check_query(sql: str, views: tuple[str, ...]) -> tuple[str, ...]:
-    """The views that a query reads; DefinitionError if it is anything but a query over views."""
-    tree = _parse(sql)
-    for function in tree.find_all(exp.Anonymous):
-        if function.name.lower() in _CALLS_JAVA:
-            raise DefinitionError(f"the query calls {function.name}, which runs Java code")
-    defined = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query that may be run: its text as Spark gets it, and what it reads."""
+
+    text: str
+    views: tuple[str, ...]
+    defined: frozenset[str]
+    """What its WITH clauses define, in lower case."""
+
+
+def check_query(text: str, views: tuple[str, ...]) -> Query:
+    """The query, checked; DefinitionError if it is anything but a query over views."""
+    sql, tokens, tree = _read(text)
+    for node in tree.walk():
+        if not isinstance(node, NODES):
+            raise sql.unsupported(f"{node.key.upper()} in a query", 0, HINT)
+    for token, name in _calls(tokens, tree):
+        if name in functions.REFUSED:
+            raise sql.unsupported(f"the function {name}()", token.start, functions.REFUSED[name])
+        if name not in functions.IN_QUERY:
+            raise sql.unsupported(f"the function {name}()", token.start, "only Spark's own are run")
+    defined = frozenset(cte.alias.lower() for cte in tree.find_all(exp.CTE))
     known = {name.lower(): name for name in views}
     used: dict[str, None] = {}
     for table in tree.find_all(exp.Table):
         plain = isinstance(table.this, exp.Identifier) and not table.args.get("db")
+        clauses = {key for key, value in table.args.items() if value}
         name = table.name.lower()
-        if plain and name in known and name not in defined:
-            used[known[name]] = None
-        elif not plain or name not in defined:
+        if not plain or not clauses <= TABLE_CLAUSES or not (name in known or name in defined):
             raise _unknown(table, views)
-    return tuple(used)
+        if name in known:
+            used[known[name]] = None
+    last = [token for token in tokens if token.token_type is not TokenType.SEMICOLON][-1]
+    return Query(sql.text[: last.end + 1], tuple(used), defined)
 
 
-def _parse(sql: str) -> exp.Query:
-    # What it does not know it reports as a command, which is refused below in our own words.
-    logging.getLogger("sqlglot").setLevel(logging.ERROR)
-    dialect = Dialect.get_or_raise("spark")
+def _read(text: str) -> tuple[SqlText, list[Token], exp.Query]:
     try:
-        parsed = dialect.parser(error_level=ErrorLevel.IMMEDIATE).parse(dialect.tokenize(sql), sql)
-    except SqlglotError as error:
-        detail = str(error).split("\n")[0].split(" but got <")[0]
-        raise DefinitionError("the query cannot be parsed", detail=detail, hint=HINT) from None
-    trees = [tree for tree in parsed if tree is not None]
-    if len(trees) != 1:
-        raise DefinitionError(f"{len(trees)} statements, not one", hint=HINT)
-    tree = trees[0]
+        read = read_text(SqlText(text, verdict="cannot be run here"))
+        trees = read_trees(read, read.sql, read.tokens) if read.tokens else []
+    except UnsupportedError:
+        raise
+    except DefinitionError as error:
+        raise DefinitionError(
+            "the query cannot be parsed", detail=error.message, hint=error.hint or HINT
+        ) from None
+    found = [tree for tree in trees if tree is not None]
+    if len(found) != 1:
+        raise DefinitionError(f"{len(found)} statements, not one", hint=HINT)
+    tree = found[0]
     if not isinstance(tree, exp.Query) or tree.find(exp.Into, exp.DML):
         raise DefinitionError("only SELECT, or WITH ... SELECT, can be run here", hint=HINT)
-    return tree
+    return read.sql, read.tokens, tree
+
+
+def _calls(tokens: list[Token], tree: exp.Query) -> Iterator[tuple[Token, str]]:
+    """Every word before a bracket that can be the name of a function, as the user wrote it."""
+    aliases = [alias.this for alias in tree.find_all(exp.TableAlias) if alias.args.get("columns")]
+    named = {span.start for alias in aliases if alias and (span := own_span(alias)) is not None}
+    padded = [None, *tokens]
+    for before, token, bracket in zip(padded, tokens, tokens[1:], strict=False):
+        quoted = token.token_type is TokenType.IDENTIFIER
+        if bracket.token_type is not TokenType.L_PAREN or not (quoted or is_word(token)):
+            continue
+        # sqlglot makes one token of words that belong together.
+        name = token.text.lower().split()[-1] if token.text.strip() else ""
+        if before is not None and before.token_type is TokenType.DOT:
+            yield token, f"{name} of a schema"
+        elif token.start not in named and (quoted or name not in functions.QUERY_KEYWORDS):
+            yield token, token.text.lower() if quoted else name
 
 
 def _unknown(table: exp.Table, views: tuple[str, ...]) -> DefinitionError:

@@ -19,6 +19,7 @@ import pyarrow.compute
 
 from viewkeeper.engine.carry import Courier
 from viewkeeper.engine.openers import Openers
+from viewkeeper.engine.parsed_plan import check_plan
 from viewkeeper.engine.typed import cast, types_of
 from viewkeeper.updates.protocol import COUNT, Opener
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
@@ -62,7 +63,9 @@ def counted(
     for place in view.places:
         bases[place.relation].createOrReplaceTempView(f"__place_{place.index}")
     product = " * ".join(f"{quoted(place.alias)}.`{COUNT}`" for place in view.places)
-    joined = spark.sql(extended_query(view, [f"{product} AS `{COUNT}`"]))
+    query = extended_query(view, [f"{product} AS `{COUNT}`"])
+    check_plan(spark, query, {f"__place_{place.index}" for place in view.places})
+    joined = spark.sql(query)
     names = [quoted(output.name) for output in view.outputs]
     return (
         joined.groupBy(*names)

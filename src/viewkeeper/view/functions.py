@@ -1,4 +1,4 @@
-"""Which functions a view may call.
+"""Which functions a view may call, and which a query may.
 
 A view is maintained by applying its expressions to changed rows only, now for one row and later for
 another. That is right only for functions whose value depends on nothing but their arguments. A
@@ -7,6 +7,10 @@ lists are those of Spark 4.3's registry, and a test compares them with it.
 
 Left out on purpose: functions that make or take apart structs, maps, variants and sketches (no
 source delivers them, and maps cannot be compared), and those of the new TIME type.
+
+A query over views may call more (`IN_QUERY`), but again only what is listed: everything that
+computes a value from its arguments. `REFUSED` has what reaches beyond them, with the reason. Every
+function of Spark is in one of the lists, so that a new one of a new Spark must be looked at.
 """
 
 from __future__ import annotations
@@ -101,14 +105,97 @@ HIGHER_ORDER = _names(
     """
 )
 
+QUERY_ONLY = _names(
+    """
+    approx_top_k_estimate assert_true collate from_csv from_json hll_sketch_estimate hll_union
+    is_valid_variant is_variant_null json_object_keys kll_sketch_get_n_bigint
+    kll_sketch_get_n_double kll_sketch_get_n_float kll_sketch_get_quantile_bigint
+    kll_sketch_get_quantile_double kll_sketch_get_quantile_float kll_sketch_get_rank_bigint
+    kll_sketch_get_rank_double kll_sketch_get_rank_float kll_sketch_merge_bigint
+    kll_sketch_merge_double kll_sketch_merge_float kll_sketch_to_string_bigint
+    kll_sketch_to_string_double kll_sketch_to_string_float make_time map map_concat
+    map_contains_key map_entries map_from_arrays map_from_entries map_keys map_values
+    named_struct parse_json raise_error schema_of_csv schema_of_json schema_of_variant
+    schema_of_variant_agg sentences session_window st_asbinary st_geogfromwkb st_geomfromwkb
+    st_setsrid st_srid str_to_map struct theta_difference theta_intersection
+    theta_sketch_estimate theta_union time time_bucket time_diff time_from_micros
+    time_from_millis time_from_seconds time_to_micros time_to_millis time_to_seconds time_trunc
+    timestamp_nanos to_csv to_json to_time to_variant_object try_parse_json try_to_time
+    try_variant_array_append try_variant_get try_variant_insert try_variant_set
+    tuple_difference_double tuple_difference_integer tuple_difference_theta_double
+    tuple_difference_theta_integer tuple_intersection_double tuple_intersection_integer
+    tuple_intersection_theta_double tuple_intersection_theta_integer
+    tuple_sketch_estimate_double tuple_sketch_estimate_integer tuple_sketch_summary_double
+    tuple_sketch_summary_integer tuple_sketch_theta_double tuple_sketch_theta_integer
+    tuple_union_double tuple_union_integer tuple_union_theta_double tuple_union_theta_integer
+    typeof unix_nanos variant_array_append variant_delete variant_explode
+    variant_explode_outer variant_get variant_insert variant_set variant_strip_nulls
+    vector_avg vector_cosine_similarity vector_inner_product vector_l2_distance vector_norm
+    vector_normalize vector_sum window window_time
+    """
+)
+
+# Spark's registry has operators too, by the names that its parser gives them.
+OPERATORS = _names(
+    """
+    ! != % & * + - / < << <= <=> <> = == > >= >> >>> ^ | || ~
+    and between case ilike in like not or regexp rlike when
+    """
+)
+
+REFUSED: dict[str, str] = {
+    **dict.fromkeys(("java_method", "reflect", "try_reflect"), "it runs Java code"),
+    **dict.fromkeys(
+        ("input_file_block_length", "input_file_block_start", "input_file_name"),
+        "it shows files of the warehouse",
+    ),
+    **dict.fromkeys(
+        ("from_protobuf", "to_protobuf", "from_avro", "to_avro", "schema_of_avro"),
+        "it reads a schema from elsewhere",
+    ),
+    **dict.fromkeys(
+        _names(
+            """
+            from_xml schema_of_xml to_xml xpath xpath_boolean xpath_double xpath_float xpath_int
+            xpath_long xpath_number xpath_short xpath_string
+            """
+        ),
+        "an XML document can name files",
+    ),
+    **dict.fromkeys(
+        ("collations", "python_worker_logs", "range", "sql_keywords"), "it is a table, and no view"
+    ),
+}
+
 # These have a syntax of their own, so that Spark's registry does not list them.
 SYNTAX = frozenset({"cast", "try_cast", "timestampadd", "timestampdiff"})
+
+IN_QUERY = (
+    DETERMINISTIC
+    | AGGREGATES
+    | WINDOW
+    | GENERATORS
+    | NON_DETERMINISTIC
+    | HIGHER_ORDER
+    | QUERY_ONLY
+    | OPERATORS
+    | SYNTAX
+) - REFUSED.keys()
 
 # A word before a bracket that calls nothing: operators and clauses, and types with parameters.
 KEYWORDS = _names(
     """
     and as between by case cross else from full ilike in inner is join like not on or regexp rlike
     select then using when where xor dec numeric varchar
+    """
+)
+
+# The same in a query, which has more clauses.
+QUERY_KEYWORDS = KEYWORDS | _names(
+    """
+    all any anti array distinct except exists filter group having inner intersect lateral left limit
+    minus natural offset outer over partition pivot qualify right rollup semi sets some
+    tablesample union unpivot values with cube for
     """
 )
 

@@ -1,0 +1,107 @@
+"""Queries that must be run, and texts that must not: scripts, Java, files, commands, and disguises.
+
+Both are held against our own reader and against what Spark's parser makes of them.
+"""
+
+from __future__ import annotations
+
+VIEWS = ("lines", "Cities")
+
+HARMLESS = (
+    "SELECT * FROM lines",
+    "select a, `b c` from lines l where a > 1.5 and b is not null order by a desc limit 3;",
+    "SELECT a AS `x y`, -a, ~a, a || 'x', a::string, try_cast(a AS int) FROM lines",
+    "SELECT l.*, c.name FROM lines l LEFT JOIN cities AS c ON l.id = c.id AND c.x BETWEEN 1 AND 2",
+    "SELECT count(*), sum(DISTINCT a), max(b) FILTER (WHERE a > 1) FROM lines HAVING 1 < 2",
+    "SELECT a, count(*) FROM lines GROUP BY ROLLUP (a, b)",
+    "SELECT a, count(*) FROM lines GROUP BY GROUPING SETS ((a), (b), ())",
+    "SELECT row_number() OVER (PARTITION BY a ORDER BY b ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)"
+    " FROM lines",
+    "SELECT sum(a) OVER w FROM lines WINDOW w AS (PARTITION BY b)",
+    "WITH big AS (SELECT * FROM lines), two (x, y) AS (SELECT a, b FROM big) SELECT * FROM two",
+    "SELECT * FROM lines WHERE a IN (SELECT id FROM cities) OR EXISTS (SELECT 1 FROM cities)",
+    "SELECT a FROM lines UNION ALL SELECT id FROM cities EXCEPT SELECT 1",
+    "SELECT CASE WHEN a > 1 THEN 'x' ELSE 'it''s' END, if(a, 1, 2), coalesce(a, b) FROM lines",
+    "SELECT transform(array(1, 2), x -> x + 1), aggregate(array(1), 0, (s, x) -> s + x) FROM lines",
+    "SELECT explode(array(1, 2)) FROM lines",
+    "SELECT y FROM lines LATERAL VIEW explode(array(1, 2)) t AS y",
+    "SELECT x FROM VALUES (1), (2) AS t(x)",
+    "SELECT DISTINCT date_trunc('month', d), DATE '2024-01-31', INTERVAL '1' DAY FROM lines",
+    "SELECT extract(year FROM d), d + INTERVAL 1 day, current_date, now(), rand(3) FROM lines",
+    "SELECT named_struct('a', 1).a, map('a', 1)['a'], array(1, 2)[0], struct(a, b) FROM lines",
+    "SELECT a FROM (SELECT a FROM lines) AS one -- a comment\n WHERE /* another */ a LIKE '%x'",
+    "SELECT '${env:HOME}', r'\\d', \"double\" FROM lines",
+    "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY a) FROM lines",
+    "SELECT * FROM lines PIVOT (sum(a) FOR b IN ('x', 'y'))",
+    "SELECT * FROM lines TABLESAMPLE (10 PERCENT)",
+    "SELECT cast(a AS decimal(10, 2)), trim(BOTH 'x' FROM b), substring(b FROM 1 FOR 2) FROM lines",
+)
+
+FORBIDDEN = (
+    # Scripts.
+    "SELECT TRANSFORM(a) USING 'sh -c id' AS b FROM lines",
+    "SELECT transform(a, b) using 'id' FROM lines",
+    "FROM lines SELECT TRANSFORM(a) USING 'id'",
+    "MAP a USING 'id' FROM lines",
+    "FROM lines MAP a USING 'id' AS b",
+    "REDUCE a USING 'id' FROM lines",
+    "SELECT * FROM (SELECT TRANSFORM(a) USING 'id' FROM lines)",
+    # Java.
+    "SELECT reflect('java.lang.System', 'getenv', 'HOME') FROM lines",
+    "SELECT java_method('java.lang.System', 'exit', 1)",
+    "SELECT try_reflect('a', 'b'), `reflect`('a', 'b'), ReFlEcT ('a', 'b')",
+    "SELECT a FROM lines ORDER BY reflect('a', 'b')",
+    "SELECT system.builtin.reflect('a', 'b')",
+    "SELECT IDENTIFIER('re' || 'flect')('a', 'b')",
+    "SELECT transform(array(1), x -> reflect('a', 'b'))",
+    "SELECT max(a) OVER (ORDER BY reflect('a', 'b')) FROM lines",
+    "SELECT 1 -- \\\n, 2\nFROM lines",
+    "SELECT 1 -- \\\n/*\n, reflect('a', 'b') -- */\nFROM lines",
+    # Files, and tables that are no views.
+    "SELECT * FROM parquet.`/etc`",
+    "SELECT * FROM csv.`/etc/passwd`",
+    "SELECT * FROM `text`.`/etc/passwd`",
+    "SELECT * FROM lines JOIN text.`/etc/passwd`",
+    "SELECT * FROM lines WHERE a IN (SELECT value FROM text.`/etc/passwd`)",
+    "SELECT * FROM spark_catalog.default.lines",
+    "SELECT * FROM default.lines",
+    "SELECT * FROM others",
+    "TABLE others",
+    "SELECT * FROM IDENTIFIER('text.`/etc/passwd`')",
+    "SELECT * FROM range(10)",
+    "SELECT * FROM python_worker_logs()",
+    "SELECT * FROM read_files('/etc/passwd')",
+    "SELECT * FROM lines VERSION AS OF 1",
+    "SELECT input_file_name() FROM lines",
+    "SELECT xpath('<a/>', 'a') FROM lines",
+    "SELECT from_protobuf(a, 'm', '/etc/passwd') FROM lines",
+    # Everything that is no query.
+    "SET spark.sql.variable.substitute=true",
+    "ADD JAR '/tmp/x.jar'",
+    "CREATE TABLE x AS SELECT 1",
+    "INSERT INTO lines SELECT 1",
+    "WITH x AS (SELECT 1) INSERT INTO lines SELECT * FROM x",
+    "FROM lines INSERT OVERWRITE DIRECTORY '/tmp/x' SELECT *",
+    "DROP VIEW lines",
+    "CACHE TABLE lines",
+    "EXPLAIN SELECT 1",
+    "DESCRIBE lines",
+    "SHOW TABLES",
+    "CALL x()",
+    "EXECUTE IMMEDIATE 'SELECT 1'",
+    "BEGIN SELECT 1; END",
+    "DECLARE x INT",
+    "SELECT 1; SELECT 2",
+    "",
+    ";",
+    "-- nothing",
+    # What the two readers would not read alike.
+    "SELECT /*+ BROADCAST(lines) */ * FROM lines",
+    "FROM lines |> SELECT a",
+    "SELECT $$a$$",
+    "SELECT :a, ?",
+    "SELECT 1 a\u200bb",
+    "SELECT straße FROM lines",
+    "SELECT 'never closed",
+    "SELECT 1 /* never closed",
+)
