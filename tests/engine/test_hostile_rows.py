@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import viewkeeper
-from tests.engine.shop import Shop
+from tests.engine.shop import Shop, rows_of
 
 NUMBERS = "SELECT c.id, CAST(c.city AS INT) AS number FROM crm.customer c WHERE c.id ="
 SECRET = "q8-secret-of-a-row"
@@ -66,3 +66,37 @@ def test_a_value_that_fails_is_only_a_value(
     printed = "".join(capfd.readouterr())
     assert SECRET not in printed
     assert "CAST_INVALID_INPUT" not in printed
+
+
+def test_a_text_with_a_variable_is_that_text(tmp_path: Path, spark: SparkSession) -> None:
+    """In a session that is given to us, and that replaces variables, as Spark does by default."""
+    given = spark.newSession()
+    given.conf.set("spark.sql.variable.substitute", "true")
+    given.conf.set("spark.sql.ansi.enabled", "false")
+    text = "'${env:HOME} ${spark.app.name}'"
+    sql = f"SELECT upper(c.name) AS name, {text} AS a, upper({text}) AS b FROM crm.customer c"
+    where = f"{sql} WHERE concat(c.city, {text}) = concat({text}, {text}) OR upper(c.name) = 'X'"
+    shop = Shop(tmp_path, {"literal": where}, "batch: {inline_rows: 0}\n")
+    shop.execute("crm", "INSERT INTO customer VALUES (1, 'x', 'y')")
+    with viewkeeper.open(shop.folder, spark=given) as project:
+        project.refresh()
+        with shop.database("crm") as database:
+            row = (2, "z", text.strip("'"))
+            database.execute("INSERT INTO customer VALUES (?, ?, ?)", row)
+        project.refresh()
+        plain = text.strip("'")
+        found = {(name, plain, plain.upper()): 1 for name in ("X", "Z")}
+        assert rows_of(project.view("literal")) == found
+        project.view("literal").df().createOrReplaceTempView("handed_out")
+        assert given.sql("SELECT name FROM handed_out").count() == 2
+    assert given.conf.get("spark.sql.variable.substitute") == "true"
+    assert given.conf.get("spark.sql.ansi.enabled") == "false"
+
+
+def test_a_session_that_we_make_asks_for_a_secret(spark: SparkSession) -> None:
+    settings = dict(spark.sparkContext.getConf().getAll())
+    assert settings["spark.authenticate"] == "true"
+    assert len(settings["spark.authenticate.secret"]) == 64
+    assert settings["spark.ui.enabled"] == "false"
+    assert settings["spark.driver.bindAddress"] == "127.0.0.1"
+    assert spark.conf.get("spark.sql.variable.substitute") == "false"

@@ -3,12 +3,17 @@
 Starting a JVM takes seconds, so whoever needs Spark holds a `SparkHandle`, which can begin to start
 in a thread of its own and is waited for only when a job is there. Starting in a thread also keeps
 PySpark from replacing the process's Ctrl-C handler.
+
+What SQL means depends on settings of the session that reads it. So whatever we run goes through a
+session in which those settings are ours (`PINNED`). A session that is given to us stays as it is:
+jobs run in a child of it, with the same context and its other settings.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import secrets
 import shutil
 import sys
 import tempfile
@@ -33,14 +38,28 @@ _CONFIG: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.extraJavaOptions": "-XX:+ExitOnOutOfMemoryError",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.ansi.enabled": "true",
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Thousands of small files are normal here: list them in the driver, and pack them into tasks.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
     "spark.sql.files.openCostInBytes": "65536",
 }
+
+PINNED: Mapping[str, str] = {
+    # Spark would put settings and environment variables into every text that has ${...} in it.
+    "spark.sql.variable.substitute": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+    "spark.sql.ansi.enforceReservedKeywords": "false",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.parser.quotedRegexColumnNames": "false",
+    "spark.sql.legacy.consecutiveStringLiterals.enabled": "false",
+    "spark.sql.legacy.setopsPrecedence.enabled": "false",
+}
+"""What views and queries mean must not depend on who starts Spark; the project's own settings do
+not win over these."""
 
 
 class SparkHandle:
@@ -57,6 +76,7 @@ class SparkHandle:
         if given is not None:
             refuse_connect(given)
             prepare(given)
+            self._session = child_session(given)
 
     @property
     def started(self) -> bool:
@@ -77,6 +97,10 @@ class SparkHandle:
             assert self._error is not None
             raise self._error
         return self._session
+
+    def get_shared(self) -> SparkSession:
+        """The session of DataFrames that are handed out: the given one, or ours."""
+        return self._given or self.get()
 
     @property
     def staging(self) -> Path:
@@ -131,7 +155,7 @@ def start(settings: SparkSettings, scratch: Path) -> SparkSession:
     }
     if settings.master.startswith("local["):
         own["spark.python.daemon.module"] = "viewkeeper.engine.daemon"
-    for key, value in {**own, **settings.config}.items():
+    for key, value in {**own, **_authentication(settings), **settings.config, **PINNED}.items():
         builder = builder.config(key, value)
     try:
         return builder.getOrCreate()
@@ -141,6 +165,36 @@ def start(settings: SparkSettings, scratch: Path) -> SparkSession:
             detail=str(error),
             hint="check `java -version` (17 or newer) and the project's `spark:` settings",
         ) from error
+
+
+def _authentication(settings: SparkSettings) -> Mapping[str, str]:
+    """Whoever connects to the driver's ports must know a secret.
+
+    YARN and Kubernetes make one and hand it to their executors. A standalone cluster has its own,
+    which only the project file can say; without it nobody could connect.
+    """
+    if settings.master.startswith("local"):
+        secret = secrets.token_hex(32)
+        return {"spark.authenticate": "true", "spark.authenticate.secret": secret}
+    if settings.master.startswith(("yarn", "k8s://")):
+        return {"spark.authenticate": "true"}
+    return {}
+
+
+def child_session(given: SparkSession) -> SparkSession:
+    """A session beside a given one, which stays as it is: its settings, but for the pinned ones."""
+    child = given.newSession()
+    before = dict(child.conf.getAll)
+    for key, value in {**dict(given.conf.getAll), **PINNED}.items():
+        if before.get(key) != value and child.conf.isModifiable(key):
+            child.conf.set(key, value)
+    wrong = sorted(key for key, value in PINNED.items() if child.conf.get(key) != value)
+    if wrong:
+        raise SparkUnavailableError(
+            f"the given Spark session does not let {', '.join(wrong)} be set",
+            hint="give another session, or none",
+        )
+    return child
 
 
 def prepare(session: SparkSession) -> None:

@@ -43,7 +43,7 @@ class View:
         """The rows, a row as often as it occurs, as a Spark DataFrame."""
         from viewkeeper.warehouse.frames import state_frame
 
-        spark = self._spark.get()
+        spark = self._spark.get_shared()
         return state_frame(spark, self._root, self.head, self._spark.staging, as_of)
 
     def arrow(self, as_of: int | None = None) -> pa.Table:
@@ -57,7 +57,7 @@ class View:
         """
         from viewkeeper.warehouse.frames import changes_frame
 
-        spark = self._spark.get()
+        spark = self._spark.get_shared()
         return changes_frame(spark, self._root, self.head, self._spark.staging, since, until)
 
     def positions(self) -> dict[str, int]:
