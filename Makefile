@@ -52,9 +52,11 @@ figures: setup ## draw the sequence diagrams of docs/figures
 	.venv/bin/viewkeeper simulate tests/specs/sweep-figure-5.txt --run 2 --diagram docs/figures/sweep-figure-5.svg
 	.venv/bin/viewkeeper simulate tests/specs/strobe-example-3.txt --run 1 --diagram docs/figures/strobe-example-3.svg
 
-lock: setup ## resolve requirements.lock anew from pyproject.toml
+lock: setup ## resolve requirements.lock anew from pyproject.toml, and the uv of scripts/setup
 	.tools/uv pip compile pyproject.toml --all-extras --group dev --generate-hashes --no-emit-index-url \
 		--no-header --python-version 3.11 --universal -q -o requirements.lock
+	echo uv | .tools/uv pip compile - --generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" \
+		--python-version 3.11 --universal -q -o scripts/uv-requirements.txt
 
 clean: ## remove all that make has made here, .venv and .tools included
 	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

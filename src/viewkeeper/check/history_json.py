@@ -137,7 +137,7 @@ def _value(at: Place, kind: Kind) -> object:
         return None
     try:
         return kind.read(at.value)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise at.error(f"{at.value!r} is no {kind.word}", f"write {kind.looks}") from None
 
 

@@ -35,7 +35,7 @@ def kind_of(word: str) -> Kind | None:
     ('int', 2, None)
     """
     plain = word.strip().lower()
-    if found := re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", plain):
+    if found := re.fullmatch(r"decimal\((\d{1,9}),\s*(\d{1,9})\)", plain):
         precision, scale = int(found[1]), int(found[2])
         possible = 1 <= precision <= 38 and scale <= precision
         return _decimal(precision, scale) if possible else None

@@ -35,7 +35,7 @@ class Place:
         names = [*required, *optional]
         for name, at in found.items():
             if name not in names:
-                close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+                close = difflib.get_close_matches(name[:100], names, n=1, cutoff=0.5)
                 meant = f'did you mean "{close[0]}"? ' if close else ""
                 raise at.error(f'"{name}" is not known here', f"{meant}known: {', '.join(names)}")
         for name in required:
@@ -93,6 +93,11 @@ def read_json(text: str, path: str | None) -> Place:
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise Place(None, where, path).error(f"not valid JSON: {error.msg}") from None
+    except RecursionError:
+        raise top.error("nested too deeply") from None
+    except ValueError as error:
+        # Python reads no integers of thousands of digits.
+        raise top.error(f"not valid JSON: {error}") from None
     return Place(value, "", path)
 
 

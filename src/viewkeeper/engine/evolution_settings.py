@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from viewkeeper.errors import ProjectError
-from viewkeeper.evolution.policy import Policies, read_policies
+from viewkeeper.evolution.policy import POLICIES, Policies, read_policies
 from viewkeeper.evolution.preferences import (
     Preferences,
     Substitute,
     read_preferences,
     read_substitutes,
 )
-from viewkeeper.sources.settings import nearest
+from viewkeeper.sources.settings import nearest, shortened
 
 Detection = Literal["pessimistic", "optimistic"]
 
@@ -58,12 +58,18 @@ def read_evolution(
 ) -> EvolutionSettings:
     """The settings, given the whole project file and what it says of each view."""
     place = f'{where}: "evolution"'
-    own = dict(raw.get("evolution") or {})
+    given = {} if raw.get("evolution") is None else raw["evolution"]
+    if not isinstance(given, dict):
+        raise ProjectError(
+            f"{place} must be a mapping, not {shortened(given)}",
+            hint=f"evolution: {{policy: evolve}}; policies: {', '.join(POLICIES)}",
+        )
+    own = dict(given)
     for key in own:
         if key not in ("policy", "detection"):
             raise ProjectError(
                 f'{place}: unknown key "{key}"',
-                hint=f"known keys: policy, detection{nearest(key, ('policy', 'detection'))}",
+                hint=f"known keys: policy, detection{nearest(str(key), ('policy', 'detection'))}",
             )
     policies = read_policies(own.get("policy", "evolve"), place)
     return EvolutionSettings(

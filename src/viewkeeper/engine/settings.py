@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from viewkeeper.engine.algorithms import (
     DEFAULT,
     AlgorithmSettings,
@@ -25,10 +23,12 @@ from viewkeeper.engine.evolution_settings import EvolutionSettings, read_evoluti
 from viewkeeper.engine.registry_settings import RegistrySettings, read_registry
 from viewkeeper.errors import ProjectError
 from viewkeeper.sources.catalogue import check_settings
-from viewkeeper.sources.settings import SourceSettings, nearest
+from viewkeeper.sources.project_yaml import read_yaml
+from viewkeeper.sources.settings import SourceSettings, nearest, shortened
 
 FILE_NAME = "viewkeeper.yml"
 
+_NUMBER_MAX = 2**53
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
 
@@ -113,16 +113,7 @@ def read_settings(path: Path) -> Settings:
             f"no project here: {file} does not exist",
             hint="`viewkeeper init FOLDER` makes a sample project that runs as it is",
         )
-    return _settings(file.resolve(), _mapping(_yaml(file), str(file)))
-
-
-def _yaml(file: Path) -> object:
-    try:
-        return yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ProjectError(f"{file}: not valid YAML", detail=str(error)) from error
-    except OSError as error:
-        raise ProjectError(f"{file}: cannot be read", detail=str(error)) from error
+    return _settings(file.resolve(), _mapping(read_yaml(file), str(file)))
 
 
 def _settings(file: Path, raw: dict[str, Any]) -> Settings:
@@ -163,8 +154,11 @@ def _sources(file: Path, raw: dict[str, Any], warehouse: Path) -> dict[str, Sour
     sources = {}
     for name, entry in raw.items():
         options = _mapping(entry, f'{file}: source "{name}"')
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)):
-            raise ProjectError(f'{file}: source name "{name}" must be a plain word')
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise ProjectError(
+                f'{file}: source name "{name}" must be a plain word',
+                hint="put a word that YAML reads differently in quotes",
+            )
         if "kind" not in options:
             raise ProjectError(f'{file}: source "{name}" needs a kind', hint="kind: sqlite")
         kind = str(options.pop("kind"))
@@ -199,7 +193,9 @@ def _spark(raw: dict[str, Any], where: str) -> SparkSettings:
 
 
 def _views(raw: dict[str, Any], where: str) -> dict[str, dict[str, Any]]:
-    return {str(name): _mapping(entry, f'{where}: view "{name}"') for name, entry in raw.items()}
+    for name in raw:
+        _typed(name, str, f"{where}: the name of a view")
+    return {name: _mapping(entry, f'{where}: view "{name}"') for name, entry in raw.items()}
 
 
 def _algorithms(views: Mapping[str, dict[str, Any]], where: str) -> dict[str, AlgorithmSettings]:
@@ -232,7 +228,9 @@ def _mapping(value: object, where: str) -> dict[str, Any]:
 def _typed(value: Any, kind: type[Any], where: str) -> Any:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         word = {str: "a text", int: "a whole number"}[kind]
-        raise ProjectError(f"{where} must be {word}, not {value!r}")
+        raise ProjectError(f"{where} must be {word}, not {shortened(value)}")
+    if kind is int and value > _NUMBER_MAX:
+        raise ProjectError(f"{where} is too large")
     return value
 
 
@@ -245,9 +243,9 @@ def _size(value: object, where: str) -> int:
 
 
 def _measure(value: object, units: Mapping[str, float], where: str, what: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]+)", str(value).strip().lower())
+    match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]+)?)\s*([a-z]+)", str(value).strip().lower())
     if value == 0 and not isinstance(value, bool):
         return 0.0
     if not match or match.group(2) not in units:
-        raise ProjectError(f"{where} must be {what}, not {value!r}")
+        raise ProjectError(f"{where} must be {what}, not {shortened(value)}")
     return float(match.group(1)) * units[match.group(2)]

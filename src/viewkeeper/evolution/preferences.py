@@ -26,6 +26,8 @@ from viewkeeper.evolution.extent import Extent
 from viewkeeper.evolution.reading import mapping, names, only, relation, text, texts, word
 from viewkeeper.view.definition import Relation
 
+# What sqlglot raises at texts that it did not expect, besides its own errors.
+_ODD = (ValueError, LookupError, TypeError, AttributeError)
 PREFERENCES = ("policy", "extent", "dispensable", "irreplaceable")
 SUBSTITUTE = ("for", "use", "columns", "join", "extent")
 SAME_ROW = "same row"
@@ -108,9 +110,9 @@ def parsed(condition: str, where: str) -> exp.Expr:
     """A condition of the project file as a syntax tree."""
     try:
         return parse_one(condition, dialect="spark")
-    except SqlglotError as error:
+    except (SqlglotError, RecursionError, *_ODD) as error:
         raise ProjectError(
-            f'{where}: "{condition}" is no SQL condition',
+            f'{where}: "{condition[:200]}" is no SQL condition',
             detail=str(error).split(". ")[0],
             hint='write it as the view does, for example "o.flag = 1"',
         ) from None

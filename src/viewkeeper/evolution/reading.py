@@ -37,7 +37,7 @@ def choices(what: str, word: str, known: Iterable[str]) -> str:
     >>> choices("extents", "supreset", ("subset", "superset"))
     'extents: subset, superset; did you mean "superset"?'
     """
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    close = difflib.get_close_matches(word[:100], list(known), n=1, cutoff=0.5)
     nearest = f'; did you mean "{close[0]}"?' if close else ""
     return f"{what}: {', '.join(known)}{nearest}"
 

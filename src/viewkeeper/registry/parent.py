@@ -18,10 +18,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from viewkeeper.errors import CorruptError, DefinitionError, SourceAwayError
+from viewkeeper.errors import CorruptError, DefinitionError, ProjectError, SourceAwayError
 from viewkeeper.registry.ids import GlobalId, base_name
+from viewkeeper.sources.project_yaml import read_yaml
 from viewkeeper.warehouse.chronicle import load_ledger
 from viewkeeper.warehouse.head import NAME, Head, ViewHead, read_head
 from viewkeeper.warehouse.plan import Entry, Ledger
@@ -46,9 +45,9 @@ class Parent:
         """The project file; SourceAwayError if it cannot be read."""
         file = self.folder / FILE
         try:
-            raw = yaml.safe_load(file.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise self.away(f"{file} cannot be read", str(error)) from error
+            raw = read_yaml(file)
+        except ProjectError as error:
+            raise self.away(f"{file} cannot be read", error.detail or error.message) from error
         if not isinstance(raw, dict) or not isinstance(raw.get("sources"), dict):
             raise self.away(f"{file} is no project file")
         if not isinstance(raw.get("warehouse"), str):

@@ -117,7 +117,8 @@ class _Reader:
         fields = self.tables[relation].fields
         kinds = [str if f.type == pa.string() else int for f in fields]
         if len(row) != len(fields) or not all(
-            v is None or isinstance(v, kind) for v, kind in zip(row, kinds, strict=True)
+            v is None or (isinstance(v, kind) and not (isinstance(v, int) and abs(v) >= 2**63))
+            for v, kind in zip(row, kinds, strict=True)
         ):
             told = ", ".join(f.name for f in fields)
             raise ValueError(f"{row} is no row of {relation} ({told})")

@@ -18,7 +18,9 @@ from urllib.parse import quote
 from viewkeeper.errors import ProjectError
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(kb|mb|gb|tb)")
+_SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(kb|mb|gb|tb)")
+_NUMBER_MAX = 2**53
+_WORD_MAX = 100
 _BYTES = {"kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
 
 
@@ -110,7 +112,9 @@ def check_options(settings: SourceSettings, known: Iterable[Option]) -> None:
 def _check(settings: SourceSettings, option: Option, value: object) -> None:
     fits = {
         "text": isinstance(value, str) and bool(value),
-        "number": isinstance(value, int | float) and not isinstance(value, bool) and value >= 0,
+        "number": isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and 0 <= value <= _NUMBER_MAX,
         "size": isinstance(value, str) and bool(_SIZE.fullmatch(value.strip().lower())),
         "switch": isinstance(value, bool),
         "list": isinstance(value, list),
@@ -139,8 +143,14 @@ def size_of(text: str) -> int:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """A clause that suggests the known word nearest to `word`, or nothing."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    close = difflib.get_close_matches(word[:_WORD_MAX], list(known), n=1, cutoff=0.5)
     return f'; did you mean "{close[0]}"?' if close else ""
+
+
+def shortened(value: object) -> str:
+    """A value of a project file, for an error."""
+    text = repr(value)
+    return text if len(text) <= _WORD_MAX else text[:_WORD_MAX] + "..."
 
 
 def environment(source: str, name: str) -> str:
