@@ -84,7 +84,7 @@ FULL = {
     "history": f"{ENGINE}.history:History.keep@{{}}",
     "record": f"{WAREHOUSE}.chronicle:write_record@{{}}",
     "log entry": f"{WAREHOUSE}.redo:Tables.redo@{{}}",
-    "head": f"{STORAGE}.disk:replace@{{}}",
+    "head": f"{STORAGE}.disk:replace@{{}}:head.json",
     "merge": f"{ENGINE}.upkeep:merge_tail@{{}}",
     "history forgotten": f"{ENGINE}.history:History.forget@{{}}",
     "fold": f"{WAREHOUSE}.chronicle:fold@{{}}",

@@ -236,7 +236,7 @@ def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
     chance = random.Random(1)
     with prepared(chance, some_rows(chance, 8)) as world:
         next(world.store.folder(VIEW).glob("*.parquet")).unlink()
-        with pytest.raises(CorruptError, match="cannot be read"):
+        with pytest.raises(CorruptError, match="cannot be believed"):
             actions.signed(
                 world.store.root,
                 world.view,

@@ -11,8 +11,8 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.warehouse.model import VIEW, World, bag, opened
-from viewkeeper.errors import WarehouseError
-from viewkeeper.warehouse import Store, log, merge_tail, state
+from viewkeeper.errors import CorruptError, WarehouseError
+from viewkeeper.warehouse import Advance, Store, log, merge_tail, state
 from viewkeeper.warehouse.head import NAME
 from viewkeeper.warehouse.table import Table
 
@@ -81,8 +81,11 @@ def test_another_writers_entry_is_refused_not_deleted(tmp_path: Path) -> None:
     with opened(tmp_path) as world:
         folder = world.store.folder(VIEW)
     DeltaTable(str(folder)).alter.set_table_properties({"delta.appendOnly": "false"})
-    with pytest.raises(WarehouseError, match="another writer changed this table"):
-        Store.open(tmp_path, "test", time.time)
+    with Store.open(tmp_path, "test", time.time) as store:
+        assert "another writer changed this table" in str(store.damaged[VIEW])
+        assert store.head.view(VIEW).stopped == str(store.damaged[VIEW])
+        with pytest.raises(CorruptError, match="another writer changed this table"):
+            store.commit([Advance(VIEW, 9, {})])
     newest_entry(folder).unlink()
     with Store.open(tmp_path, "test", time.time) as store:
         assert bag(state(tmp_path, store.head.view(VIEW))) == world.expected(1)

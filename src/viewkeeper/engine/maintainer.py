@@ -106,7 +106,8 @@ class Maintainer:
         stopped = [
             Resume(name)
             for name, view in views.items()
-            if view.stopped and name in self._catalogue and name not in full_refresh
+            if view.stopped and name in self._catalogue
+            if name not in (*full_refresh, *self.store.damaged)
         ]
         self._finish_plan({change.view for change in (*gone, *again)})
         if gone or again or stopped:

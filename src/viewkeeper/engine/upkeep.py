@@ -18,11 +18,13 @@ from viewkeeper.engine.history import History
 from viewkeeper.engine.report import Observer
 from viewkeeper.engine.session import SparkHandle
 from viewkeeper.engine.settings import Settings
+from viewkeeper.errors import CorruptError
 from viewkeeper.registry import leases
 from viewkeeper.warehouse.clean import clean
 from viewkeeper.warehouse.head import Head
 from viewkeeper.warehouse.merge import merge_tail
 from viewkeeper.warehouse.plan import Ledger
+from viewkeeper.warehouse.record import Stop
 from viewkeeper.warehouse.store import Store
 
 MERGE_FILES = 50
@@ -59,9 +61,19 @@ class Upkeep:
 def merge_where_due(store: Store, merged: dict[str, int]) -> None:
     """Merge the small files of views that gained many since they were last merged."""
     for name, view in store.head.views.items():
-        if view.files - merged.get(name, 0) >= MERGE_FILES:
-            merge_tail(store, name)
+        if view.files - merged.get(name, 0) >= MERGE_FILES and not view.stopped:
+            with stopping_damaged(store, name):
+                merge_tail(store, name)
             merged[name] = store.head.views[name].files
+
+
+@contextmanager
+def stopping_damaged(store: Store, name: str) -> Iterator[None]:
+    """Stop a view whose files turn out to be damaged; the others go on."""
+    try:
+        yield
+    except CorruptError as error:
+        store.commit([Stop(name, str(error))])
 
 
 def fold_old(
@@ -81,7 +93,8 @@ def fold_old(
             from viewkeeper.warehouse.compact import compact
 
             told(f"{name}: folding states before ts {target}")
-            compact(store, spark.get(), name, target)
+            with stopping_damaged(store, name):
+                compact(store, spark.get(), name, target)
     history = History(store.root / "history", store.confirm_lock)
     history.forget(ts_before(store.ledger, now - settings.history))
     clean(store)

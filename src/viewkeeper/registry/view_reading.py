@@ -40,6 +40,7 @@ from viewkeeper.view.definition import Relation
 from viewkeeper.warehouse import read
 from viewkeeper.warehouse.find import Search, find
 from viewkeeper.warehouse.head import Head, ViewHead
+from viewkeeper.warehouse.named_digest import believing, check_footer
 from viewkeeper.warehouse.net import repeated, summed, summed_per_ts
 from viewkeeper.warehouse.table import ActiveFile
 
@@ -183,7 +184,7 @@ class ViewReader:
             folder = read.table_folder(self.parent.root, view)
             counts: dict[int, int] = {}
             for file in _between(self.parent.root, view, after, until):
-                for ts, rows in _stamps(folder, file):
+                for ts, rows in _stamps(folder, view.view, file):
                     if after < ts <= until:
                         counts[ts] = counts.get(ts, 0) + rows
             return counts
@@ -281,12 +282,13 @@ def _signed(rows: pa.Table) -> pa.Table:
     return plain.append_column(COUNT, ones).append_column(POSITION, repeated_rows[TS])
 
 
-def _stamps(folder: Path, file: ActiveFile) -> Iterator[tuple[int, int]]:
+def _stamps(folder: Path, view: str, file: ActiveFile) -> Iterator[tuple[int, int]]:
     if file.ts_min == file.ts_max:
         yield file.ts_min, file.rows
         return
     path = folder / file.path
-    with read.believed(path), pq.ParquetFile(path) as parquet:
+    check_footer(path, file.size, view)
+    with believing(path, view), pq.ParquetFile(path, page_checksum_verification=True) as parquet:
         stamps = parquet.read(columns=[TS])[TS].to_numpy()
     for ts, rows in zip(*np.unique(stamps, return_counts=True), strict=True):
         yield int(ts), int(rows)

@@ -33,7 +33,7 @@ def compact(store: Store, spark: SparkSession, view: str, horizon: int) -> Head:
     """Fold a view up to a horizon between its present one and its ts; HorizonError otherwise."""
     head = store.head.view(view)
     state_ts(head, horizon)
-    olds = [file for file in store.table(view).files() if file.ts_min <= horizon]
+    olds = [file for file in store.files(view) if file.ts_min <= horizon]
     # The table is what the head says, unless somebody else has taken over since.
     store.confirm_lock()
     if head.distinct and all(file.ts_max <= head.horizon for file in olds):

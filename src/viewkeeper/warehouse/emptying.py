@@ -19,7 +19,8 @@ from viewkeeper.updates.protocol import COUNT, TS
 from viewkeeper.warehouse.files import stored_schema, write_stream
 from viewkeeper.warehouse.fitting import fitted
 from viewkeeper.warehouse.head import ViewHead
-from viewkeeper.warehouse.read import believed, files_until, table_folder
+from viewkeeper.warehouse.named_digest import believing, read_file
+from viewkeeper.warehouse.read import files_until, table_folder
 from viewkeeper.warehouse.record import DataFile
 from viewkeeper.warehouse.table import ActiveFile
 
@@ -31,15 +32,20 @@ def emptied(root: Path, view: ViewHead, ts: int, batch: int) -> tuple[DataFile, 
     """Files that take every row out of the view's newest state, stamped with `ts`."""
     folder, stored = table_folder(root, view), stored_schema(view.schema)
     files = files_until(root, view, view.reach)
-    return tuple(write_stream(folder, stored, _opposite(folder, files, stored, ts), batch, 0))
+    reversed_rows = _opposite(folder, view.view, files, stored, ts)
+    return tuple(write_stream(folder, stored, reversed_rows, batch, 0))
 
 
 def _opposite(
-    folder: Path, files: Iterable[ActiveFile], stored: pa.Schema, ts: int
+    folder: Path, view: str, files: Iterable[ActiveFile], stored: pa.Schema, ts: int
 ) -> Iterator[pa.RecordBatch]:
     for file in files:
         path = folder / file.path
-        with believed(path), pq.ParquetFile(path) as parquet:
+        data = pa.BufferReader(read_file(path, file.size, view))
+        with (
+            believing(path, view),
+            pq.ParquetFile(data, page_checksum_verification=True) as parquet,
+        ):
             for batch in parquet.iter_batches():
                 stamps = pa.array([ts], pa.int64()).take(pa.array([0] * batch.num_rows, pa.int8()))
                 reverse = batch.set_column(

@@ -5,18 +5,19 @@ The same rows written by Spark, by pyarrow and by `deltalake` are different valu
 view, from a task or inline, goes through this module: pyarrow, with the view's Arrow schema plus
 `_count` and `_ts`, exactly.
 
-A file gets a name that no other attempt can have and is synced with its folder before its
-descriptor is returned. A file whose descriptor never reaches a record is an orphan, removed later.
-Descriptors are small frozen values: that is all that a task sends back.
+A file gets a name that no other attempt can have and that says what is in it (`named_digest`), and
+is synced with its folder before its descriptor is returned. A file whose descriptor never reaches a
+record is an orphan, removed later. Descriptors are small frozen values: that is all that a task
+sends back.
 """
 
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,11 +26,16 @@ import pyarrow.parquet as pq
 from viewkeeper.errors import CorruptError
 from viewkeeper.storage import disk
 from viewkeeper.updates.protocol import COUNT, TS
+from viewkeeper.warehouse.named_digest import (
+    DigestSink,
+    check_footer,
+    name_of,
+    new_name,
+)
 from viewkeeper.warehouse.record import DataFile
 
 ROWS_PER_FILE = 1_000_000
 ROWS_PER_GROUP = 262_144
-PATTERN = "b*.parquet"
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
@@ -92,13 +98,14 @@ def check(folder: Path, stored: pa.Schema, file: DataFile) -> None:
     """Compare a file with its descriptor: `deltalake` believes any descriptor, we do not."""
     path = folder / file.path
     try:
-        size = path.stat().st_size
+        check_footer(path, file.size, "")
         footer = pq.read_metadata(path)
-    except (OSError, pa.ArrowInvalid) as error:
+    except CorruptError as error:
+        raise _unbelievable(path, str(error.detail)) from error
+    except (OSError, pa.ArrowException) as error:
         raise _unbelievable(path, str(error)) from error
-    if size != file.size or footer.num_rows != file.rows:
-        found = f"{size} bytes, {footer.num_rows} rows; described {file.size}, {file.rows}"
-        raise _unbelievable(path, found)
+    if footer.num_rows != file.rows:
+        raise _unbelievable(path, f"{footer.num_rows} rows; described {file.rows}")
     schema = footer.schema.to_arrow_schema()
     if not schema.equals(stored, check_metadata=False):
         raise _unbelievable(path, f"its schema is {schema}, the view's is {stored}")
@@ -108,7 +115,7 @@ def count_sum(paths: Iterable[Path]) -> int:
     """The sum of `_count` over files: what a rewrite must not change."""
     total = 0
     for path in paths:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
             for batch in file.iter_batches(columns=[COUNT], batch_size=ROWS_PER_GROUP):
                 total += _whole(pc.sum(batch.column(0)))
     return total
@@ -116,7 +123,7 @@ def count_sum(paths: Iterable[Path]) -> int:
 
 def stamps(path: Path) -> set[int]:
     """Every ts of which a file has rows."""
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
         return {_whole(ts) for ts in pc.unique(file.read(columns=[TS])[TS])}
 
 
@@ -125,10 +132,13 @@ class _Writer:
 
     def __init__(self, folder: Path, stored: pa.Schema, batch: int, part: int) -> None:
         self._stored = stored
-        self._path = folder / f"b{batch:020d}-{part}-{uuid.uuid4().hex}.parquet"
+        self._path = folder / new_name(batch, part)
         with disk.refusals("create", self._path):
-            self._file = open(self._path, "xb", buffering=0)  # noqa: SIM115 - closed by finish
-        self._parquet = pq.ParquetWriter(self._file, stored, compression="zstd")
+            self._file = disk.open_new(self._path)
+        self._sink = DigestSink(self._file)
+        self._parquet = pq.ParquetWriter(
+            cast("BinaryIO", self._sink), stored, compression="zstd", write_page_checksum=True
+        )
         self._measures: list[DataFile] = []
         self.rows = 0
 
@@ -140,7 +150,7 @@ class _Writer:
         except BaseException:
             self.abandon()
             raise
-        self._measures.append(_measure(self._path.name, exact))
+        self._measures.append(_measure(exact))
         self.rows += exact.num_rows
 
     def finish(self) -> DataFile:
@@ -150,10 +160,12 @@ class _Writer:
                 os.fsync(self._file.fileno())
                 size = os.fstat(self._file.fileno()).st_size
                 self._file.close()
+                name = name_of(self._path.name, self._path, self._sink.digest())
+                self._path = self._path.rename(self._path.with_name(name))
         except BaseException:
             self.abandon()
             raise
-        return _joined(self._measures, size)
+        return _joined(name, self._measures, size)
 
     def finish_with(self, rows: pa.Table) -> DataFile:
         assert rows.num_rows > 0, "a file without rows is not written"
@@ -190,13 +202,13 @@ def _exact(rows: pa.Table, stored: pa.Schema) -> pa.Table:
     return rows.replace_schema_metadata(None).cast(stored, safe=True)
 
 
-def _measure(name: str, rows: pa.Table) -> DataFile:
+def _measure(rows: pa.Table) -> DataFile:
     if COUNT not in rows.schema.names:
-        return DataFile(name, 0, rows.num_rows, rows.num_rows, 1, 1, 0, 0)
+        return DataFile("", 0, rows.num_rows, rows.num_rows, 1, 1, 0, 0)
     assert rows[COUNT].null_count == 0, "a row without a count"
     assert rows[TS].null_count == 0, "a row without a ts"
     return DataFile(
-        path=name,
+        path="",
         size=0,
         rows=rows.num_rows,
         count_sum=_whole(pc.sum(rows[COUNT])),
@@ -207,9 +219,9 @@ def _measure(name: str, rows: pa.Table) -> DataFile:
     )
 
 
-def _joined(measures: list[DataFile], size: int) -> DataFile:
+def _joined(name: str, measures: list[DataFile], size: int) -> DataFile:
     return DataFile(
-        path=measures[0].path,
+        path=name,
         size=size,
         rows=sum(m.rows for m in measures),
         count_sum=sum(m.count_sum for m in measures),

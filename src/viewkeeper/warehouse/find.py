@@ -29,12 +29,13 @@ from viewkeeper.updates.protocol import COUNT, TS
 from viewkeeper.warehouse.files import stored_schema
 from viewkeeper.warehouse.fitting import fitted
 from viewkeeper.warehouse.head import ViewHead
+from viewkeeper.warehouse.named_digest import believing, check_footer
 from viewkeeper.warehouse.net import summed
-from viewkeeper.warehouse.read import believed, files_until, state_ts, table_folder
+from viewkeeper.warehouse.read import files_until, state_ts, table_folder
 
 pc: Any = pyarrow.compute
 """Untyped: the stubs do not know that every function takes arrays and scalars alike."""
-parquet: Any = pyarrow.dataset.ParquetFileFormat()
+parquet: Any = pyarrow.dataset.ParquetFileFormat(page_checksum_verification=True)
 """Untyped: the stubs do not know that its fragments can be narrowed to some row groups."""
 
 FEW = 50
@@ -65,18 +66,21 @@ def find(
     pieces = [plain.empty_table()]
     for file in files_until(root, view, until) if searches else []:
         cut = file.ts_max > until
-        for piece in _in_file(folder / file.path, stored if cut else plain, searches):
+        check_footer(folder / file.path, file.size, view.view)
+        for piece in _in_file(folder / file.path, view.view, stored if cut else plain, searches):
             found = piece.filter(pc.field(TS) <= until) if cut else piece
             pieces.append(found.select(plain.names))
     return summed(pa.concat_tables(pieces))
 
 
-def _in_file(path: Path, wanted: pa.Schema, searches: Sequence[Search]) -> Iterator[pa.Table]:
-    with believed(path):
+def _in_file(
+    path: Path, view: str, wanted: pa.Schema, searches: Sequence[Search]
+) -> Iterator[pa.Table]:
+    with believing(path, view):
         written = pq.read_schema(path).remove_metadata()
         if not written.equals(stored_schema(_rows(wanted))):
             # Of the time before the view got other columns: compared as they are now.
-            yield fitted(pq.read_table(path), wanted)
+            yield fitted(pq.read_table(path, page_checksum_verification=True), wanted)
             return
         file = parquet.make_fragment(str(path), LocalFileSystem())
         possible = reduce(operator.or_, map(_possible, searches))

@@ -43,10 +43,14 @@ _WAY_OUT = (
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A version of a Delta Lake table, and its newest checkpoint that is known to be whole."""
+    """A version of a Delta Lake table, and its newest checkpoint that is known to be whole.
+
+    `listed` is the digest of the files of that version; None if it was written by an older program.
+    """
 
     version: int
     checkpoint: int | None
+    listed: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +238,7 @@ def _encode(view: ViewHead) -> Body:
     body: Body = {name: getattr(view, name) for name in view.__dataclass_fields__}
     return {
         **body,
-        "location": [view.location.version, view.location.checkpoint],
+        "location": [view.location.version, view.location.checkpoint, view.location.listed],
         "schema": schema_text(view.schema),
         "positions": dict(view.positions),
         "versions": encode_versions(view.versions),
@@ -242,7 +246,10 @@ def _encode(view: ViewHead) -> Body:
 
 
 def _decode_location(facts: Any) -> Location:
-    return Location(*read_typed(tuple[int, int | None], facts))
+    version, checkpoint, listed = read_typed(tuple[int, int | None, str | None], [*facts, None][:3])
+    if listed is not None:
+        int(listed, 16)
+    return Location(version, checkpoint, listed)
 
 
 _READERS: Readers = {**READERS, Location: _decode_location}

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from viewkeeper.errors import WarehouseError
+from viewkeeper.errors import CorruptError, WarehouseError
 from viewkeeper.storage import disk
 from viewkeeper.warehouse.head import Location
 
@@ -84,13 +84,24 @@ def drop_torn(folder: Path) -> None:
 def forget(
     folder: Path, checkpoint: int, older_than: float, guard: disk.Guard = disk.unguarded
 ) -> None:
-    """Delete entries and checkpoints that a durable checkpoint replaces, once old enough."""
-    for path in sorted((folder / _LOG).iterdir()):
-        version = _version_of(path)
-        if version is None or version >= checkpoint:
-            continue
-        guard()
-        if path.stat().st_mtime < older_than:
+    """Delete entries and checkpoints that a durable checkpoint replaces, once nobody reads them.
+
+    A reader may hold what the log named at any moment since `older_than`, and that is a checkpoint
+    of then and all entries after it, however old these are. So everything from the newest
+    checkpoint that was there at that moment stays.
+    """
+    found = [(path, _version_of(path)) for path in sorted((folder / _LOG).iterdir())]
+    whole = [
+        version
+        for path, version in found
+        if version is not None
+        and ".checkpoint" in path.name
+        and version <= checkpoint
+        and path.stat().st_mtime < older_than
+    ]
+    for path, version in found:
+        if whole and version is not None and version < max(whole):
+            guard()
             disk.remove(path)
 
 
@@ -102,9 +113,9 @@ def _version_of(path: Path) -> int | None:
 def _is_whole(entry: Path) -> bool:
     try:
         last = json.loads(entry.read_bytes().splitlines()[-1])
-    except (ValueError, IndexError):
+    except (ValueError, IndexError, RecursionError):
         return False
-    return ("metaData" if int(entry.stem) == 0 else "txn") in last
+    return isinstance(last, dict) and ("metaData" if int(entry.stem) == 0 else "txn") in last
 
 
 def _refuse_foreign(path: Path) -> None:
@@ -113,10 +124,10 @@ def _refuse_foreign(path: Path) -> None:
     try:
         # The library writes this line first, so a torn entry of ours has it whole or not at all.
         first = json.loads(path.read_bytes().splitlines()[0])["commitInfo"]
-    except (ValueError, IndexError, KeyError, TypeError):
+    except (ValueError, IndexError, KeyError, TypeError, RecursionError):
         return
-    if APPLICATION not in first:
-        raise WarehouseError(
+    if isinstance(first, dict) and APPLICATION not in first:
+        raise CorruptError(
             f'warehouse file "{path}": another writer changed this table',
             detail=f"operation {first.get('operation')} by {first.get('engineInfo')}",
             hint="views are written by Viewkeeper only; delete this file to undo that change and "

@@ -20,7 +20,7 @@ SMALL_ROWS = 200_000
 def merge_tail(store: Store, view: str, small_rows: int = SMALL_ROWS) -> Head:
     """Merge a view's small tail files into one; does nothing where there is one or none."""
     head = store.head.view(view)
-    tail = [f for f in store.table(view).files() if f.ts_min > head.horizon and f.rows < small_rows]
+    tail = [f for f in store.files(view) if f.ts_min > head.horizon and f.rows < small_rows]
     # The table is what the head says, unless somebody else has taken over since.
     store.confirm_lock()
     if len(tail) < 2:

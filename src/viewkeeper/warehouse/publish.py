@@ -23,6 +23,7 @@ from viewkeeper.warehouse import files, log
 from viewkeeper.warehouse.frames import state_frame, write_frame
 from viewkeeper.warehouse.head import Head
 from viewkeeper.warehouse.lock import Holder, Lock
+from viewkeeper.warehouse.named_digest import PATTERN
 from viewkeeper.warehouse.table import Table
 
 RETENTION_S = 3600.0
@@ -95,6 +96,6 @@ def _sized(frame: DataFrame, rows: int) -> DataFrame:
 
 def _remove_replaced(table: Table, older_than: float) -> None:
     active = {file.path for file in table.files()}
-    for path in table.folder.glob(files.PATTERN):
+    for path in table.folder.glob(PATTERN):
         if path.name not in active and path.stat().st_mtime < older_than:
             disk.remove(path)

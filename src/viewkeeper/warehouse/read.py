@@ -20,21 +20,21 @@ the folded body, under its ts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from viewkeeper.errors import CorruptError, HorizonError
+from viewkeeper.errors import HorizonError
 from viewkeeper.updates.protocol import COUNT, TS
 from viewkeeper.warehouse.files import stored_schema
 from viewkeeper.warehouse.fitting import fitted
 from viewkeeper.warehouse.head import ViewHead
+from viewkeeper.warehouse.named_digest import believing, read_file
 from viewkeeper.warehouse.net import repeated, summed, summed_per_ts
-from viewkeeper.warehouse.table import ActiveFile, files_at
+from viewkeeper.warehouse.table import ActiveFile, files_of
 
 
 def state(root: Path, view: ViewHead, as_of: int | None = None) -> pa.Table:
@@ -83,7 +83,7 @@ def change_span(view: ViewHead, since: int, until: int | None) -> tuple[int, int
 
 def files_until(root: Path, view: ViewHead, until: int) -> list[ActiveFile]:
     """The files that can hold rows up to a ts."""
-    active = files_at(table_folder(root, view), view.location.version)
+    active = files_of(table_folder(root, view), view)
     return [file for file in active if file.ts_min <= until]
 
 
@@ -102,29 +102,21 @@ def read_signed(
     """The signed rows of files with `after` < `_ts` <= `until`."""
     folder = table_folder(root, view)
     stored = stored_schema(view.schema)
-    pieces = [_read(folder, file, stored, after, until) for file in files]
+    pieces = [_read(folder, view.view, file, stored, after, until) for file in files]
     return pa.concat_tables([stored.empty_table(), *pieces])
 
 
-@contextmanager
-def believed(path: Path) -> Iterator[None]:
-    """Turn a data file that cannot be read into an error that says why that may be."""
-    try:
-        yield
-    except (OSError, pa.ArrowInvalid) as error:
-        raise CorruptError(
-            f'warehouse file "{path}": cannot be read',
-            detail=str(error),
-            hint="if it is missing, the reader took longer than the retention: read again; "
-            "otherwise restore it from a backup or load the view again",
-        ) from error
-
-
-def _read(folder: Path, file: ActiveFile, stored: pa.Schema, after: int, until: int) -> pa.Table:
+def _read(
+    folder: Path, view: str, file: ActiveFile, stored: pa.Schema, after: int, until: int
+) -> pa.Table:
     path = folder / file.path
-    with believed(path), pq.ParquetFile(path) as parquet:
-        rows = parquet.read().replace_schema_metadata(None)
-    rows = fitted(rows, stored)
+    data = read_file(path, file.size, view)
+    with believing(path, view):
+        with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as parquet:
+            rows = parquet.read().replace_schema_metadata(None)
+        if rows.num_rows != file.rows:
+            raise ValueError(f"it has {rows.num_rows} rows; {file.rows} were written")
+        rows = fitted(rows, stored)
     if after < file.ts_min and file.ts_max <= until:
         return rows
     return rows.filter((pc.field(TS) > after) & (pc.field(TS) <= until))

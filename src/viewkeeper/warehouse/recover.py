@@ -3,23 +3,27 @@
 1. Names are made durable, before anything is built on them: a record that is only seen may be gone
    after a power cut, when its sources have long forgotten.
 2. Every table's log is cut back to what the head names (torn entries are above it).
-3. Records after the head's are redone, in order; the head follows.
+3. Records after the head's are redone, in order; the head follows. Then every log must name the
+   files that the head has, and they must be there with their sizes.
 4. What no record knows is removed: data files and table folders of batches that never committed,
    half-made files, the spool.
 
-Afterwards the warehouse is exactly as if the last written record had been its last act.
+Afterwards the warehouse is exactly as if the last written record had been its last act. A view
+whose files are damaged is left as it is: the others go on, and loading it again mends it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from viewkeeper.errors import CorruptError
 from viewkeeper.storage import disk
 from viewkeeper.warehouse import chronicle, log
-from viewkeeper.warehouse.files import PATTERN
+from viewkeeper.warehouse.file_list import list_digest
 from viewkeeper.warehouse.head import NAME, Head, encode_head, read_head
+from viewkeeper.warehouse.named_digest import PATTERN, check_size
 from viewkeeper.warehouse.record import Create, Drop, Record, Rewrite
 from viewkeeper.warehouse.redo import Tables
 
@@ -35,15 +39,20 @@ def recover(root: Path, tables: Tables, guard: disk.Guard) -> Head:
         disk.remove_temporaries(root / folder, guard)
         # A name that is there may be one that the last process could not, or did not live to, sync.
         disk.sync_folder(root / folder)
+    for folder in (root / "sources").glob("*"):
+        disk.remove_temporaries(folder, guard)
     head = read_head(root)
     through, records = chronicle.load_records(root)
     _refuse_gap(root, head, through, records)
     for view in head.views.values():
-        log.cut_back(tables.folder(view.table), view.location, guard)
+        with tables.noting_damage(view.view):
+            log.cut_back(tables.folder(view.table), view.location, guard)
+            tables.files(view)
     for record in records:
         if record.n > head.record:
             head = tables.redo(head, record)
             disk.replace(root / NAME, encode_head(head), guard)
+    head = _listed(tables, head)
     remove_unknown(tables, root, head, records, guard)
     _empty(root / "spool", guard)
     return head
@@ -64,11 +73,29 @@ def remove_unknown(
             disk.remove_tree(folder)
     removed = {path for _, path in removed_files(records)}
     for view in head.views.values():
-        used = removed | {file.path for file in tables.of(view).files()}
+        if view.view in tables.damaged:
+            continue
+        used = removed | {file.path for file in tables.files(view)}
         for path in tables.folder(view.table).glob(PATTERN):
             if path.name not in used:
                 guard()
                 disk.remove(path)
+
+
+def _listed(tables: Tables, head: Head) -> Head:
+    """The same head with the digests of all lists of files, after a look at every file's size."""
+    views = dict(head.views)
+    for name, view in views.items():
+        if name in tables.damaged:
+            continue
+        with tables.noting_damage(name):
+            files = tables.files(view)
+            for file in files:
+                check_size(tables.folder(view.table) / file.path, file.size, name)
+            # Of a head that an older program wrote: what is there now is what must stay.
+            at = replace(view.location, listed=list_digest(files))
+            views[name] = replace(view, location=at)
+    return replace(head, views=views)
 
 
 def removed_files(records: Sequence[Record]) -> list[tuple[str, str]]:

@@ -8,17 +8,21 @@ view that advances without rows gets no log entry.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import assert_never
 
+from viewkeeper.errors import CorruptError
 from viewkeeper.warehouse import head as heads
 from viewkeeper.warehouse import log
+from viewkeeper.warehouse.file_list import list_digest
 from viewkeeper.warehouse.files import stored_schema
 from viewkeeper.warehouse.head import Head, Location, ViewHead
 from viewkeeper.warehouse.record import (
     Advance,
     Create,
+    DataFile,
     Drop,
     Record,
     Redefine,
@@ -26,7 +30,7 @@ from viewkeeper.warehouse.record import (
     Rewrite,
     Stop,
 )
-from viewkeeper.warehouse.table import Table
+from viewkeeper.warehouse.table import ActiveFile, Table, check_list, refuse_other_version
 
 
 class Tables:
@@ -35,6 +39,9 @@ class Tables:
     def __init__(self, root: Path) -> None:
         self._views = root / "views"
         self._open: dict[str, Table] = {}
+        self.damaged: dict[str, CorruptError] = {}
+        """Views whose files cannot be believed: nothing is done to them until they are loaded
+        again."""
 
     def folder(self, table: str) -> Path:
         return self._views / table
@@ -42,13 +49,32 @@ class Tables:
     def of(self, view: ViewHead) -> Table:
         if view.table not in self._open:
             folder = self.folder(view.table)
-            self._open[view.table] = Table.open(folder, stored_schema(view.schema))
+            table = Table.open(folder, stored_schema(view.schema))
+            refuse_other_version(folder, table.version, view.location.version)
+            self._open[view.table] = table
         return self._open[view.table]
+
+    def files(self, view: ViewHead) -> tuple[ActiveFile, ...]:
+        """The files of a view's newest version; a CorruptError if its log has other ones."""
+        files = self.of(view).files()
+        check_list(self.folder(view.table), view, files)
+        return files
+
+    @contextmanager
+    def noting_damage(self, view: str) -> Iterator[None]:
+        """Note what cannot be believed of a view, and go on."""
+        try:
+            yield
+        except CorruptError as error:
+            self.damaged[view] = error
 
     def redo(self, head: Head, record: Record) -> Head:
         """Bring the tables to a record; the head that then holds."""
         locations: dict[str, Location] = {}
         for change in record.changes:
+            if change.view in self.damaged and not isinstance(change, Create | Drop):
+                continue
+            self.damaged.pop(change.view, None)
             match change:
                 case Create():
                     locations[change.view] = self._create(change, record)
@@ -70,12 +96,13 @@ class Tables:
         log.cut_back(folder, log.NOTHING)
         table = Table.create(folder, stored_schema(change.schema), change.view)
         self._open[change.table] = table
-        return Location(table.commit(record.n, record.committed_at, change.files), None)
+        version = table.commit(record.n, record.committed_at, change.files)
+        return Location(version, None, list_digest(change.files))
 
     def _append(self, views: Mapping[str, ViewHead], change: Advance, record: Record) -> Location:
         view = views[change.view]
         version = self.of(view).commit(record.n, record.committed_at, change.files)
-        return Location(version, view.location.checkpoint)
+        return _appended(view, version, change.files)
 
     def _redefine(
         self, views: Mapping[str, ViewHead], change: Redefine, record: Record
@@ -90,12 +117,23 @@ class Tables:
         else:
             version = table.restate(record.n, record.committed_at, stored, change.files)
             self._open[view.table] = Table.open(self.folder(view.table), stored)
-        return Location(version, view.location.checkpoint)
+        return _appended(view, version, change.files)
 
     def _rewrite(self, views: Mapping[str, ViewHead], change: Rewrite, record: Record) -> Location:
         view = views[change.view]
         if not change.files and not change.removes:
             return view.location
         table = self.of(view)
+        gone = {file.path: file for file in table.files() if file.path in {*change.removes}}
         table.commit(record.n, record.committed_at, change.files, change.removes, rows_change=False)
-        return Location(table.version, table.checkpoint())
+        checkpoint, listed = table.checkpoint(), view.location.listed
+        if listed is not None:
+            listed = list_digest([*gone.values(), *change.files], listed)
+        return Location(table.version, checkpoint, listed)
+
+
+def _appended(view: ViewHead, version: int, files: Sequence[DataFile]) -> Location:
+    """Where a table is after files were added to it; what was not digested before stays so."""
+    at = view.location
+    listed = None if at.listed is None else list_digest(files, at.listed)
+    return Location(version, at.checkpoint, listed)

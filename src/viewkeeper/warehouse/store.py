@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +19,7 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from viewkeeper.errors import LockedError, WarehouseError
+from viewkeeper.errors import CorruptError, LockedError, WarehouseError
 from viewkeeper.storage import disk
 from viewkeeper.warehouse import chronicle, files
 from viewkeeper.warehouse.head import NAME, Head, ViewHead, encode_head
@@ -39,7 +39,7 @@ from viewkeeper.warehouse.record import (
 )
 from viewkeeper.warehouse.recover import FOLDERS, recover
 from viewkeeper.warehouse.redo import Tables
-from viewkeeper.warehouse.table import Table
+from viewkeeper.warehouse.table import ActiveFile, Table
 
 Clock = Callable[[], float]
 
@@ -54,6 +54,7 @@ class Store:
         self._tables = Tables(root)
         self._doubtful = False
         self.head: Head = recover(root, self._tables, lock.confirm)
+        self._stop_damaged()
         entries, through, plans = chronicle.load_plans(root)
         self.ledger = Ledger(entries)
         for plan in plans:
@@ -126,6 +127,20 @@ class Store:
         """The Delta Lake table of a view."""
         return self._tables.of(self.head.view(view))
 
+    def files(self, view: str) -> tuple[ActiveFile, ...]:
+        """The files of a view, as its log and the head name them."""
+        try:
+            return self._tables.files(self.head.view(view))
+        except CorruptError:
+            # Who has taken over writes other entries; that is no damage.
+            self.confirm_lock()
+            raise
+
+    @property
+    def damaged(self) -> Mapping[str, CorruptError]:
+        """The views whose files cannot be believed, and why; they have stopped."""
+        return self._tables.damaged
+
     def folder(self, view: str) -> Path:
         """Where the data files of a view belong."""
         return self._tables.folder(self.head.view(view).table)
@@ -168,6 +183,15 @@ class Store:
     ) -> None:
         self.close()
 
+    def _stop_damaged(self) -> None:
+        stops = [
+            Stop(name, str(error))
+            for name, error in self.damaged.items()
+            if name in self.head.views and self.head.views[name].stopped != str(error)
+        ]
+        if stops:
+            self.commit(stops)
+
     def _finish(self, record: Record) -> None:
         """What follows the commit point; if it fails, the next opening does it."""
         try:
@@ -190,6 +214,8 @@ class Store:
         """Believe nothing before the commit point; afterwards it is too late."""
         assert record.plan is None or (self._pending and record.plan == self._pending.n)
         for change in record.changes:
+            if change.view in self.damaged and isinstance(change, Advance | Rewrite | Redefine):
+                raise self.damaged[change.view]
             match change:
                 case Create():
                     self._check_create(change)
@@ -234,7 +260,7 @@ class Store:
 
     def _check_rewrite(self, change: Rewrite) -> None:
         view = self.head.view(change.view)
-        active = {file.path for file in self._tables.of(view).files()}
+        active = {file.path for file in self.files(change.view)}
         assert active.issuperset(change.removes), "a rewrite of files that are gone"
         self._check_files(view.table, view.schema, change.files)
 

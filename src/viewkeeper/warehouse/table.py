@@ -33,7 +33,12 @@ from viewkeeper.errors import CorruptError, WarehouseError
 from viewkeeper.storage import disk
 from viewkeeper.updates.protocol import COUNT, TS
 from viewkeeper.warehouse import log, schema_entry
+from viewkeeper.warehouse.file_list import list_digest
+from viewkeeper.warehouse.head import ViewHead
+from viewkeeper.warehouse.named_digest import MEND, is_name
 from viewkeeper.warehouse.record import DataFile
+
+ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +89,7 @@ class Table:
         """The newest record that this table holds; 0 for none."""
         with _library(self.folder, "update"):
             self._handle.update_incremental()
-            self.version = int(self._handle.version())
+            refuse_other_version(self.folder, int(self._handle.version()), self.version)
             return self._handle.transaction_version(log.APPLICATION) or 0
 
     def commit(
@@ -176,14 +181,64 @@ class Table:
                 commit_properties=_properties(max(1, self.applied()), {}),
                 post_commithook_properties=_hooks(),
             )
+        self.version += 1
         self.applied()
         log.sync_entry(self.folder, self.version)
 
 
-def files_at(folder: Path, version: int) -> tuple[ActiveFile, ...]:
-    """The files of one version; for readers, who hold no lock and start from a head."""
-    with _library(folder, "read"):
-        return _active(DeltaTable(str(folder), version=version))
+def files_of(folder: Path, view: ViewHead) -> tuple[ActiveFile, ...]:
+    """The files that a head names; for readers, who hold no lock.
+
+    A writer may remove what replaced entries and checkpoints are made of while they are read, so
+    everything is read again before anything is called damaged.
+    """
+    for attempt in range(ATTEMPTS):
+        try:
+            with _library(folder, "read"):
+                files = _active(DeltaTable(str(folder), version=view.location.version))
+            check_list(folder, view, files)
+        except CorruptError:
+            if attempt == ATTEMPTS - 1:
+                raise
+        else:
+            return files
+    raise AssertionError("the last attempt returns or raises")
+
+
+def check_list(folder: Path, view: ViewHead, files: Sequence[ActiveFile]) -> None:
+    """A CorruptError unless these are the files that the head names."""
+    if not all(is_name(file.path) and _is_measured(file) for file in files):
+        raise _other_list(folder, view, "it names files that are none of ours")
+    if len(files) != view.files:
+        raise _other_list(folder, view, f"it names {len(files)} files, the head {view.files}")
+    listed = view.location.listed
+    if listed is not None and list_digest(files) != listed:
+        raise _other_list(folder, view, "it names other files than the head, or others of them")
+
+
+def _is_measured(file: ActiveFile) -> bool:
+    return all(isinstance(getattr(file, name), int) for name in ActiveFile.__slots__[1:])
+
+
+def _other_list(folder: Path, view: ViewHead, detail: str) -> CorruptError:
+    return CorruptError(
+        f'Delta Lake log "{folder / "_delta_log"}": not the log of view "{view.view}" at record '
+        "and version that the head names",
+        detail=f"version {view.location.version}: {detail}",
+        hint=MEND.format(view=view.view).replace("the file", "the folder _delta_log"),
+    )
+
+
+def refuse_other_version(folder: Path, found: int, expected: int) -> None:
+    """A CorruptError unless a table has the version that we gave it."""
+    if found != expected:
+        raise CorruptError(
+            f'Delta Lake table "{folder}": its log is at version {found}, not at {expected}',
+            detail="an entry is missing, or another writer added one",
+            hint="views are written by one Viewkeeper process only: delete entries above "
+            f"{expected} in {folder / '_delta_log'}; one that is missing comes from a backup, or "
+            "load the view again: viewkeeper run --full-refresh VIEW",
+        )
 
 
 def _active(handle: DeltaTable) -> tuple[ActiveFile, ...]:
@@ -218,6 +273,10 @@ def _hooks() -> PostCommitHookProperties:
     return PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:500]
+
+
 @contextmanager
 def _library(folder: Path, doing: str) -> Iterator[None]:
     """Turn the library's errors into ours."""
@@ -229,11 +288,11 @@ def _library(folder: Path, doing: str) -> Iterator[None]:
             detail=str(error).splitlines()[0],
             hint="views are written by one Viewkeeper process only; stop the other, then run again",
         ) from error
-    except (DeltaError, OSError) as error:
+    except (DeltaError, OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         kind = CorruptError if doing in ("open", "read") else WarehouseError
         raise kind(
             f'Delta Lake table "{folder}": cannot {doing} it',
-            detail=str(error).splitlines()[0],
+            detail=_first_line(error),
             hint="what was committed is in the records and is finished at the next start: look at "
             "the disk, then run again",
         ) from error
