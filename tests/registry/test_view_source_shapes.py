@@ -181,7 +181,7 @@ def test_a_parent_restored_from_a_backup_that_went_on_is_a_gap(
     parent.states["lines"] = {at: parent.states["lines"][at]}
     parent.commit({"lines": {}}, 1)
     parent.commit({"lines": {}}, 3)
-    body = json.loads((tmp_path / "reports" / "home" / "parent.json").read_text())
+    body = json.loads((tmp_path / "reports" / "home" / "parent.json").read_text())["body"]
     assert body["ts"] == at + 2
     body["transaction"] = "shop 2 3 7.0"
     (tmp_path / "reports" / "home" / "parent.json").write_text(json.dumps(body))

@@ -16,6 +16,7 @@ from viewkeeper.errors import SourceAwayError
 from viewkeeper.sources.catalogue import open_source as open_database
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.protocol import Source
+from viewkeeper.warehouse.identity import read_identity
 
 RETRY_SECONDS_MAX = 30.0
 
@@ -38,7 +39,7 @@ class Away:
 def reader_of(warehouse: Path) -> str:
     """How the warehouse is called at its sources; nothing while it follows none."""
     try:
-        return (warehouse / "identity").read_text().strip()
+        return read_identity(warehouse)
     except OSError:
         return ""
 

@@ -8,16 +8,18 @@ here is synced: a power cut can only shorten the window, and the index says so.
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from viewkeeper.errors import CorruptError
 from viewkeeper.storage import disk
+from viewkeeper.storage.named_digest import has_own_bytes, written_parquet
+from viewkeeper.storage.sealed_json import decoding, seal, unseal_or_plain
+from viewkeeper.storage.typed_json import read_typed
 from viewkeeper.updates.protocol import COUNT, POSITION, TS
 from viewkeeper.updates.queue import BatchChanges, Changes
 from viewkeeper.view.definition import Relation
@@ -102,17 +104,20 @@ class History:
 
     def _write(self, relation: Relation, changes: Changes, after: int, until: int) -> None:
         home = _home(self._folder, relation)
-        home.mkdir(parents=True, exist_ok=True)
-        file = home / f"h{until:020d}-{after:020d}.parquet"
-        with pq.ParquetWriter(file, changes.table.schema) as writer:
+        disk.make_folder(home)
+        first = home / f"h{until:020d}-{after:020d}.parquet"
+        # Left by a process that died before it had written all of it.
+        first.unlink(missing_ok=True)
+        with written_parquet(first, changes.table.schema, durable=False) as file:
             for piece in changes.pieces():
                 stamps = piece[TS].to_numpy()
-                writer.write_table(piece.filter(pa.array((stamps > after) & (stamps <= until))))
+                file.writer.write_table(
+                    piece.filter(pa.array((stamps > after) & (stamps <= until)))
+                )
 
     def _write_index(self, index: Mapping[Relation, Kept]) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
         body = [[r.source, r.table, asdict(kept)] for r, kept in index.items()]
-        disk.replace(self._folder / _INDEX, json.dumps(body).encode(), self._guard)
+        disk.replace(self._folder / _INDEX, seal("index", body), self._guard)
 
 
 def _continues(kept: Kept, changes: Changes, after: int) -> bool:
@@ -126,13 +131,13 @@ def _columns(changes: Changes) -> tuple[str, ...]:
 
 def read_index(folder: Path) -> dict[Relation, Kept]:
     """What is kept, per relation; nothing if the index is not readable."""
+    path = folder / _INDEX
     try:
-        body = json.loads((folder / _INDEX).read_text())
-        return {
-            Relation(source, table): Kept(kept["since"], kept["through"], tuple(kept["columns"]))
-            for source, table, kept in body
-        }
-    except (OSError, ValueError, KeyError, TypeError):
+        with decoding(path, "index", ""):
+            body = unseal_or_plain(path, "index", "")
+            found = read_typed(list[tuple[str, str, Kept]], body)
+            return {Relation(source, table): kept for source, table, kept in found}
+    except (OSError, CorruptError):
         # Nothing is kept that is not known to be complete.
         return {}
 
@@ -157,6 +162,23 @@ def history_files(folder: Path, relation: Relation, after: int) -> list[Path]:
     return [file for file, (_, until) in spans if after < until <= through]
 
 
+def check_kept(files: Iterable[Path]) -> None:
+    """A CorruptError for a file of kept changes that is not what was written."""
+    for file in files:
+        try:
+            fine = has_own_bytes(file)
+        except OSError:
+            fine = False
+        if not fine:
+            raise CorruptError(
+                f'warehouse file "{file}": kept changes of {file.parent.name} that cannot be '
+                "believed",
+                detail="its bytes are not those that were written; this says nothing of the view",
+                hint=f"remove the folder {file.parent.parent}: what `--every-state` can look back "
+                "to begins anew; `viewkeeper verify` without it compares the newest state",
+            )
+
+
 def _home(folder: Path, relation: Relation) -> Path:
     return folder / f"{relation.source}.{relation.table}"
 
@@ -166,5 +188,5 @@ def _files(folder: Path, relation: Relation) -> list[Path]:
 
 
 def _span(file: Path) -> tuple[int, int]:
-    until, after = file.stem[1:].split("-")
+    until, after = file.stem[1:].split("-")[:2]
     return int(after), int(until)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -32,8 +31,8 @@ from viewkeeper.engine.settings import Settings, read_settings
 from viewkeeper.engine.upkeep import Reader, compact_views, publish_views
 from viewkeeper.engine.verify import Verification, verify_views
 from viewkeeper.engine.view import View
-from viewkeeper.storage import disk
 from viewkeeper.warehouse.head import Head, read_head
+from viewkeeper.warehouse.identity import make_identity
 from viewkeeper.warehouse.store import Store
 
 if TYPE_CHECKING:
@@ -162,15 +161,7 @@ class Project:
 
     def reader(self) -> str:
         """How this warehouse is called in its sources' lists of followers; made once."""
-        file = self.settings.warehouse / "identity"
-        if not file.exists():
-            disk.make_folder(self.settings.warehouse)
-            try:
-                disk.create_new(file, uuid.uuid4().hex.encode())
-            except FileExistsError:
-                # Another process of this project was faster; its answer is as good.
-                return self.reader()
-        return file.read_text().strip()
+        return make_identity(self.settings.warehouse)
 
     def close(self) -> None:
         self.spark.stop()

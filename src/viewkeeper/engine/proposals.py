@@ -9,7 +9,6 @@ about, so that a later schema change cannot be approved by accident.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,9 @@ from typing import Literal
 
 from viewkeeper.errors import ProjectError
 from viewkeeper.storage import disk
-from viewkeeper.warehouse.version import Version, decode_versions, encode_versions
+from viewkeeper.storage.sealed_json import decoding, unseal_or_plain, write_sealed
+from viewkeeper.storage.typed_json import read_typed
+from viewkeeper.warehouse.version import READERS, Version, encode_versions
 
 FOLDER = "proposals"
 HELD = (
@@ -27,6 +28,8 @@ HELD = (
 )
 
 Word = Literal["approve", "reject"]
+
+_MEND = "remove the file; the next run proposes again, and waits for a decision"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,14 @@ class Proposed:
         return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:12]
 
 
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """What was decided about a proposal."""
+
+    id: str
+    word: Word
+
+
 class Proposals:
     """The proposals of a warehouse."""
 
@@ -60,15 +71,15 @@ class Proposals:
         disk.make_folder(self._folder)
         (version,) = encode_versions([proposed.version])
         body = {**{k: getattr(proposed, k) for k in ("view", "before", "adaptation", "at")}}
-        disk.replace(self._file(proposed.view), json.dumps({**body, "version": version}).encode())
+        write_sealed(self._file(proposed.view), "proposal", {**body, "version": version})
 
     def get(self, view: str) -> Proposed | None:
+        path = self._file(view)
         try:
-            body = json.loads(self._file(view).read_bytes())
+            with decoding(path, "proposal", _MEND):
+                return read_typed(Proposed, unseal_or_plain(path, "proposal", _MEND), READERS)
         except FileNotFoundError:
             return None
-        (version,) = decode_versions([body.pop("version")])
-        return Proposed(version=version, **body)
 
     def all(self) -> list[Proposed]:
         found = (self.get(path.stem) for path in sorted(self._folder.glob("*.json")))
@@ -82,18 +93,18 @@ class Proposals:
                 f'view "{view}": nothing waits for a decision', hint="`viewkeeper changes`"
             )
         body = {"id": proposed.id, "word": word}
-        disk.replace(self._word(view), json.dumps(body).encode())
+        write_sealed(self._word(view), "word", body)
         return proposed
 
     def word(self, proposed: Proposed) -> Word | None:
         """What was decided about exactly this, if anything."""
+        path = self._word(proposed.view)
         try:
-            body = json.loads(self._word(proposed.view).read_bytes())
+            with decoding(path, "word", _MEND):
+                found = read_typed(_Decided, unseal_or_plain(path, "word", _MEND))
         except FileNotFoundError:
             return None
-        if body["id"] != proposed.id:
-            return None
-        return "approve" if body["word"] == "approve" else "reject"
+        return found.word if found.id == proposed.id else None
 
     def clear(self, views: Iterable[str]) -> None:
         for view in views:

@@ -24,7 +24,7 @@ from viewkeeper.check.temporal import differences, expected_changes
 from viewkeeper.engine.carry import Courier
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import Connections
-from viewkeeper.engine.history import history_files, reach
+from viewkeeper.engine.history import check_kept, history_files, reach
 from viewkeeper.engine.jobs import limited
 from viewkeeper.engine.openers import Openers, prepared
 from viewkeeper.engine.recompute import recomputed, scanned
@@ -232,7 +232,9 @@ def _signed(subject: _Subject, relation: Relation, oldest: int) -> DataFrame:
     from viewkeeper.warehouse.frames import frame_of
 
     schema = change_schema(fields)
-    kept = frame_of(subject.spark, history_files(subject.history, relation, oldest), schema)
+    files = history_files(subject.history, relation, oldest)
+    check_kept(files)
+    kept = frame_of(subject.spark, files, schema)
     since = kept.drop(POSITION).where(f"`{TS}` > {oldest} AND `{TS}` <= {head.ts}")
     at_oldest = f"CAST({oldest} AS BIGINT) AS `{TS}`"
     return (

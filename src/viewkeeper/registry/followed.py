@@ -8,17 +8,18 @@ continuation.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from viewkeeper.errors import GapError
 from viewkeeper.registry.parent import Parent
 from viewkeeper.registry.parent_files import ParentFiles
 from viewkeeper.registry.shapes import History, decode, encode
-from viewkeeper.storage import disk
-from viewkeeper.updates.schema_change import SchemaChange
+from viewkeeper.sources.kept_state import read_kept, write_kept
+from viewkeeper.storage.typed_json import read_typed
+from viewkeeper.updates.schema_change import ChangeKind, SchemaChange
 from viewkeeper.warehouse.plan import Entry
 
 FILE = "parent.json"
@@ -46,15 +47,15 @@ class Memory:
     def __init__(self, folder: Path | None) -> None:
         self._file = folder / FILE if folder is not None else None
         self.now: Followed | None = None
-        if self._file is not None and self._file.exists():
-            self.now = _decoded(self._file.read_text(encoding="utf-8"))
+        if self._file is not None:
+            self.now = read_kept(self._file, "parent", _decoded)
 
     def put(self, followed: Followed) -> None:
         if followed == self.now:
             return
         self.now = followed
         if self._file is not None:
-            disk.replace(self._file, json.dumps(_encoded(followed), indent=1).encode())
+            write_kept(self._file, "parent", _encoded(followed))
 
     def clear(self) -> None:
         self.now = None
@@ -124,7 +125,8 @@ def _encoded(followed: Followed) -> dict[str, object]:
     }
 
 
-def _decoded(text: str) -> Followed:
-    body = json.loads(text)
-    ended = {h: (at, SchemaChange(kind, h)) for h, (at, kind) in body["ended"].items()}
-    return Followed(**{**body, "tables": decode(body["tables"]), "ended": ended})
+def _decoded(body: Any) -> Followed:
+    told = read_typed(dict[str, tuple[int, ChangeKind]], body["ended"])
+    ended = {h: (at, SchemaChange(kind, h)) for h, (at, kind) in told.items()}
+    plain = read_typed(Followed, {**body, "tables": {}, "ended": {}})
+    return replace(plain, tables=decode(body["tables"]), ended=ended)

@@ -10,13 +10,15 @@ A file that cannot be read counts as a lease on everything: nothing is folded on
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from viewkeeper.errors import CorruptError
 from viewkeeper.storage import disk
+from viewkeeper.storage.sealed_json import decoding, unseal_or_plain, write_sealed
+from viewkeeper.storage.typed_json import read_typed
 
 FOLDER = "leases"
 
@@ -52,9 +54,11 @@ def take(root: Path, lease: Lease) -> None:
 
     A warehouse that is not there is not made for it.
     """
+    if root.is_dir():
+        disk.make_folder(root / FOLDER)
     with disk.refusals("write to", root / FOLDER):
-        (root / FOLDER).mkdir(exist_ok=True)
-    disk.replace(file_of(root, lease.child), json.dumps(asdict(lease)).encode())
+        (root / FOLDER).stat()
+    write_sealed(file_of(root, lease.child), "lease", asdict(lease))
 
 
 def end(root: Path, child: str) -> bool:
@@ -88,9 +92,9 @@ def _all(root: Path) -> Iterator[Lease]:
 
 
 def _read(path: Path) -> Lease:
-    body = path.read_bytes()
+    mend = "remove the file if the child is gone; otherwise the child's next run writes it"
     try:
-        facts = json.loads(body)
-        return Lease(facts["child"], int(facts["ts"]), facts["project"], facts["until"])
-    except (ValueError, KeyError, TypeError):
+        with decoding(path, "lease", mend):
+            return read_typed(Lease, unseal_or_plain(path, "lease", mend))
+    except CorruptError:
         return Lease(path.stem, 0, f"{path}, which cannot be read")

@@ -23,11 +23,12 @@ from viewkeeper.registry.ids import GlobalId, base_name
 from viewkeeper.sources.project_yaml import read_yaml
 from viewkeeper.warehouse.chronicle import load_ledger
 from viewkeeper.warehouse.head import NAME, Head, ViewHead, read_head
+from viewkeeper.warehouse.identity import FILE as FILE_OF_IDENTITY
+from viewkeeper.warehouse.identity import read_identity
 from viewkeeper.warehouse.plan import Entry, Ledger
 
 FILE = "viewkeeper.yml"
 KIND = "warehouse"
-IDENTITY = "identity"
 VIEWS = "views"
 DEPTH_MAX = 100
 """Warehouses behind each other; more is a project that reads itself."""
@@ -91,9 +92,9 @@ class Parent:
     def identity(self) -> str:
         """What tells its warehouse from any other, made with it."""
         try:
-            return (self.root / IDENTITY).read_text(encoding="utf-8").strip()
-        except OSError as error:
-            raise self.away(f"{self.root / IDENTITY} cannot be read", str(error)) from error
+            return read_identity(self.root)
+        except (CorruptError, OSError) as error:
+            raise self.away(f"{self.root / FILE_OF_IDENTITY} cannot be read", str(error)) from error
 
     def away(self, message: str, detail: str = "") -> SourceAwayError:
         return SourceAwayError(

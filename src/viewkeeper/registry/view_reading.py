@@ -38,9 +38,9 @@ from viewkeeper.updates.protocol import COUNT, POSITION, TS, Answer, Lookup, Sca
 from viewkeeper.updates.schema_change import called
 from viewkeeper.view.definition import Relation
 from viewkeeper.warehouse import read
+from viewkeeper.warehouse.believed_files import believing, check_footer
 from viewkeeper.warehouse.find import Search, find
 from viewkeeper.warehouse.head import Head, ViewHead
-from viewkeeper.warehouse.named_digest import believing, check_footer
 from viewkeeper.warehouse.net import repeated, summed, summed_per_ts
 from viewkeeper.warehouse.table import ActiveFile
 

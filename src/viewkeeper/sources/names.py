@@ -11,13 +11,13 @@ The book is kept in the source's own folder of the warehouse; only `follow` writ
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from viewkeeper.storage import disk
+from viewkeeper.sources.kept_state import read_kept, write_kept
+from viewkeeper.storage.typed_json import read_typed
 
 FILE = "names.json"
 
@@ -46,9 +46,8 @@ class Names:
     def __init__(self, folder: Path | None) -> None:
         self._file = folder / FILE if folder is not None else None
         self._handles: dict[str, Named] = {}
-        if self._file is not None and self._file.exists():
-            read = json.loads(self._file.read_text(encoding="utf-8"))
-            self._handles = {h: Named(each["id"], each["columns"]) for h, each in read.items()}
+        if self._file is not None:
+            self._handles = read_kept(self._file, "names", _decode) or {}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._handles)
@@ -103,4 +102,17 @@ class Names:
         if self._file is None:
             return
         body = {h: {"id": n.identity, "columns": dict(n.columns)} for h, n in self._handles.items()}
-        disk.replace(self._file, json.dumps(body, indent=1).encode())
+        write_kept(self._file, "names", body)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A handle as the file has it."""
+
+    id: str
+    columns: Mapping[str, str]
+
+
+def _decode(body: Any) -> dict[str, Named]:
+    kept = read_typed(dict[str, _Kept], body)
+    return {handle: Named(each.id, each.columns) for handle, each in kept.items()}

@@ -16,10 +16,10 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 
 from viewkeeper.updates.protocol import COUNT, TS
+from viewkeeper.warehouse.believed_files import believing, read_file
 from viewkeeper.warehouse.files import stored_schema, write_stream
 from viewkeeper.warehouse.fitting import fitted
 from viewkeeper.warehouse.head import ViewHead
-from viewkeeper.warehouse.named_digest import believing, read_file
 from viewkeeper.warehouse.read import files_until, table_folder
 from viewkeeper.warehouse.record import DataFile
 from viewkeeper.warehouse.table import ActiveFile

@@ -25,11 +25,10 @@ import pyarrow.parquet as pq
 
 from viewkeeper.errors import CorruptError
 from viewkeeper.storage import disk
+from viewkeeper.storage.named_digest import DigestSink, name_of
 from viewkeeper.updates.protocol import COUNT, TS
-from viewkeeper.warehouse.named_digest import (
-    DigestSink,
+from viewkeeper.warehouse.believed_files import (
     check_footer,
-    name_of,
     new_name,
 )
 from viewkeeper.warehouse.record import DataFile
@@ -160,12 +159,11 @@ class _Writer:
                 os.fsync(self._file.fileno())
                 size = os.fstat(self._file.fileno()).st_size
                 self._file.close()
-                name = name_of(self._path.name, self._path, self._sink.digest())
-                self._path = self._path.rename(self._path.with_name(name))
+                self._path = self._path.rename(name_of(self._path, self._sink.digest()))
         except BaseException:
             self.abandon()
             raise
-        return _joined(name, self._measures, size)
+        return _joined(self._path.name, self._measures, size)
 
     def finish_with(self, rows: pa.Table) -> DataFile:
         assert rows.num_rows > 0, "a file without rows is not written"

@@ -26,10 +26,10 @@ import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
 from viewkeeper.updates.protocol import COUNT, TS
+from viewkeeper.warehouse.believed_files import believing, check_footer
 from viewkeeper.warehouse.files import stored_schema
 from viewkeeper.warehouse.fitting import fitted
 from viewkeeper.warehouse.head import ViewHead
-from viewkeeper.warehouse.named_digest import believing, check_footer
 from viewkeeper.warehouse.net import summed
 from viewkeeper.warehouse.read import files_until, state_ts, table_folder
 

@@ -34,9 +34,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from viewkeeper.storage import disk
 from viewkeeper.updates.protocol import COUNT, TS
+from viewkeeper.warehouse.believed_files import check_footer
 from viewkeeper.warehouse.files import stored_schema, write_stream
 from viewkeeper.warehouse.head import ViewHead
-from viewkeeper.warehouse.named_digest import check_footer
 from viewkeeper.warehouse.net import summed
 from viewkeeper.warehouse.read import (
     change_span,

@@ -20,10 +20,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from viewkeeper.storage import disk
 from viewkeeper.warehouse import files, log
+from viewkeeper.warehouse.believed_files import PATTERN
 from viewkeeper.warehouse.frames import state_frame, write_frame
 from viewkeeper.warehouse.head import Head
 from viewkeeper.warehouse.lock import Holder, Lock
-from viewkeeper.warehouse.named_digest import PATTERN
 from viewkeeper.warehouse.table import Table
 
 RETENTION_S = 3600.0

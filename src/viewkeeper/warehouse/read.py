@@ -29,10 +29,10 @@ import pyarrow.parquet as pq
 
 from viewkeeper.errors import HorizonError
 from viewkeeper.updates.protocol import COUNT, TS
+from viewkeeper.warehouse.believed_files import believing, read_file
 from viewkeeper.warehouse.files import stored_schema
 from viewkeeper.warehouse.fitting import fitted
 from viewkeeper.warehouse.head import ViewHead
-from viewkeeper.warehouse.named_digest import believing, read_file
 from viewkeeper.warehouse.net import repeated, summed, summed_per_ts
 from viewkeeper.warehouse.table import ActiveFile, files_of
 

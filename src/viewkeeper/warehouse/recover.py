@@ -21,9 +21,9 @@ from pathlib import Path
 from viewkeeper.errors import CorruptError
 from viewkeeper.storage import disk
 from viewkeeper.warehouse import chronicle, log
+from viewkeeper.warehouse.believed_files import PATTERN, check_size
 from viewkeeper.warehouse.file_list import list_digest
 from viewkeeper.warehouse.head import NAME, Head, encode_head, read_head
-from viewkeeper.warehouse.named_digest import PATTERN, check_size
 from viewkeeper.warehouse.record import Create, Drop, Record, Rewrite
 from viewkeeper.warehouse.redo import Tables
 

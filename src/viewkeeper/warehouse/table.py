@@ -33,9 +33,9 @@ from viewkeeper.errors import CorruptError, WarehouseError
 from viewkeeper.storage import disk
 from viewkeeper.updates.protocol import COUNT, TS
 from viewkeeper.warehouse import log, schema_entry
+from viewkeeper.warehouse.believed_files import MEND, is_name
 from viewkeeper.warehouse.file_list import list_digest
 from viewkeeper.warehouse.head import ViewHead
-from viewkeeper.warehouse.named_digest import MEND, is_name
 from viewkeeper.warehouse.record import DataFile
 
 ATTEMPTS = 5

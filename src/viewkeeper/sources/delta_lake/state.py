@@ -1,16 +1,20 @@
-"""What is remembered of a Delta Lake table between runs, as one small JSON file.
+"""What is remembered of a Delta Lake table between runs, as one small sealed file.
 
-One that cannot be read counts as lost: whoever needs it says so.
+One that is not there counts as lost: whoever needs it says so. One that is damaged is an error of
+the source.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from viewkeeper.sources.delta_lake.shapes import History, SeenShape
-from viewkeeper.storage.disk import replace
+from viewkeeper.sources.kept_state import read_kept, write_kept
+from viewkeeper.storage.typed_json import read_typed
+
+FILE = "state.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +35,12 @@ class State:
 
 
 def read_state(home: Path) -> State | None:
-    try:
-        stored = json.loads((home / "state.json").read_text("utf-8"))
-        shapes = tuple(
-            SeenShape(**{**shape, "partitioned_by": tuple(shape["partitioned_by"])})
-            for shape in stored["shapes"]
-        )
-        return State(shapes, stored["seen"], stored["digest"])
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return None
+    return read_kept(home / FILE, "state", _decode)
+
+
+def _decode(body: Any) -> State:
+    return read_typed(State, body)
 
 
 def write_state(home: Path, state: State) -> None:
-    replace(home / "state.json", json.dumps(asdict(state)).encode())
+    write_kept(home / FILE, "state", asdict(state))

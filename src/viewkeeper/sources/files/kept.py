@@ -17,28 +17,30 @@ if what is kept was lost and begun anew. Each state names the one before, so a m
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import urllib.parse
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from viewkeeper.errors import GapError
+from viewkeeper.errors import GapError, SourceError
 from viewkeeper.sources.files.listing import Listing, Stamp
 from viewkeeper.sources.files.types import type_of, word_of
 from viewkeeper.sources.files.values import Columns
-from viewkeeper.storage.disk import replace, sync_folder
+from viewkeeper.sources.kept_state import read_kept, write_kept
+from viewkeeper.storage import disk
+from viewkeeper.storage.typed_json import read_typed
 from viewkeeper.view.definition import Field
 
 _TEMPORARY = ".tmp"
+_LEASE_SECONDS_MAX = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +112,10 @@ class Kept:
         self.home = home
 
     def followed(self) -> dict[str, list[str]]:
-        found = _read(self.home / "followed.json")
-        return {} if found is None else dict(found)
+        return read_kept(self.home / "followed.json", "followed", _decode_followed) or {}
 
     def write_followed(self, tables: Mapping[str, list[str]]) -> None:
-        _write(self.home / "followed.json", dict(tables))
+        write_kept(self.home / "followed.json", "followed", dict(tables))
 
     def numbers(self) -> list[int]:
         """The states that are there, in order."""
@@ -123,11 +124,13 @@ class Kept:
 
     def state(self, number: int) -> State:
         """An accepted state; a GapError if it is not there any more."""
-        stored = _read(self.home / "states" / f"{number}.json")
+        try:
+            stored = read_kept(self.home / "states" / f"{number}.json", "state", _decode_state)
+        except SourceError as error:
+            raise self.gap(number, f"it was damaged: {error.detail}") from error
         if stored is None:
-            raise self.gap(number, "it was removed or damaged")
-        tables = {name: _table(table) for name, table in stored["tables"].items()}
-        return State(number, stored["before"], stored["committed_at"], tables)
+            raise self.gap(number, "it was removed")
+        return replace(stored, number=number)
 
     def between(
         self, after: int, until: int | None = None, limit: int | None = None
@@ -149,7 +152,7 @@ class Kept:
 
     def write_state(self, state: State) -> None:
         """The moment at which a state is accepted."""
-        _write(self.home / "states" / f"{state.number}.json", asdict(state))
+        write_kept(self.home / "states" / f"{state.number}.json", "state", asdict(state))
 
     def copy_path(self, copy: str) -> Path:
         return self.home / "copies" / f"{copy}.parquet"
@@ -171,7 +174,8 @@ class Kept:
         )
 
     def write_lease(self, name: str, until: float) -> None:
-        _write(self._lease(name), {"name": name, "until": until, "oldest": self._oldest()})
+        lease = {"name": name, "until": until, "oldest": self._oldest()}
+        write_kept(self._lease(name), "lease", lease)
 
     def _oldest(self) -> int:
         return next(iter(self.numbers()), 0)
@@ -183,26 +187,36 @@ class Kept:
         """Those that have not run out; the others are removed."""
         found = []
         for path in sorted((self.home / "leases").glob("*.json")):
-            lease = _read(path)
+            try:
+                lease = read_kept(path, "lease", _decode_lease)
+            except SourceError:
+                # Nothing is removed on a guess; as long as a lease may last, it counts.
+                lease = self._damaged_lease(path)
             if lease is not None and lease["until"] > time.time():
                 found.append(lease)
             else:
                 path.unlink(missing_ok=True)
         return found
 
+    def _damaged_lease(self, path: Path) -> dict[str, Any]:
+        until = path.stat().st_mtime + _LEASE_SECONDS_MAX
+        return {"name": path.stem, "until": until, "oldest": self._oldest()}
+
     def _lease(self, name: str) -> Path:
         return self.home / "leases" / f"{urllib.parse.quote(name, safe='')}.json"
 
     def problem(self) -> str | None:
-        found = _read(self.home / "problem.json")
-        return None if found is None else str(found["text"])
+        try:
+            return read_kept(self.home / "problem.json", "problem", lambda body: str(body["text"]))
+        except SourceError as error:
+            return str(error)
 
     def write_problem(self, text: str | None) -> None:
         path = self.home / "problem.json"
         if text is None:
             path.unlink(missing_ok=True)
         else:
-            _write(path, {"text": text})
+            write_kept(path, "problem", {"text": text})
 
     def forget(self, position: int) -> None:
         """Remove what only states before `position` need; leases keep it."""
@@ -234,41 +248,35 @@ class Kept:
     @contextmanager
     def writing(self, path: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
         """Write a Parquet file that gets its name when it is whole and on disk."""
-        path.parent.mkdir(parents=True, exist_ok=True)
+        disk.make_folder(path.parent)
         temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}{_TEMPORARY}")
         try:
             with pq.ParquetWriter(
                 temporary, schema, compression="zstd", write_page_checksum=True
             ) as writer:
                 yield writer
-            with open(temporary, "rb") as file:
-                os.fsync(file.fileno())
+            disk.protect_file(temporary)
+            disk.sync_file(temporary)
             os.replace(temporary, path)
-            sync_folder(path.parent)
+            disk.sync_folder(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
 
 
-def _table(stored: Mapping[str, Any]) -> KeptTable:
-    files = {
-        name: KeptFile(Stamp(**file["stamp"]), file["copy"], file["rows"])
-        for name, file in stored["files"].items()
-    }
-    return KeptTable(**{**stored, "files": files})
+def _decode_followed(body: Any) -> dict[str, list[str]]:
+    return read_typed(dict[str, list[str]], body)
+
+
+def _decode_state(body: Any) -> State:
+    return read_typed(State, body)
+
+
+def _decode_lease(body: Any) -> dict[str, Any]:
+    name, until, oldest = read_typed(
+        tuple[str, float, int], [body["name"], body["until"], body["oldest"]]
+    )
+    return {"name": name, "until": until, "oldest": oldest}
 
 
 def words_of(columns: Columns) -> dict[str, str]:
     return {field.name: word_of(field.type) for field in columns.fields}
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    """What a JSON file of ours holds; None if it is not there or damaged."""
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except (FileNotFoundError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def _write(path: Path, content: Mapping[str, Any]) -> None:
-    replace(path, json.dumps(content).encode())

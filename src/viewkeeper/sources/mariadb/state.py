@@ -8,13 +8,13 @@ more: its binlog was reset, or its data were restored.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from viewkeeper.errors import GapError
+from viewkeeper.sources.kept_state import read_kept, write_kept
 from viewkeeper.sources.mariadb.log import Mark, event_after, log_base, log_end, log_files
 from viewkeeper.sources.mariadb.open import Connection, Server, texts
 from viewkeeper.sources.mariadb.position import (
@@ -27,7 +27,7 @@ from viewkeeper.sources.mariadb.position import (
 )
 from viewkeeper.sources.mariadb.shapes import Shape, ShapedColumn, Shapes, from_json, to_json
 from viewkeeper.sources.mariadb.types import Declared
-from viewkeeper.storage import disk
+from viewkeeper.storage.typed_json import read_typed
 
 _FILE = "state.json"
 
@@ -46,14 +46,16 @@ class State:
 
 def read_state(home: Path) -> State | None:
     """What was written last; None if nothing is followed."""
-    try:
-        text = (home / _FILE).read_text()
-    except FileNotFoundError:
-        return None
-    read = json.loads(text)
+    return read_kept(home / _FILE, "state", _decode)
+
+
+def _decode(read: Any) -> State:
     shapes = from_json(read["shapes"]) if "shapes" in read else _without_identities(read)
-    mark = Mark(**read["mark"]) if read["mark"] else None
-    return State(read["position"], read["gtid"], read["born_at"], shapes, mark)
+    mark = read_typed(Mark, read["mark"]) if read["mark"] else None
+    position, gtid, born_at = read_typed(
+        tuple[int, str, int], [read["position"], read["gtid"], read["born_at"]]
+    )
+    return State(position, gtid, born_at, shapes, mark)
 
 
 def _without_identities(read: Mapping[str, Any]) -> Shapes:
@@ -78,7 +80,7 @@ def write_state(home: Path, state: State) -> None:
         "shapes": to_json(state.shapes),
         "mark": None if state.mark is None else asdict(state.mark),
     }
-    disk.replace(home / _FILE, json.dumps(body).encode())
+    write_kept(home / _FILE, "state", body)
 
 
 def remove_state(home: Path) -> bool:

@@ -12,13 +12,13 @@ reported since may be lost with the power, never with the process.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from viewkeeper.storage import disk
+from viewkeeper.sources.kept_state import read_kept, write_kept
+from viewkeeper.storage.typed_json import read_typed
 
 FILE = "state.json"
 SHAPES = "shapes.json"
@@ -62,37 +62,31 @@ class State:
 
 def read_state(home: Path) -> State | None:
     """What was remembered; None if nothing was."""
-    try:
-        found: dict[str, Any] = json.loads((home / FILE).read_text())
-    except FileNotFoundError:
-        return None
-    newest = Known(**found["newest"]) if found["newest"] else None
+    return read_kept(home / FILE, "state", _decode)
+
+
+def _decode(found: Any) -> State:
     if found.get("version") != VERSION:
-        return State(found["system"], found["timeline"], found["slot"], version=0)
-    tables = {
-        name: FollowedTable(
-            table["oid"], tuple(table["columns"]), tuple(table["key"]), tuple(table["leaves"])
-        )
-        for name, table in found["tables"].items()
-    }
-    return State(**{**found, "newest": newest, "tables": tables})
+        known = {name: found[name] for name in ("system", "timeline", "slot")}
+        return read_typed(State, {**known, "version": 0})
+    return read_typed(State, found)
 
 
 def write_state(home: Path, state: State, durable: bool) -> None:
-    disk.replace(home / FILE, json.dumps(asdict(state)).encode(), durable=durable)
+    write_kept(home / FILE, "state", asdict(state), durable=durable)
 
 
 def read_steps(home: Path) -> list[list[dict[str, Any]]]:
     """The steps that were remembered, per table."""
-    try:
-        found: list[list[dict[str, Any]]] = json.loads((home / SHAPES).read_text())
-    except FileNotFoundError:
-        return []
-    return found
+    return read_kept(home / SHAPES, "shapes", _decode_steps) or []
+
+
+def _decode_steps(found: Any) -> list[list[dict[str, Any]]]:
+    return read_typed(list[list[dict[str, Any]]], found)
 
 
 def write_steps(home: Path, steps: list[list[dict[str, Any]]]) -> None:
-    disk.replace(home / SHAPES, json.dumps(steps).encode())
+    write_kept(home / SHAPES, "shapes", steps)
 
 
 def forget_state(home: Path) -> None:
