@@ -21,10 +21,10 @@ import pyarrow.parquet as pq
 from tests.faults.shop import JOIN_HERE, JOURNAL, LEDGERS, TABLES, first_rows, run_all
 from viewkeeper.engine.history import history_files, read_index
 from viewkeeper.warehouse import chronicle, read
-from viewkeeper.warehouse.files import PATTERN
+from viewkeeper.warehouse.believed_files import PATTERN
 from viewkeeper.warehouse.head import Head, read_head
 from viewkeeper.warehouse.recover import removed_files
-from viewkeeper.warehouse.table import files_at
+from viewkeeper.warehouse.table import files_of
 
 RELATIONS = {"crm": 2, "shop": 3, "cat": 2}
 """How many tables of each database the views read, once all of them are loaded."""
@@ -117,7 +117,7 @@ class Judge:
         known = {path for _, path in removed_files(records)}
         for view in head.views.values():
             folder = self._root / "views" / view.table
-            active = {file.path for file in files_at(folder, view.location.version)}
+            active = {file.path for file in files_of(folder, view)}
             unknown = {path.name for path in folder.glob(PATTERN)} - active - known
             assert not unknown, f"{view.view}: files that nobody knows: {sorted(unknown)}"
         left = [str(path) for path in self._root.rglob(".new-*")]
