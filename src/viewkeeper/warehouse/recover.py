@@ -39,8 +39,8 @@ def recover(root: Path, tables: Tables, guard: disk.Guard) -> Head:
         disk.remove_temporaries(root / folder, guard)
         # A name that is there may be one that the last process could not, or did not live to, sync.
         disk.sync_folder(root / folder)
-    for folder in (root / "sources").glob("*"):
-        disk.remove_temporaries(folder, guard)
+    for home in (root / "sources").glob("*"):
+        disk.remove_temporaries(home, guard)
     head = read_head(root)
     through, records = chronicle.load_records(root)
     _refuse_gap(root, head, through, records)
