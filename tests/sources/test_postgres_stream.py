@@ -368,3 +368,15 @@ def test_a_transaction_that_stays_open_holds_nobody_up(shop: Shop) -> None:
         position = boundary.position
     large.execute("COMMIT")
     assert [boundary.changes for boundary in source.look(position)] == [7 * 701]
+
+
+def test_messages_of_strangers_tell_nothing(shop: Shop) -> None:
+    """Any role may write messages into the log, under our prefix too."""
+    shop.table("t (id int PRIMARY KEY, v text)")
+    source = shop.source()
+    start = source.follow(T)
+    for text in ("shape ", "shape {", 'shape {"gone": 1e999}', 'shape {"shape": []}', "shape " * 9):
+        shop.run(f"SELECT pg_logical_emit_message(true, 'viewkeeper', '{text}')")
+    shop.run("INSERT INTO t VALUES (77, 'b')")
+    found = [boundary for boundary in source.look(start) if boundary.changes]
+    assert [boundary.changes for boundary in found] == [1]

@@ -94,7 +94,7 @@ def steps_told(history: History, position: int, message: Mapping[str, Any]) -> I
             yield Step(position, history.now(oid).without(again=False))
         return
     if "found" in message:
-        shape, cause = restored(message["found"]), Cause(watched=message["watched"])
+        shape, cause = restored(message["found"]), Cause(watched=bool(message["watched"]))
     else:
         shape = shape_of(message["shape"])
         cause = _cause(history, shape, str(message["query"]))
@@ -130,7 +130,7 @@ def shape_after(
     while True:
         row = connection.execute("SELECT pg_current_snapshot()::text").fetchone()
         assert row is not None
-        if Visible.parse(row[0]).includes(xid):
+        if Visible.parse(source, row[0]).includes(xid):
             return read_shapes(connection, (oid,)).get(oid)
         if time.monotonic() > end:
             raise SourceAwayError(

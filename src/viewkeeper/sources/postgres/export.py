@@ -37,7 +37,7 @@ def told_opener(
 ) -> PostgresOpener | None:
     """The opener; None if a commit that took rows away without listing them is not visible yet."""
     found = locked.tables
-    seen = seen_by(capture, Visible.parse(locked.snapshot))
+    seen = seen_by(capture, Visible.parse(server.source, locked.snapshot))
     kept = frozenset(str(table.oid) for table in found.values())
     if cannot_be_reversed(seen, after, kept):
         return None

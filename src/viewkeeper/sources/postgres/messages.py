@@ -20,20 +20,32 @@ What happened to a table in a transaction before it was emptied in it is of no c
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from struct import Struct
 from typing import Protocol
 
 import pyarrow as pa
 
 from viewkeeper.errors import SourceError
+from viewkeeper.sources.postgres.frame import (
+    PAYLOAD,
+    UNCHANGED,
+    MalformedFrameError,
+    begin_of,
+    commit_end,
+    emptied_oids,
+    last_row,
+    mark_of,
+    oid_of,
+    row_at,
+)
 from viewkeeper.sources.postgres.kept import KeptRows, Row
 from viewkeeper.sources.postgres.relation import RelationColumn, relation_columns
 from viewkeeper.sources.postgres.shape import Shape
 from viewkeeper.sources.postgres.spooled import spooled_name
 from viewkeeper.sources.postgres.stage import Stage
-from viewkeeper.sources.postgres.troubles import no_old_row, partly_emptied
+from viewkeeper.sources.postgres.troubles import no_old_row, partly_emptied, unreadable
 
 ABSENT = b"\xff\xff"
 """In place of a value that did not come; no text of PostgreSQL, which is UTF-8."""
@@ -43,11 +55,10 @@ PIECE_BYTES = 16 << 20
 # PostgreSQL's clock starts in 2000.
 EPOCH_SECONDS = 946_684_800
 
-_TEXT, _NULL = ord("t"), ord("n")
-_long, _short, _wide = Struct("!I").unpack_from, Struct("!H").unpack_from, Struct("!Q").unpack_from
-_PAYLOAD = 25
-_UNCHANGED = b"\xff\xfe"
 _CHANGES = frozenset(b"IUDT")
+# Origins and types, which say nothing of rows.
+_PASSED_OVER = frozenset(b"OY")
+_OLD = frozenset(b"KO")
 _SHAPE = b"shape "
 
 
@@ -109,6 +120,7 @@ class _Relation:
     followed: Followed
     called: str
     kept: KeptRows
+    width: int = 0
     picks: tuple[int, ...] = ()
     covered: bool = False
     key: tuple[bool, ...] | None = None
@@ -171,7 +183,13 @@ class Decoder:
 
     def take(self, frame: bytes) -> Decoded | None:
         """Read a frame that carries a message; a transaction if it has ended with it."""
-        kind = frame[_PAYLOAD]
+        try:
+            return self._take(frame)
+        except (MalformedFrameError, struct.error, IndexError, UnicodeDecodeError) as error:
+            raise unreadable(self._source, str(error)) from error
+
+    def _take(self, frame: bytes) -> Decoded | None:
+        kind = frame[PAYLOAD]
         if self._skipping and kind in _CHANGES:
             return None
         if kind == 73:
@@ -181,42 +199,48 @@ class Decoder:
         elif kind == 68:
             self._delete(frame)
         elif kind == 66:
-            (position, at), (xid,) = (_pair(frame, 26), _long(frame, 42))
+            if self._current is not None:
+                raise MalformedFrameError("a transaction begins inside another one")
+            position, at, xid = begin_of(frame)
             self._current, self._position = Decoded(position, xid, at), position
             self._skipping = position <= self.skip
         elif kind == 67:
             return self._commit(frame)
         elif kind == 82:
-            (oid,) = _long(frame, 26)
+            oid = oid_of(frame)
             self._frames[oid] = frame
             self._relations.pop(oid, None)
         elif kind == 84:
             self._truncate(frame)
         elif kind == 77:
             self._message(frame)
+        elif kind not in _PASSED_OVER:
+            raise MalformedFrameError(f"a message of the unknown kind {kind}")
         return None
 
     def _insert(self, frame: bytes) -> None:
-        relation = self._find(_long(frame, 26)[0])
+        relation = self._find(oid_of(frame))
         if relation is not None:
-            row, _ = _tuple(frame, 31, relation.picks)
+            row = last_row(frame, 31, relation.picks, relation.width)
             self._add(relation, row, 1, len(frame))
 
     def _update(self, frame: bytes) -> None:
-        relation = self._find(_long(frame, 26)[0])
+        relation = self._find(oid_of(frame))
         if relation is None:
             return
         old: Row | None = None
         at = 31
-        if frame[30] != 78:
-            old, at = _tuple(frame, 31, relation.picks)
+        if frame[30] in _OLD:
+            old, at = row_at(frame, 31, relation.picks, relation.width)
             at += 1
-        new, _ = _tuple(frame, at, relation.picks)
+        if frame[at - 1] != 78:
+            raise MalformedFrameError("an update has no new row")
+        new = last_row(frame, at, relation.picks, relation.width)
         if relation.key is not None:
             self._update_by_key(relation, old, new, len(frame))
         elif old is not None and (relation.covered or frame[30] == 79):
-            if _UNCHANGED in new:
-                new = [o if n is _UNCHANGED else n for o, n in zip(old, new, strict=True)]
+            if UNCHANGED in new:
+                new = [o if n is UNCHANGED else n for o, n in zip(old, new, strict=True)]
             if old != new:
                 self._add(relation, old, -1, 0)
                 self._add(relation, new, 1, len(frame))
@@ -224,10 +248,12 @@ class Decoder:
             self._trouble(relation, no_old_row(self._source, relation.called))
 
     def _delete(self, frame: bytes) -> None:
-        relation = self._find(_long(frame, 26)[0])
+        relation = self._find(oid_of(frame))
         if relation is None:
             return
-        old, _ = _tuple(frame, 31, relation.picks)
+        if frame[30] not in _OLD:
+            raise MalformedFrameError("a deletion has no old row")
+        old = last_row(frame, 31, relation.picks, relation.width)
         if relation.key is not None:
             self._gone(relation, old, len(frame))
         elif relation.covered or frame[30] == 79:
@@ -236,7 +262,7 @@ class Decoder:
             self._trouble(relation, no_old_row(self._source, relation.called))
 
     def _update_by_key(self, relation: _Relation, old: Row | None, new: Row, size: int) -> None:
-        new = [ABSENT if value is _UNCHANGED else value for value in new]
+        new = [ABSENT if value is UNCHANGED else value for value in new]
         self._gone(relation, new if old is None else old, 0)
         self._add(relation, new, 1, size)
 
@@ -267,7 +293,9 @@ class Decoder:
 
     def _commit(self, frame: bytes) -> Decoded:
         done, staged = self._current, bool(self._stage)
-        assert done is not None, "a commit ends what has begun"
+        if done is None:
+            raise MalformedFrameError("a transaction ends that has not begun")
+        done.end = commit_end(frame)
         for (table, _), kept in self._rows.items():
             if staged:
                 self._set_aside(table, kept)
@@ -278,16 +306,13 @@ class Decoder:
             self.waiting += fresh
         self._current = None
         done.is_large = self._stage_ended = staged
-        (done.end,) = _wide(frame, 35)
         return done
 
     def _truncate(self, frame: bytes) -> None:
-        assert self._current is not None
-        (count,) = _long(frame, 26)
-        oids = {_long(frame, 31 + 4 * number)[0] for number in range(count)}
+        oids = emptied_oids(frame)
         for oid in oids:
             relation = self._find(oid)
-            if relation is None:
+            if relation is None or self._current is None:
                 continue
             followed = relation.followed
             if followed.leaves and not followed.leaves <= oids:
@@ -301,10 +326,9 @@ class Decoder:
 
     def _message(self, frame: bytes) -> None:
         # One that is not part of a transaction comes on its own.
-        prefix = frame.index(b"\0", 35)
-        if not frame[26] & 1 or frame[35:prefix] != PREFIX or self._current is None:
+        is_inside, prefix, content = mark_of(frame)
+        if not is_inside or prefix != PREFIX or self._current is None:
             return
-        content = frame[prefix + 5 :]
         if not content.startswith(_SHAPE):
             self._current.marks.append(content)
         elif not self._skipping:
@@ -315,6 +339,8 @@ class Decoder:
                     del self._relations[oid]
 
     def _find(self, oid: int) -> _Relation | None:
+        if self._current is None:
+            raise MalformedFrameError("a row comes outside of any transaction")
         try:
             return self._relations[oid]
         except KeyError:
@@ -326,6 +352,8 @@ class Decoder:
 
     def _relation(self, oid: int, followed: Followed) -> _Relation:
         assert self._current is not None, "rows are inside a transaction"
+        if oid not in self._frames:
+            raise MalformedFrameError("a row comes before its relation was described")
         columns, is_root = relation_columns(self._frames[oid]), oid == followed.oid
         shape, is_new = self._shapes.described(
             self._position, self._current.id, followed.oid, columns, is_root
@@ -349,7 +377,8 @@ class Decoder:
         by_key = not covered and bool(followed.key) and told.issuperset(followed.key)
         key = tuple(number in followed.key for number in numbers) if by_key else None
         called = f"{shape.schema}.{shape.name}"
-        return _Relation(followed, called, self._rows_of(followed, names), picks, covered, key)
+        rows = self._rows_of(followed, names)
+        return _Relation(followed, called, rows, len(columns), picks, covered, key)
 
     def _rows_of(self, followed: Followed, names: tuple[str, ...]) -> KeptRows:
         """Where rows with these columns go; those with others in this transaction come before."""
@@ -365,25 +394,3 @@ class Decoder:
     def _trouble(self, relation: _Relation, error: SourceError) -> None:
         assert self._current is not None
         self._current.troubles.setdefault(relation.followed.table, error)
-
-
-def _pair(frame: bytes, at: int) -> tuple[int, int]:
-    return _wide(frame, at)[0], _wide(frame, at + 8)[0]
-
-
-def _tuple(frame: bytes, at: int, picks: tuple[int, ...]) -> tuple[Row, int]:
-    """The picked columns of the row that begins at `at`, and where it ends."""
-    values: Row = []
-    append = values.append
-    (count,) = _short(frame, at)
-    at += 2
-    for _ in range(count):
-        kind = frame[at]
-        if kind == _TEXT:
-            start = at + 5
-            at = start + _long(frame, at + 1)[0]
-            append(frame[start:at])
-        else:
-            append(None if kind == _NULL else _UNCHANGED)
-            at += 1
-    return [values[pick] for pick in picks], at

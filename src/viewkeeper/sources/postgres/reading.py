@@ -214,7 +214,7 @@ class PostgresReading(PostgresAsking):
                 with self._using() as control:
                     self._open_stream(control)
                     watermark(control, capture)
-                    seen = seen_by(capture, Visible.parse(locked.snapshot))
+                    seen = seen_by(capture, Visible.parse(self.name, locked.snapshot))
                     self._check_shown(handle, shape.names, until, capture.shapes.history, locked)
                 if all(each.position > until for each in seen.lacking):
                     break

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from struct import Struct
 
+from viewkeeper.sources.postgres.frame import MalformedFrameError
 from viewkeeper.sources.postgres.shape import Shape, ShapeColumn
 
 _long, _short, _signed = (Struct(f"!{kind}").unpack_from for kind in "IHi")
@@ -39,17 +40,27 @@ class RelationColumn:
 
 def relation_columns(frame: bytes) -> tuple[RelationColumn, ...]:
     """The columns of a Relation message."""
-    at = frame.index(b"\0", frame.index(b"\0", _NAMES) + 1) + 1
+    at = _end(frame, _end(frame, _NAMES) + 1) + 1
     (count,) = _short(frame, at + 1)
     at += 3
     found = []
     for _ in range(count):
-        end = frame.index(b"\0", at + 1)
+        end = _end(frame, at + 1)
         (kind,), (modifier,) = _long(frame, end + 1), _signed(frame, end + 5)
         name = frame[at + 1 : end].decode()
         found.append(RelationColumn(name, kind, modifier, bool(frame[at] & 1)))
         at = end + 9
+    if at != len(frame) or len({column.name for column in found}) != count:
+        raise MalformedFrameError("a relation is not described as it says")
     return tuple(found)
+
+
+def _end(frame: bytes, start: int) -> int:
+    """Where a name ends."""
+    end = frame.find(b"\0", start)
+    if end < 0:
+        raise MalformedFrameError("a name does not end")
+    return end
 
 
 def agrees(shape: Shape, told: Sequence[RelationColumn], is_root: bool) -> bool:

@@ -135,6 +135,23 @@ def shape_of(found: Mapping[str, Any]) -> Shape:
     )
 
 
+def is_sound(shape: Shape) -> bool:
+    """Whether every part has the type that it should have, wherever the shape comes from."""
+    texts = [shape.schema, shape.name, shape.file]
+    numbers: list[object] = [shape.oid, shape.width, *(n for key in shape.keys for n in key)]
+    flags: list[object] = [shape.gone, shape.again]
+    for each in shape.columns:
+        texts += [each.name, each.declared, each.base, each.stamp]
+        numbers += [each.number, each.type, each.modifier, each.base_modifier]
+        flags += [each.is_enum, each.not_null, each.generated, each.filled, each.sure]
+    return (
+        all(isinstance(text, str) for text in texts)
+        and all(type(number) is int and abs(number) < 1 << 63 for number in numbers)
+        and all(isinstance(flag, bool) for flag in flags)
+        and len(shape.by_number) == len(shape.columns)
+    )
+
+
 def stored(shape: Shape) -> dict[str, Any]:
     """A shape as JSON keeps it."""
     return asdict(shape)

@@ -271,7 +271,7 @@ class PostgresSource(PostgresReading):
             held = [at for at, until in self._holds.values() if until > time.monotonic()]
             row = control.execute("SELECT pg_current_snapshot()::text").fetchone()
             assert row is not None
-            self._capture.acknowledge(min([position, *held]), Visible.parse(row[0]))
+            self._capture.acknowledge(min([position, *held]), Visible.parse(self.name, row[0]))
 
     def hold(self, name: str, seconds: float) -> None:
         """Keep what is kept now: of our own slot, or of a copy of it that only we use.

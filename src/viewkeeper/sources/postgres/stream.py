@@ -12,9 +12,10 @@ then, since the server decodes in order and sends a transaction when it meets it
 
 from __future__ import annotations
 
+import re
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any
@@ -25,11 +26,13 @@ from psycopg import pq
 from viewkeeper.errors import GapError, SourceAwayError, SourceError
 from viewkeeper.sources.postgres.messages import EPOCH_SECONDS
 from viewkeeper.sources.postgres.open import Server, meaning
+from viewkeeper.sources.postgres.troubles import unreadable
 from viewkeeper.sources.postgres.types import literal, quote
 
 _STATUS = Struct("!cQQQqB")
 _wide = Struct("!Q").unpack_from
-_MESSAGE = ord("w")
+_MESSAGE, _ALIVE = ord("w"), ord("k")
+_ALIVE_SIZE = 18
 _RETRY_SECONDS = 5.0
 # The log may be flushed up to the middle of a record, which nobody can read until it is whole. That
 # may be the case when signs of life have not moved for so long.
@@ -67,8 +70,9 @@ class Stream:
 
     def identify(self) -> Identity:
         result = self._run("IDENTIFY_SYSTEM")
-        values = [(result.get_value(0, number) or b"").decode() for number in range(3)]
-        return Identity(values[0], int(values[1]), lsn_of(values[2]))
+        return identity_of(
+            self._server.source, [result.get_value(0, number) or b"" for number in range(3)]
+        )
 
     def copy_slot(self, slot: str, copy: str) -> int:
         """Make a slot that goes with this connection and begins where another one stands: there."""
@@ -120,6 +124,8 @@ class Stream:
                     if take(bytes(view)):
                         return True
                     continue
+                if view[0] != _ALIVE or len(view) != _ALIVE_SIZE:
+                    raise unreadable(self._server.source, "a frame of an unknown kind")
                 (reached,) = _wide(view, 1)
                 if reached >= target:
                     self.reached = reached
@@ -210,6 +216,14 @@ class Stream:
 
 class _InUseError(Exception):
     """Another connection streams from the slot."""
+
+
+def identity_of(source: str, values: Sequence[bytes]) -> Identity:
+    """Who the server says that it is: system, timeline and position."""
+    system, timeline, position = (value.decode("ascii", "replace") for value in values)
+    if not re.fullmatch(r"[0-9]{1,10} [0-9A-F]{1,8}/[0-9A-F]{1,8}", f"{timeline} {position}"):
+        raise unreadable(source, f"timeline {timeline[:50]!r}, position {position[:50]!r}")
+    return Identity(system, int(timeline), lsn_of(position))
 
 
 def lsn_of(text: str) -> int:

@@ -20,8 +20,17 @@ from viewkeeper.sources.postgres.differences import Cause
 from viewkeeper.sources.postgres.history import History, Step
 from viewkeeper.sources.postgres.open import Server
 from viewkeeper.sources.postgres.relation import RelationColumn, agrees, is_untouched, shape_told
-from viewkeeper.sources.postgres.shape import Shape
+from viewkeeper.sources.postgres.shape import Shape, is_sound
 from viewkeeper.sources.postgres.state import read_steps, write_steps
+
+_MALFORMED = (
+    ValueError,
+    TypeError,
+    ArithmeticError,
+    LookupError,
+    AttributeError,
+    RecursionError,
+)
 
 
 class StreamShapes:
@@ -70,9 +79,16 @@ class StreamShapes:
         return self.history.added(oid)
 
     def told(self, position: int, message: bytes) -> Collection[int]:
-        """Add the steps that a message in the stream tells."""
-        steps = steps_told(self.history, position, json.loads(message))
-        return {step.shape.oid for step in steps if self._add(step)}
+        """Add the steps that a message in the stream tells.
+
+        Every role may write messages. One that is not of our making tells nothing, and what it
+        may have stood for is found by looking.
+        """
+        try:
+            steps = list(steps_told(self.history, position, json.loads(message)))
+        except _MALFORMED:
+            return ()
+        return {step.shape.oid for step in steps if is_sound(step.shape) and self._add(step)}
 
     def described(
         self, position: int, xid: int, oid: int, columns: Sequence[RelationColumn], is_root: bool

@@ -66,6 +66,16 @@ def kept_too_much(source: str, kept: str, allowed: str) -> SourceError:
     )
 
 
+def unreadable(source: str, what: str) -> SourceAwayError:
+    return SourceAwayError(
+        source,
+        "what it sends cannot be read",
+        detail=what,
+        hint="nothing is taken of it, and it is read again; if this stays, look whether the url"
+        " names the PostgreSQL server itself, and what lies between",
+    )
+
+
 def hold_lost(source: str) -> SourceAwayError:
     return SourceAwayError(
         source,

@@ -7,7 +7,10 @@ below `xmax` that is not among those in progress.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+from viewkeeper.sources.postgres.troubles import unreadable
 
 _EPOCH = 1 << 32
 
@@ -16,7 +19,7 @@ _EPOCH = 1 << 32
 class Visible:
     """A pg_snapshot: `xmin:xmax:xip,xip,...`.
 
-    >>> seen = Visible.parse("741:743:741")
+    >>> seen = Visible.parse("shop", "741:743:741")
     >>> [seen.includes(xid) for xid in (740, 741, 742, 743)]
     [True, False, True, False]
     """
@@ -26,9 +29,15 @@ class Visible:
     in_progress: frozenset[int]
 
     @staticmethod
-    def parse(text: str) -> Visible:
-        xmin, xmax, rest = text.split(":")
-        return Visible(int(xmin), int(xmax), frozenset(int(x) for x in rest.split(",") if x))
+    def parse(source: str, text: str) -> Visible:
+        match = re.fullmatch(r"([0-9]{1,20}):([0-9]{1,20}):([0-9,]*)", text, re.ASCII)
+        if match is None:
+            raise unreadable(source, f"a snapshot that is called {text[:100]!r}")
+        xmin, xmax, rest = match.groups()
+        ids = [each for each in rest.split(",") if each]
+        if any(len(each) > 20 for each in ids):
+            raise unreadable(source, "a snapshot with odd transaction ids")
+        return Visible(int(xmin), int(xmax), frozenset(int(each) for each in ids))
 
     def includes(self, xid: int) -> bool:
         """Whether the transaction that pgoutput calls `xid`, with 32 bits, is seen."""
@@ -38,7 +47,7 @@ class Visible:
     def _widened(self, xid: int) -> int:
         """The 64-bit id nearest to ours that ends in these 32 bits.
 
-        >>> Visible.parse("4294967296:4294967300:").includes(4294967295)
+        >>> Visible.parse("shop", "4294967296:4294967300:").includes(4294967295)
         True
         """
         whole = self.xmax - self.xmax % _EPOCH + xid
