@@ -17,6 +17,11 @@ from dataclasses import dataclass, field
 from viewkeeper.errors import SchemaError
 
 OWN_PREFIX = "_viewkeeper_"
+_ACTIONS = """
+SELECT 1 FROM main.sqlite_master AS m, pragma_foreign_key_list(m.name, 'main') AS f
+ WHERE m.type = 'table' AND f."table" = ? COLLATE NOCASE
+   AND f.on_delete IN ('CASCADE', 'SET NULL', 'SET DEFAULT') LIMIT 1
+"""
 _ROWID_NAMES = ("rowid", "_rowid_", "oid")
 
 
@@ -218,11 +223,20 @@ def _nests(connection: sqlite3.Connection, table: str) -> bool:
         return True
     query = "SELECT name, sql FROM main.sqlite_master WHERE type = 'trigger' AND tbl_name = ?"
     rows = connection.execute(query, (table,)).fetchall()
-    return any(fires_before(sql) for name, sql in rows if not name.startswith(OWN_PREFIX))
+    theirs = [sql for name, sql in rows if not name.startswith(OWN_PREFIX)]
+    # A row that is replaced may be deleted with its triggers, and with foreign-key actions.
+    return (
+        any(fires_before(sql) or _fires_on_delete(sql) for sql in theirs)
+        or connection.execute(_ACTIONS, (table,)).fetchone() is not None
+    )
 
 
 def fires_before(trigger: str) -> bool:
     return bool(re.search(r"\bbefore\s+(insert|update|delete)\b", trigger, re.IGNORECASE))
+
+
+def _fires_on_delete(trigger: str) -> bool:
+    return bool(re.search(r"\bdelete\s+on\b", trigger, re.IGNORECASE))
 
 
 def _declared(text: str) -> str:

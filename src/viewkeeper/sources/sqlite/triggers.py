@@ -26,14 +26,19 @@ What must hold:
    the row that took the pending one's place. If even the values are the same nothing can tell the
    two apart, so ours are made again when a younger one is seen: SQLite fires the youngest first.
 
-A table on which nothing can be written between BEFORE and the statement's own write (no foreign
-key, no BEFORE trigger of the application) needs less: a row that is updated or deleted just leaves
-pending, which then stays almost empty. In CPU time that took upserts in one transaction from 46 to
-104 thousand a second; without capture they are 790 thousand.
+A table on which nothing can be written between BEFORE and the statement's own write (no foreign key
+from it, none with an action to it, no trigger of the application BEFORE or on DELETE) needs less: a
+row that is updated or deleted just leaves pending, which then stays almost empty. In CPU time that
+took upserts in one transaction from 46 to 104 thousand a second; without capture they are 790
+thousand.
 
-One case is not covered, because SQLite's own OLD is wrong in it: UPDATE OR REPLACE on a table with
-a foreign key to itself, where the row that is replaced changes, by its ON DELETE action, the very
-row that is being updated.
+UPDATE OR REPLACE may change, by the row that it replaces, the very row that it updates: through
+foreign-key actions that lead back to the table, or triggers on what is deleted. SQLite's own OLD is
+then that of before in the outer AFTER UPDATE, and if the row was deleted that is not run at all. So
+an update that collides remembers OLD as its *own* row, and whatever is done to that row meanwhile
+brings it up to date. An own row that differs from OLD afterwards is what went. AFTER DELETE settles
+rows that have vanished too. BEFORE triggers have a fresh OLD: an own row that differs from it there
+was written already by the outer statement, whose AFTER triggers are still to come.
 
 NOT NULL columns with a default need care: under REPLACE a NULL becomes the default after BEFORE
 triggers have run, so collisions are searched for with the default.
@@ -49,6 +54,8 @@ from viewkeeper.sources.sqlite.table import OWN_PREFIX, Key, Part, Table, affini
 LOG = f"{OWN_PREFIX}log"
 # The time of the statement, in days; 'now' is constant within one statement, so it costs little.
 NOW = "julianday('now')"
+# From here on `moving` counts, by one more, the updates of the row that have not ended.
+_OWN = 2
 
 
 def pending_name(capture: int) -> str:
@@ -88,7 +95,6 @@ class Capturing:
         """Trigger names and their full text, exactly as SQLite keeps it in its schema table."""
         pending = pending_name(self.capture)
         waiting = f"EXISTS (SELECT 1 FROM {pending})"
-        moves = f"UPDATE {pending} SET moving = 1 WHERE {self._is_old()}; "
         leaves = f"DELETE FROM {pending} WHERE {self._is_old()}; "
         nests = self.table.nests
         parts = {
@@ -102,8 +108,8 @@ class Capturing:
                 self._keys_change() + self._collides_in_table(True),
                 self._remember(True),
             ),
-            "move_update": ("BEFORE UPDATE", waiting, moves if nests else leaves),
-            "move_delete": ("BEFORE DELETE", waiting, moves if nests else leaves),
+            "move_update": ("BEFORE UPDATE", waiting, self._move() if nests else leaves),
+            "move_delete": ("BEFORE DELETE", waiting, self._move() if nests else leaves),
             "insert": ("AFTER INSERT", "", self._log(1, "NEW")),
             "update": ("AFTER UPDATE", self._changed(), self._log(-1, "OLD") + self._log(1, "NEW")),
             "delete": ("AFTER DELETE", "", self._log(-1, "OLD")),
@@ -111,11 +117,21 @@ class Capturing:
             "settle_update": (
                 "AFTER UPDATE",
                 waiting,
-                self._settle(f" AND NOT ({self._is_old()})") + (self._refresh() if nests else ""),
+                self._settle(f" AND NOT ({self._is_old()})"),
             ),
         }
         if nests:
-            parts["settle_delete"] = ("AFTER DELETE", waiting, leaves)
+            del parts["settle_update"]
+            parts["update"] = (
+                "AFTER UPDATE",
+                f"{self._changed()} OR {waiting}",
+                self._log_update() + self._settle(f" AND NOT ({self._is_old()})") + self._refresh(),
+            )
+            parts["settle_delete"] = (
+                "AFTER DELETE",
+                waiting,
+                leaves + self._log_pending(self._absent()),
+            )
         prefix = trigger_prefix(self.capture)
         return {
             prefix + name: f'CREATE TRIGGER "{prefix}{name}" {event} ON {quote(self.table.name)}'
@@ -198,22 +214,85 @@ class Capturing:
         colliding = self._colliding_rows(updating)
         same = self._same(lambda column: f"r.{quote(column)}")
         unknown = f"NOT EXISTS (SELECT 1 FROM {pending} WHERE {same})"
-        added = f"{self._into_pending()} {colliding} AND {unknown}; "
         if not self.table.nests:
-            return added
-        # An update that was ignored left rows as moving; the few that collide lead to them.
+            return f"{self._into_pending()} {colliding} AND {unknown}; "
+        # Updates that were ignored left rows as moving or as own; the few that collide lead to
+        # them, and each is there once afterwards.
         met = colliding.replace(" AS r WHERE", f" AS r CROSS JOIN {pending} WHERE", 1)
         known = f"SELECT {pending}.rowid {met} AND {same}"
-        return f"UPDATE {pending} SET moving = 0 WHERE rowid IN ({known}); {added}"
+        added = (
+            f"DELETE FROM {pending} WHERE rowid IN ({known}); {self._into_pending()} {colliding}; "
+        )
+        return added + (self._remember_own() if updating else "")
+
+    def _remember_own(self) -> str:
+        """OLD itself, as own: what is done to it before it is written is not in the outer OLD."""
+        pending = pending_name(self.capture)
+        values = ", ".join(f"OLD.{quote(column)}" for _, column in self._named())
+        known = f"SELECT 1 FROM {pending} WHERE moving >= {_OWN} AND {self._is_old()}"
+        targets = ", ".join(field for field, _ in self._named())
+        return (
+            f"INSERT INTO {pending} ({targets}, moving) SELECT {values}, {_OWN}"
+            f" WHERE NOT EXISTS ({known}); "
+        )
+
+    def _move(self) -> str:
+        """OLD, which is fresh here, is moving; an own row that is not like it was written."""
+        pending = pending_name(self.capture)
+        deeper = f"CASE WHEN moving >= {_OWN} THEN moving + 1 ELSE 1 END"
+        return (
+            f"DELETE FROM {pending} WHERE {self._is_stale()}; "
+            f"UPDATE {pending} SET moving = {deeper} WHERE {self._is_old()}; "
+        )
+
+    def _is_stale(self) -> str:
+        """A row is the own one of an update of OLD's row, with other values than OLD's."""
+        return f"moving >= {_OWN} AND {self._has_identity('OLD')} AND NOT ({self._is_old()})"
+
+    def _has_identity(self, row: str) -> str:
+        pending = pending_name(self.capture)
+        return _all(
+            _equal(f"{pending}.k{i}", f"{row}.{quote(part.column)}", part)
+            for i, part in enumerate(self.table.identity)
+        )
+
+    def _log_update(self) -> str:
+        """OLD went, or what became of it since, and NEW came."""
+        pending, stale = pending_name(self.capture), self._is_stale()
+        own = "".join(f", c{i}" for i in range(len(self.columns)))
+        old, new = (
+            "".join(f", {row}.{quote(column)}" for column in self.columns) for row in ("OLD", "NEW")
+        )
+        is_stale, into = f"EXISTS (SELECT 1 FROM {pending} WHERE {stale})", self._into_log()
+        start, changed = f"SELECT {self.capture}", self._changed()
+        # The same row may be remembered for another statement too; it counts as OLD then.
+        now = "".join(f"c{i} = OLD.{quote(column)}, " for i, column in enumerate(self.columns))
+        now = now.removesuffix(", ") or "k0 = k0"
+        parts = [f"s.c{i} IS {pending}.c{i}" for i in range(len(self.columns))]
+        parts += [
+            _equal(f"s.k{i}", f"{pending}.k{i}", part) for i, part in enumerate(self.table.identity)
+        ]
+        like = _all([f"s.moving >= {_OWN}", *parts])
+        return (
+            f"{into} {start}, -1, {NOW}{own} FROM {pending} WHERE {stale}; "
+            f"{into} {start}, -1, {NOW}{old} WHERE ({changed}) AND NOT {is_stale}; "
+            f"{into} {start}, 1, {NOW}{new} WHERE ({changed}) OR {is_stale}; "
+            f"UPDATE {pending} SET {now}, moving = 1 WHERE moving < {_OWN} AND"
+            f" {self._has_identity('OLD')} AND EXISTS (SELECT 1 FROM {pending} AS s WHERE {like}); "
+        )
 
     def _into_pending(self) -> str:
         """The start of an insert of rows `r` of the table into pending."""
+        targets = ", ".join(field for field, _ in self._named())
+        values = ", ".join(f"r.{quote(column)}" for _, column in self._named())
+        return f"INSERT INTO {pending_name(self.capture)} ({targets}) SELECT {values}"
+
+    def _named(self) -> list[tuple[str, str]]:
+        """The fields of a pending row, each with the column that it keeps."""
         named = [(f"k{i}", part.column) for i, part in enumerate(self.table.identity)]
         named += [(f"u{i}", column) for i, column in enumerate(self._keyed())]
         named += [(f"c{i}", column) for i, column in enumerate(self.columns)]
-        targets = ", ".join(field for field, _ in named)
-        values = ", ".join(f"r.{quote(column)}" for _, column in named)
-        return f"INSERT INTO {pending_name(self.capture)} ({targets}) SELECT {values}"
+        return named
 
     def _settle(self, besides: str) -> str:
         pending, keyed = pending_name(self.capture), self._keyed()
@@ -257,11 +336,15 @@ class Capturing:
             _equal(f"r.{quote(part.column)}", f"NEW.{quote(part.column)}", part)
             for part in self.table.identity
         )
-        moved = f"{pending}.moving AND {self._is_old()}"
+        moved = f"{pending}.moving = 1 AND {self._is_old()}"
+        is_own = f"{pending}.moving >= {_OWN} AND {self._has_identity('OLD')}"
+        now = ", ".join(f"{field} = NEW.{quote(column)}" for field, column in self._named())
         return (
             f"{self._into_pending()} FROM {quote(self.table.name)} AS r WHERE {there}"
             f" AND EXISTS (SELECT 1 FROM {pending} WHERE {moved}); "
             f"DELETE FROM {pending} WHERE {moved}; "
+            f"DELETE FROM {pending} WHERE {pending}.moving = {_OWN} AND {is_own}; "
+            f"UPDATE {pending} SET {now}, moving = moving - 1 WHERE {is_own}; "
         )
 
     def _is_old(self) -> str:
