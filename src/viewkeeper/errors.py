@@ -13,8 +13,11 @@ exact way out. Facts that a program may want are attributes.
     │   ├── SchemaError         a table or column is missing or cannot be kept exactly
     │   ├── ConversionError     a stored value does not fit its column's type
     │   ├── GapError            the source no longer has changes that are still needed
-    │   └── BarrierError        a table was emptied; what lies before that cannot be read any more
-    │       └── BrokenQueryError    ... because a schema change came between a question and it
+    │   ├── BarrierError        a table was emptied; what lies before that cannot be read any more
+    │   │   └── BrokenQueryError    ... because a schema change came between a question and it
+    │   ├── DamagedSourceError  a file that is kept for it, or that it is read from, is damaged
+    │   └── UnexpectedSourceError   its code, or a library's, failed as nobody foresaw
+    ├── UnexpectedViewError     the maintenance of one view failed as nobody foresaw
     ├── ExpressionError         a row made an expression of a view fail
     ├── WarehouseError          something about the warehouse folder
     │   ├── LockedError         another process maintains it
@@ -34,6 +37,9 @@ exact way out. Facts that a program may want are attributes.
 """
 
 from __future__ import annotations
+
+import re
+import traceback
 
 
 class ViewkeeperError(Exception):
@@ -156,6 +162,66 @@ class BrokenQueryError(BarrierError):
         )
         self.table = table
         self.what = what
+
+
+class DamagedSourceError(SourceError):
+    """A file that we keep for one source, or read it from, cannot be believed."""
+
+
+class UnexpectedSourceError(SourceError):
+    """The code of a source, or a library that it uses, failed in a way that nobody foresaw.
+
+    The views that need the source stop, the others go on. `traceback` is kept in `trace_file` of
+    the warehouse folder.
+    """
+
+    def __init__(self, source: str, cause: BaseException) -> None:
+        self.trace_file = _trace_file("source", source)
+        hint = _REPORT.format(self.trace_file)
+        super().__init__(source, _surprise(cause), detail=_place(cause), hint=hint)
+        self.traceback = _trace(cause)
+
+
+class UnexpectedViewError(ViewkeeperError):
+    """The maintenance of one view failed in a way that nobody foresaw; the others go on.
+
+    `traceback` is kept in `trace_file` of the warehouse folder.
+    """
+
+    def __init__(self, view: str, cause: BaseException) -> None:
+        self.trace_file = _trace_file("view", view)
+        hint = _REPORT.format(self.trace_file)
+        super().__init__(f'view "{view}": {_surprise(cause)}', detail=_place(cause), hint=hint)
+        self.view = view
+        self.traceback = _trace(cause)
+
+
+_REPORT = (
+    "this is a mistake in Viewkeeper or in a library: report it, with the file {} of the warehouse "
+    "folder; `viewkeeper run` tries again"
+)
+_TRACE_CHARACTERS = 20_000
+
+
+def _trace_file(kind: str, name: str) -> str:
+    return f"tracebacks/{kind}-{re.sub(r'[^A-Za-z0-9_]+', '-', name)[:60]}.txt"
+
+
+def _surprise(cause: BaseException) -> str:
+    text = " ".join(str(cause).split())[:300]
+    return f"unexpected {type(cause).__name__}" + (f": {text}" if text else "")
+
+
+def _place(cause: BaseException) -> str | None:
+    frames = traceback.extract_tb(cause.__traceback__)
+    if not frames:
+        return None
+    last = frames[-1]
+    return f"in {last.name}, {'/'.join(last.filename.split('/')[-3:])}:{last.lineno}"
+
+
+def _trace(cause: BaseException) -> str:
+    return "".join(traceback.format_exception(cause))[-_TRACE_CHARACTERS:]
 
 
 class ExpressionError(ViewkeeperError):

@@ -255,6 +255,9 @@ def test_detach_asks_and_then_removes_everything(copy: Path) -> None:
     assert triggers(copy / "crm.db") == {}
     assert triggers(copy / "shop.db")
     assert "was not followed" in call(*words, "--yes").stdout
+    status = call("-p", str(copy), "status")
+    assert status.exit_code == 1
+    assert 'source "crm" is detached' in status.stdout
 
 
 def test_detach_goes_on_when_a_source_is_away(copy: Path) -> None:

@@ -110,3 +110,17 @@ def test_who_holds_the_lock_is_running_only_while_it_holds_it(project: Settings)
         left = {"pid": pid, "host": socket.gethostname(), "since": 5.0, "command": "killed"}
         path.write_text(json.dumps(left))
         assert running(project.warehouse) is None
+
+
+def test_a_detached_source_is_no_view_that_is_up_to_date(project: Settings) -> None:
+    source = SqliteSource("crm", project.folder / "crm.db", READER)
+    source.detach()
+    source.close()
+    found = gather(project, now=4e9)
+    (view,) = found.views
+    assert view.problem is not None
+    assert 'source "crm" is detached' in view.problem
+    assert "viewkeeper run --full-refresh names" in view.problem
+    assert not found.ok
+    assert view.seconds is None
+    assert [lag.captured for lag in view.lags] == [False]

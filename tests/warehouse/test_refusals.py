@@ -200,3 +200,20 @@ def test_what_is_created_must_be_new_and_what_is_replaced_is_whole(tmp_path: Pat
     disk.replace(path, b"third")
     assert path.read_bytes() == b"third"
     assert [found.name for found in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_full_disk_at_the_lock_is_said_and_leaves_the_lock_free(tmp_path: Path) -> None:
+    """Not even the holder's name could be written."""
+    for call in ("pwrite", "ftruncate"):
+        with refusing(call, errno.ENOSPC), pytest.raises(WarehouseError) as refused:
+            Store.open(tmp_path, "test", time.time)
+        assert not isinstance(refused.value, LockedError)
+        assert "the disk is full" in str(refused.value)
+    Store.open(tmp_path, "next", time.time).close()
+
+
+def test_a_lock_is_given_back_whatever_the_disk_says(tmp_path: Path) -> None:
+    store = Store.open(tmp_path, "test", time.time)
+    with refusing("ftruncate", errno.EIO):
+        store.close()
+    Store.open(tmp_path, "next", time.time).close()

@@ -130,6 +130,8 @@ def behind(lag: Lag) -> str:
     """A lag in words."""
     if lag.position is None:
         return "not loaded yet"
+    if not lag.captured:
+        return "detached"
     if lag.changes is None:
         reported = amount(lag.transactions, "transaction")
         return f"source away; {reported} known to wait" if lag.transactions else "source away"

@@ -96,7 +96,7 @@ class Adapting:
         try:
             decision = self._evolving.decide(name, changes)
         except SourceAwayError as error:
-            self._connections.mark(error)
+            self._connections.note(error)
             self._asks[name] = error.source
             return None
         allowed: Proposal | Halt | None

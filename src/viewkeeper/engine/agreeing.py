@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 from viewkeeper.engine.connections import Connections
+from viewkeeper.engine.guarded_source import kind_of
 from viewkeeper.engine.membership import Membership
 from viewkeeper.errors import SourceAwayError
 from viewkeeper.registry.agreement import apart, base_positions
@@ -52,7 +53,7 @@ class Agreeing:
         if isinstance(upstream, Base):
             yield upstream.name, at
             return
-        source = self._connections.source(name)
-        assert isinstance(source, WarehouseSource)
+        source = kind_of(self._connections.source(name), WarehouseSource)
+        assert source is not None
         members = {member.name for member in self._membership.members}
         yield from base_positions(source.parent, at, members)

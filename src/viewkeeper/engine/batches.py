@@ -31,6 +31,7 @@ from viewkeeper.errors import (
     BarrierError,
     ConversionError,
     SourceAwayError,
+    UnexpectedViewError,
     ViewkeeperError,
     WarehouseError,
 )
@@ -149,9 +150,9 @@ class Batches:
             except WarehouseError:
                 # A full disk is nobody's fault among the views.
                 raise
-            except ViewkeeperError as error:
+            except Exception as error:
                 if isinstance(error, SourceAwayError):
-                    self._connections.mark(error)
+                    self._connections.note(error)
                 found = self._unreadable(able, entries)
                 if not found:
                     raise
@@ -206,7 +207,7 @@ class Batches:
     def failed(self, member: Member, error: ViewkeeperError) -> Outcome:
         """What a batch brings for a view that cannot do it."""
         if isinstance(error, SourceAwayError):
-            self._connections.mark(error)
+            self._connections.note(error)
         return Outcome(errors={member.name: error})
 
     def _queued(
@@ -234,6 +235,9 @@ class Batches:
                 for relation, fields in wanted.items()
                 if relation.source == name
             }
+            if not tables:
+                # Nobody here reads it: whether it answers is not their trouble.
+                continue
             source = self._connections.source(name)
             for table, batch in source.changes(tables, mine[0].after, mine[-1].until):
                 relation = Relation(name, table)
@@ -254,8 +258,12 @@ class Batches:
         for member in members:
             try:
                 self.queue([member.plan], entries)
+            except WarehouseError:
+                raise
             except ViewkeeperError as error:
                 found[member.name] = error
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is of this view
+                found[member.name] = UnexpectedViewError(member.name, error)
         return found
 
     def _sweep(
@@ -270,7 +278,13 @@ class Batches:
             batch = Batch(number, tasks, outcome.kept, ends, openers, self._connections.reader)
             results = self._results(batch, members, inline, outcome)
         for member in members:
-            self._gather(batch, member, [r for r in results if r.view == member.name], outcome)
+            mine = [result for result in results if result.view == member.name]
+            try:
+                self._gather(batch, member, mine, outcome)
+            except WarehouseError:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is of this view
+                outcome.errors[member.name] = UnexpectedViewError(member.name, error)
 
     def _results(
         self, batch: Batch, members: Sequence[Member], inline: bool, outcome: Outcome
@@ -317,7 +331,7 @@ class Batches:
             raise failed
         if failed is not None:
             if isinstance(failed, SourceAwayError):
-                self._connections.mark(failed)
+                self._connections.note(failed)
             outcome.errors[member.name] = failed
             return
         files = [file for result in results for file in result.files]

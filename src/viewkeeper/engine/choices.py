@@ -14,7 +14,13 @@ from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.dependence import refuse_dependent
 from viewkeeper.engine.settings import Settings
-from viewkeeper.errors import ProjectError, SchemaError, SourceAwayError
+from viewkeeper.errors import (
+    DamagedSourceError,
+    ProjectError,
+    SchemaError,
+    SourceAwayError,
+    UnexpectedSourceError,
+)
 from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.warehouse.store import Store
 
@@ -69,8 +75,8 @@ class Choices(Mapping[str, Choice]):
                 self._made[name] = Choice(kind, {}, view, None)
                 self.catalogue.stored[name] = view
                 self.provisional.add(name)
-        except SourceAwayError as error:
-            self.connections.mark(error)
+        except (SourceAwayError, DamagedSourceError, UnexpectedSourceError) as error:
+            self.connections.note(error)
 
     def choice(self, name: str, view: ViewDefinition) -> Choice:
         """The algorithm of a view with this definition; an error if it cannot be."""

@@ -1,8 +1,8 @@
 """The sources of a project as the maintainer sees them: open, away, or coming back.
 
 A source that cannot be reached is left alone for a while, longer each time; the views that need it
-wait meanwhile and the others go on. Whatever asks a source goes through `attempt`, so that one
-place decides who is away.
+wait meanwhile and the others go on. Whoever uses a source has it from here, guarded, so that all
+that goes wrong in it is its own error; `note` decides what an error means for the source.
 """
 
 from __future__ import annotations
@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from viewkeeper.errors import SourceAwayError
+from viewkeeper.engine.guarded_source import GuardedSource, contained
+from viewkeeper.errors import (
+    DamagedSourceError,
+    SourceAwayError,
+    SourceError,
+    UnexpectedSourceError,
+    ViewkeeperError,
+)
 from viewkeeper.sources.catalogue import open_source as open_database
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.protocol import Source
@@ -72,11 +79,21 @@ class Connections:
         self._now = now
         self._differ = differ
         self._open: dict[str, Source] = {}
+        self.failed: dict[str, SourceError] = {}
+        """Sources that are damaged or failed as nobody foresaw: left alone until the next run."""
+        self.trouble: Callable[[ViewkeeperError], None] = lambda _: None
+        """Is told of errors that spoil nothing, like that of closing a snapshot."""
 
     def source(self, name: str) -> Source:
         if name not in self._open:
-            self._open[name] = self._opened(self.settings[name])
+            with contained(name):
+                opened = self._opened(self.settings[name])
+            self._open[name] = GuardedSource(opened, self._spoils_nothing)
         return self._open[name]
+
+    def _spoils_nothing(self, error: ViewkeeperError) -> None:
+        self.note(error)
+        self.trouble(error)
 
     def _opened(self, settings: SourceSettings) -> Source:
         source = open_source(settings, self.reader)
@@ -93,9 +110,10 @@ class Connections:
         if not self.ready([name]):
             return None
         try:
-            result = action(self.source(name))
+            with contained(name):
+                result = action(self.source(name))
         except SourceAwayError as error:
-            self.mark(error)
+            self.note(error)
             return None
         self.away.pop(name, None)
         return result
@@ -103,10 +121,22 @@ class Connections:
     def ready(self, names: Iterable[str]) -> bool:
         """Whether all of these may be asked now."""
         now = self._now()
-        return all(n not in self.away or self.away[n].retry_at <= now for n in names)
+        return all(self._is_ready(name, now) for name in names)
 
-    def mark(self, error: SourceAwayError) -> None:
-        """Note that a source did not answer; it is tried again after 1, 2, 4 ... seconds."""
+    def _is_ready(self, name: str, now: float) -> bool:
+        away = self.away.get(name)
+        return name not in self.failed and (away is None or away.retry_at <= now)
+
+    def note(self, error: ViewkeeperError) -> None:
+        """What an error means for the source that it names, if it names one."""
+        match error:
+            case SourceAwayError():
+                self._mark(error)
+            case UnexpectedSourceError() | DamagedSourceError():
+                self.failed.setdefault(error.source, error)
+
+    def _mark(self, error: SourceAwayError) -> None:
+        """A source did not answer; it is tried again after 1, 2, 4 ... seconds."""
         now, before = self._now(), self.away.get(error.source)
         attempts = before.attempts + 1 if before else 1
         wait = min(2.0 ** min(attempts - 1, 10), RETRY_SECONDS_MAX)

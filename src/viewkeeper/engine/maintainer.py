@@ -29,19 +29,18 @@ from viewkeeper.engine.lookouts import look_out
 from viewkeeper.engine.report import Observer
 from viewkeeper.engine.session import SparkHandle
 from viewkeeper.engine.settings import Settings
-from viewkeeper.engine.stepper import Stepper, no_quiet, positions_at
+from viewkeeper.engine.stepper import Stepped, Stepper, no_quiet, positions_at
+from viewkeeper.engine.troubles import Troubles
 from viewkeeper.engine.waiting import waiting
 from viewkeeper.errors import (
     BarrierError,
     SchemaError,
-    SourceAwayError,
-    SourceError,
     ViewkeeperError,
     WarehouseError,
 )
 from viewkeeper.view.plan import sweep_plan
 from viewkeeper.warehouse.plan import Entry, Plan
-from viewkeeper.warehouse.record import Drop, Resume, Stop
+from viewkeeper.warehouse.record import Drop, Resume
 from viewkeeper.warehouse.store import Store
 
 
@@ -80,14 +79,23 @@ class Maintainer:
         self.adapting = Adapting(
             self._choices, self.lookout, lambda *told: self.observer.reshaped(*told)
         )
+        self._troubles = Troubles(
+            store,
+            catalogue,
+            connections,
+            lambda error: self.observer.trouble(error),
+            lambda name: self.lookout.full or self.adapting.broke(name),
+        )
         self._thanks = Acknowledging(settings, store, catalogue, connections, self.lookout)
-        self._failed: dict[str, ViewkeeperError] = {}
         self._restless: dict[str, ViewkeeperError] = {}
         """Views whose algorithm found no quiet moment."""
         self.stopping: Callable[[], bool] = lambda: False
         self.batch_seconds = 0.0
-        self.met_barrier = False
+
+    @property
+    def met_barrier(self) -> bool:
         """Whether a view waits for a transaction that a snapshot saw and no look has reported."""
+        return self._troubles.met_barrier
 
     # -- start ---------------------------------------------------------------------------------
 
@@ -133,20 +141,11 @@ class Maintainer:
     def look(self) -> None:
         """See what the sources have committed since the last look."""
         self.bind()
-        for name, error in self.lookout.look().items():
-            self._stop_all(name, error)
+        failed = {n: e for n, e in self._connections.failed.items() if n not in self.lookout.broken}
+        self.lookout.broken |= failed
+        for name, error in (failed | self.lookout.look()).items():
+            self._troubles.stop_source(name, error)
         self._lose_refused()
-
-    def _stop_all(self, source: str, error: SourceError) -> None:
-        """The views of a source that has lost what they still need stop; the others go on."""
-        using = [name for name in self._catalogue if source in self._catalogue.sources(name)]
-        again = " ".join(f"--full-refresh {name}" for name in using)
-        reason = f"{error}\n  way out: mend the source, then `viewkeeper run {again}`"
-        views = self.store.head.views
-        stops = [Stop(n, reason) for n in using if n in views and not views[n].stopped]
-        if stops:
-            self.store.commit(stops)
-        self.observer.trouble(error)
 
     # -- maintaining ---------------------------------------------------------------------------
 
@@ -166,7 +165,7 @@ class Maintainer:
 
     def maintain(self) -> None:
         """Take everything seen into batches, bring every able view up to it, load new views."""
-        self.met_barrier = self.adapting.halfway = False
+        self._troubles.met_barrier = self.adapting.halfway = False
         self._finish_load()
         self._advance()
         self._begin_load()
@@ -176,7 +175,7 @@ class Maintainer:
         """Tell the sources what no view will ask for again; at most once a second."""
         loading = self.loader.current.name if self.loader.current else None
         for error in self._thanks.tell(self.loader.held, now, loading):
-            self.observer.trouble(error)
+            self._troubles.tell(error)
 
     def finish_loads(self) -> None:
         """Wait until every view that could be loaded is."""
@@ -199,7 +198,9 @@ class Maintainer:
             entries = ()
         targets: dict[str, int] = {}
         for name in able:
-            target = None if self.loader.loads(name) else self.adapting.meet(name, newest)
+            target = None
+            with self._troubles.of_view(name):
+                target = None if self.loader.loads(name) else self.adapting.meet(name, newest)
             barrier = None if target is None else self._barrier(name, target)
             if target is not None and barrier is None:
                 targets[name] = target
@@ -243,12 +244,10 @@ class Maintainer:
         started = time.perf_counter()
         choice = self._choices[name]
         entries = self.store.ledger.between(self.store.head.views[name].ts, until)
-        try:
+        stepped: Stepped | None = None
+        with self._troubles.of_view(name):
             stepped = self._stepper.advance(choice, until, self.stopping)
-        except WarehouseError:
-            raise
-        except ViewkeeperError as error:
-            self._fail(name, error)
+        if stepped is None:
             return
         self.batch_seconds = time.perf_counter() - started
         age = max(0.0, time.time() - min(entry.committed_at for entry in entries))
@@ -257,7 +256,7 @@ class Maintainer:
         self._restless.pop(name, None)
         if not stepped.ended and not self.stopping():
             self._restless[name] = no_quiet(choice)
-            self.observer.trouble(self._restless[name])
+            self._troubles.tell(self._restless[name])
 
     def _commit_batch(self, plan: Plan, names: Sequence[str]) -> None:
         """Do the work of a plan and commit what could be done; nothing is acknowledged yet."""
@@ -280,32 +279,21 @@ class Maintainer:
     def _cross(self, plan: Plan, name: str) -> None:
         """Take a view over a barrier: everything up to it becomes one state."""
         started = time.perf_counter()
-        entries, outcome = self._crossing.cross(plan, self._member(name))
-        self._tell(plan, entries, outcome, started)
+        crossed = None
+        with self._troubles.of_view(name, plan.n):
+            crossed = self._crossing.cross(plan, self._member(name))
+        if crossed is not None:
+            self._tell(plan, *crossed, started)
 
     def _tell(self, plan: Plan, entries: Sequence[Entry], outcome: Outcome, started: float) -> None:
         for name, error in outcome.errors.items():
             if isinstance(error, BarrierError):
-                self._fail(name, error)
+                self._troubles.fail(name, error)
             else:
-                self.observer.trouble(error)
+                self._troubles.tell(error)
         self.batch_seconds = time.perf_counter() - started
         if entries:
             self.observer.batch(outcome.report(plan.n, entries, self.batch_seconds, time.time()))
-
-    def _fail(self, name: str, error: ViewkeeperError) -> None:
-        """What an error of a view means: it is tried again, or it stops."""
-        if isinstance(error, BarrierError) and (self.lookout.full or self.adapting.broke(name)):
-            # What it met will be reported by the next look, or by one that follows.
-            self.met_barrier = True
-            return
-        if isinstance(error, SourceAwayError):
-            self._connections.mark(error)
-        elif name in self.store.head.views:
-            self.store.commit([Stop(name, str(error))])
-        else:
-            self._failed[name] = error
-        self.observer.trouble(error)
 
     # -- views ---------------------------------------------------------------------------------
 
@@ -322,7 +310,7 @@ class Maintainer:
             if isinstance(error, SchemaError):
                 self._lose(name, error)
                 return
-            self._stop_all(source, error)
+            self._troubles.stop_source(source, error)
         if self._lose_refused(name):
             return
         # What was committed before the columns of this view were captured gets its ts now, so that
@@ -344,9 +332,9 @@ class Maintainer:
         moved = self.adapting.has_moved(name)
         self.adapting.failed(name)
         if moved:
-            self.met_barrier = True
+            self._troubles.met_barrier = True
         else:
-            self._fail(name, error)
+            self._troubles.fail(name, error)
 
     def _lose_refused(self, wanted: str = "") -> bool:
         """Stop views whose tables cannot be followed, and no others; whether one was that view."""
@@ -359,12 +347,15 @@ class Maintainer:
         """Commit a load that has ended; from its ts on the view is maintained like the others."""
         if not self.loader.ended:
             return
-        ended = self.loader.take()
+        ended, change = self.loader.take(), None
         try:
-            change = ended.change()
-        except ViewkeeperError as error:
+            with self._troubles.of_view(ended.name):
+                change = ended.change()
+        except WarehouseError as error:
+            # A load needs far more room than a batch: without it the others may go on.
+            self._troubles.fail(ended.name, error)
+        if change is None:
             self.adapting.failed(ended.name)
-            self._fail(ended.name, error)
             return
         self.store.commit([change])
         self.adapting.finished(ended.name)
@@ -380,7 +371,7 @@ class Maintainer:
         stored = self.store.head.views.get(name)
         if stored is not None and stored.stopped:
             return False
-        if name in self._failed:
+        if name in self._troubles.failed:
             return False
         view = self._catalogue.stored.get(name)
         if view is None or name not in self._choices:
@@ -396,5 +387,5 @@ class Maintainer:
 
     def waiting(self) -> dict[str, str]:
         """The views that do not stand at the newest ts, and why."""
-        failed = {**self._restless, **self._failed, **self.adapting.reasons()}
+        failed = {**self._restless, **self._troubles.failed, **self.adapting.reasons()}
         return waiting(self.store, self._catalogue, self.lookout, self._connections, failed)

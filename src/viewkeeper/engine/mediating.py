@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from viewkeeper.engine.agreeing import Agreeing
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import Connections
+from viewkeeper.engine.guarded_source import kind_of
 from viewkeeper.engine.lookout import Lookout, looked, tables_of
 from viewkeeper.engine.membership import Membership
 from viewkeeper.engine.ordering import ORDER_MAX, QUEUE_MAX, Ordering
@@ -178,10 +179,10 @@ class Mediating(Lookout):
 
     def _observe_parent(self, source: Source) -> bool:
         """Hear what a parent has committed; whether it has a position for us."""
-        assert isinstance(source, WarehouseSource)
-        name, span = source.name, self._membership.span
+        name, span, parent = source.name, self._membership.span, kind_of(source, WarehouseSource)
         assert span is not None
-        found = source.marks(span.identity, self._marked.get(name))
+        assert parent is not None
+        found = parent.marks(span.identity, self._marked.get(name))
         if found is not None:
             self._mediator.committed(name, *found)
             for newest in found[0][-1:]:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from viewkeeper.engine.guarded_source import kind_of
 from viewkeeper.errors import GapError
 from viewkeeper.registry.mediator import Taken
 from viewkeeper.registry.view_source import WarehouseSource
@@ -57,7 +58,7 @@ class Receiving:
 
         Of a parent that is a base, others may read views that are further than ours.
         """
-        if self.beyond is None or isinstance(source, WarehouseSource):
+        if self.beyond is None or kind_of(source, WarehouseSource) is not None:
             return False
         return max(self.at, self.read) < self.beyond and not source.passed(self.beyond)
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from viewkeeper.engine.carry import Courier
+from viewkeeper.engine.guarded_source import plain_opener
 from viewkeeper.engine.openers import Openers
 from viewkeeper.engine.parsed_plan import check_plan
 from viewkeeper.engine.typed import cast, types_of
@@ -119,6 +120,7 @@ def _of_parent(
     from viewkeeper.registry.view_reading import ViewOpener
     from viewkeeper.warehouse.frames import named, state_frame
 
+    opener = plain_opener(opener)
     if not isinstance(opener, ViewOpener):
         return None
     root, staging, types = opener.reader.parent.root, opener.staging, types_of(fields)

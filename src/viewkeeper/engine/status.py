@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from viewkeeper.engine.connections import open_source, reader_of
+from viewkeeper.engine.guarded_source import contained
 from viewkeeper.engine.proposals import HELD, Proposals
 from viewkeeper.engine.settings import Settings
 from viewkeeper.errors import ViewkeeperError
@@ -53,7 +54,7 @@ class Lag:
 
     `transactions` have a ts and are not applied; `more` says whether the source has changes beyond
     those, or where it cannot say, whether its log goes on. `changes` and `seconds` (the age of the
-    oldest change) are None while it is away.
+    oldest change) are None while it is away, or if nothing captures its changes any more.
     """
 
     source: str
@@ -62,6 +63,7 @@ class Lag:
     more: bool
     changes: int | None
     seconds: float | None
+    captured: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +204,7 @@ def _look(settings: SourceSettings, reader: str, positions: set[int]) -> Look:
     """A source as it is now."""
     name, kind = settings.name, settings.kind
     try:
-        with closing(open_source(settings, reader)) as source:
+        with contained(name), closing(open_source(settings, reader)) as source:
             found = source.health(positions)
     except ViewkeeperError as error:
         return SourceStatus(name, kind, error=str(error)), {}
@@ -283,8 +285,21 @@ def _loaded(
         files=view.files,
         committed_at=view.committed_at,
         lags=tuple(_lag(view, name, ledger, looks.get(name), now) for name in view.positions),
-        problem=_stopped(view) or (HELD.format(view.view) if view.view in held else gone),
+        problem=_stopped(view)
+        or _detached(view, looks)
+        or (HELD.format(view.view) if view.view in held else gone),
     )
+
+
+def _detached(view: ViewHead, looks: Mapping[str, Look]) -> str | None:
+    """Whether what a view still needs of a source is not captured any more."""
+    for name in view.positions:
+        if name in looks and not (looks[name][0].followed or looks[name][0].error):
+            return (
+                f'source "{name}" is detached: its changes are not captured for this project\n'
+                f"  way out: `viewkeeper run --full-refresh {view.view}` loads the view again"
+            )
+    return None
 
 
 def _stopped(view: ViewHead) -> str | None:
@@ -299,6 +314,8 @@ def _lag(view: ViewHead, source: str, ledger: Ledger, look: Look | None, now: fl
     waiting = [e for e in ledger.between(view.ts, ledger.next_ts) if e.source == source]
     known = max(position, ledger.position(source, ledger.next_ts) or 0)
     behind = look[1] if look else {}
+    if look is not None and not (look[0].followed or look[0].error):
+        return Lag(source, position, len(waiting), False, None, None, captured=False)
     if position not in behind:
         age = max((now - entry.committed_at for entry in waiting), default=None)
         if look is None or look[0].error:

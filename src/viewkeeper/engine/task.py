@@ -6,7 +6,7 @@ and writes the result with the one writer of data files. What it returns is smal
 the rows themselves where they are few, so that a batch of many small parts becomes one file.
 
 An error that concerns one view (a source is away, a value does not fit) is returned, not raised, so
-that the views beside it go on; anything unexpected is raised and ends the job.
+that the views beside it go on; so is what nobody foresaw, with its traceback.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from viewkeeper.delta.kernel import Kernel
+from viewkeeper.engine.guarded_source import PASSING
 from viewkeeper.engine.openers import Openers
 from viewkeeper.engine.typed import typed_answer
-from viewkeeper.errors import ViewkeeperError
+from viewkeeper.errors import UnexpectedViewError, ViewkeeperError
 from viewkeeper.maintain.batch_sweep import Part, batch_sweep, drive
 from viewkeeper.maintain.view_change import view_change
 from viewkeeper.updates.protocol import COUNT, TS, Answer, Lookup, Snapshot
@@ -92,6 +93,10 @@ def sweep_part(batch: Batch, task: PartTask) -> PartResult:
         files, small = _keep(batch, task, view, rows)
     except ViewkeeperError as error:
         return PartResult(task.view, lookups=lookups, error=error)
+    except PASSING:
+        raise
+    except BaseException as error:  # noqa: BLE001 - a library's panic too is of this view
+        return PartResult(task.view, lookups=lookups, error=UnexpectedViewError(task.view, error))
     seconds = time.perf_counter() - started
     return PartResult(task.view, files, small, dict(lookups), seconds)
 

@@ -8,16 +8,20 @@ whatever the driver says is scrubbed.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
+from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from viewkeeper.errors import SchemaError, SourceAwayError, SourceError, ViewkeeperError
 from viewkeeper.sources.settings import SourceSettings
+
+T = TypeVar("T")
 
 CONNECT_SECONDS = 10
 LOCK_SECONDS = 2
@@ -56,6 +60,32 @@ _SOCKET: dict[str, str | int] = {
 }
 
 
+class LimitedConnection(psycopg.Connection[Any]):
+    """A connection that does not wait for ever for a server that says nothing any more."""
+
+    silence_seconds = float(CONNECT_SECONDS)
+
+    def wait(self, gen: PQGen[T], *arguments: Any, **options: Any) -> T:
+        """Consume a generator of psycopg; an OperationalError after too long a silence."""
+        return super().wait(self._limited(gen), *arguments, **options)
+
+    def _limited(self, gen: PQGen[T]) -> PQGen[T]:
+        """Pass on what the generator waits for; psycopg says now and then that nothing came."""
+        end = time.monotonic() + self.silence_seconds
+        try:
+            waits = next(gen)
+            while True:
+                ready = yield waits
+                if ready:
+                    end = time.monotonic() + self.silence_seconds
+                elif time.monotonic() > end:
+                    raise psycopg.OperationalError(f"no answer in {self.silence_seconds:g} s")
+                waits = gen.send(ready)
+        except StopIteration as ended:
+            found: T = ended.value
+            return found
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
     """One database of one server, as one source sees it; holds no secret."""
@@ -81,7 +111,9 @@ class Server:
     def connect(self) -> psycopg.Connection[Any]:
         """A connection in autocommit mode, for control and small answers."""
         with self.errors():
-            return psycopg.connect(self.conninfo(), autocommit=True, prepare_threshold=None)
+            return self._limited(
+                LimitedConnection.connect(self.conninfo(), autocommit=True, prepare_threshold=None)
+            )
 
     def replicate(self) -> psycopg.Connection[Any]:
         """A connection that can be streamed from."""
@@ -89,7 +121,12 @@ class Server:
         limits = {"statement_timeout": "0", "lock_timeout": "0", "wal_sender_timeout": patience}
         with self.errors():
             conninfo = make_conninfo(self.conninfo(limits), replication="database")
-            return psycopg.connect(conninfo, autocommit=True)
+            return self._limited(LimitedConnection.connect(conninfo, autocommit=True))
+
+    def _limited(self, connection: LimitedConnection) -> LimitedConnection:
+        # The server itself ends a statement before that, if it can.
+        connection.silence_seconds = self.statement_seconds + CONNECT_SECONDS
+        return connection
 
     def conninfo(self, limits: dict[str, str] | None = None) -> str:
         """With the password; for drivers only."""

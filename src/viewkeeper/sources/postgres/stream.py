@@ -22,6 +22,7 @@ from typing import Any
 
 import psycopg
 from psycopg import pq
+from psycopg.generators import execute
 
 from viewkeeper.errors import GapError, SourceAwayError, SourceError
 from viewkeeper.sources.postgres.messages import EPOCH_SECONDS
@@ -38,6 +39,8 @@ _RETRY_SECONDS = 5.0
 # may be the case when signs of life have not moved for so long.
 _STANDSTILL_SECONDS = 0.05
 _PAUSE_SECONDS = 0.005
+# Longer than a server needs that decodes one large transaction between two signs of life.
+_SILENCE_SECONDS = 90.0
 # The other side has closed; systems other than Linux tell it when reading.
 _HANGUP: int = getattr(select, "POLLRDHUP", 0)
 _IN_USE, _MISSING, _LOST = "55006", "42704", "55000"
@@ -65,6 +68,8 @@ class Stream:
         """Up to where the server has sent everything."""
         self.messages = 0
         """How many messages have come."""
+        self._asked_at: float | None = None
+        """Since when it owes a sign of life."""
         self.stands_still = False
         """Whether the last read ended because the server could not go on."""
 
@@ -140,7 +145,7 @@ class Stream:
                 asked = False
             elif size == 0:
                 if not asked and time.monotonic() >= ask_at:
-                    self._say(reply=True)
+                    self._ask_sign()
                     asked = True
                 if not self._wait(end if asked else min(end, ask_at)) and time.monotonic() >= end:
                     return False
@@ -153,7 +158,21 @@ class Stream:
         if left <= 0 or not self._poll.poll(int(left * 1000) + 1):
             return False
         self._pgconn.consume_input()
+        self._asked_at = None
         return True
+
+    def _ask_sign(self) -> None:
+        """Ask for a sign of life; a stream that gave none for long has lost its server."""
+        now = time.monotonic()
+        self._asked_at = self._asked_at or now
+        if now - self._asked_at > _SILENCE_SECONDS:
+            raise SourceAwayError(
+                self._server.source,
+                "the change stream has ended without a word",
+                detail=f"no sign of life in {_SILENCE_SECONDS:g} s",
+                hint="nothing to do: it is opened again",
+            )
+        self._say(reply=True)
 
     def confirm(self, position: int) -> None:
         """Nothing before this position has to be sent again; the transaction at it still is."""
@@ -182,7 +201,8 @@ class Stream:
         self, command: str, expected: pq.ExecStatus = pq.ExecStatus.TUPLES_OK
     ) -> pq.abc.PGresult:
         with self._server.errors():
-            result = self._pgconn.exec_(command.encode())
+            self._pgconn.send_query(command.encode())
+            result: pq.abc.PGresult = self._connection.wait(execute(self._pgconn))[-1]
         if result.status != expected:
             raise self._error(result)
         return result
