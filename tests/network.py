@@ -51,6 +51,12 @@ class Proxy:
             for one in list(self._peers):
                 self._end(one, reset=True)
 
+    @property
+    def waiting(self) -> int:
+        """How many connections are open that nobody answers."""
+        with self._lock:
+            return sum(other is None for other in self._peers.values())
+
     def _forward(self) -> None:
         while not self._ends:
             events = self._selector.select(timeout=0.05)

@@ -61,7 +61,9 @@ class Choices(Mapping[str, Choice]):
                 self._bind(name)
 
     def _bind(self, name: str) -> None:
-        if not self.connections.ready(self.catalogue.sources(name)):
+        sources = self.catalogue.sources(name)
+        self.connections.greet(sources)
+        if not self.connections.ready(sources):
             return
         try:
             view = self.catalogue.bind(name, self.connections)

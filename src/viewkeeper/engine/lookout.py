@@ -7,19 +7,33 @@ it was seen. Nothing here is durable: what is forgotten in a crash is simply see
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from viewkeeper.engine.batches import columns_of
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.loading import Loading
 from viewkeeper.errors import BarrierError, SchemaError, SourceError
-from viewkeeper.updates.protocol import LOOK_SECONDS, LOOK_TRANSACTIONS, Boundary, Source
+from viewkeeper.updates.protocol import LOOK_SECONDS, LOOK_TRANSACTIONS, Boundary, Source, Tables
 from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.view.plan import SweepPlan, sweep_plan
 from viewkeeper.warehouse.plan import Entry
 from viewkeeper.warehouse.store import Store
+
+PATIENCE_SECONDS = 5.0
+"""For so long a look waits for its sources, where nobody else has to be kept fresh meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What a look at a source from a position has found, whether there may be more, and the views
+    whose tables could not be followed."""
+
+    after: int
+    boundaries: tuple[Boundary, ...]
+    more: bool
+    refused: Mapping[str, SchemaError] = field(default_factory=dict)
 
 
 class Lookout:
@@ -37,6 +51,7 @@ class Lookout:
         self._refused: dict[str, SchemaError] = {}
         self.broken: dict[str, SourceError] = {}
         """Sources that have lost what is still needed, or their shape; not looked at again."""
+        self._ahead: dict[str, Looked] = {}
         self.load: Callable[[], Loading | None] = lambda: None
         """The load that is under way."""
 
@@ -57,21 +72,64 @@ class Lookout:
     def close(self) -> None:
         """Nothing is looked at any more."""
 
-    def look(self) -> dict[str, SourceError]:
-        """See what is new; the sources that turned out to be broken."""
-        found: dict[str, SourceError] = {}
+    def look(self, seconds: float = PATIENCE_SECONDS) -> dict[str, SourceError]:
+        """See what is new; the sources that turned out to be broken.
+
+        Those that do not answer within so many seconds are passed over until they do.
+        """
         self.full = False
-        for name in self.sources():
+        found = self._look_ahead(self.sources(), seconds)
+        for name, seen in self._ahead.items():
+            self._take_in(name, seen)
+        self.broken |= found
+        return found
+
+    def _question(self, name: str) -> Callable[[Source], Looked]:
+        """A look at a source, as it is asked in a thread: all that it needs is found now."""
+        known, left = self.known.get(name), self._left(name)
+        followed = self._following(name)
+
+        def look(source: Source) -> Looked:
+            refused: dict[str, SchemaError] = {}
+            at = known
+            if at is None:
+                at, refused = position_of(source, left, followed)
+            return Looked(at, *looked(source, at), refused)
+
+        return look
+
+    def _look_ahead(self, names: Iterable[str], seconds: float) -> dict[str, SourceError]:
+        """Look at sources that are known, in threads; `_looked` then has what they found."""
+        found: dict[str, SourceError] = {}
+        questions = {name: self._question(name) for name in names}
+        self._ahead = {}
+        self._connections.ask(questions, seconds)
+        for name in questions:
             try:
-                boundaries = self._connections.attempt(name, self._look_at)
+                seen = self._connections.answer(name)
             except SourceError as error:
                 found[name] = error
                 continue
-            for boundary in boundaries or ():
-                self._seen.append(self._entry(name, boundary))
-                self.known[name] = boundary.position
-        self.broken |= found
+            if isinstance(seen, Looked):
+                self._ahead[name] = seen
         return found
+
+    def _looked(self, source: Source, after: int) -> tuple[tuple[Boundary, ...], bool]:
+        """What a source reports after a position: found ahead, or now."""
+        seen = self._ahead.pop(source.name, None)
+        if seen is not None and seen.after == after:
+            return seen.boundaries, seen.more
+        return looked(source, after)
+
+    def _take_in(self, name: str, seen: Looked) -> None:
+        """Note what a look has found, unless we have got further by other means since."""
+        self._refused |= seen.refused
+        if self.known.setdefault(name, seen.after) != seen.after:
+            return
+        self.full |= seen.more
+        for boundary in seen.boundaries:
+            self._seen.append(self._entry(name, boundary))
+            self.known[name] = boundary.position
 
     def until(self, name: str, position: int) -> tuple[Entry, ...]:
         """What a source has committed up to a position, looked at now; nothing else may wait.
@@ -155,20 +213,18 @@ class Lookout:
 
         Where something cannot be captured, that is the trouble of the views that read it.
         """
-        views = [view for view in self._followed() if source.name in view.sources]
-        try:
-            return source.follow(tables_of(views, source.name))
-        except SchemaError:
-            position, refused = None, dict[str, SchemaError]()
-            for view in views:
-                try:
-                    position = source.follow(tables_of([view], source.name))
-                except SchemaError as error:
-                    refused[view.name] = error
-            if position is None:
-                raise
-            self._refused |= refused
-            return position
+        position, refused = follow_each(source, self._following(source.name))
+        self._refused |= refused
+        return position
+
+    def _following(self, source: str) -> dict[str, dict[str, list[str]]]:
+        """Per view, what it reads of a source."""
+        views = [view for view in self._followed() if source in view.sources]
+        found: dict[str, dict[str, list[str]]] = {}
+        for view in views:
+            mine = tables_of([view], source)
+            found[view.name] = together([found.get(view.name, {}), mine])
+        return found
 
     def take_refused(self) -> dict[str, SchemaError]:
         """The views whose tables turned out not to be followable; each is told once."""
@@ -179,15 +235,13 @@ class Lookout:
         """The definitions that views have, and those that they are on their way to."""
         return [*self._catalogue.bound(), *self._catalogue.coming.values()]
 
-    def _look_at(self, source: Source) -> tuple[Boundary, ...]:
-        if source.name not in self.known:
-            self.known[source.name] = self._position(source)
-        boundaries, more = looked(source, self.known[source.name])
-        self.full |= more
-        return boundaries
-
     def _follow_on(self, source: Source) -> int:
-        source.look(self.known[source.name])
+        return self._join(source, self.known[source.name])
+
+    def _join(self, source: Source, after: int) -> int:
+        """Follow what views read now, where we go on after a position."""
+        # Looking first finds a log that was lost; following would silently begin a new one.
+        source.look(after)
         return self.follow(source)
 
     def _position(self, source: Source) -> int:
@@ -195,9 +249,7 @@ class Lookout:
         position = self._left(source.name)
         if position is None:
             return self.follow(source)
-        # Looking first finds a log that was lost; following would silently begin a new one.
-        source.look(position)
-        self.follow(source)
+        self._join(source, position)
         return position
 
     def _left(self, name: str) -> int | None:
@@ -237,6 +289,44 @@ def tables_of(views: Iterable[ViewDefinition], source: str) -> dict[str, list[st
     """What some views read of a source."""
     wanted = columns_of(sweep_plan(view) for view in views)
     return {r.table: [f.name for f in fs] for r, fs in wanted.items() if r.source == source}
+
+
+def position_of(
+    source: Source, left: int | None, views: Mapping[str, Tables]
+) -> tuple[int, dict[str, SchemaError]]:
+    """Where a source's stream stands for us, now that what views read is followed; the views that
+    cannot be."""
+    if left is not None:
+        # Looking first finds a log that was lost; following would silently begin a new one.
+        source.look(left)
+    now, refused = follow_each(source, views)
+    return now if left is None else left, refused
+
+
+def follow_each(source: Source, views: Mapping[str, Tables]) -> tuple[int, dict[str, SchemaError]]:
+    """Have what views read captured; the position, and the views that it cannot be done for."""
+    try:
+        return source.follow(together(views.values())), {}
+    except SchemaError:
+        position, refused = None, dict[str, SchemaError]()
+        for name, tables in views.items():
+            try:
+                position = source.follow(tables)
+            except SchemaError as error:
+                refused[name] = error
+        if position is None:
+            raise
+        return position, refused
+
+
+def together(wanted: Iterable[Tables]) -> dict[str, list[str]]:
+    """Every column of every table that somebody wants."""
+    found: dict[str, list[str]] = {}
+    for tables in wanted:
+        for table, columns in tables.items():
+            mine = found.setdefault(table, [])
+            mine += [column for column in columns if column not in mine]
+    return found
 
 
 def looked(source: Source, after: int) -> tuple[tuple[Boundary, ...], bool]:

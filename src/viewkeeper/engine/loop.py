@@ -20,6 +20,9 @@ from viewkeeper.engine.upkeep import Upkeep
 from viewkeeper.errors import ViewkeeperError
 
 LOOK_SECONDS = 0.02
+FRESH_SECONDS = 0.2
+"""For so long a look waits for its sources, while other views are to be kept fresh."""
+
 AGAIN_MAX = 10_000
 """How often a refresh looks again, because there was more than one look takes, or because a batch
 met what only the next look reports."""
@@ -82,6 +85,11 @@ def refresh(maintainer: Maintainer, observer: Observer, full_refresh: Sequence[s
             maintainer.maintain()
         elif maintainer.loader.current is not None:
             maintainer.finish_loads()
+        elif maintainer.busy:
+            # The others are up to date: now one that answers late is waited for.
+            maintainer.look()
+            maintainer.maintain()
+            there = maintainer.store.ledger.next_ts - 1
         elif maintainer.lookout.pending and time.monotonic() < end:
             time.sleep(LOOK_SECONDS)
             maintainer.look()
@@ -118,7 +126,7 @@ def run_until(
     maintainer.bind()
     upkeep = Upkeep(maintainer.store, settings, spark, observer)
     while not stop.is_set():
-        maintainer.look()
+        maintainer.look(FRESH_SECONDS)
         if due(maintainer, settings):
             maintainer.maintain()
             upkeep.step()

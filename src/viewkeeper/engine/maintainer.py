@@ -25,6 +25,7 @@ from viewkeeper.engine.crossing import Crossing
 from viewkeeper.engine.edits import take_edits, write_first_versions
 from viewkeeper.engine.history import History
 from viewkeeper.engine.loading import PROGRESS_SECONDS, Loader
+from viewkeeper.engine.lookout import PATIENCE_SECONDS
 from viewkeeper.engine.lookouts import look_out
 from viewkeeper.engine.report import Observer
 from viewkeeper.engine.session import SparkHandle
@@ -93,6 +94,11 @@ class Maintainer:
         self.batch_seconds = 0.0
 
     @property
+    def busy(self) -> bool:
+        """Whether some source has not answered yet."""
+        return self._connections.busy
+
+    @property
     def met_barrier(self) -> bool:
         """Whether a view waits for a transaction that a snapshot saw and no look has reported."""
         return self._troubles.met_barrier
@@ -138,12 +144,12 @@ class Maintainer:
 
     # -- looking -------------------------------------------------------------------------------
 
-    def look(self) -> None:
-        """See what the sources have committed since the last look."""
+    def look(self, seconds: float = PATIENCE_SECONDS) -> None:
+        """See what the sources have committed since the last look, as far as they tell in time."""
         self.bind()
         failed = {n: e for n, e in self._connections.failed.items() if n not in self.lookout.broken}
         self.lookout.broken |= failed
-        for name, error in (failed | self.lookout.look()).items():
+        for name, error in (failed | self.lookout.look(seconds)).items():
             self._troubles.stop_source(name, error)
         self._lose_refused()
 

@@ -1,9 +1,9 @@
 """The lookout of a member of a group: what it sees is taken in the order of the registry.
 
-It looks at the sources like any lookout, but keeps what it sees (the mediator's RMQ) until the
-registry has given it a number and all that comes before it can be taken. Then the report is split
-at the registered positions, and one id is one ts, with an entry for every source that it moves: a
-database, and the parents that have committed the same id.
+It keeps what it sees (the mediator's RMQ) until the registry has given it a number and all that
+comes before it can be taken. Then the report is split at the registered positions, and one id is
+one ts, with an entry for every source that it moves: a database, and the parents that have
+committed the same id.
 
 Nothing here is durable but the ledger and the membership's file. After a crash the order is read
 again behind the last number in the ledger; positions say what of it is contained already.
@@ -15,13 +15,13 @@ the one where it began to be followed, so that a view is loaded in a state which
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from viewkeeper.engine.agreeing import Agreeing
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.guarded_source import kind_of
-from viewkeeper.engine.lookout import Lookout, looked, tables_of
+from viewkeeper.engine.lookout import PATIENCE_SECONDS, Looked, Lookout, looked, tables_of
 from viewkeeper.engine.membership import Membership
 from viewkeeper.engine.ordering import ORDER_MAX, QUEUE_MAX, Ordering
 from viewkeeper.engine.receiving import Receiving, gone_back
@@ -66,19 +66,21 @@ class Mediating(Lookout):
 
     # -- looking -------------------------------------------------------------------------------
 
-    def look(self) -> dict[str, SourceError]:
+    def look(self, seconds: float = PATIENCE_SECONDS) -> dict[str, SourceError]:
         if not self._in_group():
             span = self._membership.span
-            return super().look() if span is not None and span.alone else {}
+            return super().look(seconds) if span is not None and span.alone else {}
         self.full = False
         self._ordering.fetch(self._mediator)
         self._claim()
-        found: dict[str, SourceError] = {}
         self._forget()
+        # Not parents: what their marks tell of must be looked for after those.
+        found = self._look_ahead([name for name, _ in self._bases()], seconds)
         for name in self.sources():
             try:
                 self._expect(name)
-                self._connections.attempt(name, self._observe)
+                if name not in found:
+                    self._connections.attempt(name, self._observe)
             except SourceError as error:
                 found[name] = error
         self.broken |= found
@@ -136,7 +138,7 @@ class Mediating(Lookout):
             # Others go on: whoever can keep up reports.
             self._ordering.drop(upstream.name)
             return
-        boundaries, more = looked(source, received.read)
+        boundaries, more = self._looked(source, received.read)
         received.extend(boundaries)
         while more and isinstance(upstream, ParentView):
             # Marks tell of all that it has committed, so all of that must have been seen.
@@ -147,6 +149,10 @@ class Mediating(Lookout):
             if received.has_gone_back(source) and not more:
                 raise gone_back(name, received)
             self._receive(source, upstream)
+
+    def _question(self, name: str) -> Callable[[Source], Looked]:
+        after = self._received[name].read
+        return lambda source: Looked(after, *looked(source, after))
 
     def _forget(self) -> None:
         """Wait for nothing of sources that have broken, or that no view reads any more."""
@@ -235,14 +241,8 @@ class Mediating(Lookout):
     def _beat(self, name: str) -> None:
         """Follow what all members read of a source, from a position that will have a number."""
         read = self._received[name].read
-
-        def follow(source: Source) -> int:
-            # Looking first finds a log that was lost; following would silently begin a new one.
-            source.look(read)
-            return self.follow(source)
-
         try:
-            position = self._connections.attempt(name, follow)
+            position = self._connections.attempt(name, lambda source: self._join(source, read))
         except SourceError:
             # The look that comes says the same, for all views that read it.
             return
