@@ -226,7 +226,7 @@ def test_a_view_that_is_being_repaired_waits_without_being_tried_again_and_again
 def test_what_a_killed_run_had_decided_is_decided_again(
     shop: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Killed(BaseException):
+    class Killed(SystemExit):
         pass
 
     def die() -> None:

@@ -175,7 +175,7 @@ def test_a_stopped_view_does_not_keep_others_from_being_verified(
 def test_what_was_approved_is_not_asked_again_after_a_kill(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Killed(BaseException):
+    class Killed(SystemExit):
         pass
 
     def die(*_: Any) -> None:

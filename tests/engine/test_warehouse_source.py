@@ -186,7 +186,7 @@ def test_a_parent_that_loads_its_view_again_is_read_again(
         assert all(each.ok for each in middle.verify())
 
 
-class KilledError(Exception):
+class KilledError(SystemExit):
     """Stands for the end of a process."""
 
 
