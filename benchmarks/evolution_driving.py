@@ -96,8 +96,8 @@ def settle(maintainer: Maintainer) -> float:
     for _ in range(STEPS_MAX):
         if maintainer.loader.current is not None:
             maintainer.finish_loads()
-        elif maintainer.met_barrier or maintainer.behind():
-            if maintainer.met_barrier:
+        elif maintainer.troubles.met_barrier or maintainer.behind():
+            if maintainer.troubles.met_barrier:
                 time.sleep(PAUSE_SECONDS)
             maintainer.look()
             maintainer.maintain()

@@ -162,7 +162,11 @@ def _busy(maintainer: Maintainer, writer: threading.Thread) -> float:
         started = time.perf_counter()
         maintainer.look()
         loading = maintainer.loader.current
-        if maintainer.lookout.oldest is not None or maintainer.behind() or maintainer.met_barrier:
+        if (
+            maintainer.lookout.oldest is not None
+            or maintainer.behind()
+            or maintainer.troubles.met_barrier
+        ):
             maintainer.maintain()
         elif loading is not None:
             loading.wait(IDLE_SECONDS)

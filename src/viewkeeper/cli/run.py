@@ -30,6 +30,7 @@ Examples:
   viewkeeper run                                  until Ctrl-C
   viewkeeper run --once                           all that is committed now, then leave
   viewkeeper run --once --full-refresh order_lines
+  viewkeeper run --reanchor order_lines           after a source has lost changes
   viewkeeper run --once --json | jq .waiting
   viewkeeper run --algorithm pvm_cc               one of the papers' algorithms for all views
   viewkeeper run --algorithm strobe --level convergence
@@ -50,6 +51,12 @@ Exit codes: 0 every view is maintained, 1 some view waits or is stopped, 2 usage
     help="Load this view from scratch; can be repeated.",
 )
 @click.option(
+    "--reanchor",
+    multiple=True,
+    metavar="VIEW",
+    help="Compare this view with its sources and commit the difference; can be repeated.",
+)
+@click.option(
     "--algorithm",
     metavar="NAME",
     help="Maintain all views by this algorithm instead of those in the project file.",
@@ -66,6 +73,7 @@ def run(
     invocation: Invocation,
     once: bool,
     full_refresh: tuple[str, ...],
+    reanchor: tuple[str, ...],
     algorithm: str | None,
     level: str | None,
     quiet: bool,
@@ -80,10 +88,10 @@ def run(
         raise click.UsageError("--json needs --once")
     with invocation.open() as project:
         project.settings = project.settings.using(algorithm, level)
-        for name in full_refresh:
+        for name in (*full_refresh, *reanchor):
             project.view(name)
         with watching(project, quiet or wants_json) as watcher:
-            report = _maintain(project, watcher, once, full_refresh)
+            report = _maintain(project, watcher, once, full_refresh, reanchor)
     if wants_json:
         click.echo(as_json(asdict(report), indent=2))
     elif not quiet:
@@ -94,13 +102,17 @@ def run(
 
 
 def _maintain(
-    project: Project, watcher: LiveDisplay | LogLines, once: bool, full_refresh: tuple[str, ...]
+    project: Project,
+    watcher: LiveDisplay | LogLines,
+    once: bool,
+    full_refresh: tuple[str, ...],
+    reanchor: tuple[str, ...],
 ) -> Report:
     what = "what is committed now" if once else "the commit under way"
     with stopping(what, watcher.say) as stop:
         if once:
-            return project.refresh(watcher, full_refresh)
-        return project.run(watcher, stop, full_refresh)
+            return project.refresh(watcher, full_refresh, reanchor)
+        return project.run(watcher, stop, full_refresh, reanchor)
 
 
 @contextmanager

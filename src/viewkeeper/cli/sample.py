@@ -49,6 +49,7 @@ sources:
 #   policy: evolve          # or try_evolve, lenient, ignore, exception, approve
 #   detection: pessimistic  # or optimistic: schema changes are only found when a query breaks
 # substitutes: []           # what may take the place of a table or column that is dropped
+# on_gap: stop              # or reanchor, after a source lost changes; docs/sources/README.md
 # registry: ../registry.db  # orders what projects share that must agree; docs/fleet.md
 # publish: false            # write plain tables this often, like 5m; false: only by command
 

@@ -54,7 +54,10 @@ class Acknowledging:
         views = [v for n, v in self._store.head.views.items() if n in self._catalogue]
         troubles = []
         for source in self._lookout.sources():
-            using = [view for view in views if source in view.positions]
+            # A view before a gap needs nothing of what follows it but a load.
+            gap_after = self._store.ledger.gap_after
+            held_by = [view for view in views if source in view.positions]
+            using = [view for view in held_by if gap_after(view.ts, (source,)) is None]
             waiting = [view for view in using if view.view != loading]
             stale = [view for view in waiting if self._is_stale(view, source)]
             if any(not view.stopped for view in stale):
@@ -83,5 +86,5 @@ class Acknowledging:
 def _stale(view: ViewHead, source: str) -> str:
     return (
         f'stale: too many changes of source "{source}" came while this view waited\n'
-        f"  way out: `viewkeeper run --full-refresh {view.view}`"
+        f"  way out: `viewkeeper run --reanchor {view.view}`"
     )

@@ -110,6 +110,15 @@ class Adapting:
             self._stop(name, allowed.reason)
         return None
 
+    def anchor(self, name: str, cause: str) -> None:
+        """Have a view repaired by its difference from what its sources show, as it is defined."""
+        head = self._store.head.views[name]
+        extent = head.versions[-1].extent if head.versions else "equal"
+        binding, choice = self._catalogue.bindings[name], self._choices[name]
+        self._forget(name)
+        self.waits[name] = Proposal(binding, choice, (cause,), extent, Difference(), {})
+        self._decided[name] = self._store.ledger.next_ts
+
     def _is_settled(self, name: str) -> bool:
         """Whether nothing has come since it was decided that a view waits."""
         if name in self._asks and not self._connections.ready([self._asks[name]]):
@@ -135,7 +144,9 @@ class Adapting:
     def has_moved(self, name: str) -> bool:
         """Whether what a view waits to become has been overtaken by another schema change."""
         proposal = self.waits.get(name)
-        return proposal is not None and self._evolving.has_moved(name, proposal)
+        # One that is only anchored again goes on as it is, whatever its tables have become.
+        is_changed = proposal is not None and bool(proposal.became)
+        return is_changed and self._evolving.has_moved(name, self.waits[name])
 
     def _is_broken(self, name: str) -> bool:
         """Whether a question broke since the view last advanced."""
@@ -185,7 +196,10 @@ class Adapting:
 
     def reasons(self) -> dict[str, str]:
         """Why views wait."""
-        waits = dict.fromkeys(self.waits, "being brought over a schema change")
+        waits = {
+            name: "being brought over a schema change" if proposal.became else "being re-anchored"
+            for name, proposal in self.waits.items()
+        }
         return {**waits, **{name: HELD.format(name) for name in self._held}}
 
     # -- one view ------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ class Crossing:
     def record(self, entries: Sequence[Entry]) -> bool:
         """Give entries their ts at once if there is a barrier or a schema change among them, which
         views must find in the ledger; whether that was so."""
-        if not any(entry.emptied or entry.keyed or entry.reshaped for entry in entries):
+        if not any(e.emptied or e.keyed or e.reshaped or e.gap for e in entries):
             return False
         plan = Plan(self._store.next_plan, tuple(entries))
         self._store.write_plan(plan)

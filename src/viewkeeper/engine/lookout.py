@@ -131,6 +131,20 @@ class Lookout:
             self._seen.append(self._entry(name, boundary))
             self.known[name] = boundary.position
 
+    def lose(self, name: str) -> tuple[Entry, ...]:
+        """A source has lost what follows where we are: everything seen, and that as a gap."""
+        left = self._left(name) or 0
+        at = self.known.pop(name, left)
+        self._seen.append(Entry(self._next_ts, name, at, at + 1, time.time(), 0, gap=True))
+        return self.take()
+
+    def begin_again(self, name: str) -> None:
+        """Follow a source anew, from where it stands now: what lies before that is a gap."""
+        self.broken.pop(name, None)
+        position = self._connections.attempt(name, self.follow)
+        if position is not None:
+            self.known[name] = position
+
     def until(self, name: str, position: int) -> tuple[Entry, ...]:
         """What a source has committed up to a position, looked at now; nothing else may wait.
 

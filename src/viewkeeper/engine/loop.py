@@ -57,12 +57,17 @@ class Adding:
         self._told.trouble(error)
 
 
-def refresh(maintainer: Maintainer, observer: Observer, full_refresh: Sequence[str]) -> Report:
+def refresh(
+    maintainer: Maintainer,
+    observer: Observer,
+    full_refresh: Sequence[str],
+    reanchor: Sequence[str] = (),
+) -> Report:
     """Everything committed up to now; views whose sources are away are named in the report."""
     started = time.perf_counter()
     report = Report()
     maintainer.observer = Adding(report, observer)
-    maintainer.start(full_refresh)
+    maintainer.start(full_refresh, reanchor)
     maintainer.bind()
     at, stands = maintainer.store.head.record, _stands(maintainer)
     maintainer.look()
@@ -77,8 +82,8 @@ def refresh(maintainer: Maintainer, observer: Observer, full_refresh: Sequence[s
         stood, stands = stands, _stands(maintainer)
         crosses = stood != stands and maintainer.behind(there)
         advances = at > before and (maintainer.adapting.halfway or crosses)
-        if maintainer.lookout.full or maintainer.met_barrier or advances:
-            if maintainer.met_barrier:
+        if maintainer.lookout.full or maintainer.troubles.met_barrier or advances:
+            if maintainer.troubles.met_barrier:
                 # What was met is committed, but a log may take a moment to tell of it.
                 time.sleep(LOOK_SECONDS)
             maintainer.look()
@@ -116,13 +121,14 @@ def run_until(
     stop: threading.Event,
     full_refresh: Sequence[str],
     spark: SparkHandle,
+    reanchor: Sequence[str] = (),
 ) -> Report:
     """Maintain until told to stop."""
     report = Report()
     started = time.perf_counter()
     maintainer.observer = Adding(report, observer)
     maintainer.stopping = stop.is_set
-    maintainer.start(full_refresh)
+    maintainer.start(full_refresh, reanchor)
     maintainer.bind()
     upkeep = Upkeep(maintainer.store, settings, spark, observer)
     while not stop.is_set():

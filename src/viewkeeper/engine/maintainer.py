@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from viewkeeper.engine.acknowledging import Acknowledging
 from viewkeeper.engine.adapting import Adapting
+from viewkeeper.engine.anchors import Anchors
 from viewkeeper.engine.batches import Batches, Member, Outcome, apart
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.choices import Choices
@@ -35,6 +36,7 @@ from viewkeeper.engine.troubles import Troubles
 from viewkeeper.engine.waiting import waiting
 from viewkeeper.errors import (
     BarrierError,
+    GapError,
     SchemaError,
     ViewkeeperError,
     WarehouseError,
@@ -80,13 +82,14 @@ class Maintainer:
         self.adapting = Adapting(
             self._choices, self.lookout, lambda *told: self.observer.reshaped(*told)
         )
-        self._troubles = Troubles(
+        self.troubles = Troubles(
             store,
             catalogue,
             connections,
             lambda error: self.observer.trouble(error),
             lambda name: self.lookout.full or self.adapting.broke(name),
         )
+        self._anchors = Anchors(self._choices, self.lookout, self.adapting, self.troubles)
         self._thanks = Acknowledging(settings, store, catalogue, connections, self.lookout)
         self._restless: dict[str, ViewkeeperError] = {}
         """Views whose algorithm found no quiet moment."""
@@ -98,18 +101,15 @@ class Maintainer:
         """Whether some source has not answered yet."""
         return self._connections.busy
 
-    @property
-    def met_barrier(self) -> bool:
-        """Whether a view waits for a transaction that a snapshot saw and no look has reported."""
-        return self._troubles.met_barrier
-
     # -- start ---------------------------------------------------------------------------------
 
-    def start(self, full_refresh: Sequence[str] = ()) -> None:
+    def start(self, full_refresh: Sequence[str] = (), reanchor: Sequence[str] = ()) -> None:
         """Bring the warehouse in line with the project, and finish what a crash left open."""
-        views = self.store.head.views
-        for name in (*full_refresh, *self._settings.views, *self._settings.evolution.views):
+        views, settings = self.store.head.views, self._settings
+        named = (*settings.views, *settings.evolution.views, *settings.on_gap.views)
+        for name in (*full_refresh, *reanchor, *named):
             self._catalogue.check(name)
+        self._anchors.ask(reanchor)
         self._choices.again = frozenset(full_refresh)
         self._catalogue.adopt(self.store.head, without=full_refresh)
         take_edits(self.store, self._catalogue, self._connections, full_refresh)
@@ -150,7 +150,8 @@ class Maintainer:
         failed = {n: e for n, e in self._connections.failed.items() if n not in self.lookout.broken}
         self.lookout.broken |= failed
         for name, error in (failed | self.lookout.look(seconds)).items():
-            self._troubles.stop_source(name, error)
+            if not self._anchors.lose(name, error):
+                self.troubles.stop_source(name, error)
         self._lose_refused()
 
     # -- maintaining ---------------------------------------------------------------------------
@@ -171,7 +172,7 @@ class Maintainer:
 
     def maintain(self) -> None:
         """Take everything seen into batches, bring every able view up to it, load new views."""
-        self._troubles.met_barrier = self.adapting.halfway = False
+        self.troubles.met_barrier = self.adapting.halfway = False
         self._finish_load()
         self._advance()
         self._begin_load()
@@ -181,7 +182,7 @@ class Maintainer:
         """Tell the sources what no view will ask for again; at most once a second."""
         loading = self.loader.current.name if self.loader.current else None
         for error in self._thanks.tell(self.loader.held, now, loading):
-            self._troubles.tell(error)
+            self.troubles.tell(error)
 
     def finish_loads(self) -> None:
         """Wait until every view that could be loaded is."""
@@ -205,8 +206,9 @@ class Maintainer:
         targets: dict[str, int] = {}
         for name in able:
             target = None
-            with self._troubles.of_view(name):
-                target = None if self.loader.loads(name) else self.adapting.meet(name, newest)
+            with self.troubles.of_view(name):
+                anchored = self.loader.loads(name) or self._anchors.meets(name)
+                target = None if anchored else self.adapting.meet(name, newest)
             barrier = None if target is None else self._barrier(name, target)
             if target is not None and barrier is None:
                 targets[name] = target
@@ -251,7 +253,7 @@ class Maintainer:
         choice = self._choices[name]
         entries = self.store.ledger.between(self.store.head.views[name].ts, until)
         stepped: Stepped | None = None
-        with self._troubles.of_view(name):
+        with self.troubles.of_view(name):
             stepped = self._stepper.advance(choice, until, self.stopping)
         if stepped is None:
             return
@@ -262,7 +264,7 @@ class Maintainer:
         self._restless.pop(name, None)
         if not stepped.ended and not self.stopping():
             self._restless[name] = no_quiet(choice)
-            self._troubles.tell(self._restless[name])
+            self.troubles.tell(self._restless[name])
 
     def _commit_batch(self, plan: Plan, names: Sequence[str]) -> None:
         """Do the work of a plan and commit what could be done; nothing is acknowledged yet."""
@@ -286,7 +288,7 @@ class Maintainer:
         """Take a view over a barrier: everything up to it becomes one state."""
         started = time.perf_counter()
         crossed = None
-        with self._troubles.of_view(name, plan.n):
+        with self.troubles.of_view(name, plan.n):
             crossed = self._crossing.cross(plan, self._member(name))
         if crossed is not None:
             self._tell(plan, *crossed, started)
@@ -294,9 +296,9 @@ class Maintainer:
     def _tell(self, plan: Plan, entries: Sequence[Entry], outcome: Outcome, started: float) -> None:
         for name, error in outcome.errors.items():
             if isinstance(error, BarrierError):
-                self._troubles.fail(name, error)
-            else:
-                self._troubles.tell(error)
+                self.troubles.fail(name, error)
+            elif not (isinstance(error, GapError) and self._anchors.lose(error.source, error)):
+                self.troubles.tell(error)
         self.batch_seconds = time.perf_counter() - started
         if entries:
             self.observer.batch(outcome.report(plan.n, entries, self.batch_seconds, time.time()))
@@ -316,7 +318,7 @@ class Maintainer:
             if isinstance(error, SchemaError):
                 self._lose(name, error)
                 return
-            self._troubles.stop_source(source, error)
+            self.troubles.stop_source(source, error)
         if self._lose_refused(name):
             return
         # What was committed before the columns of this view were captured gets its ts now, so that
@@ -338,9 +340,9 @@ class Maintainer:
         moved = self.adapting.has_moved(name)
         self.adapting.failed(name)
         if moved:
-            self._troubles.met_barrier = True
+            self.troubles.met_barrier = True
         else:
-            self._troubles.fail(name, error)
+            self.troubles.fail(name, error)
 
     def _lose_refused(self, wanted: str = "") -> bool:
         """Stop views whose tables cannot be followed, and no others; whether one was that view."""
@@ -355,16 +357,17 @@ class Maintainer:
             return
         ended, change = self.loader.take(), None
         try:
-            with self._troubles.of_view(ended.name):
+            with self.troubles.of_view(ended.name):
                 change = ended.change()
         except WarehouseError as error:
             # A load needs far more room than a batch: without it the others may go on.
-            self._troubles.fail(ended.name, error)
+            self.troubles.fail(ended.name, error)
         if change is None:
             self.adapting.failed(ended.name)
             return
         self.store.commit([change])
         self.adapting.finished(ended.name)
+        self._anchors.finished(ended.name)
         rows = self.store.head.views[ended.name].rows
         self.observer.loaded(ended.name, rows, time.perf_counter() - ended.started)
 
@@ -377,7 +380,7 @@ class Maintainer:
         stored = self.store.head.views.get(name)
         if stored is not None and stored.stopped:
             return False
-        if name in self._troubles.failed:
+        if name in self.troubles.failed:
             return False
         view = self._catalogue.stored.get(name)
         if view is None or name not in self._choices:
@@ -393,5 +396,5 @@ class Maintainer:
 
     def waiting(self) -> dict[str, str]:
         """The views that do not stand at the newest ts, and why."""
-        failed = {**self._restless, **self._troubles.failed, **self.adapting.reasons()}
+        failed = {**self._restless, **self.troubles.failed, **self.adapting.reasons()}
         return waiting(self.store, self._catalogue, self.lookout, self._connections, failed)

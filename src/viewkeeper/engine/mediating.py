@@ -2,12 +2,10 @@
 
 It keeps what it sees (the mediator's RMQ) until the registry has given it a number and all that
 comes before it can be taken. Then the report is split at the registered positions, and one id is
-one ts, with an entry for every source that it moves: a database, and the parents that have
-committed the same id.
+one ts, with an entry for every source that it moves, parents that have committed it included.
 
 Nothing here is durable but the ledger and the membership's file. After a crash the order is read
 again behind the last number in the ledger; positions say what of it is contained already.
-
 A source that no view has yet is known from the first registered position on that lies at or beyond
 the one where it began to be followed, so that a view is loaded in a state which has a number.
 """
@@ -151,6 +149,8 @@ class Mediating(Lookout):
             self._receive(source, upstream)
 
     def _question(self, name: str) -> Callable[[Source], Looked]:
+        if not self._is_ordered:
+            return super()._question(name)
         after = self._received[name].read
         return lambda source: Looked(after, *looked(source, after))
 

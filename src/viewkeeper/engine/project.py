@@ -51,24 +51,36 @@ class Project:
 
     # -- maintaining ---------------------------------------------------------------------------
 
-    def refresh(self, observer: Observer | None = None, full_refresh: Sequence[str] = ()) -> Report:
+    def refresh(
+        self,
+        observer: Observer | None = None,
+        full_refresh: Sequence[str] = (),
+        reanchor: Sequence[str] = (),
+    ) -> Report:
         """Maintain everything that the sources have committed up to now, then return."""
         told = observer or Silent()
         with self.maintainer("refresh", told) as maintainer:
-            return refresh(maintainer, told, full_refresh)
+            return refresh(maintainer, told, full_refresh, reanchor)
 
     def run(
         self,
         observer: Observer | None = None,
         stop: threading.Event | None = None,
         full_refresh: Sequence[str] = (),
+        reanchor: Sequence[str] = (),
     ) -> Report:
         """Keep the views fresh until `stop` is set; the commit under way is finished first."""
         self.spark.begin()
         told = observer or Silent()
         with self.maintainer("run", told) as maintainer:
             return run_until(
-                maintainer, self.settings, told, stop or threading.Event(), full_refresh, self.spark
+                maintainer,
+                self.settings,
+                told,
+                stop or threading.Event(),
+                full_refresh,
+                self.spark,
+                reanchor,
             )
 
     @contextmanager

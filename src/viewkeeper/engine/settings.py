@@ -20,6 +20,7 @@ from viewkeeper.engine.algorithms import (
     read_level,
 )
 from viewkeeper.engine.evolution_settings import EvolutionSettings, read_evolution
+from viewkeeper.engine.gap_settings import GapSettings, read_gaps
 from viewkeeper.engine.registry_settings import RegistrySettings, read_registry
 from viewkeeper.errors import ProjectError
 from viewkeeper.sources.catalogue import check_settings
@@ -82,6 +83,8 @@ class Settings:
     views: Mapping[str, AlgorithmSettings] = field(default_factory=dict)
     evolution: EvolutionSettings = field(default_factory=EvolutionSettings)
     """How views meet schema changes."""
+    on_gap: GapSettings = field(default_factory=GapSettings)
+    """What becomes of views whose sources have lost what they still need."""
     registry: RegistrySettings | None = None
     """What orders the transactions that this project shares with others; None: nothing does."""
 
@@ -145,6 +148,7 @@ def _settings(file: Path, raw: dict[str, Any]) -> Settings:
         algorithm=read_algorithm(raw.get("algorithm", DEFAULT), {}, where),
         views=_algorithms(views, where),
         evolution=read_evolution(raw, views, where),
+        on_gap=read_gaps(raw, views, where),
         registry=read_registry(raw.get("registry"), file.parent, where),
         **times,
     )
@@ -202,7 +206,7 @@ def _algorithms(views: Mapping[str, dict[str, Any]], where: str) -> dict[str, Al
     found = {}
     for name, entry in views.items():
         place = f'{where}: view "{name}"'
-        facts = {key: value for key, value in entry.items() if key != "evolution"}
+        facts = {key: value for key, value in entry.items() if key not in ("evolution", "on_gap")}
         if facts and "algorithm" not in facts:
             raise ProjectError(f"{place} names no algorithm", hint="algorithm: sweep")
         if facts:

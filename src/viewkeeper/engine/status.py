@@ -297,7 +297,8 @@ def _detached(view: ViewHead, looks: Mapping[str, Look]) -> str | None:
         if name in looks and not (looks[name][0].followed or looks[name][0].error):
             return (
                 f'source "{name}" is detached: its changes are not captured for this project\n'
-                f"  way out: `viewkeeper run --full-refresh {view.view}` loads the view again"
+                f"  way out: `viewkeeper run --reanchor {view.view}` commits the difference as one "
+                f"state, `viewkeeper run --full-refresh {view.view}` loads the view again"
             )
     return None
 

@@ -17,6 +17,7 @@ from viewkeeper.engine.connections import Connections
 from viewkeeper.engine.guarded_source import PASSING
 from viewkeeper.errors import (
     BarrierError,
+    GapError,
     SourceAwayError,
     SourceError,
     UnexpectedSourceError,
@@ -65,6 +66,9 @@ class Troubles:
         using = [name for name in self._catalogue if source in self._catalogue.sources(name)]
         again = " ".join(f"--full-refresh {name}" for name in using)
         reason = f"{error}\n  way out: mend the source, then `viewkeeper run {again}`"
+        if isinstance(error, GapError):
+            anchored = again.replace("--full-refresh", "--reanchor")
+            reason += f", or `viewkeeper run {anchored}` to commit the difference as one state"
         if isinstance(error, UnexpectedSourceError):
             reason = str(error)
         views = self._store.head.views

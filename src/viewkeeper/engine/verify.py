@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from viewkeeper.check.temporal import differences, expected_changes
+from viewkeeper.engine.anchors import anchored_lines
 from viewkeeper.engine.carry import Courier
 from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import Connections
@@ -150,6 +151,8 @@ def _verify(subject: _Subject, asked: _Asked, told: Callable[[str], None]) -> Ve
     head = subject.head
     oldest = window(subject, asked.since) if asked.every_state else head.ts
     told(f"{head.view}: states from ts {oldest} to {head.ts}")
+    for line in anchored_lines(head) if asked.every_state else ():
+        told(f"{head.view}: {line}")
     with limited(subject.spark, f"verify {head.view}", subject.settings.spark.job_minutes):
         found = _every(subject, oldest) if oldest < head.ts else _newest(subject)
         table = subject.courier.run_job(lambda: found.limit(SHOWN).toArrow())

@@ -51,6 +51,7 @@ _ENTRY: dict[str, pa.DataType] = {
     "reshaped": pa.string(),
     "n": pa.int64(),
     "first": pa.int64(),
+    "gap": pa.bool_(),
 }
 _COMMIT: dict[str, pa.DataType] = {
     "record": pa.int64(),
@@ -93,7 +94,8 @@ def _entry(row: dict[str, Any]) -> Entry:
     emptied, keyed = tuple(row["emptied"] or ()), tuple(row["keyed"] or ())
     changes = tuple(SchemaChange(*change) for change in json.loads(row["reshaped"] or "[]"))
     lists = {"emptied": emptied, "keyed": keyed, "reshaped": changes}
-    return Entry(**{**row, **lists, "n": row["n"] or 0, "first": row["first"] or 0})
+    numbers = {"n": row["n"] or 0, "first": row["first"] or 0}
+    return Entry(**{**row, **lists, **numbers, "gap": bool(row["gap"])})
 
 
 def load_ledger(root: Path) -> Ledger:

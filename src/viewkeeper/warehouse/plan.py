@@ -12,7 +12,7 @@ says where that source stands.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,8 @@ class Entry:
     Of the tables `emptied`, and of some keys of the tables `keyed`, rows went without being listed.
     `reshaped` are its schema changes. `n` is its number in the order of the warehouse's group, 0
     where no registry orders; where several ids became one transaction it is that of the last, and
-    `first` that of the first of them.
+    `first` that of the first of them. A `gap` is no transaction: what the source committed there is
+    lost, and no view gets over it but by its difference from what the source shows later.
     """
 
     ts: int
@@ -49,6 +50,7 @@ class Entry:
     reshaped: tuple[SchemaChange, ...] = ()
     n: int = 0
     first: int = 0
+    gap: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +76,12 @@ def encode_plan(plan: Plan) -> bytes:
 def _encoded(entry: Entry) -> list[object]:
     e = entry
     plain: list[object] = [e.ts, e.source, e.after, e.until, e.committed_at, e.changes]
-    if not (e.emptied or e.keyed or e.reshaped or e.n):
+    if not (e.emptied or e.keyed or e.reshaped or e.n or e.gap):
         return plain
     reshaped = [astuple(change) for change in e.reshaped]
-    numbers = [e.n, e.first] if e.n else []
-    return [*plain, list(e.emptied), list(e.keyed), reshaped, *numbers]
+    numbers = [e.n, e.first] if e.n or e.gap else []
+    gap = [True] if e.gap else []
+    return [*plain, list(e.emptied), list(e.keyed), reshaped, *numbers, *gap]
 
 
 def _decoded(facts: Sequence[Any]) -> Entry:
@@ -113,6 +116,7 @@ class Ledger:
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self._entries: list[Entry] = []
         self._by_source: dict[str, list[Entry]] = {}
+        self._gaps: list[Entry] = []
         self.extend(entries)
 
     def extend(self, entries: Iterable[Entry]) -> None:
@@ -122,6 +126,8 @@ class Ledger:
             own = self._by_source.setdefault(entry.source, [])
             self._entries.append(entry)
             own.append(entry)
+            if entry.gap:
+                self._gaps.append(entry)
 
     @property
     def entries(self) -> Sequence[Entry]:
@@ -153,6 +159,11 @@ class Ledger:
         """
         found = {source: self.position(source, ts) for source in sources}
         return {s: sources[s] if at is None else at for s, at in found.items()}
+
+    def gap_after(self, ts: int, sources: Container[str]) -> str | None:
+        """The first of these sources of which something after a ts is lost; None if nothing is."""
+        lost = (gap.source for gap in self._gaps if gap.ts > ts and gap.source in sources)
+        return next(lost, None)
 
     def since(self, horizon: int) -> list[Entry]:
         """What must be kept to answer for every ts from the horizon on."""
