@@ -25,6 +25,7 @@ Examples:
   viewkeeper verify                        all views, newest state
   viewkeeper verify order_lines --every-state
   viewkeeper verify --every-state --since 120
+  viewkeeper verify --files                every file of the warehouse, without Spark
 
 Exit codes: 0 equal, 1 something differs, 2 beyond the kept window, usage, or a source is away."""
 
@@ -35,6 +36,9 @@ Exit codes: 0 equal, 1 something differs, 2 beyond the kept window, usage, or a 
 @click.option(
     "--since", type=click.IntRange(0), metavar="TS", help="With --every-state: from here."
 )
+@click.option(
+    "--files", "only_files", is_flag=True, help="Read every file once; say which are damaged."
+)
 @click.option("--json", "wants_json", is_flag=True, help="Print one JSON list.")
 @click.pass_obj
 def verify(
@@ -42,6 +46,7 @@ def verify(
     views: tuple[str, ...],
     every_state: bool,
     since: int | None,
+    only_files: bool,
     wants_json: bool,
 ) -> int:
     """Compare views with recomputation from the sources.
@@ -51,6 +56,10 @@ def verify(
     """
     if since is not None and not every_state:
         raise click.UsageError("--since needs --every-state")
+    if only_files:
+        if every_state:
+            raise click.UsageError("--files compares no states: leave --every-state out")
+        return _verify_files(invocation, views, wants_json)
     from viewkeeper.engine.verify import as_json as verdict
 
     with invocation.open() as project:
@@ -67,6 +76,23 @@ def verify(
         for each in found:
             _show(each)
     return 0 if all(each.ok for each in found) else 1
+
+
+def _verify_files(invocation: Invocation, views: tuple[str, ...], wants_json: bool) -> int:
+    """Read everything that is stored, and say what mends what is damaged."""
+    from viewkeeper.warehouse.scrub import scrub
+
+    found = scrub(invocation.settings().warehouse, views, (lambda _: None) if wants_json else note)
+    if wants_json:
+        facts = [{"message": e.message, "detail": e.detail, "hint": e.hint} for e in found.damaged]
+        body = {"ok": found.ok, "files": found.files, "bytes": found.bytes, "damaged": facts}
+        click.echo(as_json(body, indent=2))
+    else:
+        for error in found.damaged:
+            click.echo(str(error))
+        verdict = "all as written" if found.ok else f"{amount(len(found.damaged), 'file')} DAMAGED"
+        click.echo(f"{amount(found.files, 'file')} read, {amount(found.bytes, 'byte')}: {verdict}")
+    return 0 if found.ok else 1
 
 
 def _show(found: Verification) -> None:

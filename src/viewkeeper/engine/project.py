@@ -31,6 +31,7 @@ from viewkeeper.engine.settings import Settings, read_settings
 from viewkeeper.engine.upkeep import Reader, compact_views, publish_views
 from viewkeeper.engine.verify import Verification, verify_views
 from viewkeeper.engine.view import View
+from viewkeeper.storage import disk
 from viewkeeper.warehouse.head import Head, read_head
 from viewkeeper.warehouse.identity import make_identity
 from viewkeeper.warehouse.store import Store
@@ -173,6 +174,8 @@ class Project:
 
     def reader(self) -> str:
         """How this warehouse is called in its sources' lists of followers; made once."""
+        disk.make_folder(self.settings.warehouse)
+        disk.open_to(self.settings.warehouse, group=self.settings.access == "group")
         return make_identity(self.settings.warehouse)
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from viewkeeper.engine.algorithms import (
     DEFAULT,
@@ -85,6 +85,8 @@ class Settings:
     """How views meet schema changes."""
     on_gap: GapSettings = field(default_factory=GapSettings)
     """What becomes of views whose sources have lost what they still need."""
+    access: Literal["owner", "group"] = "owner"
+    """Who may read the files of the warehouse: its owner alone, or its group too."""
     registry: RegistrySettings | None = None
     """What orders the transactions that this project shares with others; None: nothing does."""
 
@@ -150,7 +152,18 @@ def _settings(file: Path, raw: dict[str, Any]) -> Settings:
         evolution=read_evolution(raw, views, where),
         on_gap=read_gaps(raw, views, where),
         registry=read_registry(raw.get("registry"), file.parent, where),
+        access=_access(raw.get("access", "owner"), where),
         **times,
+    )
+
+
+def _access(given: object, where: str) -> Literal["owner", "group"]:
+    if given == "owner" or given == "group":
+        return "group" if given == "group" else "owner"
+    raise ProjectError(
+        f'{where}: "access" is {given!r}',
+        hint="access: owner keeps the warehouse's files to its owner; access: group lets its group "
+        "read them",
     )
 
 

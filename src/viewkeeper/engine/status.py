@@ -21,7 +21,7 @@ from viewkeeper.engine.connections import open_source, reader_of
 from viewkeeper.engine.guarded_source import contained
 from viewkeeper.engine.proposals import HELD, Proposals
 from viewkeeper.engine.settings import Settings
-from viewkeeper.errors import ViewkeeperError
+from viewkeeper.errors import ViewkeeperError, WarehouseError
 from viewkeeper.registry import leases
 from viewkeeper.registry.leases import Lease
 from viewkeeper.sources.settings import SourceSettings
@@ -30,6 +30,7 @@ from viewkeeper.warehouse.chronicle import FOLDED, load_ledger
 from viewkeeper.warehouse.head import Head, ViewHead, read_head
 from viewkeeper.warehouse.lock import Holder, holder
 from viewkeeper.warehouse.plan import Ledger, read_plan
+from viewkeeper.warehouse.scrub import find_damage
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,10 @@ def gather(settings: Settings, now: float, count_transactions: bool = True) -> P
     }
     planned = _planned(settings, head)
     held = {p.view for p in Proposals(settings.warehouse).all()}
-    views = [_loaded(view, ledger, looks, now, planned, held) for view in head.views.values()]
+    views = [
+        _loaded(view, ledger, looks, now, planned, held, find_damage(settings.warehouse, view))
+        for view in head.views.values()
+    ]
     views += [_unloaded(name, found) for name, found in planned.items() if name not in head.views]
     return ProjectStatus(
         at=now,
@@ -273,6 +277,7 @@ def _loaded(
     now: float,
     planned: Mapping[str, _Planned],
     held: Collection[str],
+    damage: WarehouseError | None,
 ) -> ViewStatus:
     found = planned.get(view.view)
     gone = "its SQL file is gone: the next run drops it" if found is None else found.problem
@@ -287,7 +292,8 @@ def _loaded(
         lags=tuple(_lag(view, name, ledger, looks.get(name), now) for name in view.positions),
         problem=_stopped(view)
         or _detached(view, looks)
-        or (HELD.format(view.view) if view.view in held else gone),
+        or (HELD.format(view.view) if view.view in held else gone)
+        or (str(damage) if damage else None),
     )
 
 

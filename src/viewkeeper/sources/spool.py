@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from viewkeeper.storage import disk
 from viewkeeper.updates.protocol import POSITION
 
 SEGMENT_BYTES = 16 << 20
@@ -156,13 +157,14 @@ class Spool:
         with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             for batch in segment.batches:
                 writer.write_batch(batch)
+        disk.protect_file(file)
         segment.file, segment.batches, segment.bytes = file, [], 0
 
     def _own_folder(self) -> Path:
         if self._folder is None:
             remove_stale(self._home)
             self._folder = self._home / f"{_PREFIX}{os.getpid()}-{id(self)}"
-            self._folder.mkdir(parents=True, exist_ok=True)
+            disk.make_folder(self._folder)
         return self._folder
 
 

@@ -118,6 +118,11 @@ def sync_folder(path: Path) -> None:
     _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
+def protect_folder(path: Path) -> None:
+    """Give a folder that another library made the permissions that the one above it asks for."""
+    _open_folder(path, _is_open(path.parent))
+
+
 def make_folder(path: Path) -> None:
     """Create a folder, and those above it, durably."""
     if path.is_dir():

@@ -52,7 +52,7 @@ class Lock:
     def take(path: Path, holder: Holder) -> Lock:
         """Take the lock now or say who has it; never waits."""
         with disk.refusals("open", path):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -27,6 +27,7 @@ _LAST_CHECKPOINT = "_last_checkpoint"
 def sync_entry(folder: Path, version: int) -> None:
     """Make one entry durable."""
     log = folder / _LOG
+    disk.protect_file(log / f"{version:020d}.json")
     disk.sync_file(log / f"{version:020d}.json")
     disk.sync_folder(log)
 
@@ -47,6 +48,7 @@ def sync_checkpoint(folder: Path, version: int) -> None:
     """Make one checkpoint, and the hint that points to it, durable."""
     log = folder / _LOG
     for path in (*log.glob(f"{version:020d}.checkpoint*"), log / _LAST_CHECKPOINT):
+        disk.protect_file(path)
         disk.sync_file(path)
     disk.sync_folder(log)
 

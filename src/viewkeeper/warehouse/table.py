@@ -81,6 +81,7 @@ class Table:
                 commit_properties=CommitProperties(custom_metadata={log.APPLICATION: 0}),
                 post_commithook_properties=_hooks(),
             )
+        disk.protect_folder(folder / "_delta_log")
         log.sync_entry(folder, 0)
         disk.sync_folder(folder)
         return Table(folder, stored, handle)
