@@ -108,9 +108,10 @@ def position(connection: sqlite3.Connection) -> int:
     return int(row[0] or 0)
 
 
-def mark(connection: sqlite3.Connection) -> int:
-    """A new position, at which no row changed."""
-    connection.execute(f"INSERT INTO {LOG} (capture, sign, at) VALUES (0, 0, {NOW})")
+def mark(connection: sqlite3.Connection, at: int | None = None) -> int:
+    """A new position, at which no row changed: the next one, or one farther on."""
+    query = f"INSERT INTO {LOG} (seq, capture, sign, at) VALUES (?, 0, 0, {NOW})"
+    connection.execute(query, (at,))
     return position(connection)
 
 

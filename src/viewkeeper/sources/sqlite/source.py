@@ -8,8 +8,9 @@ Positions are numbers of log rows. Triggers cannot see commits, so everything th
 between two looks is reported as one transaction: whole commits, in order, never split.
 
 A database that was replaced is noticed. Another file under the path makes us connect anew; another
-database id, an acknowledged position that is forgotten, a position beyond the end of the log, a
-reader that is not registered, or triggers that are gone are a GapError. Only `follow` registers.
+database id, an acknowledged position that is forgotten, a position beyond the end of the log, a log
+that has another row where one was reported (`known_log`), a reader that is not registered, or
+triggers that are gone are a GapError. Only `follow` registers.
 
 Schema changes are found when the version of the schema is another one: what became of the captured
 tables is written down with a position of its own (`follow.record`), and only then is anything
@@ -32,6 +33,7 @@ from viewkeeper.sources.names import Names
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.sources.sqlite import capture, follow, handles, log, report, shapes
 from viewkeeper.sources.sqlite.batch import kind_or_refuse
+from viewkeeper.sources.sqlite.known_log import LogMemory
 from viewkeeper.sources.sqlite.lookup import prefix_of
 from viewkeeper.sources.sqlite.open import Database, is_busy
 from viewkeeper.sources.sqlite.read import SqliteSnapshot, journal_mode
@@ -85,6 +87,7 @@ class SqliteSource:
         self.busy_seconds = busy_seconds
         self._home = home
         self._names = Names(home)
+        self._memory = LogMemory(home)
         self._database = Database(name, str(path), busy_seconds)
         self._session = Session(self._database)
         self._seen: Seen | None = None
@@ -170,7 +173,7 @@ class SqliteSource:
                 wanted = handles.wanted(connection, self.name, self._names.book(), tables)
                 plain = [(each.table, list(each.columns.values())) for each in wanted]
                 followed = follow.follow(connection, self.name, self.reader, plain)
-                position = capture.position(connection)
+                position = self._memory.begin(connection)
             for each, (relation, shape) in zip(wanted, followed, strict=True):
                 ids = {column.name: str(column.id) for column in shape.columns}
                 columns = {name: ids[now] for name, now in each.columns.items()}
@@ -218,6 +221,7 @@ class SqliteSource:
         self._seen, self._passed = Seen(version, after if is_quiet else None), position
         if is_quiet and position - after < _IDLE_CHANGES:
             return ()
+        self._memory.report(connection, position)
         return (Boundary(position, found.oldest_at, found.changes, reshaped=reshaped),)
 
     def passed(self, position: int) -> bool:
@@ -235,8 +239,9 @@ class SqliteSource:
                 self.name,
                 f"position {after} is not of this database, which ends at {state.position}",
                 detail="it was restored from a backup, or replaced by another one",
-                hint="follow it again and load its views anew",
+                hint="`viewkeeper run --full-refresh VIEW` loads the views that read it again",
             )
+        self._memory.check(connection, self.name, after)
         self._id = state.database_id
         return state.position
 
@@ -331,8 +336,10 @@ class SqliteSource:
         with self._using() as connection, writing(connection):
             self._seen, self._id, self._acknowledged = None, None, -1
             self._shapes = None
-            self._names.clear()
-            return follow.detach(connection, self.name, self.reader, force)
+            done = follow.detach(connection, self.name, self.reader, force)
+        self._names.clear()
+        self._memory.forget()
+        return done
 
     def database_id(self) -> str:
         """The random id of the followed database, for a project to remember."""
