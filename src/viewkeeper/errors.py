@@ -208,7 +208,9 @@ def _trace_file(kind: str, name: str) -> str:
 
 
 def _surprise(cause: BaseException) -> str:
-    text = " ".join(str(cause).split())[:300]
+    # It may quote what a stranger wrote, so nothing in it may act on a terminal.
+    plain = "".join(c if c.isprintable() else " " for c in str(cause)[:3000])
+    text = " ".join(plain.split())[:300]
     return f"unexpected {type(cause).__name__}" + (f": {text}" if text else "")
 
 

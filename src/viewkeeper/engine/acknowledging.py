@@ -20,6 +20,7 @@ from viewkeeper.warehouse.record import Stop
 from viewkeeper.warehouse.store import Store
 
 SECONDS = 1.0
+REST_SECONDS = 60.0
 
 
 class Acknowledging:
@@ -39,6 +40,7 @@ class Acknowledging:
         self._connections = connections
         self._lookout = lookout
         self._told = 0.0
+        self._rests: dict[str, float] = {}
 
     def tell(
         self, held: Callable[[str], list[int]], now: bool, loading: str | None = None
@@ -76,9 +78,13 @@ class Acknowledging:
         return changes + self._lookout.changes_of(source) > self._settings.batch.wait_rows
 
     def _acknowledge(self, name: str, position: int) -> list[ViewkeeperError]:
+        if time.monotonic() < self._rests.get(name, 0.0):
+            return []
         try:
             self._connections.attempt(name, lambda source: source.acknowledge(position))
         except ViewkeeperError as error:
+            # Nothing is lost by trying less often what goes wrong each time.
+            self._rests[name] = time.monotonic() + REST_SECONDS
             return [error]
         return []
 

@@ -11,9 +11,9 @@ import time
 from collections.abc import Iterator, Mapping
 
 from viewkeeper.engine.connections import Connections
-from viewkeeper.engine.guarded_source import kind_of
+from viewkeeper.engine.guarded_source import contained, kind_of
 from viewkeeper.engine.membership import Membership
-from viewkeeper.errors import SourceAwayError
+from viewkeeper.errors import SourceError
 from viewkeeper.registry.agreement import apart, base_positions
 from viewkeeper.registry.mediator import Base
 from viewkeeper.registry.view_source import WarehouseSource
@@ -42,7 +42,7 @@ class Agreeing:
         stands = (each for name, at in known.items() for each in self._stands(name, at))
         try:
             self.awaits = apart(stands)
-        except SourceAwayError:
+        except SourceError:
             # A ledger cannot be read now; who needs that parent's rows says so.
             return False
         return not self.awaits
@@ -56,4 +56,5 @@ class Agreeing:
         source = kind_of(self._connections.source(name), WarehouseSource)
         assert source is not None
         members = {member.name for member in self._membership.members}
-        yield from base_positions(source.parent, at, members)
+        with contained(name):
+            yield from base_positions(source.parent, at, members)

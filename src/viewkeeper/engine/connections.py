@@ -11,7 +11,9 @@ views of other sources, nor whoever wants to stop.
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,6 +99,8 @@ class Connections:
         """Per source, how it was away the last time."""
         self.failed: dict[str, SourceError] = {}
         """Sources that are damaged or failed as nobody foresaw: left alone until the next run."""
+        self._untold: deque[ViewkeeperError] = deque()
+        self._thread = threading.get_ident()
         self.trouble: Callable[[ViewkeeperError], None] = lambda _: None
         """Is told of errors that spoil nothing, like that of closing a snapshot."""
 
@@ -109,7 +113,13 @@ class Connections:
 
     def _spoils_nothing(self, error: ViewkeeperError) -> None:
         self.note(error)
-        self.trouble(error)
+        self._untold.append(error)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tell of troubles, here where all is told; a load in a thread of its own has some too."""
+        while self._untold and threading.get_ident() == self._thread:
+            self.trouble(self._untold.popleft())
 
     def _opened(self, settings: SourceSettings) -> Source:
         source = open_source(settings, self.reader)
@@ -124,6 +134,7 @@ class Connections:
     def ask(self, questions: Mapping[str, Callable[[Source], object]], seconds: float) -> None:
         """Send an errand to each of these sources that is ready, and wait for some time at most
         until all are back; `answer` has what they bring."""
+        self._tell()
         end = time.monotonic() + seconds
         for name, question in questions.items():
             if self.ready([name]) and name not in self._errands:

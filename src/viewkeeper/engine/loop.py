@@ -92,6 +92,7 @@ def refresh(
             maintainer.finish_loads()
         elif maintainer.busy:
             # The others are up to date: now one that answers late is waited for.
+            time.sleep(LOOK_SECONDS)
             maintainer.look()
             maintainer.maintain()
             there = maintainer.store.ledger.next_ts - 1
