@@ -38,7 +38,8 @@ PARTITION = (
 PURE = f"maintain delta view updates evolution {PARTITION}"
 ORDER = (
     "registry.stored_order registry.sqlite_order registry.postgres_order registry.http_order"
-    " registry.service registry.view_source"
+    " registry.service registry.service_calls registry.service_gate registry.service_http"
+    " registry.view_source"
 )
 LAKE = "warehouse sources.delta_lake.table cli.demo_lake_writers"
 

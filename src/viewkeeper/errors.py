@@ -28,6 +28,8 @@ exact way out. Facts that a program may want are attributes.
     │   ├── OrderError          an id was reported that does not fit the order
     │   ├── IdentityError       this is not the registry that a member remembers
     │   ├── ClosedGroupError    the order of a group has ended; its members join again
+    │   ├── TrimmedError        an order is asked for from before where it is kept
+    │   ├── AccessError         who asks may not do this: a secret or a token is missing or wrong
     │   └── FencedError         somebody else has taken over; who was before must stop
     │       └── StaleReporterError  ... the reports of one source
     ├── SimulationError         a simulated run did not end, or the text of one is wrong
@@ -271,6 +273,14 @@ class IdentityError(RegistryError):
 
 class ClosedGroupError(RegistryError):
     """The order of this group has ended; who has taken all of it joins again."""
+
+
+class TrimmedError(RegistryError):
+    """All members had passed this part of an order, and it is not kept any more."""
+
+
+class AccessError(RegistryError):
+    """The caller is not known to be who it says, or may not do this; nothing was changed."""
 
 
 class FencedError(RegistryError):

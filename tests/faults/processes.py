@@ -63,6 +63,10 @@ class Process:
         return self.ended()
 
     @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
     def runs(self) -> bool:
         """Whether it has not ended."""
         return self._child.poll() is None

@@ -20,12 +20,16 @@ from viewkeeper.registry.ids import GlobalId
 from viewkeeper.registry.open import open_registry, open_store
 from viewkeeper.registry.order import Facts, Registry, Reporter
 from viewkeeper.registry.service import Service
+from viewkeeper.registry.service_http import Access
 from viewkeeper.registry.stored_order import StoredRegistry
 
 GROUP = "north"
 """The group that the member of this name has for itself."""
 LABEL = "sales"
 FOREVER = 600.0
+SECRET = "a-secret-that-nobody-must-see"
+"""Of all members that join a service here; each has its own elsewhere."""
+ADMINISTRATOR = "a-token-that-only-one-has"
 _numbers = itertools.count()
 
 
@@ -39,9 +43,13 @@ class Place(ABC):
 
     def open(self) -> Registry:
         """Another member's view of the registry."""
-        registry = open_registry(self.url)
+        registry = open_registry(self.url, secret=SECRET)
         self._opened.append(registry)
         return registry
+
+    def open_administration(self) -> Registry:
+        """The registry as its administrator has it; of a store, everybody is."""
+        return self.open()
 
     @abstractmethod
     def open_store(self) -> StoredRegistry:
@@ -88,7 +96,8 @@ class HttpPlace(Place):
         super().__init__()
         self._kept = SqlitePlace(path)
         self._served = self._kept.open_store()
-        self._service = Service(self._served, ("127.0.0.1", 0))
+        access = Access(administrator=ADMINISTRATOR)
+        self._service = Service(self._served, ("127.0.0.1", 0), access)
         self._service.start()
         self.url = self._service.url
 
@@ -96,6 +105,9 @@ class HttpPlace(Place):
         registry = super().open()
         assert isinstance(registry, HttpRegistry)
         return registry
+
+    def open_administration(self) -> Registry:
+        return HttpRegistry(self.url, ADMINISTRATOR)
 
     def open_store(self) -> StoredRegistry:
         return self._kept.open_store()

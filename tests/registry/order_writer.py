@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import threading
 
-from tests.registry.order_places import reading
+from tests.registry.order_places import SECRET, reading
 from viewkeeper.registry.ids import GlobalId
 from viewkeeper.registry.open import open_registry
 
@@ -20,7 +20,7 @@ from viewkeeper.registry.open import open_registry
 def main(url: str, source: str) -> None:
     ends = threading.Event()
     threading.Thread(target=listen, args=(ends,), daemon=True).start()
-    registry = open_registry(url)
+    registry = open_registry(url, secret=SECRET)
     member = f"member of {source}"
     group = registry.join(member, reading(source)).group
     reporter = registry.claim(group, source, member, 600)

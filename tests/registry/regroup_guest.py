@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 
+from tests.registry.order_places import SECRET
 from viewkeeper.registry.open import open_registry
 from viewkeeper.registry.order import Facts
 
@@ -18,7 +19,7 @@ from viewkeeper.registry.order import Facts
 def main(url: str, member: str, one: str, other: str) -> None:
     ends = threading.Event()
     threading.Thread(target=listen, args=(ends,), daemon=True).start()
-    registry = open_registry(url)
+    registry = open_registry(url, secret=SECRET)
     turn = 0
     print("ready", flush=True)
     while not ends.is_set():

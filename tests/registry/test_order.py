@@ -155,7 +155,7 @@ def test_a_restarted_reporter_fences_what_it_was_before(place: Place) -> None:
 
 def test_a_released_source_is_free_at_once(place: Place) -> None:
     registry = place.open()
-    group = gather(registry, {"north": reading("shop"), "south": reading()})
+    group = gather(registry, {"north": reading("shop"), "south": reading("shop")})
     registry.release(claimed(registry, "shop", "north", group))
     claimed(registry, "shop", "south", group)
 

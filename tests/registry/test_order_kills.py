@@ -18,6 +18,7 @@ from pathlib import Path
 from tests.faults.processes import Process
 from tests.registry.order_places import (
     GROUP,
+    SECRET,
     Place,
     gather,
     ids,
@@ -88,7 +89,7 @@ def test_a_killed_service_loses_and_doubles_nothing(tmp_path: Path) -> None:
         port = free.getsockname()[1]
     arguments = ["registry", "serve", "--store", str(tmp_path / "registry.db")]
     arguments += ["--listen", f"127.0.0.1:{port}"]
-    registry = HttpRegistry(f"http://127.0.0.1:{port}", patience_seconds=120)
+    registry = HttpRegistry(f"http://127.0.0.1:{port}", patience_seconds=120, secret=SECRET)
     told: dict[int, str] = {}
     ends = threading.Event()
     reports = threading.Thread(target=report, args=(registry, told, ends))

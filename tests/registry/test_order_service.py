@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,6 +20,7 @@ from tests.faults.processes import Process
 from tests.registry.order_places import (
     FOREVER,
     GROUP,
+    SECRET,
     Place,
     ids,
     reading,
@@ -26,10 +28,12 @@ from tests.registry.order_places import (
     whole_order,
 )
 from viewkeeper.errors import FencedError, IdentityError, RegistryAwayError, RegistryError
-from viewkeeper.registry import service as module
+from viewkeeper.registry import wire
 from viewkeeper.registry.http_order import HttpRegistry
 from viewkeeper.registry.open import open_store
 from viewkeeper.registry.service import Service, is_gone, this_process
+from viewkeeper.registry.service_gate import Limits
+from viewkeeper.registry.service_http import Access
 from viewkeeper.registry.wire import BODY_BYTES_MAX, WAIT_SECONDS_MAX
 
 LOCAL = ("127.0.0.1", 0)
@@ -40,7 +44,7 @@ TOKEN = "a-token-that-nobody-must-see"
 def service(tmp_path: Path) -> Iterator[Service]:
     """A service that wants a token."""
     store = open_store(str(tmp_path / "registry.db"))
-    made = Service(store, LOCAL, TOKEN)
+    made = Service(store, LOCAL, Access(TOKEN))
     made.start()
     yield made
     made.stop()
@@ -104,15 +108,15 @@ def test_a_registry_of_other_members_is_noticed_in_every_call(
     service: Service, tmp_path: Path
 ) -> None:
     """The address leads to another store than it did, after a restart that went wrong."""
-    member = HttpRegistry(service.url, TOKEN)
+    member = HttpRegistry(service.url, TOKEN, secret=SECRET)
     reporter = reporting(member, "shop")
     port = urlsplit(service.url).port
     service.stop()
     store = open_store(str(tmp_path / "another.db"))
-    other = Service(store, ("127.0.0.1", port or 0), TOKEN)
+    other = Service(store, ("127.0.0.1", port or 0), Access(TOKEN))
     other.start()
     try:
-        reporting(HttpRegistry(other.url, TOKEN), "shop")
+        reporting(HttpRegistry(other.url, TOKEN, secret=SECRET), "shop")
         with pytest.raises(IdentityError, match="two registries would order one group"):
             member.register(GROUP, ids("shop", 1), reporter)
         with pytest.raises(IdentityError):
@@ -213,13 +217,28 @@ def test_requests_are_bounded(service: Service) -> None:
         assert post(service, "/v1/status", b"", length) == 413
 
 
-def test_a_request_that_drips_is_cut_off(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "REQUEST_SECONDS", 0.2)
-    with socket.create_connection(address_of(service), timeout=0.01) as slow:
+def test_a_request_that_drips_is_cut_off(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, Limits(reading_seconds=0.2)) as service,
+        socket.create_connection(address_of(service), timeout=0.01) as slow,
+    ):
         slow.sendall(b"POST /v1/status HTTP/1.0\r\n")
         end = time.monotonic() + 20
         while is_open(slow):
             assert time.monotonic() < end, "it is still being listened to"
+
+
+@contextmanager
+def serving(folder: Path, limits: Limits) -> Iterator[Service]:
+    """A service without a token that has other limits."""
+    store = open_store(str(folder / "small.db"))
+    small = Service(store, LOCAL, limits=limits)
+    small.start()
+    try:
+        yield small
+    finally:
+        small.stop()
+        store.close()
 
 
 def is_open(slow: socket.socket) -> bool:
@@ -233,26 +252,27 @@ def is_open(slow: socket.socket) -> bool:
         return False
 
 
-def test_too_many_connections_wait_for_their_turn(
-    service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(module, "CONNECTIONS_MAX", 1)
-    store = open_store(str(tmp_path / "small.db"))
-    small = Service(store, LOCAL)
-    small.start()
-    try:
-        taken = socket.create_connection(address_of(small), timeout=30)
-        with taken, pytest.raises(RegistryAwayError):
-            HttpRegistry(small.url, patience_seconds=0.3).status()
-        assert HttpRegistry(small.url, patience_seconds=60).status().groups == ()
-    finally:
-        small.stop()
-        store.close()
+def test_too_many_connections_wait_for_their_turn(tmp_path: Path) -> None:
+    """A place for work is taken by a reader that waits; the next one comes when it is free."""
+    with serving(tmp_path, Limits(working=1)) as small, ThreadPoolExecutor(1) as pool:
+        reporting(HttpRegistry(small.url, secret=SECRET), "shop")
+        waiting = pool.submit(HttpRegistry(small.url).order, GROUP, 0, 1, 2.0)
+        time.sleep(0.5)
+        with pytest.raises(RegistryAwayError, match="did not answer") as away:
+            HttpRegistry(small.url, patience_seconds=0.1).status()
+        assert "too much is asked at once" in (away.value.detail or "")
+        assert len(HttpRegistry(small.url, patience_seconds=60).status().groups) == 1
+        assert waiting.result(timeout=60) == ()
 
 
 def post(service: Service, path: str, body: bytes, length: str | None = None) -> int:
     connection = http.client.HTTPConnection(*address_of(service), timeout=30)
-    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Length": length or str(len(body))}
+    headers = {
+        "Authorization": f"Bearer {TOKEN}",
+        "Content-Type": "application/json",
+        "Content-Length": length or str(len(body)),
+        wire.SECRET_HEADER: SECRET,
+    }
     try:
         connection.request("POST", path, body, headers)
         return connection.getresponse().status
@@ -275,7 +295,7 @@ def test_a_service_that_is_told_to_stop_keeps_nobody_waiting(
     command = Process("viewkeeper.cli.main", ["registry", "serve", "--store", store, *words])
     with command as serving, ThreadPoolExecutor(1) as pool:
         url = serving.wait_for("serving").rpartition(" ")[2]
-        registry = HttpRegistry(url, TOKEN, patience_seconds=0.2)
+        registry = HttpRegistry(url, TOKEN, patience_seconds=0.2, secret=SECRET)
         reporting(registry, "shop")
         shown = call("registry", "status", url, "--json", "--token-env", "REGISTRY_TOKEN")
         waiting = pool.submit(registry.order, GROUP, 0, 1, WAIT_SECONDS_MAX)

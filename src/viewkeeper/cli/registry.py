@@ -1,7 +1,8 @@
 """`viewkeeper registry`: serve the order of groups of views, and show how far everybody is.
 
 `serve` owns a store and answers members over HTTP until it is told to stop; `status` asks a
-registry, wherever it is, and changes nothing there.
+registry, wherever it is, and changes nothing there. `leave`, `forget` and `take-back` are for its
+administrator. Tokens come from environment variables: what is on a command line, everybody sees.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from viewkeeper.errors import ProjectError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from viewkeeper.registry.order import Facts, GroupStatus, RegistryStatus
+    from viewkeeper.registry.order import Facts, GroupStatus, Registry, RegistryStatus
 
 EPILOG = """\b
 Examples:
-  viewkeeper registry serve --store registry.db --listen 0.0.0.0:8765 --token-env REGISTRY_TOKEN
-  viewkeeper registry status http://registry:8765 --token-env REGISTRY_TOKEN
-  viewkeeper registry leave registry.db reports
+  viewkeeper registry serve --store registry.db --listen 0.0.0.0:8765 --name registry
+      --token-env TOKEN --admin-token-env ADMIN_TOKEN --cert registry.pem --key registry.key
+  viewkeeper registry status https://registry:8765 --token-env TOKEN --ca ca.pem
+  viewkeeper registry leave https://registry:8765 reports --token-env ADMIN_TOKEN --ca ca.pem
   viewkeeper registry status registry.db --json | jq '.groups[] | {name, last, waiting}'
 
 Exit codes: 0 stopped as asked, or every source is reported; 1 a source has no reporter; 2 the
@@ -37,6 +39,17 @@ TOKEN = click.option(
     metavar="NAME",
     help="The environment variable that holds the token which members must send.",
 )
+ADMIN = click.option(
+    "--token-env",
+    metavar="NAME",
+    help="The environment variable that holds the administrator's token of a service.",
+)
+CA = click.option(
+    "--ca",
+    metavar="FILE",
+    help="Certificates to trust at https://, where the machine does not know them.",
+)
+YES = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
 
 @click.group(epilog=EPILOG)
@@ -58,7 +71,31 @@ def registry() -> None:
     help="Where members reach it; port 0 takes a free one.",
 )
 @TOKEN
-def serve(store: str, listen: str, token_env: str | None) -> int:
+@click.option(
+    "--admin-token-env",
+    metavar="NAME",
+    help="The variable that holds the administrator's token, for leave, forget and take-back.",
+)
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="HOST",
+    help="What members call this machine in the address, besides its host name. Repeatable.",
+)
+@click.option(
+    "--cert", metavar="FILE", help="A PEM certificate: serve https:// instead of http://."
+)
+@click.option("--key", metavar="FILE", help="The certificate's private key, if not in its file.")
+def serve(
+    store: str,
+    listen: str,
+    token_env: str | None,
+    admin_token_env: str | None,
+    names: tuple[str, ...],
+    cert: str | None,
+    key: str | None,
+) -> int:
     """Own a store and answer members until stopped.
 
     Nothing that was answered is lost, however the service ends. A second service over the same
@@ -66,12 +103,17 @@ def serve(store: str, listen: str, token_env: str | None) -> int:
     """
     from viewkeeper.registry.open import open_store
     from viewkeeper.registry.service import Service
+    from viewkeeper.registry.service_http import Access
 
-    address, token = _address(listen), _token(token_env)
-    if token is None and address[0] not in ("127.0.0.1", "localhost", "::1"):
-        show_warning(f"everybody who reaches {listen} may use this registry; see --token-env")
+    address = _address(listen)
+    token, admin = _token(token_env, "--token-env"), _token(admin_token_env, "--admin-token-env")
+    if token is not None and token == admin:
+        raise click.UsageError("--admin-token-env: members would have the administrator's token")
+    if key is not None and cert is None:
+        raise click.UsageError("--key: the certificate is missing; name it with --cert")
+    _warn_exposed(listen, address[0], token, cert)
     kept = open_store(store)
-    service = Service(kept, address, token)
+    service = Service(kept, address, Access(token, admin, names, cert, key))
     try:
         with stopping("the requests under way") as stop:
             service.start()
@@ -85,19 +127,28 @@ def serve(store: str, listen: str, token_env: str | None) -> int:
     return 0
 
 
+def _warn_exposed(listen: str, host: str, token: str | None, cert: str | None) -> None:
+    """What is served to other machines should have a token, and nobody should read it."""
+    if host in ("127.0.0.1", "localhost", "::1"):
+        return
+    if token is None:
+        show_warning(f"everybody who reaches {listen} may join this registry; see --token-env")
+    if cert is None:
+        show_warning(f"whoever sees the traffic to {listen} sees tokens and secrets; see --cert")
+
+
 @registry.command(epilog=EPILOG)
 @click.argument("url")
 @click.argument("member")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@TOKEN
-def leave(url: str, member: str, yes: bool, token_env: str | None) -> int:
+@YES
+@ADMIN
+@CA
+def leave(url: str, member: str, yes: bool, token_env: str | None, ca: str | None) -> int:
     """Let a member leave for good, so that nobody waits for it.
 
     Stop it first, and its children: they read its views. Those that stay are put into groups again.
     """
-    from viewkeeper.registry.open import open_registry
-
-    found = open_registry(url, token=f"${{{token_env}}}" if token_env else None)
+    found = _open(url, token_env, ca)
     try:
         members = {m.name for g in found.status().groups if not g.closed for m in g.members}
         if member not in members:
@@ -109,6 +160,7 @@ def leave(url: str, member: str, yes: bool, token_env: str | None) -> int:
             show_warning(f'views that read those of "{member}" cannot go on afterwards')
             click.confirm("Leave?", abort=True, err=True)
         found.leave(member)
+        found.forget_secret(member)
     finally:
         found.close()
     click.echo(f"{member}: is no member any more")
@@ -117,18 +169,72 @@ def leave(url: str, member: str, yes: bool, token_env: str | None) -> int:
 
 @registry.command(epilog=EPILOG)
 @click.argument("url")
+@click.argument("member")
+@ADMIN
+@CA
+def forget(url: str, member: str, token_env: str | None, ca: str | None) -> int:
+    """Forget a member's secret, so that it can join with a new one.
+
+    For a member that has lost it. Whoever joins first under the name has it then. Groups stay.
+    """
+    found = _open(url, token_env, ca)
+    try:
+        found.forget_secret(member)
+    finally:
+        found.close()
+    click.echo(f"{member}: joins with a new secret")
+    return 0
+
+
+@registry.command("take-back", epilog=EPILOG)
+@click.argument("url")
+@click.argument("group")
+@click.argument("source")
+@click.argument("position", type=click.IntRange(0, (1 << 63) - 1))
+@YES
+@ADMIN
+@CA
+def take_back(
+    url: str,
+    group: str,
+    source: str,
+    position: int,
+    yes: bool,
+    token_env: str | None,
+    ca: str | None,
+) -> int:
+    """Take back ids that a source never had, from a position on.
+
+    Members that wait for them go on, and the source is reported anew behind what is left. Refused
+    if a member that reads the source has committed one of them.
+    """
+    found = _open(url, token_env, ca)
+    try:
+        if not yes:
+            show_warning(f'"{source}" is never at {position} or beyond, or members will disagree')
+            click.confirm("Take back?", abort=True, err=True)
+        count = found.take_back(group, source, position)
+    finally:
+        found.close()
+    click.echo(f"{group}: {amount(count, 'id')} of {source} taken back")
+    return 0
+
+
+@registry.command(epilog=EPILOG)
+@click.argument("url")
 @click.option("--json", "wants_json", is_flag=True, help="Print one JSON object.")
 @click.option("--all", "wants_all", is_flag=True, help="Also closed groups that are done with.")
 @TOKEN
-def status(url: str, wants_json: bool, wants_all: bool, token_env: str | None) -> int:
+@CA
+def status(
+    url: str, wants_json: bool, wants_all: bool, token_env: str | None, ca: str | None
+) -> int:
     """Show groups, members, reporters, and who waits for whom.
 
     Open groups come first, then closed ones whose order a member still has to take to its end.
     URL is that of a service, or of a store: http://host:port, a path, postgresql://host/database.
     """
-    from viewkeeper.registry.open import open_registry
-
-    found_registry = open_registry(url, token=f"${{{token_env}}}" if token_env else None)
+    found_registry = _open(url, token_env, ca)
     try:
         found = found_registry.status()
     finally:
@@ -228,12 +334,18 @@ def _address(listen: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _token(variable: str | None) -> str | None:
+def _token(variable: str | None, option: str) -> str | None:
     from viewkeeper.registry.open import resolve
 
     if variable is None:
         return None
     token = resolve(f"${{{variable}}}")
     if not token:
-        raise click.UsageError(f"--token-env: the environment variable {variable} is empty")
+        raise click.UsageError(f"{option}: the environment variable {variable} is empty")
     return token
+
+
+def _open(url: str, token_env: str | None, ca: str | None) -> Registry:
+    from viewkeeper.registry.open import open_registry
+
+    return open_registry(url, token=f"${{{token_env}}}" if token_env else None, ca=ca)

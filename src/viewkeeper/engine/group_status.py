@@ -35,7 +35,8 @@ def gather_group(settings: Settings) -> GroupNow | None:
         return None
     url, member = settings.registry.url, settings.registry.member
     try:
-        registry = open_registry(url, settings.folder, settings.registry.token)
+        named = settings.registry
+        registry = open_registry(url, settings.folder, named.token, ca=named.ca)
         with closing(registry):
             groups, name = registry.status().groups, registry.name
     except ViewkeeperError as error:

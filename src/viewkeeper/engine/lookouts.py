@@ -15,7 +15,8 @@ from viewkeeper.engine.membership import Membership
 from viewkeeper.engine.ordering import PATIENCE_SECONDS, Ordering
 from viewkeeper.engine.settings import Settings
 from viewkeeper.errors import ViewkeeperError
-from viewkeeper.registry.open import open_registry
+from viewkeeper.registry.member_secret import member_secret
+from viewkeeper.registry.open import is_service, open_registry
 from viewkeeper.warehouse.store import Store
 
 
@@ -30,7 +31,9 @@ def look_out(
     if settings.registry is None:
         return Lookout(store, catalogue, connections)
     named = settings.registry
-    registry = open_registry(named.url, settings.folder, named.token, PATIENCE_SECONDS)
+    secret = member_secret(store.root) if is_service(named.url) else None
+    access = (named.token, PATIENCE_SECONDS, secret, named.ca)
+    registry = open_registry(named.url, settings.folder, *access)
     membership = Membership(settings, store, catalogue, registry)
     ordering = Ordering(membership, registry, told)
     return Mediating(store, catalogue, connections, membership, ordering)

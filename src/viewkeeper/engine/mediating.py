@@ -70,8 +70,8 @@ class Mediating(Lookout):
             return super().look(seconds) if span is not None and span.alone else {}
         self.full = False
         self._ordering.fetch(self._mediator)
-        self._claim()
         self._forget()
+        self._claim()
         # Not parents: what their marks tell of must be looked for after those.
         found = self._look_ahead([name for name, _ in self._bases()], seconds)
         for name in self.sources():

@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from viewkeeper.engine.membership import Membership
 from viewkeeper.engine.reporting import Reporting
-from viewkeeper.errors import ClosedGroupError, RegistryAwayError, ViewkeeperError
+from viewkeeper.errors import ClosedGroupError, OrderError, RegistryAwayError, ViewkeeperError
 from viewkeeper.registry.ids import GlobalId
-from viewkeeper.registry.mediator import Mediator
+from viewkeeper.registry.mediator import Mediator, Wait
 from viewkeeper.registry.order import Ordered, Registry
 
 ORDER_MAX = 10_000
@@ -24,6 +24,7 @@ QUEUE_MAX = 100_000
 """As much is kept of what is not taken yet; the rest stays with the sources and the registry."""
 ORDER_SECONDS = 0.04
 RETRY_SECONDS = 1.0
+REREAD_SECONDS = 5.0
 PATIENCE_SECONDS = 1.0
 """For how long one question is tried again: meanwhile nothing else is done."""
 
@@ -50,6 +51,7 @@ class Ordering:
     def begin(self) -> None:
         """Take part in the group of the newest span."""
         self._fetched = self._looked = 0.0
+        self._waits: tuple[Wait | None, float] = None, 0.0
         self.closed = False
         """Whether the group's order has ended, and all of it was heard."""
         self.changed = True
@@ -72,6 +74,7 @@ class Ordering:
         if not now and time.monotonic() - self._fetched < ORDER_SECONDS:
             return
         self._fetched = time.monotonic()
+        self._read_again(mediator, span.group)
         while not self.closed and len(mediator.queued) < QUEUE_MAX:
             try:
                 found = self._ask(
@@ -86,11 +89,22 @@ class Ordering:
             if found is None or len(found) < ORDER_MAX:
                 return
 
+    def _read_again(self, mediator: Mediator, group: str) -> None:
+        """Hear again of ids that are waited for: an administrator may have taken one back."""
+        wait, now = mediator.wait, time.monotonic()
+        if wait is None or wait != self._waits[0]:
+            self._waits = wait, now
+        elif now - self._waits[1] >= REREAD_SECONDS:
+            self._waits = wait, now
+            found = self._ask(partial(self._registry.order, group, mediator.n, ORDER_MAX))
+            mediator.correct(found or ())
+
     def claim(self, base: str) -> bool:
         """Become or stay the reporter of a base; whether it became so now."""
         try:
             return bool(self._ask(partial(self._reporting.claim, base)))
-        except ClosedGroupError:
+        except (ClosedGroupError, OrderError):
+            # The registry has not heard yet that we read it.
             return False
 
     def reports(self, base: str) -> bool:

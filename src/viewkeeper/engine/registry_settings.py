@@ -15,7 +15,7 @@ from typing import Any
 from viewkeeper.errors import ProjectError
 from viewkeeper.sources.settings import nearest
 
-_KEYS = ("url", "member", "token", "together")
+_KEYS = ("url", "member", "token", "together", "ca")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,15 @@ class RegistrySettings:
     """Where the registry is, and how this project is called among its members.
 
     `token` is what a service asks for; `${NAME}` in it and in the url is an environment variable.
+    `ca` is a file with the certificates that sign for an `https://` service, where the machine does
+    not know them.
     """
 
     url: str
     member: str
     token: str | None = None
     together: str = ""
+    ca: str | None = None
 
 
 def read_registry(raw: object, folder: Path, where: str) -> RegistrySettings | None:
@@ -49,7 +52,8 @@ def read_registry(raw: object, folder: Path, where: str) -> RegistrySettings | N
             f'{where}: "registry.url" is missing', hint="for example registry: ../registry.db"
         )
     member = facts.get("member", folder.resolve().name)
-    return RegistrySettings(facts["url"], member, facts.get("token"), facts.get("together", ""))
+    rest = (facts.get("token"), facts.get("together", ""), facts.get("ca"))
+    return RegistrySettings(facts["url"], member, *rest)
 
 
 def _mapping(raw: object, where: str) -> Mapping[str, Any]:

@@ -181,6 +181,11 @@ class Mediator:
                 assert each.n == self.last + 1, "numbers have no gaps"
                 self._ordered.append(each)
 
+    def correct(self, ids: Iterable[Ordered]) -> None:
+        """The registry says this now of numbers that are queued: some ids may be void."""
+        now = {each.n: each for each in ids}
+        self._ordered = deque(now.get(each.n, each) for each in self._ordered)
+
     def received(self, source: str, position: int) -> None:
         """The log of a base has been read up to a position."""
         got = self._received[source]

@@ -30,13 +30,24 @@ def open_registry(
     folder: Path | None = None,
     token: str | None = None,
     patience_seconds: float = PATIENCE_SECONDS,
+    secret: str | None = None,
+    ca: str | None = None,
 ) -> Registry:
-    """The registry at an address; nothing is connected yet. `token` is what a service asks for,
-    which is asked again for so long while it does not answer."""
-    if url.partition("://")[0] in ("http", "https"):
-        secret = resolve(token) if token else None
-        return HttpRegistry(resolve(url, _quoted), secret, patience_seconds)
-    return open_store(url, folder)
+    """The registry at an address; nothing is connected yet.
+
+    The rest is for services: the token that is asked for, how long one that does not answer is
+    asked again, the secret of the member who asks, and a file of certificates to trust.
+    """
+    if not is_service(url):
+        return open_store(url, folder)
+    trusted = _path(resolve(ca), folder) if ca else None
+    shown = resolve(token) if token else None
+    return HttpRegistry(resolve(url, _quoted), shown, patience_seconds, secret, trusted)
+
+
+def is_service(url: str) -> bool:
+    """Whether an address is that of a service, which wants a secret of every member."""
+    return url.partition("://")[0] in ("http", "https")
 
 
 def open_store(url: str, folder: Path | None = None) -> StoredRegistry:

@@ -10,7 +10,9 @@ numbers 1, 2, ... without gaps; everybody reads the order from any number on. Wh
 4. a reporter whose lease was taken over cannot register any more, whenever it wakes up;
 5. a group has one registry: its identity is random, made once, and remembered by every member;
 6. an order belongs to one set of members: when that changes, the group is *closed*. Its order ends
-   there, can be read for ever, and goes on in the groups that follow, each with its own numbers.
+   there, can be read by whoever has to take it, and goes on in the groups that follow, each with
+   its own numbers;
+7. nothing goes that a member has still to take (`retention` has the rule).
 
 Implementations differ in where they keep it, never in this: `stored_order` has the rules.
 """
@@ -22,6 +24,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from viewkeeper.registry.ids import GlobalId
+
+VOID = ""
+"""The source of an id that was taken back: it keeps its number, and concerns nobody."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -93,13 +98,15 @@ class Assignment:
     """The group whose order a member has to take now, with all its members.
 
     It may be closed already, where the member was away while groups changed: then the order is
-    taken to its end, like that of any group that is closed meanwhile.
+    taken to its end, like that of any group that is closed meanwhile. Groups that are `opened`
+    later have greater numbers.
     """
 
     group: str
     identity: str
     members: tuple[Member, ...]
     closed: bool = False
+    opened: int = 0
 
     @property
     def alone(self) -> bool:
@@ -218,7 +225,7 @@ class Registry(Protocol):
         """Become the reporter of a source, or stay it; None while another member's lease lasts.
 
         Every granted claim has a greater token than those before, and makes them stale. A
-        ClosedGroupError on a closed group.
+        ClosedGroupError on a closed group, an OrderError for what the member does not read.
         """
 
     def release(self, reporter: Reporter) -> None:
@@ -237,7 +244,8 @@ class Registry(Protocol):
     ) -> tuple[Ordered, ...]:
         """What follows number `after`, at most `limit`; waits so long if there is nothing yet.
 
-        A ClosedGroupError, at once, where a closed group's order has nothing more.
+        A ClosedGroupError, at once, where a closed group's order has nothing more; a TrimmedError
+        where `after` lies before what is kept.
         """
 
     def reached(self, group: str, member: str, n: int) -> None:
@@ -245,6 +253,17 @@ class Registry(Protocol):
 
     def status(self) -> RegistryStatus:
         """All groups, as of one moment."""
+
+    def take_back(self, group: str, source: str, position: int) -> int:
+        """Let ids of a source at or beyond a position be void; how many there were.
+
+        For positions that the source never had. Numbers stay; who waits for them passes them, and
+        the source is reported anew behind what is left. An OrderError, and no change, where a
+        member that reads the source has committed one of them: then the source did have it.
+        """
+
+    def forget_secret(self, member: str) -> None:
+        """Let a member that has lost its secret join with another one."""
 
     def close(self) -> None:
         """Let go of connections; the registry stays as it is."""

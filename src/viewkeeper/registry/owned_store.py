@@ -4,6 +4,9 @@ A store is used by members directly, or it is owned by one service. Taking owner
 epoch; every transaction that writes compares the epoch, so a service that was taken over while it
 slept cannot write any more, and neither can members that go past the service. The lease, by the
 database's clock, only keeps a second service from taking over while the first one lives.
+
+A store of an earlier format is brought up to date by whoever opens it; an earlier version of
+Viewkeeper refuses it from then on.
 """
 
 from __future__ import annotations
@@ -16,7 +19,20 @@ from typing import Any, Protocol
 from viewkeeper.errors import FencedError, RegistryError
 from viewkeeper.registry.order import Owner
 
-FORMAT = 2
+FORMAT = 3
+_ADDED = (
+    "CREATE TABLE IF NOT EXISTS registry_place (member TEXT PRIMARY KEY, opened BIGINT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS registry_secret (member TEXT PRIMARY KEY, hash TEXT NOT NULL)",
+)
+"""Where members are among the groups, and hashes of their secrets."""
+UPGRADES = {
+    2: (
+        *_ADDED,
+        "ALTER TABLE registry_group ADD COLUMN trimmed BIGINT NOT NULL DEFAULT 0",
+        "UPDATE registry SET format = 3",
+    )
+}
+"""What makes a store of an earlier format one of the next."""
 SCHEMA = (
     "CREATE TABLE IF NOT EXISTS registry (one INTEGER PRIMARY KEY CHECK (one = 1),"
     " format INTEGER NOT NULL, epoch BIGINT NOT NULL, holder TEXT NOT NULL,"
@@ -25,7 +41,8 @@ SCHEMA = (
     " regroupings BIGINT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS registry_group (name TEXT PRIMARY KEY,"
     " identity TEXT NOT NULL UNIQUE, last BIGINT NOT NULL, closed INTEGER NOT NULL,"
-    " opened BIGINT NOT NULL)",
+    " opened BIGINT NOT NULL, trimmed BIGINT NOT NULL DEFAULT 0)",
+    *_ADDED,
     "CREATE TABLE IF NOT EXISTS registry_id (grp TEXT NOT NULL, n BIGINT NOT NULL,"
     " source TEXT NOT NULL, position BIGINT NOT NULL, PRIMARY KEY (grp, n),"
     " UNIQUE (grp, source, position))",
@@ -131,6 +148,16 @@ class OwnedStore(ABC):
             f"SELECT holder, epoch, until - {self._now} FROM registry{lock}"
         )
         return Owner(holder, epoch, lease) if lease > 0 else None
+
+    def _is_old(self, rows: Rows) -> bool:
+        """Whether the store has a format that can be brought up to date."""
+        return rows("SELECT format FROM registry")[0][0] in UPGRADES
+
+    def _upgrade(self, rows: Rows) -> None:
+        """Inside a transaction that writes; nothing if somebody else has done it meanwhile."""
+        while self._is_old(rows):
+            for statement in UPGRADES[rows("SELECT format FROM registry")[0][0]]:
+                rows(statement)
 
     def _check_format(self, rows: Rows) -> None:
         ((found,),) = rows("SELECT format FROM registry")

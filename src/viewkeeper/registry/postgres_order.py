@@ -25,6 +25,7 @@ from viewkeeper.registry.stored_order import StoredRegistry
 
 DEFAULT_SCHEMA = "viewkeeper_registry"
 OLDEST_VERSION = 140000
+_REGISTRY = "SELECT 1 WHERE to_regclass('registry') IS NOT NULL"
 _SETTINGS = {
     "statement_timeout": "15s",
     "lock_timeout": "10s",
@@ -110,17 +111,25 @@ class PostgresRegistry(StoredRegistry):
         schema = sql.Identifier(self._schema)
         connection.execute(sql.SQL("SET search_path = {}").format(schema))
         if create:
-            with connection.transaction():
-                # Two that make the same things at once would fail on each other.
-                rows("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", self._schema)
+            with self._making(connection, rows):
                 self._make(connection, rows)
-        if not rows("SELECT 1 WHERE to_regclass('registry') IS NOT NULL"):
+        if rows(_REGISTRY) and self._is_old(rows):
+            with self._making(connection, rows):
+                self._upgrade(rows)
+        if not rows(_REGISTRY):
             raise RegistryError(
                 self.name,
                 f"schema {self._schema} holds no registry",
                 hint="check the address; the first member that joins makes it",
             )
         self._check_format(rows)
+
+    @contextmanager
+    def _making(self, connection: psycopg.Connection[Any], rows: Rows) -> Iterator[None]:
+        """A transaction for tables: two that made the same ones at once would fail on it."""
+        with connection.transaction():
+            rows("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", self._schema)
+            yield
 
     def _check_server(self, connection: psycopg.Connection[Any], rows: Rows) -> None:
         if connection.info.server_version < OLDEST_VERSION:
@@ -136,7 +145,7 @@ class PostgresRegistry(StoredRegistry):
         # Even with IF NOT EXISTS, PostgreSQL asks for the right to create what is there.
         if not rows("SELECT 1 FROM pg_namespace WHERE nspname = ?", self._schema):
             connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(self._schema)))
-        if not rows("SELECT 1 WHERE to_regclass('registry') IS NOT NULL"):
+        if not rows(_REGISTRY):
             for statement in SCHEMA:
                 rows(statement)
 

@@ -30,6 +30,7 @@ from viewkeeper.registry.stored_order import StoredRegistry
 
 BUSY_SECONDS = 10.0
 _PAUSE_SECONDS = 0.002
+_REGISTRY = "SELECT 1 FROM sqlite_master WHERE name = 'registry'"
 
 
 class SqliteRegistry(StoredRegistry):
@@ -130,10 +131,16 @@ class SqliteRegistry(StoredRegistry):
             with self._transaction(connection, "BEGIN IMMEDIATE") as rows:
                 for statement in SCHEMA:
                     rows(statement)
+                self._upgrade(rows)
                 # Nothing is added to a store that is not ours to change.
                 self._check_format(rows)
         with self._transaction(connection, "BEGIN") as rows:
-            if not rows("SELECT 1 FROM sqlite_master WHERE name = 'registry'"):
+            is_old = bool(rows(_REGISTRY)) and self._is_old(rows)
+        if is_old:
+            with self._transaction(connection, "BEGIN IMMEDIATE") as rows:
+                self._upgrade(rows)
+        with self._transaction(connection, "BEGIN") as rows:
+            if not rows(_REGISTRY):
                 raise RegistryError(
                     self.name,
                     "this file holds no registry",

@@ -19,21 +19,29 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from typing import NamedTuple
 
-from viewkeeper.errors import ClosedGroupError, IdentityError, RegistryError
+from viewkeeper.errors import ClosedGroupError, IdentityError, RegistryError, TrimmedError
 from viewkeeper.registry.assign import circle, confused, regroup
 from viewkeeper.registry.group import name_of
+from viewkeeper.registry.name_rule import check_names
 from viewkeeper.registry.order import Assignment, Facts, Member
 from viewkeeper.registry.owned_store import OwnedStore, Rows
+from viewkeeper.registry.retention import Windows
+from viewkeeper.registry.stored_retention import note_place, remove_groups, trim_order
+from viewkeeper.registry.stored_secrets import admit_secret, check_secret, forget_secret
 
 _NEVER = (1 << 63) - 1
 
 
 class GroupRow(NamedTuple):
-    """What is stored of a group."""
+    """What is stored of a group; `closed` is the regrouping that closed it, 0 while it is open.
+
+    The order is kept from after number `trimmed` on.
+    """
 
     identity: str
     last: int
     closed: int
+    trimmed: int
 
 
 class StoredGroups(OwnedStore):
@@ -46,14 +54,25 @@ class StoredGroups(OwnedStore):
         """The group that each member was given, as far as it joined through this object."""
         self.grouping = object()
         """Another one after groups were computed again through this object."""
+        self.windows = Windows()
+        """How much is kept at least."""
 
     @abstractmethod
     def _reading(self) -> AbstractContextManager[Rows]:
         """A transaction that sees one state."""
 
-    def join(self, member: str, facts: Facts, remembered: str | None = None) -> Assignment:
+    def join(
+        self,
+        member: str,
+        facts: Facts,
+        remembered: str | None = None,
+        secret: str | None = None,
+    ) -> Assignment:
+        """As every registry; a service hands on the secret that came with the request."""
         joined = self._joined.get(member)
         with self._regrouping(create=not (joined or remembered)) as rows:
+            if secret is not None:
+                admit_secret(self.name, rows, member, secret)
             if joined:
                 self._group(rows, joined)
             opened = self._opened(rows, member, remembered) if remembered else _NEVER
@@ -63,6 +82,7 @@ class StoredGroups(OwnedStore):
             if changes:
                 before = self._facts(rows)
                 after = {**before, member: facts}
+                check_names(self.name, member, facts, known=before)
                 self._check(after, member)
                 self._regroup(rows, before, after)
             rows(
@@ -71,6 +91,8 @@ class StoredGroups(OwnedStore):
                 *(_written(facts), member),
             )
             found = self._next(rows, member, opened)
+            if note_place(rows, member, opened if remembered else found.opened) or changes:
+                remove_groups(rows, self.windows)
         self._joined[member], self._identities[found.group] = found.group, found.identity
         if changes:
             self.grouping = object()
@@ -104,6 +126,17 @@ class StoredGroups(OwnedStore):
             )
             if not noted:
                 raise self._no_member(group, member)
+            if not found.closed:
+                trim_order(rows, group, found.last, found.trimmed, self.windows)
+
+    def check_secret(self, member: str, secret: str | None) -> None:
+        """An AccessError unless this is the secret that the member joined with."""
+        with self._reading() as rows:
+            check_secret(self.name, rows, member, secret)
+
+    def forget_secret(self, member: str) -> None:
+        with self._regrouping() as rows:
+            forget_secret(rows, member)
 
     def check_identity(self, group: str, identity: str) -> None:
         """An IdentityError if the group here is another one."""
@@ -124,7 +157,7 @@ class StoredGroups(OwnedStore):
         """What all members say now, or only this one."""
         select = f"SELECT member, facts FROM registry_member WHERE {_IS_OPEN}"
         found = rows(f"{select} AND member = ?", member) if member else rows(select)
-        return {member: _read(facts) for member, facts in found}
+        return {member: read_facts(facts) for member, facts in found}
 
     def _regroup(self, rows: Rows, before: Mapping[str, Facts], after: Mapping[str, Facts]) -> None:
         groups: dict[str, set[str]] = defaultdict(set)
@@ -132,12 +165,12 @@ class StoredGroups(OwnedStore):
             groups[group].add(member)
         open_groups = {group: frozenset(members) for group, members in groups.items()}
         change = regroup(open_groups, before, after)
-        for group in change.closed:
-            rows("UPDATE registry_group SET closed = 1 WHERE name = ?", group)
-            rows("UPDATE registry_reporter SET until = 0 WHERE grp = ?", group)
         ((number,),) = rows(
             "UPDATE registry_environment SET regroupings = regroupings + 1 RETURNING regroupings"
         )
+        for group in change.closed:
+            rows("UPDATE registry_group SET closed = ? WHERE name = ?", number, group)
+            rows("UPDATE registry_reporter SET until = 0 WHERE grp = ?", group)
         for members in change.opened:
             name = self._new_name(rows, members)
             rows(
@@ -172,8 +205,8 @@ class StoredGroups(OwnedStore):
                 self.name,
                 f'this registry is not the one that was joined by "{member}"',
                 detail=f"its group was {identity}, and there is none here: two registries would "
-                "order one group",
-                hint=_SAME_REGISTRY,
+                "order one group. Or it was away for so long that its group is not kept any more",
+                hint=f"{_SAME_REGISTRY}; a member that was away for long is loaded again with it",
             )
         ((name, opened),) = found
         self._identities[name] = identity
@@ -181,13 +214,13 @@ class StoredGroups(OwnedStore):
 
     def _next(self, rows: Rows, member: str, opened: int) -> Assignment:
         """The first group of a member that is open, or was opened later and has ids to take."""
-        ((group, identity, closed),) = rows(
-            "SELECT g.name, g.identity, g.closed FROM registry_group g"
+        ((group, identity, closed, since),) = rows(
+            "SELECT g.name, g.identity, g.closed, g.opened FROM registry_group g"
             " JOIN registry_member m ON m.grp = g.name WHERE m.member = ?"
             " AND (g.closed = 0 OR (g.opened > ? AND g.last > 0)) ORDER BY g.opened LIMIT 1",
             *(member, opened),
         )
-        return Assignment(group, identity, self._members(rows, group), bool(closed))
+        return Assignment(group, identity, self._members(rows, group), bool(closed), since)
 
     def _check(self, facts: Mapping[str, Facts], member: str) -> None:
         """What cannot be: a member that reads itself, a name that stands for two things."""
@@ -234,7 +267,7 @@ class StoredGroups(OwnedStore):
     ) -> GroupRow:
         """The group's row; an error if it is not the group that we know."""
         expected = expected or self._identities.get(group)
-        select = "SELECT identity, last, closed FROM registry_group"
+        select = "SELECT identity, last, closed, trimmed FROM registry_group"
         found = [GroupRow(*row) for row in rows(f"{select} WHERE name = ?{lock}", group)]
         if found and (expected is None or found[0].identity == expected):
             return found[0]
@@ -258,7 +291,7 @@ class StoredGroups(OwnedStore):
             " WHERE grp = ? ORDER BY member",
             group,
         )
-        members = (Member(name, _read(facts), n, seen) for name, facts, n, seen in found)
+        members = (Member(name, read_facts(facts), n, seen) for name, facts, n, seen in found)
         return tuple(sorted(members, key=lambda member: member.name))
 
     # Errors
@@ -280,6 +313,16 @@ class StoredGroups(OwnedStore):
             "store and load every member of the group again with --full-refresh",
         )
 
+    def _trimmed(self, group: str, after: int, trimmed: int) -> TrimmedError:
+        return TrimmedError(
+            self.name,
+            f'the order of group "{group}" is kept from after number {trimmed} on, and it is asked '
+            f"for from after {after}",
+            detail="all members had committed what lies before; a warehouse that was restored from "
+            "a backup comes from there",
+            hint="load all views of this member again: `viewkeeper run --full-refresh VIEW` each",
+        )
+
     def _no_member(self, group: str, member: str) -> RegistryError:
         return RegistryError(
             self.name, f'group "{group}" has no member "{member}"', hint="it must join first"
@@ -297,5 +340,6 @@ def _written(facts: Facts) -> str:
     return json.dumps(asdict(facts))
 
 
-def _read(text: str) -> Facts:
+def read_facts(text: str) -> Facts:
+    """Facts as they are stored."""
     return Facts(**json.loads(text))

@@ -18,6 +18,8 @@ from viewkeeper.errors import OrderError, StaleReporterError
 from viewkeeper.registry.admission import Refusal, admit, check_claimed
 from viewkeeper.registry.ids import GlobalId
 from viewkeeper.registry.order import (
+    VOID,
+    Facts,
     GroupStatus,
     Ordered,
     RegistryStatus,
@@ -25,7 +27,8 @@ from viewkeeper.registry.order import (
     Reports,
 )
 from viewkeeper.registry.owned_store import Rows
-from viewkeeper.registry.stored_groups import StoredGroups
+from viewkeeper.registry.related import bases_behind
+from viewkeeper.registry.stored_groups import StoredGroups, read_facts
 
 _PAUSE_SECONDS, _PAUSE_SECONDS_MAX = 0.02, 0.1
 _ROWS_PER_INSERT = 200
@@ -44,11 +47,12 @@ class StoredRegistry(StoredGroups):
         with self._changing(group, open_only=True) as (rows, _):
             seen = rows(
                 f"UPDATE registry_member SET seen = {self._now}"
-                " WHERE grp = ? AND member = ? RETURNING member",
+                " WHERE grp = ? AND member = ? RETURNING facts",
                 *(group, member),
             )
             if not seen:
                 raise self._no_member(group, member)
+            self._check_reads(member, source, read_facts(seen[0][0]))
             held = rows(
                 f"SELECT member, until - {self._now} FROM registry_reporter"
                 " WHERE grp = ? AND source = ?",
@@ -107,6 +111,33 @@ class StoredRegistry(StoredGroups):
             number = last + len(numbered)
             rows("UPDATE registry_group SET last = ? WHERE name = ?", number, group)
 
+    def take_back(self, group: str, source: str, position: int) -> int:
+        with self._changing(group) as (rows, _):
+            found = rows(
+                "SELECT min(n), count(*) FROM registry_id WHERE grp = ? AND source = ?"
+                " AND position >= ?",
+                *(group, source, position),
+            )
+            first, count = found[0]
+            if not count:
+                return 0
+            members = self._members(rows, group)
+            for member in members:
+                if member.reached >= first and source in bases_behind(member.name, members):
+                    raise self._committed(group, source, member.name, first)
+            rows(
+                "UPDATE registry_id SET source = ?, position = n WHERE grp = ? AND source = ?"
+                " AND position >= ?",
+                *(VOID, group, source, position),
+            )
+            # Whoever reported them must claim again, and hears from where to go on.
+            rows(
+                "UPDATE registry_reporter SET token = token + 1, until = 0 WHERE grp = ?"
+                " AND source = ?",
+                *(group, source),
+            )
+        return int(count)
+
     # Readers
 
     def order(
@@ -127,6 +158,8 @@ class StoredRegistry(StoredGroups):
             there = self._group(rows, group)
             if after > there.last:
                 raise self._older(group, after, there.last)
+            if after < there.trimmed:
+                raise self._trimmed(group, after, there.trimmed)
             if after == there.last:
                 if there.closed:
                     raise self._closed(group, there.last)
@@ -195,12 +228,31 @@ class StoredRegistry(StoredGroups):
 
     # Errors
 
+    def _check_reads(self, member: str, source: str, facts: Facts) -> None:
+        if source not in facts.reads:
+            raise OrderError(
+                self.name,
+                f'"{member}" cannot report source "{source}", which it does not read',
+                detail=f"it says that it reads {', '.join(sorted(facts.reads)) or 'nothing'}",
+                hint="a member reports what its own views read; it joins again when that changes",
+            )
+
+    def _committed(self, group: str, source: str, member: str, n: int) -> OrderError:
+        return OrderError(
+            self.name,
+            f'group "{group}": number {n} of source "{source}" cannot be taken back',
+            detail=f'"{member}" has committed it, so the source was at this position',
+            hint="take back later positions; if the source was restored from a backup, let the "
+            "members that read it leave, and run them again",
+        )
+
     def _refused(self, group: str, source: str, refusal: Refusal) -> OrderError:
         return OrderError(
             self.name,
             f'group "{group}": position {refusal.position} of source "{source}" was never '
-            f"registered, and {refusal.registered} already is",
+            f"registered, or long ago, and {refusal.registered} already is",
             detail="numbers are never given again, so nothing can be ordered before it",
             hint="report the registered positions, or greater ones; if the source was restored "
-            "from a backup, load every member of the group again with --full-refresh",
+            "from a backup, load every member of the group again with --full-refresh; if it never "
+            f"was at {refusal.registered}, `viewkeeper registry take-back` removes that",
         )

@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from tests.faults.processes import Process, command, maintainer
 from tests.live.fleet.bases import Base
 from viewkeeper.engine.project import Project
 from viewkeeper.errors import ViewkeeperError
+from viewkeeper.registry.member_secret import member_secret
 from viewkeeper.registry.open import open_registry
 from viewkeeper.registry.order import Facts
 from viewkeeper.warehouse.head import Head, read_head
@@ -102,17 +103,15 @@ class Fleet:
 
     def enrol(self) -> None:
         """Tell the registry of all members at once, so that groups need not change at the start."""
-        registry = open_registry(self.registry, self.folder / "anywhere")
-        try:
-            for name, plan in self.members.items():
-                read = plan.reads
-                bases = {base: tuple(read[base]) for base in read if base in self.bases}
-                parents = tuple(source for source in read if source not in bases)
-                with viewkeeper.open(self.folder / name) as project:
-                    facts = Facts(bases, parents, plan.together, warehouse=project.reader())
-                    registry.join(name, facts)
-        finally:
-            registry.close()
+        for name, plan in self.members.items():
+            read = plan.reads
+            bases = {base: tuple(read[base]) for base in read if base in self.bases}
+            parents = tuple(source for source in read if source not in bases)
+            with viewkeeper.open(self.folder / name) as project:
+                facts = Facts(bases, parents, plan.together, warehouse=project.reader())
+                secret = member_secret(self.warehouse(name))
+                with closing(open_registry(self.registry, self.folder / name, secret=secret)) as at:
+                    at.join(name, facts)
 
     # -- loading -------------------------------------------------------------------------------
 
