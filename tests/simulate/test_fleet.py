@@ -15,6 +15,7 @@ import pytest
 from viewkeeper.check.fleet import Kind
 from viewkeeper.check.fleet_words import explain_fleet
 from viewkeeper.simulate.campaign import Tally
+from viewkeeper.simulate.fleet import orders
 from viewkeeper.simulate.fleet.campaign import FleetCell, verdict_of
 from viewkeeper.simulate.fleet.mistakes import Mistake
 from viewkeeper.simulate.fleet.scenario import FleetScenario, Update, member_plan
@@ -32,8 +33,24 @@ def test_with_an_order_every_fleet_is_consistent() -> None:
     tally = campaign(FleetCell(), 100)
     assert [(outcome.seed, outcome.error) for outcome in tally.failed] == []
     # So that what is promised was also tried.
-    assert min(tally.facts[what] for what in ("virtual", "moves", "crashes")) > 10
+    tried = ("virtual", "moves", "crashes", "removed", "trimmed")
+    assert min(tally.facts[what] for what in tried) > 10
     assert tally.facts["states"] > 1_000
+
+
+@pytest.mark.parametrize(
+    ("rule", "mistake", "found"),
+    [
+        ("order_cut", lambda reached, last, trimmed, windows: last, "is kept from"),
+        ("is_done", lambda opened, closed, now, places, windows: True, "was removed, and a member"),
+    ],
+)
+def test_a_registry_that_forgets_too_much_is_found(
+    rule: str, mistake: object, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(orders, rule, mistake)
+    errors = [outcome.error or "" for outcome in campaign(FleetCell(), 30).failed]
+    assert any(found in error for error in errors)
 
 
 def test_without_an_order_many_are_not() -> None:

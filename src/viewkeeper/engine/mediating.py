@@ -106,8 +106,7 @@ class Mediating(Lookout):
         return self._is_ordered and bool(self._membership.members)
 
     def _awaits(self) -> dict[str, int]:
-        """Positions that must get a number: where sources begin, where parents stand apart, and
-        what nobody has registered for long, because its reporter cannot see it."""
+        """Positions that must get a number: of sources that begin, stand apart, or are overdue."""
         found = dict(self._agreeing.awaits)
         for name, base in self._bases():
             received = self._received[name]
@@ -188,7 +187,8 @@ class Mediating(Lookout):
         name, span, parent = source.name, self._membership.span, kind_of(source, WarehouseSource)
         assert span is not None
         assert parent is not None
-        found = parent.marks(span.identity, self._marked.get(name))
+        needed = span.opened if self._mediator.is_held_by(name) else 0
+        found = parent.marks(span.identity, self._marked.get(name), needed)
         if found is not None:
             self._mediator.committed(name, *found)
             for newest in found[0][-1:]:

@@ -16,6 +16,7 @@ from viewkeeper.engine.catalogue import ViewCatalogue
 from viewkeeper.engine.connections import reader_of
 from viewkeeper.engine.settings import Settings, read_settings
 from viewkeeper.errors import IdentityError, ProjectError
+from viewkeeper.registry import leases
 from viewkeeper.registry.ids import base_name
 from viewkeeper.registry.mediator import Base, ParentView, Upstream
 from viewkeeper.registry.order import Assignment, Facts, Member, Registry
@@ -26,6 +27,7 @@ from viewkeeper.updates.schema_change import called
 from viewkeeper.warehouse.coordination import (
     Coordination,
     Span,
+    needed_spans,
     read_coordination,
     write_coordination,
 )
@@ -95,6 +97,9 @@ class Membership:
             self._begin(found)
         elif span is not None and found.identity == span.identity:
             missed = self._meet(found.members)
+            if span.opened != found.opened:
+                # A version of before did not write it down.
+                self._put(replace(span, opened=found.opened))
         elif span is not None:
             missed = not self._members and self._meet(self._registry.members(span.group))
             self._next = found
@@ -122,10 +127,11 @@ class Membership:
         self._next = None
 
     def _begin(self, found: Assignment) -> None:
-        ts = self._store.ledger.next_ts - 1
-        span = Span(found.group, found.identity, ts, 0, ts, found.alone)
-        self._told = Coordination(self.member, (*self._told.spans, span))
-        write_coordination(self._store.root, self._told)
+        root, ts = self._store.root, self._store.ledger.next_ts - 1
+        span = Span(found.group, found.identity, ts, 0, ts, found.alone, found.opened)
+        spans = needed_spans((*self._told.spans, span), leases.oldest(root, time.time()))
+        self._told = Coordination(self.member, spans)
+        write_coordination(root, self._told)
         self._meet(found.members)
 
     def _meet(self, members: tuple[Member, ...]) -> bool:
@@ -151,9 +157,13 @@ class Membership:
         if span.n == n or not (late or now):
             return False
         self._noted = time.monotonic()
-        self._told = replace(self._told, spans=(*self._told.spans[:-1], replace(span, n=n, ts=ts)))
-        write_coordination(self._store.root, self._told)
+        self._put(replace(span, n=n, ts=ts))
         return True
+
+    def _put(self, span: Span) -> None:
+        """Write the newest span down again."""
+        self._told = replace(self._told, spans=(*self._told.spans[:-1], span))
+        write_coordination(self._store.root, self._told)
 
     def committed(self, n: int) -> int:
         """The number up to which all views are committed, if the order is taken up to `n`."""

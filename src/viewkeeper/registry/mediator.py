@@ -283,6 +283,11 @@ class Mediator:
                 return None
         return None
 
+    def is_held_by(self, source: str) -> bool:
+        """Whether the next id waits for a source."""
+        wait = self.wait
+        return wait is not None and wait.source == source
+
     # Rules
 
     def _concerned(self, id: GlobalId) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from viewkeeper.errors import CorruptError
+from viewkeeper.errors import CorruptError, GapError
 from viewkeeper.registry.parent import Parent
 from viewkeeper.warehouse.chronicle import load_plans, plan_after
 from viewkeeper.warehouse.coordination import FILE as COORDINATION
@@ -116,6 +116,16 @@ class ParentFiles:
             except (CorruptError, OSError) as error:
                 raise self._parent.damaged(error) from error
         return self._coordination[1]
+
+    def forgotten(self, told: Coordination) -> GapError:
+        """A group is waited for that the parent has left so long ago that it forgot it."""
+        return GapError(
+            self._parent.name,
+            f'"{told.member}" does not say any more what it took in the group of this project',
+            detail=f"groups have changed more often since than the {len(told.spans)} times that "
+            f"{self._parent.root / COORDINATION} remembers",
+            hint="load the views that read it again: `viewkeeper run --full-refresh VIEW`",
+        )
 
     def trim(self, ts: int) -> None:
         """Forget what lies before a ts, once there is enough of it."""

@@ -18,13 +18,23 @@ EVERYTHING = sys.maxsize
 
 
 def marks_of(
-    files: ParentFiles, stands: Standing, identity: str, beyond: Mark | None = None
+    files: ParentFiles,
+    stands: Standing,
+    identity: str,
+    beyond: Mark | None = None,
+    needed: int = 0,
 ) -> tuple[list[Mark], int] | None:
     """The marks of a parent in a group, those `beyond` one only, and the number up to which
-    everything is committed; None if it has not been in that group."""
+    everything is committed; None if it has not been in that group.
+
+    `needed` says when the group was opened, if it is waited for: a parent that is beyond it and
+    does not say any more what it took there is a GapError, or the wait would never end.
+    """
     coordination = files.coordination()
     found = coordination.span(identity) if coordination else None
     if found is None:
+        if needed and coordination and coordination.has_forgotten(identity, needed):
+            raise files.forgotten(coordination)
         return None
     span, end = found
     until = stands.reach if end is None else min(end, stands.reach)

@@ -284,13 +284,13 @@ class WarehouseSource:
         """Whether looks have reported everything up to a position."""
         return self._looked >= position
 
-    def marks(self, identity: str, beyond: Mark | None = None) -> tuple[list[Mark], int] | None:
-        """Which ts of the parent stand for which numbers of a group's order, those `beyond` a
-        mark only; and up to which number everything is committed. None if it is not in that
-        group, or not yet."""
+    def marks(
+        self, identity: str, beyond: Mark | None = None, needed: int = 0
+    ) -> tuple[list[Mark], int] | None:
+        """Which ts of the parent stand for which numbers of a group (see `marks_of`)."""
         with self._lock:
             self._head()
-            return marks_of(self._files, self._standing(), identity, beyond)
+            return marks_of(self._files, self._standing(), identity, beyond, needed)
 
     def changes(
         self, tables: Tables, after: int, until: int

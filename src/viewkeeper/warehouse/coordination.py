@@ -10,6 +10,7 @@ The file may lag behind the ledger, never run ahead of it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -18,8 +19,9 @@ from viewkeeper.storage.typed_json import read_typed
 
 FILE = "coordination.json"
 _WAY_OUT = "remove the file; the next run in the group writes it"
-SPANS = 100
-"""As many spans are kept; a child that is further behind loads its views again."""
+SPANS, SPANS_MAX = 100, 2_000
+"""As many spans are kept in any case, and as many at most for a child that is behind; one that is
+further behind is told so, and loads its views again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,8 @@ class Span:
 
     `identity` is that of the group, made by its registry. Entries with `since` < ts have its
     numbers, until the next span begins. All that is ordered up to number `n` is in the ledger up to
-    `ts`. While the warehouse is `alone` in its group nothing is numbered.
+    `ts`. While the warehouse is `alone` in its group nothing is numbered. Groups that were `opened`
+    later have greater numbers; 0 is not known.
     """
 
     group: str
@@ -37,6 +40,7 @@ class Span:
     n: int
     ts: int
     alone: bool = False
+    opened: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,19 @@ class Coordination:
                 return span, after[0].since if after else None
         return None
 
+    def has_forgotten(self, identity: str, opened: int) -> bool:
+        """Whether the warehouse is beyond a group, and does not say any more what it took there."""
+        known = self.span(identity) is not None
+        return not known and bool(self.spans) and self.spans[-1].opened > opened
+
+
+def needed_spans(spans: Sequence[Span], ts: int | None) -> tuple[Span, ...]:
+    """The spans to keep: those that a child which has taken everything up to a ts may be in, and
+    the newest; None if there is no child."""
+    ends = [span.since for span in spans[1:]]
+    first = next((at for at, end in enumerate(ends) if ts is not None and end >= ts), len(spans))
+    return tuple(spans[max(0, min(first, len(spans) - SPANS), len(spans) - SPANS_MAX) :])
+
 
 def read_coordination(root: Path) -> Coordination | None:
     """What the warehouse says; None if it never was in a group."""
@@ -66,6 +83,6 @@ def read_coordination(root: Path) -> Coordination | None:
 
 
 def write_coordination(root: Path, coordination: Coordination) -> None:
-    spans = [asdict(span) for span in coordination.spans[-SPANS:]]
+    spans = [asdict(span) for span in coordination.spans]
     body = {"member": coordination.member, "spans": spans}
     write_sealed(root / FILE, "coordination", body)

@@ -60,9 +60,12 @@ class FleetCell:
 
 def counted(world: FleetWorld) -> dict[str, int]:
     """What happened in a run that a summary should say."""
-    orders = [group for group in world.registry.groups if not group.alone]
+    registry = world.registry
+    orders = [group for group in (*registry.removed, *registry.groups) if not group.alone]
     return {
         "orders": len(orders),
+        "removed": len(registry.removed),
+        "trimmed": sum(group.trimmed for group in orders),
         "virtual": sum(not group.bases.issubset(world.bases) for group in orders),
         "moves": sum(max(0, len(w.spans) - 1) for w in world.warehouses.values()),
         "crashes": world.crashes,

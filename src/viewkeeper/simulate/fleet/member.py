@@ -40,6 +40,7 @@ class Surroundings(Protocol):
     clock: int
     mistake: Mistake | None
     ordered: bool
+    down: bool
 
     @property
     def answers(self) -> bool:
@@ -58,8 +59,7 @@ class Member:
         self._received: dict[str, int] = {}
         self.group: GroupOrder | None = None
         if warehouse.log is not None:
-            name = warehouse.span.group
-            self._follow(next(g for g in world.registry.groups if g.name == name))
+            self._follow(world.registry.group(warehouse.span.group))
 
     @property
     def idle(self) -> bool:
@@ -112,6 +112,8 @@ class Member:
     def move_on(self) -> None:
         """Go to the next group, when the order of ours has ended and is taken."""
         group, mediator = self.group, self.mediator
+        if mediator is not None and group is not None and not self._world.down:
+            self._world.registry.note(self.warehouse.name, group, self.warehouse.span.n)
         if group is None or mediator is None or not group.closed or not self.idle:
             return
         if not group.alone and self.warehouse.span.n < group.last:
@@ -196,8 +198,7 @@ class Member:
             and not group.alone
             and self._world.answers
         ):
-            last = self.mediator.last
-            self.mediator.ordered(group.order[last : last + limit])
+            self.mediator.ordered(group.following(self.mediator.last, limit))
 
     def hear_source(self, source: str, limit: int) -> None:
         """Read the log of a base or of a parent, some positions further."""

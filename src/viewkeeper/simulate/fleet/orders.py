@@ -1,7 +1,8 @@
 """The registry of a simulated fleet: the real rules, over lists instead of tables.
 
 Who is in which group follows from `viewkeeper.registry.assign`, which positions get a number from
-`viewkeeper.registry.admission`; leases are measured in steps of the world. It keeps what it
+`viewkeeper.registry.admission`, what may go from `viewkeeper.registry.retention`, with nothing kept
+beyond what members have still to take; leases are measured in steps of the world. It keeps what it
 answered. An answer may be lost on its way, and while it is down nobody gets one.
 """
 
@@ -10,13 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from viewkeeper.errors import SimulationError
 from viewkeeper.registry.admission import Refusal, admit
 from viewkeeper.registry.assign import Names, regroup
 from viewkeeper.registry.ids import GlobalId
 from viewkeeper.registry.order import Facts, Ordered, Reporter
+from viewkeeper.registry.retention import Windows, is_done, order_cut
 
 LEASE = 60
 """How many steps a claim lasts."""
+WINDOWS = Windows(order=0, groups=0, step=1)
 
 
 @dataclass(slots=True)
@@ -25,8 +29,14 @@ class GroupOrder:
 
     name: str
     facts: dict[str, Facts]
-    closed: bool = False
+    opened: int = 0
+    closed: int = 0
+    """The regroupings that opened and closed it; 0 while it is open."""
     order: list[Ordered] = field(default_factory=list)
+    """All of it, for the checker; members have it from after number `trimmed` on."""
+    trimmed: int = 0
+    reached: dict[str, int] = field(default_factory=dict)
+    """How far each member has said that it has committed."""
     reporters: dict[str, tuple[str, int, int]] = field(default_factory=dict)
     """Per source the member, its token, and the step at which its lease ends."""
     numbers: dict[str, dict[int, int]] = field(default_factory=dict)
@@ -44,6 +54,12 @@ class GroupOrder:
         """What the group reads from outside."""
         return {name for facts in self.facts.values() for name in facts.reads} - set(self.facts)
 
+    def following(self, after: int, limit: int) -> list[Ordered]:
+        """What follows a number, if that is kept."""
+        if after < self.trimmed:
+            raise SimulationError(f"{self.name} is kept from {self.trimmed} on, not from {after}")
+        return self.order[after : after + limit]
+
     def behind(self, member: str) -> frozenset[str]:
         """The bases of the group from which a member of it derives."""
         found: set[str] = set()
@@ -58,29 +74,67 @@ class FleetRegistry:
     def __init__(self) -> None:
         self.facts: dict[str, Facts] = {}
         self.groups: list[GroupOrder] = []
+        self.removed: list[GroupOrder] = []
+        """Groups that everybody has left behind, for the checker."""
+        self._regroupings = 0
+        self._places: dict[str, int] = {}
+        """The regrouping that opened the group which each member is in."""
 
     def change(self, joins: dict[str, Facts], leaves: Sequence[str] = ()) -> None:
         """Members come or go: groups are closed and opened, in one step."""
         after = {name: said for name, said in self.facts.items() if name not in leaves} | joins
         is_open = {group.name: frozenset(group.facts) for group in self.groups if not group.closed}
         found = regroup(is_open, self.facts, after)
+        self._regroupings += 1
         for group in self.groups:
-            group.closed = group.closed or group.name in found.closed
+            group.closed = group.closed or self._regroupings * (group.name in found.closed)
         for members in found.opened:
             self._open(frozenset(members), after)
         self.facts = after
 
     def _open(self, members: Names, facts: dict[str, Facts]) -> None:
-        name = f"G{len(self.groups) + 1}"
-        self.groups.append(GroupOrder(name, {m: facts[m] for m in sorted(members)}))
+        name = f"G{len(self.groups) + len(self.removed) + 1}"
+        inside = {member: facts[member] for member in sorted(members)}
+        self.groups.append(GroupOrder(name, inside, self._regroupings))
+
+    def group(self, name: str) -> GroupOrder:
+        """A group that a member remembers."""
+        found = [group for group in self.groups if group.name == name]
+        if not found:
+            raise SimulationError(f"{name} was removed, and a member is still in it")
+        return found[0]
 
     def next_group(self, member: str, after: str | None) -> GroupOrder | None:
         """The group that a member is in after another one, or first of all."""
         mine = [group for group in self.groups if member in group.facts]
         if after is None:
-            return mine[-1] if mine else None
-        at = next(i for i, group in enumerate(mine) if group.name == after)
+            found = mine[-1] if mine else None
+            self._places[member] = found.opened if found else 0
+            return found
+        at = mine.index(self.group(after))
         return mine[at + 1] if at + 1 < len(mine) else None
+
+    def note(self, member: str, group: GroupOrder, n: int) -> None:
+        """A member says in which group it is, and how far; what nobody needs any more goes."""
+        self._places[member] = group.opened
+        group.reached[member] = max(n, group.reached.get(member, 0))
+        if not group.closed:
+            self._trim(group)
+        for old in [each for each in self.groups if each.closed and self._is_done(each)]:
+            self.groups.remove(old)
+            self.removed.append(old)
+
+    def _trim(self, group: GroupOrder) -> None:
+        reached = [group.reached.get(member, 0) for member in group.facts]
+        group.trimmed = order_cut(reached, group.last, group.trimmed, WINDOWS)
+        for source, numbers in group.numbers.items():
+            last = max(numbers)
+            kept = {at: n for at, n in numbers.items() if n > group.trimmed or at == last}
+            group.numbers[source] = kept
+
+    def _is_done(self, group: GroupOrder) -> bool:
+        places = [self._places.get(member) for member in group.facts if member in self.facts]
+        return is_done(group.opened, group.closed, self._regroupings, places, WINDOWS)
 
     def claim(self, group: GroupOrder, source: str, member: str, now: int) -> Reporter | None:
         """The right to report a source, unless another one's lease lasts."""

@@ -107,7 +107,8 @@ class FleetWorld:
     @property
     def fingerprint(self) -> tuple[object, ...]:
         """What changes when anything lasting has happened."""
-        orders = tuple((group.name, group.last, group.closed) for group in self.registry.groups)
+        groups = self.registry.groups
+        orders = tuple((group.name, group.last, group.closed, group.trimmed) for group in groups)
         spans = tuple(
             (name, w.ts, len(w.spans), w.span.n if w.spans else -1)
             for name, w in self.warehouses.items()
@@ -134,7 +135,7 @@ class FleetWorld:
             bases.append(BaseHistory(name, columns, tuple(states)))
         began = {
             group.name: settled(group, self.warehouses) if self.ordered else 0
-            for group in self.registry.groups
+            for group in (*self.registry.removed, *self.registry.groups)
         }
         shown = [w.history(began) for w in self.warehouses.values() if w.log is not None]
         return FleetHistory(tuple(bases), tuple(shown))

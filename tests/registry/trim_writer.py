@@ -1,0 +1,35 @@
+"""A process that reports, and commits what it reported, until it is killed: the order is trimmed.
+
+    python -m tests.registry.trim_writer URL
+
+`ack N POSITION` is printed after the answer to a report.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tests.registry.order_places import reading
+from viewkeeper.registry.ids import GlobalId
+from viewkeeper.registry.open import open_store
+from viewkeeper.registry.retention import Windows
+
+
+def main(url: str) -> None:
+    registry = open_store(url)
+    registry.windows = Windows(order=5, groups=2, step=3)
+    group = registry.join("a", reading("shop", "crm")).group
+    reporter = registry.claim(group, "shop", "a", 600)
+    assert reporter is not None, "another member reports this source"
+    position = reporter.position or 0
+    while True:
+        piece = [GlobalId("shop", position + step) for step in range(1, 8)]
+        n = registry.register(group, piece, reporter)
+        position += len(piece)
+        print(f"ack {n} {position}", flush=True)
+        for member in ("a", "b"):
+            registry.reached(group, member, n)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
