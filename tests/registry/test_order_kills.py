@@ -26,7 +26,10 @@ from tests.registry.order_places import (
     reporting,
     whole_order,
 )
+from viewkeeper.cli.servers import PrivatePostgres
+from viewkeeper.errors import RegistryAwayError
 from viewkeeper.registry.http_order import HttpRegistry
+from viewkeeper.registry.open import open_registry
 from viewkeeper.registry.order import Registry
 
 KILLS = 3
@@ -109,6 +112,46 @@ def test_a_killed_service_loses_and_doubles_nothing(tmp_path: Path) -> None:
     finally:
         ends.set()
         reports.join(timeout=130)
+
+
+def test_a_killed_server_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    """A registry in PostgreSQL, under a reporter that asks again when it is away."""
+    rng = random.Random(8)
+    server = PrivatePostgres(tmp_path / "server", {"wal_level": "replica"})
+    server.start()
+    registry = open_registry(server.url())
+    told: dict[int, str] = {}
+    ends = threading.Event()
+    reports = threading.Thread(target=report_again, args=(registry, told, ends))
+    try:
+        reports.start()
+        for _ in range(KILLS):
+            wait_for_more(told)
+            time.sleep(rng.uniform(0, 0.3))
+            server.kill()
+            server.start()
+        wait_for_more(told)
+        ends.set()
+        reports.join(timeout=120)
+        check(registry, GROUP, told)
+    finally:
+        ends.set()
+        reports.join(timeout=130)
+        registry.close()
+        server.stop()
+
+
+def report_again(registry: Registry, told: dict[int, str], ends: threading.Event) -> None:
+    """As `report`, and what got no answer is simply done again."""
+    position, reporter = 0, reporting(registry, "shop")
+    while not ends.is_set():
+        try:
+            n = registry.register(GROUP, ids("shop", position + 1, position + 2), reporter)
+        except RegistryAwayError:
+            time.sleep(0.05)
+            continue
+        position += 2
+        told[n] = f"shop@{position}"
 
 
 def report(registry: HttpRegistry, told: dict[int, str], ends: threading.Event) -> None:

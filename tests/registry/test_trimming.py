@@ -57,7 +57,7 @@ def test_ids_go_when_all_members_have_committed_them(registry: StoredRegistry) -
     assert stored(registry, group) == [1, *range(16, 21)]
     assert [each.n for each in registry.order(group, 15, 100)] == list(range(16, 21))
     assert registry.register(group, ids("shop", 19, 20), shop) == 21
-    assert registry.claim(group, "crm", "a", 1).position == 1  # type: ignore[union-attr] - ours
+    assert claimed(registry, "crm", "a", group).position == 1
 
 
 def test_who_comes_from_before_what_is_kept_is_told(registry: StoredRegistry) -> None:
