@@ -90,13 +90,8 @@ def refresh(
             maintainer.maintain()
         elif maintainer.loader.current is not None:
             maintainer.finish_loads()
-        elif maintainer.busy:
-            # The others are up to date: now one that answers late is waited for.
-            time.sleep(LOOK_SECONDS)
-            maintainer.look()
-            maintainer.maintain()
-            there = maintainer.store.ledger.next_ts - 1
-        elif maintainer.lookout.pending and time.monotonic() < end:
+        elif maintainer.busy or (maintainer.lookout.pending and time.monotonic() < end):
+            # All else is up to date: now a source that answers late, or others, are waited for.
             time.sleep(LOOK_SECONDS)
             maintainer.look()
             maintainer.maintain()
