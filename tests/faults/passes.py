@@ -60,8 +60,16 @@ class Passes:
         others = _ended(answer["shut_out"]), _ended(answer["second"])
         return Outlived(_ended(answer), *others, answer["after"])
 
-    def _ask(self, work: str, project: Path, trace: Sequence[str] = ()) -> dict[str, Any]:
-        asked = {"work": work, "project": str(project), "trace": [*trace]}
+    def cut(self, project: Path, trace: Sequence[str], image: Path) -> tuple[int, list[str]]:
+        """A pass, with power cuts wherever strace stops it: how many, and what went wrong."""
+        answer = self._ask("cut", project, trace, str(image))
+        assert answer["code"] == 0, answer["said"]
+        return answer["cuts"], answer["failures"]
+
+    def _ask(
+        self, work: str, project: Path, trace: Sequence[str] = (), image: str = ""
+    ) -> dict[str, Any]:
+        asked = {"work": work, "project": str(project), "trace": [*trace], "image": image}
         assert self._server.stdin is not None
         assert self._server.stdout is not None
         print(json.dumps(asked), file=self._server.stdin, flush=True)

@@ -19,6 +19,7 @@ import mmap
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,6 +36,7 @@ import deltalake
 import pyarrow.parquet
 
 from tests.faults.judge import Judge
+from tests.faults.medium import copy_medium, mounted
 from tests.faults.passes import LIMIT_SECONDS
 from tests.faults.writer import write_some
 from viewkeeper.engine import task, upkeep
@@ -79,6 +81,8 @@ def main() -> None:
                 answer = run_apart(partial(settle, project))
             case "outlive":
                 answer = outlive(project, asked["trace"])
+            case "cut":
+                answer = cut_power(project, asked["trace"], Path(asked["image"]))
         print(json.dumps(answer), flush=True)
 
 
@@ -133,6 +137,30 @@ def outlive(project: Path, trace: list[str]) -> dict[str, Any]:
     return {**ended, "met": True, "shut_out": shut_out, "second": second, "after": after}
 
 
+def cut_power(project: Path, trace: list[str], image: Path) -> dict[str, Any]:
+    """A pass that is frozen again and again; each time the power is cut in a copy of the world.
+
+    The copy has the sources as they are and the warehouse as it is on the medium.
+    """
+    running = Child(partial(make_pass, project), trace)
+    copy, medium = project.with_name("copy"), image.with_name("copy.img")
+    failures: list[str] = []
+    cuts = 0
+    while running.is_stopped(cuts + 1):
+        cuts += 1
+        seen = read_head(project / "warehouse").record
+        copy_medium(image, medium)
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(project, copy, ignore=lambda _, names: {"warehouse"} & {*names})
+        with mounted(medium, copy / "warehouse"):
+            ended = run_apart(partial(settle, copy))
+        print(f"cut {cuts}: {ended['code']} {ended['said'][-200:]}", file=sys.stderr, flush=True)
+        if ended["code"] or int(ended["said"].split()[0]) < seen:
+            failures.append(f"cut {cuts}, record {seen} was seen: {ended['said']}")
+        running.go_on()
+    return {**running.ended(), "cuts": cuts, "failures": failures}
+
+
 def take_over(project: Path) -> str:
     """More transactions and more passes; the record that they come to."""
     for seed in range(TAKEN_PASSES):
@@ -163,11 +191,11 @@ class Child:
         os.write(goes, b"!")
         os.close(goes)
 
-    def is_stopped(self) -> bool:
-        """Wait until a signal stops it, or until it ends."""
+    def is_stopped(self, times: int = 1) -> bool:
+        """Wait until a signal stops it, for the so manieth time, or until it ends."""
         end = time.monotonic() + LIMIT_SECONDS
         while time.monotonic() < end:
-            if "stopped by SIGSTOP" in self._met():
+            if self._stops() >= times:
                 return True
             found = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if found is not None:
@@ -188,6 +216,10 @@ class Child:
         self._report.close()
         self._log.close()
         return {"code": code, "said": said, "met": met}
+
+    def _stops(self) -> int:
+        """How often it was stopped; every thread is told, the one that met the call first."""
+        return self._met().count("--- SIGSTOP {")
 
     def _met(self) -> str:
         return Path(self._log.name).read_text(errors="replace")

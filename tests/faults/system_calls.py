@@ -57,7 +57,14 @@ def recording(log: Path) -> list[str]:
 def recorded_calls(log: Path, kind: str, project: Path) -> list[Call]:
     """The calls of one kind by which a recorded pass changed something in the project."""
     calls = _calls(log.read_text().splitlines(), str(project))
-    return [call for call in calls if call.name in KINDS[kind] and call.path]
+    found = [call for call in calls if call.name in KINDS[kind] and call.path]
+    if kind != "write":
+        return found
+    # Between the first and the last write of a file that nobody sees yet, nothing else happens.
+    files: dict[str, list[Call]] = {}
+    for call in found:
+        files.setdefault(call.path, []).append(call)
+    return [call for calls in files.values() for call in dict.fromkeys((calls[0], calls[-1]))]
 
 
 def _calls(lines: Sequence[str], project: str) -> Iterator[Call]:

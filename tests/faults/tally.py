@@ -27,6 +27,12 @@ class Faults:
             FAILED[self._kind] += 1
             self._failures.append(f"{fault}: {str(error)[:2000]}")
 
+    def add(self, tried: int, failures: list[str]) -> None:
+        """Faults that were tried elsewhere."""
+        TRIED[self._kind] += tried
+        FAILED[self._kind] += len(failures)
+        self._failures += [failure[:2000] for failure in failures]
+
     def check(self, again: str) -> None:
         """Fail if one of them failed; `again` is the command that has them again."""
         if self._failures:

@@ -2,8 +2,8 @@
 
 The changes of every relation that the views read are kept as Parquet files for a while, by ts. An
 index says, per relation, from which ts to which ts everything is there, with which columns. Writing
-is idempotent by ts: a batch that is replayed after a crash finds its rows already kept. Nothing
-here is synced: a power cut can only shorten the window, and the index says so.
+is idempotent by ts: a batch that is replayed after a crash finds its rows already kept. Files are
+synced before the index counts them, so what it says holds after a power cut too.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class History:
         first = home / f"h{until:020d}-{after:020d}.parquet"
         # Left by a process that died before it had written all of it.
         first.unlink(missing_ok=True)
-        with written_parquet(first, changes.table.schema, durable=False) as file:
+        with written_parquet(first, changes.table.schema) as file:
             for piece in changes.pieces():
                 stamps = piece[TS].to_numpy()
                 file.writer.write_table(

@@ -1,0 +1,49 @@
+"""What the index of the kept changes says holds after a power cut too."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from viewkeeper.engine.history import History, history_files, read_index
+from viewkeeper.updates.protocol import COUNT, POSITION, TS
+from viewkeeper.updates.queue import BatchChanges, Changes
+from viewkeeper.view.definition import Relation
+
+ORDERS = Relation("shop", "orders")
+
+
+def test_files_are_synced_before_the_index_counts_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "history"
+    durable: set[int] = set()
+    fsync, replace = os.fsync, os.replace
+    counted: list[Path] = []
+
+    def syncing(descriptor: int) -> None:
+        fsync(descriptor)
+        durable.add(os.fstat(descriptor).st_ino)
+
+    def replacing(old: Any, new: Any) -> None:
+        replace(old, new)
+        counted.extend(history_files(folder, ORDERS, -1))
+        for file in counted:
+            needed = {path.stat().st_ino for path in (file, file.parent, folder)}
+            assert needed <= durable, f"{file} is not durable"
+
+    monkeypatch.setattr(os, "fsync", syncing)
+    monkeypatch.setattr(os, "replace", replacing)
+    History(folder).keep(BatchChanges({ORDERS: changes(3)}), 0, 3)
+    assert counted, "nothing was kept"
+    assert read_index(folder)[ORDERS].through == 3
+
+
+def changes(until: int) -> Changes:
+    stamps = list(range(1, until + 1))
+    columns = {"id": stamps, COUNT: [1] * until, POSITION: stamps, TS: stamps}
+    return Changes(until, pa.table(columns))
