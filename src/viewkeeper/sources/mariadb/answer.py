@@ -8,6 +8,7 @@ the columns out again, and that is most of the time of a large answer.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -15,8 +16,8 @@ import pymysql
 from pymysql.constants import CR
 
 from viewkeeper.errors import ConversionError
-from viewkeeper.sources.mariadb.log import length_coded
-from viewkeeper.sources.mariadb.open import Connection, Server
+from viewkeeper.sources.mariadb.byte_codes import LARGEST_BYTES, MalformedError, length_coded
+from viewkeeper.sources.mariadb.open import Connection, Server, understanding
 from viewkeeper.sources.mariadb.types import Array, Kind, MisfitError, from_answer
 
 ROWS_PER_BATCH = 50_000
@@ -39,7 +40,8 @@ class Answers:
         columns: Sequence[tuple[str, Kind]],
     ) -> None:
         self._server = server
-        self._connection: Any = connection
+        driver: Any = connection
+        self._connection = driver
         self._table = table
         self._kinds = columns
         self._kept: list[pa.RecordBatch] = []
@@ -47,8 +49,12 @@ class Answers:
         self._buffer = b""
         self._at = 0
         self.schema = pa.schema([(name, kind.arrow) for name, kind in columns])
-        with server.errors():
-            connection.query(query, unbuffered=True)
+        with server.errors(), self._understanding():
+            self._connection.query(query, unbuffered=True)
+            # Without columns, one is asked for, to have something to count.
+            fields = self._connection._result.field_count
+            if fields != max(1, len(columns)):
+                raise MalformedError("an answer has other columns than were asked for")
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         while True:
@@ -72,7 +78,7 @@ class Answers:
         return pa.Table.from_batches(self, self.schema)
 
     def _next(self) -> pa.RecordBatch | None:
-        with self._server.errors():
+        with self._server.errors(), self._understanding():
             columns, rows = self._columns()
         if not rows:
             return None
@@ -85,6 +91,16 @@ class Answers:
             return counted.select([])
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
+    @contextmanager
+    def _understanding(self) -> Iterator[None]:
+        """What goes wrong inside ends the answer; the driver must not look for its end."""
+        try:
+            with understanding(self._connection):
+                yield
+        except BaseException:
+            self.finish()
+            raise
+
     def _columns(self) -> tuple[list[list[bytes | None]], int]:
         """The next rows, by column; the text protocol has the length before each value."""
         columns: list[list[bytes | None]] = [[] for _ in self._kinds]
@@ -92,6 +108,8 @@ class Answers:
         rows = size = 0
         while rows < ROWS_PER_BATCH and size < _BYTES_PER_BATCH:
             buffer, at, end = self._packet()
+            if end == at:
+                raise MalformedError("a row has no bytes")
             if end - at < _EOF_BYTES and buffer[at] == _EOF:
                 self.finish()
                 break
@@ -109,6 +127,8 @@ class Answers:
                     length, at = length_coded(buffer, at)
                 append(buffer[at : at + length])
                 at += length
+            if at != end and appends:
+                raise MalformedError("a row has another length than its values")
         return columns, rows
 
     def _packet(self) -> tuple[bytes, int, int]:
@@ -150,6 +170,8 @@ class Answers:
             length = int.from_bytes(self._buffer[start : start + 3], "little")
             parts.append(self._buffer[start + _HEADER : start + _HEADER + length])
             start += _HEADER + length
+            if len(parts) * _LARGEST > LARGEST_BYTES + _LARGEST:
+                raise MalformedError("a row has more than 1 GB")
         self._at = start
         joined = b"".join(parts)
         return joined, 0, len(joined)
@@ -165,8 +187,9 @@ class Answers:
         the end itself."""
         self._done = True
         result = self._connection._result
-        result.unbuffered_active = False
-        result.connection = None
+        if result is not None:
+            result.unbuffered_active = False
+            result.connection = None
 
     def _array(self, name: str, kind: Kind, values: Sequence[bytes | None]) -> Array:
         try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from viewkeeper.sources.mariadb.tokens import Token
-from viewkeeper.sources.mariadb.types import Declared
+from viewkeeper.sources.mariadb.types import Declared, kind_of
 
 _SPELLINGS: dict[str, str] = {
     "BOOL": "tinyint(1)",
@@ -70,7 +70,8 @@ class Definition:
 
 
 def definition(tokens: Sequence[Token], charset: str, characters: Characters) -> Definition:
-    """Read a name and what follows it; `charset` is that of the table."""
+    """Read a name and what follows it; `charset` is that of the table. A ValueError or LookupError
+    if it is no declaration."""
     name, rest = tokens[0].text, tokens[1:]
     words = [token.word for token in rest]
     base, arguments, end = _type(rest)
@@ -78,6 +79,8 @@ def definition(tokens: Sequence[Token], charset: str, characters: Characters) ->
     declared = Declared(_spelled(base, arguments, bare))
     if base in _TEXTS:
         declared = in_charset(declared.type, _charset(words, rest, charset), characters)
+    # A type that cannot be one is found here, not when its values come.
+    kind_of(declared)
     generated = _is_generated(bare)
     required = _is_required(words[0] if words else "", bare)
     return Definition(name, declared, not required, generated, _is_filled(base, bare, required))

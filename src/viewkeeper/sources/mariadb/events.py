@@ -1,7 +1,8 @@
 """What the events of a transaction say: how it begins, its row images, its statements.
 
 Row events come in two forms, plain or compressed; statements too. All of that is undone here, so
-that the stream deals with groups, images and text.
+that the stream deals with groups, images and text. What is not as MariaDB writes it is a
+MalformedError.
 """
 
 from __future__ import annotations
@@ -9,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from viewkeeper.sources.mariadb.log import Event, Type, length_coded, uncompressed
+from viewkeeper.sources.mariadb.byte_codes import (
+    MalformedError,
+    length_coded,
+    piece,
+    uncompressed,
+)
+from viewkeeper.sources.mariadb.log_frame import Event, Type
 
 _INSERTED, _DELETED, _UPDATED = (1,), (-1,), (-1, 1)
 _FORMS = {
@@ -45,27 +52,27 @@ class Group:
 
 def group_of(event: Event) -> Group:
     """What a GTID event announces."""
-    body, flags = event.body, event.body[12]
+    body, flags = event.body, piece(event.body, 12, 1)[0]
     start = 13 + (8 if flags & _GROUP_COMMIT else 0)
-    halves = flags & (_PREPARED | _COMPLETED)
-    return Group(
-        bool(flags & _STANDALONE),
-        bool(flags & _PREPARED),
-        bool(flags & _COMPLETED),
-        body[start : start + 6 + body[start + 4] + body[start + 5]] if halves else b"",
-    )
+    xid = b""
+    if flags & (_PREPARED | _COMPLETED):
+        *_, first, second = piece(body, start, 6)
+        xid = piece(body, start, 6 + first + second)
+    return Group(bool(flags & _STANDALONE), bool(flags & _PREPARED), bool(flags & _COMPLETED), xid)
 
 
-def images_of(event: Event, images: int) -> tuple[bytes, int] | None:
-    """The bytes with the row images of an event, and where the first one begins; None if the
-    images have not all columns."""
+def images_of(event: Event, images: int, columns: int) -> tuple[bytes, int] | None:
+    """The bytes with the row images of an event of a table with so many columns, and where the
+    first one begins; None if the images have not all columns."""
     body, at = event.body, 8
     if event.type in _WITH_EXTRA:
-        at += int.from_bytes(body[8:10], "little")
+        at += int.from_bytes(piece(body, 8, 2), "little")
     width, at = length_coded(body, at)
+    if width != columns:
+        raise MalformedError(f"rows have {width} columns, their table has {columns}")
     size, every = (width + 7) // 8, (1 << width) - 1
     for _ in range(images):
-        if int.from_bytes(body[at : at + size], "little") & every != every:
+        if int.from_bytes(piece(body, at, size), "little") & every != every:
             return None
         at += size
     if event.type >= Type.WRITE_COMPRESSED_V1:
@@ -86,14 +93,15 @@ class Statement:
 def statement_of(event: Event) -> Statement:
     body = event.body
     start = _LOAD_HEADER if event.type == Type.LOAD_STATEMENT else _QUERY_HEADER
-    status = body[start : start + int.from_bytes(body[11:13], "little")]
+    size, *_, low, high = piece(body, 8, 5)
+    status = piece(body, start, low | high << 8)
     start += len(status)
-    end = start + body[8]
-    text = body[end + 1 :]
+    database = piece(body, start, size)
+    text = body[start + size + 1 :]
     if event.type == Type.QUERY_COMPRESSED:
         text = uncompressed(text)
     return Statement(
-        body[start:end].decode(errors="replace"),
+        database.decode(errors="replace"),
         text.decode(errors="replace").strip(),
         _is_strict(status),
     )

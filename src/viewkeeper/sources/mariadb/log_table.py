@@ -4,20 +4,26 @@ With `binlog_row_metadata=FULL` every transaction describes the tables that it c
 then. So rows are read by the shape that they were written in, whatever the table looks like now.
 
 A row image is a bitmap of the columns that are NULL, then the other values, each either of a fixed
-width or with its length before it. To *cut* an image into values nothing else needs to be known,
-so that is done by a small function that is made for each shape; `log_values` then reads
-whole columns of such raw values.
+width or with its length before it. To *cut* an image into values nothing else needs to be known
+(`row_cutter`); `log_values` then reads whole columns of such raw values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from viewkeeper.sources.mariadb.log import length_coded
+from viewkeeper.sources.mariadb.byte_codes import (
+    MalformedError,
+    length_coded,
+    length_coded_piece,
+    piece,
+    text,
+)
 
 _DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+_MOST_DIGITS, _MOST_FRACTION, _LENGTH_BYTES, _LABEL_BYTES = 65, 6, 4, 8
 
 
 class Wire(IntEnum):
@@ -68,6 +74,7 @@ _FIXED = {
 _FRACTIONAL = {_W.TIMESTAMP: 4, _W.DATETIME: 5, _W.TIME: 3}
 _BLOBS = {_W.BLOB, _W.BLOB_COMPRESSED, _W.GEOMETRY}
 _STRINGS = {_W.VARCHAR, _W.VARCHAR_COMPRESSED, _W.STRING, _W.VAR_STRING}
+_DISGUISED = {_W.STRING, _W.VAR_STRING, _W.ENUM, _W.SET}
 _ONE_BYTE = {_W.FLOAT, _W.DOUBLE, _W.TIMESTAMP, _W.DATETIME, _W.TIME} | _BLOBS
 _TWO_BYTES = {_W.BIT, _W.DECIMAL} | _STRINGS
 _SIGNED_OR_NOT = {
@@ -139,16 +146,20 @@ def read_log_table(body: bytes) -> LogTable:
     database, at = _name(body, 0)
     name, at = _name(body, at)
     count, at = length_coded(body, at)
-    wires = list(body[at : at + count])
-    size, at = length_coded(body, at + count)
-    details = _details(wires, body[at : at + size])
-    more = dict(_metadata(body[at + size + (count + 7) // 8 :]))
+    if not count:
+        raise MalformedError(f"table {database}.{name} has no columns")
+    wires = list(piece(body, at, count))
+    described, at = length_coded_piece(body, at + count)
+    details = _details(wires, described)
+    more = dict(_metadata(body[at + (count + 7) // 8 :]))
     names = _texts(more.get(4, b""))
+    if names and len(names) != count:
+        raise MalformedError(f"table {database}.{name} has {count} columns, {len(names)} names")
     unsigned = _unsigned(wires, more.get(1, b""))
     labels = {_W.ENUM: _labels(more.get(6, b"")), _W.SET: _labels(more.get(5, b""))}
     columns = tuple(
         LogColumn(
-            names[i].decode() if names else "",
+            text(names[i]) if names else "",
             wire,
             details[i],
             unsigned[i],
@@ -160,8 +171,9 @@ def read_log_table(body: bytes) -> LogTable:
 
 
 def _name(body: bytes, at: int) -> tuple[str, int]:
-    end = at + 1 + body[at]
-    return body[at + 1 : end].decode(), end + 1
+    """A name with its length before it and a zero behind it."""
+    end = at + 1 + piece(body, at, 1)[0]
+    return text(piece(body, at + 1, end - at - 1)), end + 1
 
 
 def _details(wires: list[int], data: bytes) -> list[tuple[int, ...]]:
@@ -170,7 +182,7 @@ def _details(wires: list[int], data: bytes) -> list[tuple[int, ...]]:
     at = 0
     for i, wire in enumerate(wires):
         size = 1 if wire in _ONE_BYTE else 2 if wire in _TWO_BYTES else 0
-        raw, at = data[at : at + size], at + size
+        raw, at = piece(data, at, size), at + size
         detail = tuple(raw)
         if wire in (_W.VARCHAR, _W.VARCHAR_COMPRESSED):
             detail = (int.from_bytes(raw, "little"),)
@@ -180,16 +192,35 @@ def _details(wires: list[int], data: bytes) -> list[tuple[int, ...]]:
             # The highest bits of a length over 255 are hidden in the type, inverted.
             wires[i] = raw[0] | 0x30
             detail = (raw[1] | ((raw[0] & 0x30) ^ 0x30) << 4,)
+            if wires[i] not in _DISGUISED:
+                raise MalformedError(f"no column of type {wires[i]} comes as text")
+        _require_possible(wires[i], detail)
         found.append(detail)
     return found
+
+
+def _require_possible(wire: int, detail: tuple[int, ...]) -> None:
+    """A MalformedError if no column of this type can be so."""
+    if wire == _W.DECIMAL:
+        wrong = not 0 <= detail[1] <= detail[0] <= _MOST_DIGITS or not detail[0]
+    elif wire in _BLOBS:
+        wrong = not 1 <= detail[0] <= _LENGTH_BYTES
+    elif wire in _FRACTIONAL:
+        wrong = detail[0] > _MOST_FRACTION
+    elif wire in (_W.ENUM, _W.SET, _W.BIT):
+        wrong = not 1 <= detail[0] <= _LABEL_BYTES
+    else:
+        wrong = False
+    if wrong:
+        raise MalformedError(f"no column of type {wire} is described by {detail}")
 
 
 def _metadata(data: bytes) -> list[tuple[int, bytes]]:
     found, at = [], 0
     while at < len(data):
-        size, start = length_coded(data, at + 1)
-        found.append((data[at], data[start : start + size]))
-        at = start + size
+        kind = data[at]
+        value, at = length_coded_piece(data, at + 1)
+        found.append((kind, value))
     return found
 
 
@@ -207,9 +238,8 @@ def _unsigned(wires: Sequence[int], bits: bytes) -> list[bool]:
 def _texts(data: bytes) -> list[bytes]:
     found, at = [], 0
     while at < len(data):
-        size, start = length_coded(data, at)
-        found.append(data[start : start + size])
-        at = start + size
+        value, at = length_coded_piece(data, at)
+        found.append(value)
     return found
 
 
@@ -217,60 +247,11 @@ def _labels(data: bytes) -> list[tuple[bytes, ...]]:
     found, at = [], 0
     while at < len(data):
         count, at = length_coded(data, at)
+        if count > len(data):
+            raise MalformedError(f"{count} labels in {len(data)} bytes")
         labels = []
         for _ in range(count):
-            size, start = length_coded(data, at)
-            labels.append(data[start : start + size])
-            at = start + size
+            value, at = length_coded_piece(data, at)
+            labels.append(value)
         found.append(tuple(labels))
     return found
-
-
-Cutter = Callable[[bytes, int, Sequence[Callable[[bytes | None], None]]], int]
-
-
-def make_cutter(columns: Sequence[LogColumn], wanted: Sequence[int]) -> Cutter:
-    """A function that cuts the images from an offset on; it returns how many there were.
-
-    Each value of column `wanted[i]` goes to the i-th of the functions that it is given. It is
-    written for the shape because a loop over the columns would take several times as long; nothing
-    but numbers goes into its text.
-    """
-    size = (len(columns) + 7) // 8
-    places = {column: place for place, column in enumerate(wanted)}
-    body = []
-    for number, column in enumerate(columns):
-        place = places.get(number)
-        null = "pass" if place is None else f"a{place}(None)"
-        body.append(f"  if nulls & {1 << number}: {null}")
-        body.append("  else:")
-        body += _cut(column.width, place)
-    names = "".join(f"a{place}, " for place in range(len(wanted)))
-    lines = [
-        "def cut(data, at, appends):",
-        f" {names}= appends" if wanted else "",
-        " end, rows, number = len(data), 0, int.from_bytes",
-        " while at < end:",
-        f"  nulls = number(data[at:at + {size}], 'little')",
-        f"  at += {size}",
-        *body,
-        "  rows += 1",
-        " return rows",
-    ]
-    space: dict[str, Cutter] = {}
-    exec("\n".join(lines), {"__builtins__": {"len": len, "int": int}}, space)
-    return space["cut"]
-
-
-def _cut(width: int, place: int | None) -> list[str]:
-    if width > 0:
-        keep = [] if place is None else [f"   a{place}(data[at:at + {width}])"]
-        return [*keep, f"   at += {width}"]
-    if width == -1:
-        length = ["   start = at + 1", "   at = start + data[at]"]
-    else:
-        length = [
-            f"   start = at + {-width}",
-            "   at = start + number(data[at:start], 'little')",
-        ]
-    return length if place is None else [*length, f"   a{place}(data[start:at])"]

@@ -122,9 +122,10 @@ def _decimal(kind: Kind, column: LogColumn) -> Reader | None:
         total: Any = np.zeros(len(raw), np.int64 if small else object)
         for part, scale in parts:
             total = total * scale + part
-        total = np.where(negative, -total, total)
         if mask is not None:
             total[mask] = 0
+        _require(total < 10**target.precision, "a number with too many digits")
+        total = np.where(negative, -total, total)
         return _decimals(_wide(total, small), mask, target)
 
     return read
@@ -213,6 +214,12 @@ def _year(kind: Kind, column: LogColumn) -> Reader | None:
     return read
 
 
+def _require(fits: npt.NDArray[np.bool_], what: str) -> None:
+    """A MisfitError for the first value that does not fit."""
+    if not fits.all():
+        raise MisfitError(int((~fits).argmax()), what)
+
+
 def _days(
     years: Numbers, months: Numbers, days: Numbers, mask: npt.NDArray[np.bool_] | None
 ) -> Numbers:
@@ -224,7 +231,8 @@ def _days(
     first = ((years - 1970) * 12 + months - 1).astype("datetime64[M]")
     found = first.astype("datetime64[D]").astype(np.int64) + days - 1
     next_first = (first + 1).astype("datetime64[D]").astype(np.int64)
-    wrong = (years < 1) | (months < 1) | (months > 12) | (days < 1) | (found >= next_first)
+    wrong = (years < 1) | (years > 9999) | (months < 1) | (months > 12)
+    wrong |= (days < 1) | (found >= next_first)
     if wrong.any():
         index = int(wrong.argmax())
         raise MisfitError(index, f"{years[index]:04d}-{months[index]:02d}-{days[index]:02d}")
@@ -248,7 +256,9 @@ def _fraction(matrix: Matrix, at: int, digits: int) -> Numbers:
     """Microseconds of the bytes behind a moment's seconds."""
     width = (digits + 1) // 2
     scale: int = 10 ** (6 - 2 * width)
-    return _big_endian(matrix[:, at : at + width]) * scale
+    found = _big_endian(matrix[:, at : at + width]) * scale
+    _require(found < _SECOND, "a second with a fraction of more than one")
+    return found
 
 
 def _datetime(kind: Kind, column: LogColumn) -> Reader | None:
@@ -262,6 +272,9 @@ def _datetime(kind: Kind, column: LogColumn) -> Reader | None:
         months = packed >> 22 & 0x1FFFF
         days = _days(months // 13, months % 13, packed >> 17 & 31, mask)
         hours, minutes, seconds = packed >> 12 & 31, packed >> 6 & 63, packed & 63
+        if mask is not None:
+            hours, minutes, seconds = (np.where(mask, 0, v) for v in (hours, minutes, seconds))
+        _require((hours < 24) & (minutes < 60) & (seconds < 60), "a time that no clock has")
         moment = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
         return _array(moment * _SECOND + _fraction(matrix, 5, digits), mask).cast(kind.arrow)
 

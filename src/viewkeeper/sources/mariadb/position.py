@@ -9,6 +9,9 @@ from __future__ import annotations
 
 _OFFSET_BITS = 40
 _OFFSET_MASK = (1 << _OFFSET_BITS) - 1
+LARGEST_OFFSET = _OFFSET_MASK
+# So that every position is a number of 63 bits.
+LARGEST_FILE = (1 << 63 - _OFFSET_BITS) - 1
 # The first event of a file comes after four bytes that say what the file is.
 FIRST_OFFSET = 4
 

@@ -35,7 +35,7 @@ from viewkeeper.sources.mariadb.ddl import (
 from viewkeeper.sources.mariadb.declare import Characters
 from viewkeeper.sources.mariadb.events import Statement
 from viewkeeper.sources.mariadb.shapes import Shape, Shapes
-from viewkeeper.sources.mariadb.tokens import Token, UnreadableError
+from viewkeeper.sources.mariadb.tokens import Token
 from viewkeeper.updates.schema_change import SchemaChange
 
 
@@ -60,22 +60,29 @@ def effect_of(
     """What a statement that ends at a position does to followed tables; None if nothing."""
     if not _names_any(statement.text, shapes):
         return None
+    setting = Setting(position, statement.strict, characters)
     try:
-        action = action_of(statement.text, statement.database)
-    except UnreadableError:
+        effect = _effect(action_of(statement.text, statement.database), shapes, setting)
+    except (LookupError, ValueError):
+        # No tokens, a clause without a name, a type with a length that is none: what a server has
+        # run can be read by whoever knows its newest clauses.
         return _unreadable(statement.text, shapes)
+    changed = effect.told or effect.emptied or effect.unlisted or effect.keys
+    return effect if changed or effect.shapes != shapes else None
+
+
+def _effect(action: Action | None, shapes: Shapes, setting: Setting) -> Effect:
     if action is None:
-        return None
-    earlier = [shape for shape in shapes if shape.since >= position]
+        return Effect(shapes)
+    earlier = [shape for shape in shapes if shape.since >= setting.position]
     known = shapes.without(shape.id for shape in earlier)
-    found = _Reshaping(known, Setting(position, statement.strict, characters))
+    found = _Reshaping(known, setting)
     found.take(action)
     effect = found.effect
     for shape in earlier:
         effect.told += _before_it_was_known(shape, action, shapes)
         effect.shapes = effect.shapes.with_table(shape)
-    changed = effect.told or effect.emptied or effect.unlisted or effect.keys
-    return effect if changed or effect.shapes != shapes else None
+    return effect
 
 
 def _names_any(statement: str, shapes: Shapes) -> bool:

@@ -18,8 +18,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from viewkeeper.sources.mariadb.log_table import Cutter, LogTable, make_cutter
+from viewkeeper.sources.mariadb.byte_codes import MalformedError
+from viewkeeper.sources.mariadb.log_table import LogTable
 from viewkeeper.sources.mariadb.log_values import Raw, Reader, reader_of
+from viewkeeper.sources.mariadb.row_cutter import Cutter, make_cutter
 from viewkeeper.sources.mariadb.shapes import Shape
 from viewkeeper.sources.mariadb.types import Array, Kind, MisfitError
 from viewkeeper.sources.spool import PIECES, remove_stale
@@ -48,7 +50,8 @@ class ValueMisfitError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How the rows of a followed table are cut and read; table and columns by their identity."""
+    """How the rows of a followed table are cut and read; table and columns by their identity.
+    `width` is how many columns it has in all."""
 
     table: str
     columns: Columns
@@ -56,6 +59,7 @@ class Layout:
     cut: Cutter
     full_name: str
     names: tuple[str, ...]
+    width: int
 
 
 def layout_of(shape: Shape, wanted: Sequence[str], log: LogTable) -> Layout:
@@ -80,7 +84,15 @@ def layout_of(shape: Shape, wanted: Sequence[str], log: LogTable) -> Layout:
     if not all(column.width for column in log.columns):
         raise ObscureError(f'table "{shape.full_name}" has a column of a type that cannot be read')
     cut = make_cutter(log.columns, cuts)
-    return Layout(shape.id, tuple(columns), tuple(readers), cut, shape.full_name, tuple(names))
+    return Layout(
+        shape.id,
+        tuple(columns),
+        tuple(readers),
+        cut,
+        shape.full_name,
+        tuple(names),
+        len(log.columns),
+    )
 
 
 class TableRows:
@@ -91,7 +103,7 @@ class TableRows:
         self.counts: list[int] = []
         self.positions: list[int] = []
         self._raw: list[list[bytes | None]] = [[] for _ in layout.readers]
-        self._appends = [column.append for column in self._raw]
+        self._extends = [column.extend for column in self._raw]
 
     @property
     def open(self) -> int:
@@ -100,8 +112,10 @@ class TableRows:
 
     def add(self, data: bytes, at: int, signs: Sequence[int]) -> None:
         """Cut the row images from an offset on; `signs` says what they stand for, in turn."""
-        rows = self.layout.cut(data, at, self._appends)
-        self.counts.extend(tuple(signs) * (rows // len(signs)))
+        pairs, left = divmod(self.layout.cut(data, at, self._extends), len(signs))
+        if left:
+            raise MalformedError("a row was updated, and what it became is not there")
+        self.counts.extend(tuple(signs) * pairs)
 
     def commit(self, position: int) -> None:
         self.positions.extend([position] * self.open)

@@ -15,7 +15,8 @@ from typing import Any
 
 from viewkeeper.errors import GapError
 from viewkeeper.sources.kept_state import read_kept, write_kept
-from viewkeeper.sources.mariadb.log import Mark, event_after, log_base, log_end, log_files
+from viewkeeper.sources.mariadb.log import event_after, log_base, log_end, log_files
+from viewkeeper.sources.mariadb.log_frame import Mark
 from viewkeeper.sources.mariadb.open import Connection, Server, texts
 from viewkeeper.sources.mariadb.position import (
     FIRST_OFFSET,

@@ -10,7 +10,8 @@ written, and go to the spool by the identities of table and columns (`tracker`).
 What must hold: a transaction is in the spool whole or not at all, and positions only grow. A
 stream that meets something that it cannot carry exactly (a value fits no type, a statement changed
 rows without listing them) *halts* before it: what came before is in the spool, and `halted` says
-what stands in the way.
+what stands in the way. Damaged bytes are read a second time, over another connection, before they
+count as such; and again when somebody asks again, for it may be the network that damages them.
 
 A prepared XA transaction has its rows in the log when it is prepared and counts when it is
 committed, which is another, later transaction of the log. Its rows wait until then; if it was
@@ -24,6 +25,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from viewkeeper.errors import ConversionError, GapError, SchemaError, SourceAwayError, SourceError
+from viewkeeper.sources.mariadb.byte_codes import MalformedError, piece
 from viewkeeper.sources.mariadb.events import (
     SIGNS,
     Group,
@@ -33,7 +35,8 @@ from viewkeeper.sources.mariadb.events import (
     statement_of,
 )
 from viewkeeper.sources.mariadb.gather import Gathering, MisfitAtError
-from viewkeeper.sources.mariadb.log import Event, Log, Mark, Type, event_after, log_files
+from viewkeeper.sources.mariadb.log import Log, event_after, log_files
+from viewkeeper.sources.mariadb.log_frame import Event, Mark, Type
 from viewkeeper.sources.mariadb.open import Server
 from viewkeeper.sources.mariadb.position import FIRST_OFFSET, file_of, position_of
 from viewkeeper.sources.mariadb.rows import Layout, ObscureError, Pieces
@@ -94,6 +97,7 @@ class Stream:
         self._handlers = self._known()
         self.position = start
         self.halted: SourceError | None = None
+        self._is_damaged = False
 
     def advance(self, until: int, seconds: float = _ALL, transactions: int = _ALL) -> None:
         """Read up to a position that the log is known to have, or until a limit is reached.
@@ -101,13 +105,18 @@ class Stream:
         A connection that was lost is made again once, from the last transaction that has ended.
         """
         end = time.monotonic() + seconds
+        if self._is_damaged:
+            self.halted, self._is_damaged = None, False
         try:
             try:
                 self._read(until, end, transactions)
-            except SourceAwayError:
+            except (SourceAwayError, MalformedError):
                 self.disconnect()
                 self._read(until, end, transactions)
             self._gathering.flush()
+        except MalformedError as error:
+            self._is_damaged = True
+            self._halt(self._damaged(str(error)))
         except MisfitAtError as error:
             self._halt(self._misfit(error))
         except _HaltError as halt:
@@ -174,6 +183,7 @@ class Stream:
         if self._log is not None:
             self._log.close()
         self._log, self._events = None, iter(())
+        self._gathering.abandon()
         self._abandon()
 
     def _abandon(self) -> None:
@@ -228,7 +238,7 @@ class Stream:
         group = self._group or _NO_GROUP
         if layout is None or not (group.prepared or self._keeps_rows()):
             return
-        images = images_of(event, len(signs))
+        images = images_of(event, len(signs), layout.width)
         if images is None:
             raise self._lost(f'rows of "{layout.full_name}" were logged without all columns')
         rows = self._gathering.rows(layout)
@@ -284,10 +294,11 @@ class Stream:
 
     def _prepare(self, event: Event) -> None:
         """The first half of an XA transaction, or all of it if it needs no second one."""
-        if event.body[0]:
+        if piece(event.body, 0, 1)[0]:
             self._end(event)
             return
-        assert self._group is not None, "a transaction begins before it is prepared"
+        if self._group is None:
+            raise MalformedError("a transaction is prepared that has not begun")
         if self.tracker.is_reshaping:
             raise self._lost("rows of a prepared transaction do not fit their table")
         self._prepared[self._group.xid] = self._gathering.take_aside()
@@ -331,6 +342,15 @@ class Stream:
             detail=f"it is in a change that the binlog has after position {self.position}",
             hint="correct the value, or leave the column out of the views; "
             "then viewkeeper run --full-refresh VIEW",
+        )
+
+    def _damaged(self, what: str) -> SourceAwayError:
+        return SourceAwayError(
+            self._server.source,
+            f"its binlog is damaged after position {self.position}",
+            detail=what,
+            hint="it is tried again; if it stays so, the server's file is damaged (mariadb-binlog "
+            "--verify-binlog-checksum): viewkeeper run --full-refresh VIEW loads its views anew",
         )
 
     def _obscure(self, what: str) -> _HaltError:

@@ -16,7 +16,7 @@ from sqlglot.dialects.mysql import MySQL
 from sqlglot.errors import TokenError
 
 # MariaDB runs what is in such a comment; dumps and tools write them.
-_EXECUTED = re.compile(r"/\*M?!\d*(.*?)\*/", re.DOTALL)
+_EXECUTED, _END = re.compile(r"/\*M?!\d*"), "*/"
 _BEGINNING = re.compile(r"(?:\s|/\*.*?\*/|--[^\n]*\n|#[^\n]*\n)*(\w*)", re.DOTALL)
 _QUOTED = {TokenType.IDENTIFIER, TokenType.STRING}
 
@@ -47,9 +47,22 @@ def first_word(statement: str) -> str:
 
 
 def _split(statement: str) -> tuple[str, str]:
-    text = _EXECUTED.sub(r" \1 ", statement)
+    text = "".join(_without_marks(statement))
     match = _BEGINNING.match(text)
     return (match[1].upper(), text[match.end() :]) if match else ("", text)
+
+
+def _without_marks(statement: str) -> Iterator[str]:
+    """A statement with what is run inside of comments. Every character is looked at once, however
+    many comments begin and never end."""
+    at = 0
+    while mark := _EXECUTED.search(statement, at):
+        end = statement.find(_END, mark.end())
+        if end < 0:
+            break
+        yield from (statement[at : mark.start()], " ", statement[mark.end() : end], " ")
+        at = end + len(_END)
+    yield statement[at:]
 
 
 def tokens_of(statement: str) -> Sequence[Token]:
@@ -76,9 +89,10 @@ def _apart(tokens: Iterable[Token]) -> Iterator[Token]:
 def _bare(tokens: Sequence[Token]) -> Sequence[Token]:
     """A statement without SET STATEMENT ... FOR ..."""
     words = [token.word for token in tokens]
-    if words[:2] == ["SET", "STATEMENT"] and "FOR" in words:
-        return _bare(tokens[words.index("FOR") + 1 :])
-    return tokens
+    start = 0
+    while words[start : start + 2] == ["SET", "STATEMENT"] and "FOR" in words[start:]:
+        start = words.index("FOR", start) + 1
+    return tokens[start:]
 
 
 def parts(tokens: Iterable[Token]) -> Iterator[Sequence[Token]]:

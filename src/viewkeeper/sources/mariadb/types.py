@@ -139,7 +139,7 @@ _BY_NAME: Mapping[str, Kind] = {
 
 def _decimal(inside: str) -> Kind | Refusal:
     precision, scale = (int(part) for part in inside.split(","))
-    if precision > 38:
+    if not scale <= precision <= 38:
         return Refusal(
             f"decimal({precision},{scale}) has more than 38 digits",
             "declare it with at most 38 digits, or keep the value as text",

@@ -1,0 +1,200 @@
+"""The framing of the binlog: which event a packet has, where it ends, its body.
+
+A file may be larger than 4 GB, when its last transaction was large, and events tell only the lower
+32 bits of their offset; the rest follows from the event before. An event that we do not know and
+that the server does not mark as ignorable is an error: a change could be in it.
+
+What must hold: an event has the length and the checksum that it says, and ends behind the one
+before; else it is a MalformedError, and nothing of it is used.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from viewkeeper.errors import SourceError
+from viewkeeper.sources.mariadb.byte_codes import MalformedError, piece
+from viewkeeper.sources.mariadb.position import (
+    LARGEST_FILE,
+    LARGEST_OFFSET,
+    offset_of,
+    position_of,
+)
+
+OFFSET_MAX = (1 << 32) - 1
+"""The last offset of a file that a reader can be told to begin at."""
+
+_HEADER = struct.Struct("<IBIIIH")
+_ARTIFICIAL, _IGNORABLE = 0x20, 0x80
+_OK = b"\0"
+_NO_CHECKSUM, _CRC32, _CRC_BYTES = 0, 1, 4
+
+
+class Type(IntEnum):
+    """The events that a binlog of MariaDB can have, as far as they concern us."""
+
+    QUERY = 2
+    STOP = 3
+    ROTATE = 4
+    INTVAR = 5
+    LOAD_MORE = 9
+    LOAD_FORGET = 11
+    RAND = 13
+    USER_VAR = 14
+    FORMAT = 15
+    XID = 16
+    LOAD_BLOCK = 17
+    LOAD_STATEMENT = 18
+    TABLE_MAP = 19
+    WRITE_V1 = 23
+    UPDATE_V1 = 24
+    DELETE_V1 = 25
+    INCIDENT = 26
+    HEARTBEAT = 27
+    WRITE = 30
+    UPDATE = 31
+    DELETE = 32
+    XA_PREPARE = 38
+    ANNOTATE = 160
+    CHECKPOINT = 161
+    GTID = 162
+    GTID_LIST = 163
+    START_ENCRYPTION = 164
+    QUERY_COMPRESSED = 165
+    WRITE_COMPRESSED_V1 = 166
+    UPDATE_COMPRESSED_V1 = 167
+    DELETE_COMPRESSED_V1 = 168
+    WRITE_COMPRESSED = 169
+    UPDATE_COMPRESSED = 170
+    DELETE_COMPRESSED = 171
+
+
+_KNOWN = frozenset(int(kind) for kind in Type)
+
+
+# The number of a file has at least so many.
+_DIGITS = 6
+
+
+class Event(NamedTuple):
+    """One event: its type, the time in its header, the position at which it ends, its body.
+
+    A tuple, because hundreds of thousands are made in a second.
+    """
+
+    type: int
+    time: int
+    position: int
+    body: bytes
+    size: int
+
+    def mark(self) -> Mark:
+        return Mark(self.position - self.size, self.time, zlib.crc32(self.body))
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What tells an event from one that another history of the server has at the same place:
+    where it begins, when it was written, and a checksum of it."""
+
+    start: int
+    time: int
+    checksum: int
+
+    @property
+    def can_be_read(self) -> bool:
+        """Whether a reader can be told to begin with the event."""
+        return offset_of(self.start) <= OFFSET_MAX
+
+
+class LogFrame:
+    """Makes events of packets; `base` is what the names of the binlog's files begin with."""
+
+    def __init__(self, source: str, base: str, position: int) -> None:
+        self._source = source
+        self._base = base
+        self._crc = 0
+        self.position = position
+
+    def event(self, data: bytes) -> Event | None:
+        """The event in a packet; None if it says only where the next ones are."""
+        if len(data) <= _HEADER.size or data[:1] != _OK:
+            raise MalformedError("a packet has no event")
+        time, kind, _, size, end, flags = _HEADER.unpack_from(data, 1)
+        if size != len(data) - 1:
+            raise MalformedError(f"an event of {size} bytes came as {len(data) - 1}")
+        if kind == Type.ROTATE:
+            # The server makes up such an event before each file; the one in the file is its end.
+            if flags & _ARTIFICIAL or time == 0:
+                self._rotate(data)
+            return None
+        if kind == Type.FORMAT:
+            self._crc = _checksum_bytes(data, is_altered=not end)
+        elif self._crc:
+            _check_sum(data)
+        if end and not flags & _ARTIFICIAL:
+            self._move(kind, size, end)
+        if kind not in _KNOWN and not flags & _IGNORABLE:
+            raise SourceError(
+                self._source,
+                f"the binlog has an event of the unknown type {kind}",
+                detail="it is of a server that is newer than this version of Viewkeeper",
+                hint="update Viewkeeper",
+            )
+        body = data[1 + _HEADER.size : len(data) - self._crc]
+        return Event(kind, time, self.position, body, size)
+
+    def _move(self, kind: int, size: int, end: int) -> None:
+        """An event ends at these lower bits of an offset."""
+        ahead = (end - offset_of(self.position)) & OFFSET_MAX
+        if kind == Type.HEARTBEAT:
+            # It repeats where the event before it ended.
+            ahead = 0 if ahead > 1 << 31 else ahead
+        elif ahead < size:
+            raise MalformedError(f"an event of {size} bytes ends {ahead} bytes after another")
+        if offset_of(self.position) + ahead > LARGEST_OFFSET:
+            raise MalformedError("an event ends beyond what a file can have")
+        self.position += ahead
+
+    def _rotate(self, data: bytes) -> None:
+        """The next event is of another file."""
+        body = data[1 + _HEADER.size :]
+        start = 8 + len(self._base) + 1
+        # A number has 6 or 7 digits; what is longer has a checksum behind it.
+        digits = body[start:]
+        if len(digits) >= _DIGITS + _CRC_BYTES:
+            _check_sum(data)
+            digits = digits[:-_CRC_BYTES]
+        offset = int.from_bytes(piece(body, 0, 8), "little")
+        named = body[8:start] == self._base.encode() + b"." and digits.isdigit()
+        if not named or int(digits) > LARGEST_FILE or offset > LARGEST_OFFSET:
+            raise MalformedError(f"the binlog goes on in a file that is none: {body[8:60]!r}")
+        position = position_of(int(digits), offset)
+        if position < self.position:
+            raise MalformedError("the binlog goes on before where it was")
+        self.position = position
+
+
+def _checksum_bytes(data: bytes, *, is_altered: bool) -> int:
+    """How many bytes of a checksum the events have behind a format event: its body ends with how
+    they are checked, and its own checksum.
+
+    To whoever begins in the middle of a file it is sent altered, and without checksums in the file
+    its own is then wrong.
+    """
+    how = data[-1 - _CRC_BYTES]
+    if how not in (_NO_CHECKSUM, _CRC32):
+        raise MalformedError(f"events are checked by a way that is none: {how}")
+    if how == _CRC32 or not is_altered:
+        _check_sum(data)
+    return _CRC_BYTES if how == _CRC32 else 0
+
+
+def _check_sum(data: bytes) -> None:
+    """A MalformedError unless an event has the checksum at its end."""
+    if zlib.crc32(data[1:-_CRC_BYTES]) != int.from_bytes(data[-_CRC_BYTES:], "little"):
+        raise MalformedError("an event has another checksum than it says")

@@ -1,0 +1,179 @@
+"""A binlog that a real server sent once, to be read again as it was, or damaged.
+
+`binlog_packets.txt` has the packets of two logs of the same statements, one with checksums and one
+without, in hexadecimal. The statements make the table `crm.t` with a column of most types, insert,
+update and delete in it, plain and compressed, roll back to a savepoint, commit an XA transaction,
+alter the table, empty it and drop it.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.sources.mariadb_database import Row
+from viewkeeper.sources.mariadb.log_frame import Event, LogFrame, Type
+from viewkeeper.sources.mariadb.open import Server
+from viewkeeper.sources.mariadb.shapes import Shape, ShapedColumn, Shapes
+from viewkeeper.sources.mariadb.stream import Stream
+from viewkeeper.sources.mariadb.tracker import Watch
+from viewkeeper.sources.mariadb.types import Declared
+from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.sources.spool import Spool
+
+BASE = "binlog"
+_PACKETS = Path(__file__).with_name("binlog_packets.txt")
+_HEADER_BYTES, _CRC_BYTES = 19, 4
+_END = 1 << 62
+_COLUMNS = {
+    "id": "int(11)",
+    "v": "varchar(40)",
+    "d": "decimal(12,2)",
+    "e": "enum('a','b')",
+    "s": "set('x','y')",
+    "m": "datetime(6)",
+    "ts": "timestamp(3)",
+    "da": "date",
+    "y": "year(4)",
+    "b": "blob",
+    "f": "double",
+    "bi": "bit(5)",
+    "u": "bigint(20) unsigned",
+    "c": "char(5)",
+    "la": "varchar(300)",
+    "un": "uuid",
+}
+_TEXTS = ("v", "e", "s", "c", "la")
+
+
+class Recorded:
+    """The packets of one log, and the position that they begin at."""
+
+    def __init__(self, checksum: str) -> None:
+        lines = _PACKETS.read_text().splitlines()
+        first = next(i for i, line in enumerate(lines) if line.startswith(f"# {checksum} "))
+        rest = lines[first + 1 :]
+        last = next((i for i, line in enumerate(rest) if line.startswith("#")), len(rest))
+        self.start = int(lines[first].split()[-1])
+        self.packets = [bytes.fromhex(line) for line in rest[:last]]
+        self.has_checksums = checksum == "CRC32"
+
+    def place(self, type: Type, number: int = 0) -> int:
+        """Which packet has an event of this type, the first or a later one."""
+        found = [i for i, packet in enumerate(self.packets) if packet[5] == type]
+        return found[number]
+
+    def transactions(self) -> Iterator[list[bytes]]:
+        """Each transaction as a log of its own, with the packets that every log begins with."""
+        begin = self.packets[:2]
+        places = [i for i, packet in enumerate(self.packets) if packet[5] == Type.GTID]
+        for first, end in pairwise([*places, len(self.packets)]):
+            events = (p for p in self.packets[first:end] if p[5] not in (Type.ROTATE, Type.FORMAT))
+            yield list(self.placed([*begin, *events]))
+
+    def placed(self, packets: Iterable[bytes]) -> Iterator[bytes]:
+        """Packets that say that they lie one behind the other, whatever their order."""
+        at = self.start
+        for packet in packets:
+            fixed = bytearray(packet)
+            if packet[5] not in (Type.ROTATE, Type.FORMAT):
+                at += len(packet) - 1
+                fixed[14:18] = struct.pack("<I", at & 0xFFFFFFFF)
+            yield self.repaired(bytes(fixed))
+
+    @property
+    def made(self) -> int:
+        """Where the table has been made."""
+        events = Replay(self.packets, self.start).events()
+        return next(event.position for event in events if event.type == Type.QUERY)
+
+    def repaired(self, packet: bytes) -> bytes:
+        """A packet with the length and the checksum that its bytes should have."""
+        fixed = bytearray(packet)
+        fixed[10:14] = struct.pack("<I", (len(packet) - 1) & 0xFFFFFFFF)
+        if self.has_checksums and len(fixed) > _HEADER_BYTES + _CRC_BYTES:
+            fixed[-_CRC_BYTES:] = struct.pack("<I", zlib.crc32(fixed[1:-_CRC_BYTES]))
+        return bytes(fixed)
+
+
+class Replay:
+    """Stands for the connection that a server sends its log by."""
+
+    thread = 0
+
+    def __init__(self, packets: Sequence[bytes], start: int, after: int = 0) -> None:
+        self._packets = packets
+        self._after = after
+        self._frame = LogFrame("crm", BASE, start)
+
+    def events(self) -> Iterator[Event]:
+        for packet in self._packets:
+            event = self._frame.event(packet)
+            if event is not None and event.position > self._after:
+                yield event
+        # Behind the last packet nothing is waited for: a file begins that is never reached.
+        yield Event(Type.FORMAT, 0, _END, b"", 0)
+
+    def close(self) -> None:
+        """There is no connection."""
+
+
+def make_reader(
+    recorded: Recorded, folder: Path, patch: pytest.MonkeyPatch, since: int = 0
+) -> Callable[[Sequence[bytes]], Counter[Row]]:
+    """A function that reads packets to the end, through all of the reader, as changes of the
+    table: rows and how often they came. What was done to the table up to `since` is not its
+    past."""
+    unused = {"url": "mariadb://nobody@127.0.0.1:1/crm"}
+    server = Server(SourceSettings("crm", "mariadb", unused, str(folder), str(folder)))
+    shapes = Shapes({"t": shape_of_table(since)})
+    watch = Watch(shapes, recorded.start, {"t": tuple(_COLUMNS)})
+
+    def read(packets: Sequence[bytes]) -> Counter[Row]:
+        spool = Spool(folder)
+
+        def begin(_server: Server, _id: int, position: int, **_: bool) -> Replay:
+            return Replay(packets, recorded.start, position)
+
+        def event_after(_server: Server, _id: int, start: int) -> Event | None:
+            return next(Replay(packets, recorded.start, start).events(), None)
+
+        patch.setattr("viewkeeper.sources.mariadb.stream.Log", begin)
+        patch.setattr("viewkeeper.sources.mariadb.stream.event_after", event_after)
+        stream = Stream(server, watch, recorded.start, spool, 1, folder, blocking=False)
+        try:
+            stream.advance(_END)
+            found = _rows(spool)
+        finally:
+            stream.disconnect()
+            spool.clear()
+        if stream.halted is not None:
+            raise stream.halted
+        return found
+
+    return read
+
+
+def _rows(spool: Spool) -> Counter[Row]:
+    found: Counter[Row] = Counter()
+    for batch in spool.changes("t", 0, _END):
+        names = [name for name in batch.schema.names if name != "_count"]
+        columns = [batch[name].to_pylist() for name in names]
+        for *row, count in zip(*columns, batch["_count"].to_pylist(), strict=True):
+            found[tuple(row)] += count
+    return found
+
+
+def shape_of_table(since: int = 0) -> Shape:
+    """The table as it was made."""
+    columns = tuple(
+        ShapedColumn(name, name, Declared(type, "utf8mb4" if name in _TEXTS else ""))
+        for name, type in _COLUMNS.items()
+    )
+    return Shape("t", "crm", "t", columns, ("id",), "utf8mb4", since=since)
