@@ -172,11 +172,11 @@ def remove_stale(home: Path) -> None:
     """Remove the folders of processes that were killed."""
     for folder in (*home.glob(f"{_PREFIX}*"), *home.glob(f"{PIECES}*")):
         number = folder.name.partition("-")[2].partition("-")[0]
-        if number.isdigit() and not _is_alive(int(number)):
+        if number.isdigit() and not is_alive(int(number)):
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _is_alive(process: int) -> bool:
+def is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -29,6 +29,7 @@ from viewkeeper.sources.mariadb.tracker import Watch
 from viewkeeper.sources.names import Names
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.sources.spool import Spool
+from viewkeeper.updates.protocol import Tables
 
 READ_SECONDS = 600.0
 _ALL = 1 << 62
@@ -51,6 +52,9 @@ class Capture:
         self._audit = Audit(self.name)
         self._checked = False
         self._passed = 0
+        # What is asked for in this process, if anything was; and tables that are in the way.
+        self._asked: set[str] | None = None
+        self._unread: set[str] = set()
 
     @property
     def _database(self) -> str:
@@ -70,7 +74,7 @@ class Capture:
             check_place(connection, self.name, after)
             self._forget()
             own = int(self._server.settings.number("server_id", 0)) or server_id(self.reader)
-            watch = Watch(state.shapes, state.position, wanted(self._names))
+            watch = Watch(state.shapes, state.position, self._wanted())
             self._stream = Stream(
                 self._server,
                 watch,
@@ -84,6 +88,32 @@ class Capture:
             )
             self._start = after
         return self._stream
+
+    def _wanted(self) -> dict[str, tuple[str, ...]]:
+        """The columns whose values are read, by table."""
+        found = wanted(self._names)
+        return {id: columns for id, columns in found.items() if id not in self._unread}
+
+    def _ask_for(self, tables: Tables) -> None:
+        """Somebody reads these tables."""
+        self._asked = (self._asked or set()).union(tables)
+        asked = [named for handle in tables if (named := self._names.get(handle)) is not None]
+        back = self._unread.intersection(named.identity for named in asked)
+        if back:
+            self._unread -= back
+            self._forget()
+
+    def _passes_over(self, stream: Stream) -> bool:
+        """Whether nobody reads the table that is in the stream's way, as when it was dropped with
+        its last view. Then it is read no more; what was read ahead is read again without it."""
+        handles = self._names.of(stream.halted_by)
+        if not handles or (self._asked is not None and self._asked.intersection(handles)):
+            return False
+        # Before anybody has said what is read, nobody is stopped.
+        if self._asked is not None:
+            self._unread.add(stream.halted_by)
+            self._forget()
+        return True
 
     def _key_now(self, database: str, name: str) -> Sequence[str] | None:
         """The key of a table at this moment."""

@@ -25,8 +25,9 @@ from viewkeeper.updates.protocol import POSITION
 class MisfitAtError(ValueError):
     """A value of a table cannot be kept; everything before its transaction is in the spool."""
 
-    def __init__(self, table: str, error: ValueMisfitError) -> None:
-        super().__init__(f'table "{table}", {error}')
+    def __init__(self, layout: Layout, error: ValueMisfitError) -> None:
+        super().__init__(f'table "{layout.full_name}", {error}')
+        self.table = layout.table
 
 
 class Gathering:
@@ -121,7 +122,7 @@ class Gathering:
             try:
                 piece = rows.take_open()
             except ValueMisfitError as error:
-                raise MisfitAtError(rows.layout.full_name, error) from None
+                raise MisfitAtError(rows.layout, error) from None
             self._pieces.add(rows.layout.table, piece)
 
     def flush(self) -> None:
@@ -145,7 +146,7 @@ class Gathering:
             return rows.committed()
         except ValueMisfitError as error:
             position = rows.positions[error.index]
-            raise _HereError(position, MisfitAtError(rows.layout.full_name, error)) from None
+            raise _HereError(position, MisfitAtError(rows.layout, error)) from None
 
     def _keep_before(self, position: int) -> None:
         for rows in self._rows.values():

@@ -155,6 +155,7 @@ def _float(kind: Kind, column: LogColumn) -> Reader | None:
     def read(raw: Raw) -> Array:
         matrix, mask = _matrix(raw, 4 if single else 8)
         values = np.ascontiguousarray(matrix).view("<f4" if single else "<f8").ravel()
+        _require(np.isfinite(values), "no number")
         return _array(values + values.dtype.type(0), mask)
 
     return read

@@ -50,8 +50,11 @@ _URL = re.compile(
 )
 _REFERENCE = re.compile(r"(\$\{[A-Za-z_][A-Za-z0-9_]*\})")
 # What the driver, or whoever takes an answer apart, raises at one that makes no sense.
-_NONSENSE = (LookupError, ValueError, TypeError, ArithmeticError, struct.error)
-_DRIVER_NONSENSE = (*_NONSENSE, AttributeError, RuntimeError, AssertionError)
+_NONSENSE = (LookupError, ValueError)
+_DRIVER_NONSENSE = (
+    *_NONSENSE,
+    *(struct.error, TypeError, AttributeError, ArithmeticError, RuntimeError, AssertionError),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,14 +43,14 @@ from viewkeeper.updates.schema_change import SchemaChange
 class Effect:
     """The shapes after a statement, what is told of them, and the tables that it emptied.
 
-    `unlisted` is a table that rows of were changed without being listed. `keys` are the tables
+    `unlisted` are tables that rows of were changed without being listed. `keys` are the tables
     whose key may be another one now.
     """
 
     shapes: Shapes
     told: list[SchemaChange] = field(default_factory=list)
     emptied: list[str] = field(default_factory=list)
-    unlisted: str | None = None
+    unlisted: list[Shape] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
 
 
@@ -149,8 +149,7 @@ class _Reshaping:
                 shape = self._find(table)
                 self.effect.emptied += [shape.id] if shape else []
             case Unlisted(tables):
-                found = [shape.full_name for shape in map(self._find, tables) if shape]
-                self.effect.unlisted = found[0] if found else None
+                self.effect.unlisted += [shape for shape in map(self._find, tables) if shape]
             case Drop(tables):
                 for shape in [shape for shape in map(self._find, tables) if shape]:
                     self._drop(shape)

@@ -39,6 +39,10 @@ class ChangedError(ValueError):
 class ObscureError(ValueError):
     """The log does not say enough of a table to read its rows."""
 
+    def __init__(self, shape: Shape, what: str) -> None:
+        super().__init__(f'table "{shape.full_name}" {what}')
+        self.table = shape.id
+
 
 class ValueMisfitError(ValueError):
     """The value of a row, by its index, that no column of its kind can keep."""
@@ -82,7 +86,7 @@ def layout_of(shape: Shape, wanted: Sequence[str], log: LogTable) -> Layout:
         names.append(column.name)
         cuts.append(place)
     if not all(column.width for column in log.columns):
-        raise ObscureError(f'table "{shape.full_name}" has a column of a type that cannot be read')
+        raise ObscureError(shape, "has a column of a type that cannot be read")
     cut = make_cutter(log.columns, cuts)
     return Layout(
         shape.id,

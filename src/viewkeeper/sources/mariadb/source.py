@@ -23,11 +23,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from viewkeeper.errors import (
-    GapError,
-    SchemaError,
-    SourceAwayError,
-)
+from viewkeeper.errors import GapError, SchemaError, SourceAwayError
 from viewkeeper.sources.mariadb.binding import (
     Meaning,
     became,
@@ -176,6 +172,7 @@ class MariadbSource(Capture):
         the server is not the one that was followed, it is from now on.
         """
         with self._using() as connection:
+            self._ask_for(tables)
             require(connection, self.name)
             position = newest(connection)
             state = self._same_state(connection)
@@ -240,7 +237,7 @@ class MariadbSource(Capture):
         """The transactions that changed followed tables.
 
         While nothing was committed a look costs one short statement. Where only other tables
-        were changed, an empty transaction is reported now and then, so that we do not stay behind.
+        were changed, an empty one is reported now and then, so that we do not stay behind.
         """
         with self._using() as connection:
             stream = self._stream_from(connection, after)
@@ -265,7 +262,10 @@ class MariadbSource(Capture):
             if said:
                 return tuple(said)
             if stream.halted is not None:
-                raise stream.halted
+                if not self._passes_over(stream):
+                    raise stream.halted
+                if self._stream is None:
+                    return self.look(after)
             reached = stream.position
             grown = offset_of(reached - after) > _IDLE_BYTES
             if reached > after and (grown or file_of(reached) > file_of(after)):

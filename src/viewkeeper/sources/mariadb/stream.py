@@ -50,11 +50,12 @@ _ALL = 1 << 62
 
 
 class _HaltError(Exception):
-    """Something that the stream cannot carry exactly."""
+    """Something that the stream cannot carry exactly; of one table, if that is known."""
 
-    def __init__(self, error: SourceError) -> None:
+    def __init__(self, error: SourceError, table: str = "") -> None:
         super().__init__(str(error))
         self.error = error
+        self.table = table
 
 
 class Stream:
@@ -97,6 +98,8 @@ class Stream:
         self._handlers = self._known()
         self.position = start
         self.halted: SourceError | None = None
+        self.halted_by = ""
+        """The identity of the table that is in the way, if it is one."""
         self._is_damaged = False
 
     def advance(self, until: int, seconds: float = _ALL, transactions: int = _ALL) -> None:
@@ -118,17 +121,17 @@ class Stream:
             self._is_damaged = True
             self._halt(self._damaged(str(error)))
         except MisfitAtError as error:
-            self._halt(self._misfit(error))
+            self._halt(self._misfit(error), error.table)
         except _HaltError as halt:
-            self._halt(halt.error)
+            self._halt(halt.error, halt.table)
 
-    def _halt(self, error: SourceError) -> None:
-        self.halted = error
+    def _halt(self, error: SourceError, table: str = "") -> None:
+        self.halted, self.halted_by = error, table
         self.disconnect()
         try:
             self._gathering.flush()
         except MisfitAtError as earlier:
-            self.halted = self._misfit(earlier)
+            self.halted, self.halted_by = self._misfit(earlier), earlier.table
 
     def _read(self, until: int, end: float, transactions: int) -> None:
         if self.position >= until or self.halted:
@@ -229,7 +232,7 @@ class Stream:
         try:
             layout = self.tracker.lay_out(event.body[8:], event.position)
         except ObscureError as error:
-            raise self._obscure(str(error)) from None
+            raise self._obscure(str(error), error.table) from None
         self._maps[event.body[:6]] = layout
 
     def _take_rows(self, event: Event) -> None:
@@ -240,7 +243,8 @@ class Stream:
             return
         images = images_of(event, len(signs), layout.width)
         if images is None:
-            raise self._lost(f'rows of "{layout.full_name}" were logged without all columns')
+            what = f'rows of "{layout.full_name}" were logged without all columns'
+            raise self._lost(what, layout.table)
         rows = self._gathering.rows(layout)
         rows.add(*images, signs)
         if self._gathering.is_full(rows):
@@ -279,9 +283,11 @@ class Stream:
         effect = None if self._prepared_only else self.tracker.apply(statement, position)
         if effect is None:
             return
-        if effect.unlisted is not None:
+        unlisted = [shape for shape in effect.unlisted if self.tracker.is_wanted(shape.id)]
+        if unlisted:
             self.tracker.abandon()
-            raise self._lost(f'"{effect.unlisted}" was changed by a statement that lists no rows')
+            what = f'"{unlisted[0].full_name}" was changed by a statement that lists no rows'
+            raise self._lost(what, unlisted[0].id)
         self._gathering.empty(tuple(effect.emptied))
 
     def _end(self, event: Event) -> None:
@@ -330,7 +336,7 @@ class Stream:
             earlier.advance(self._start)
             earlier.disconnect()
             if earlier.halted is not None:
-                raise _HaltError(earlier.halted)
+                raise _HaltError(earlier.halted, earlier.halted_by)
             if xid in earlier._prepared:
                 return earlier._prepared[xid]
         raise self._lost("the first half of an XA transaction is not in the binlog any more")
@@ -353,17 +359,18 @@ class Stream:
             "--verify-binlog-checksum): viewkeeper run --full-refresh VIEW loads its views anew",
         )
 
-    def _obscure(self, what: str) -> _HaltError:
+    def _obscure(self, what: str, table: str) -> _HaltError:
         return _HaltError(
             SchemaError(
                 self._server.source,
                 f"{what}, after position {self.position}",
                 hint="SET GLOBAL binlog_row_metadata = FULL, or change the type of that column; "
                 "then viewkeeper run --full-refresh VIEW",
-            )
+            ),
+            table,
         )
 
-    def _lost(self, what: str) -> _HaltError:
+    def _lost(self, what: str, table: str = "") -> _HaltError:
         return _HaltError(
             GapError(
                 self._server.source,
@@ -371,5 +378,6 @@ class Stream:
                 detail=f"after position {self.position}",
                 hint="SET GLOBAL binlog_format = ROW, binlog_row_image = FULL; end the sessions "
                 "that have other settings; then viewkeeper run --full-refresh VIEW",
-            )
+            ),
+            table,
         )

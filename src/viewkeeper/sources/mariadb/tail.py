@@ -8,8 +8,12 @@ tables were touched: what they are called and how they are shaped there is what 
 from __future__ import annotations
 
 import os
+import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -23,12 +27,13 @@ from viewkeeper.sources.mariadb.shapes import Shapes
 from viewkeeper.sources.mariadb.stream import Stream
 from viewkeeper.sources.mariadb.tracker import Told, Watch
 from viewkeeper.sources.mariadb.types import Array
-from viewkeeper.sources.spool import Spool
+from viewkeeper.sources.spool import Spool, is_alive
 from viewkeeper.updates.protocol import COUNT, POSITION
 
 _NUMBERS = count()
 _ALL = 1 << 62
 _DIGITS = 76
+_FOLDER = "viewkeeper-tail-"
 
 
 def server_id(reader: str) -> int:
@@ -75,24 +80,42 @@ def change_schema(columns: Mapping[str, tuple[str, pa.DataType]]) -> pa.Schema:
     return pa.schema([*fields, (COUNT, pa.int64()), (POSITION, pa.int64())])
 
 
+def private_folder() -> Path:
+    """A new folder for rows of a database, which are for nobody else on this machine: nobody can
+    guess its name, enter it, or have made it before."""
+    below = tempfile.gettempdir()
+    _remove_left(below)
+    return Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-", dir=below))
+
+
+@cache
+def _remove_left(below: str) -> None:
+    """Remove, once in a process, what processes left that were killed; only what is our own."""
+    for folder in Path(below).glob(f"{_FOLDER}*"):
+        number = folder.name.removeprefix(_FOLDER).partition("-")[0]
+        with suppress(OSError):
+            found = folder.lstat()
+            is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+            if is_ours and number.isdigit() and not is_alive(int(number)):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
 class Tail:
     """The changes of some tables from a position on, read from the log when asked for."""
 
     def __init__(self, server: Server, reader: str, watch: Watch, start: int, cut: int) -> None:
-        # Rows of a database are for nobody else on this machine.
-        home = Path(tempfile.gettempdir(), f"viewkeeper-{os.getuid()}")
-        home.mkdir(mode=0o700, exist_ok=True)
+        self._home = private_folder()
         self.start = start
         self._server = server
         self._cut = cut
-        self._spool = Spool(home)
+        self._spool = Spool(self._home)
         self._stream = Stream(
             server,
             watch,
             min(start, watch.position),
             self._spool,
             server_id(reader),
-            home,
+            self._home,
             blocking=False,
             rows_after=start,
         )
@@ -135,3 +158,4 @@ class Tail:
     def close(self) -> None:
         self._stream.disconnect()
         self._spool.clear()
+        shutil.rmtree(self._home, ignore_errors=True)

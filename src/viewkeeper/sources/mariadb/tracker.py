@@ -84,6 +84,10 @@ class Tracker:
         start = bisect_right(self.told, after, key=_position)
         return self.told[start : bisect_right(self.told, until, key=_position)]
 
+    def is_wanted(self, id: str) -> bool:
+        """Whether rows of a table are wanted; only its shape is, if they are not."""
+        return id in self._wanted
+
     def apply(self, statement: Statement, position: int) -> Effect | None:
         """Take a statement that ends at a position; what it did to followed tables, if anything."""
         effect = effect_of(statement, self._open, position, self._characters)
@@ -123,12 +127,12 @@ class Tracker:
     def _layout(self, described: bytes, position: int) -> Layout | None:
         log = read_log_table(described)
         shape = self._open.find(log.database, log.name)
-        if shape is None:
+        if shape is None or not self.is_wanted(shape.id):
             return None
         if not log.named:
-            raise ObscureError(f'table "{shape.full_name}": the binlog does not name its columns')
+            raise ObscureError(shape, "has columns that the binlog does not name")
         try:
-            return layout_of(shape, self._wanted.get(shape.id, ()), log)
+            return layout_of(shape, self._wanted[shape.id], log)
         except ChangedError:
             if position > shape.since:
                 self.contradict(shape.id)
