@@ -17,7 +17,6 @@ from viewkeeper.errors import WarehouseError
 from viewkeeper.sources.mariadb import MariadbSource
 from viewkeeper.sources.spool import Spool
 from viewkeeper.updates.schema_change import SchemaChange
-from viewkeeper.view.definition import Relation
 
 COLUMNS = ["id", "k"]
 
@@ -192,18 +191,3 @@ def test_what_a_killed_reader_left_is_removed(
     database.run("INSERT INTO t SELECT seq, 1 FROM seq_100_to_120")
     assert [one.changes for one in look(source, after)] == [21]
     assert not list((database.folder / "home").glob("pieces-*"))
-
-
-def test_large_tails_are_for_nobody_else_on_the_machine(
-    database: Database, source: MariadbSource, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(database.folder))
-    after = source.follow({"t": COLUMNS})
-    database.run("INSERT INTO t VALUES (3, 3)")
-    with source.snapshots(after, {"t": COLUMNS}) as opener:
-        snapshot = opener()
-        tail = snapshot.scan(Relation("crm", "t"), COLUMNS, after).tail
-        assert [batch.num_rows for batch in tail] == [1]
-        snapshot.close()
-    (folder,) = database.folder.glob("viewkeeper*")
-    assert not folder.stat().st_mode & 0o077

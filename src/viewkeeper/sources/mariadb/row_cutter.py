@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -52,56 +53,64 @@ def make_cutter(columns: Sequence[LogColumn], wanted: Sequence[int]) -> Cutter:
     >>> make_cutter(table, [1, 0])(b"\\0\\7\\2AB\\2\\6", 0, [b.extend, a.extend]), a, b
     (2, [b'\\x07', b'\\x06'], [b'AB', None])
     """
-    size = (len(columns) + 7) // 8
-    plans: dict[bytes, _Plan] = {}
+    return partial(_cut, _Plans(columns, wanted), (len(columns) + 7) // 8)
 
-    def plan_of(bitmap: bytes) -> _Plan:
-        if len(plans) >= _MOST_PLANS:
-            plans.clear()
-        plans[bitmap] = made = _plan(columns, wanted, bitmap)
+
+class _Plans(dict[bytes, _Plan]):
+    """The plans that were needed, by the bitmap of NULLs."""
+
+    def __init__(self, columns: Sequence[LogColumn], wanted: Sequence[int]) -> None:
+        super().__init__()
+        self._columns = columns
+        self._wanted = wanted
+
+    def __missing__(self, bitmap: bytes) -> _Plan:
+        if len(self) >= _MOST_PLANS:
+            self.clear()
+        self[bitmap] = made = _plan(self._columns, self._wanted, bitmap)
         return made
 
-    def cut(data: bytes, at: int, extends: Sequence[Callable[[Values], None]]) -> int:
-        end = len(data)
-        rows: list[Sequence[bytes | None]] = []
-        try:
-            # Every changed row passes here: nothing is called that need not be.
-            while at < end:
-                bitmap = data[at : at + size]
-                steps, last, last_bytes, pick = plans.get(bitmap) or plan_of(bitmap)
-                at += size
-                row: list[bytes | None] = []
-                for run, run_bytes, length_bytes, is_wanted in steps:
-                    if run:
-                        row += run(data, at)
-                        at += run_bytes
-                    start = at + length_bytes
-                    if length_bytes == 1:
-                        at = start + data[at]
-                    elif length_bytes == 2:
-                        at = start + (data[at] | data[at + 1] << 8)
-                    else:
-                        at = start + int.from_bytes(data[at:start], "little")
-                    if is_wanted:
-                        row.append(data[start:at])
-                if last:
-                    row += last(data, at)
-                    at += last_bytes
-                if pick:
-                    row.append(None)
-                    rows.append(pick(row))
-                else:
-                    rows.append(row)
-        except (struct.error, IndexError):
-            raise MalformedError("a row ends before its last value") from None
-        if at != end:
-            raise MalformedError("a row ends beyond its event")
-        # Rows are not kept: as many lists as rows would keep the garbage collector busy.
-        for extend, values in zip(extends, zip(*rows, strict=True), strict=False):
-            extend(values)
-        return len(rows)
 
-    return cut
+def _cut(
+    plans: _Plans, size: int, data: bytes, at: int, extends: Sequence[Callable[[Values], None]]
+) -> int:
+    """Every changed row passes here: nothing is called that need not be."""
+    end = len(data)
+    rows: list[Sequence[bytes | None]] = []
+    try:
+        while at < end:
+            steps, last, last_bytes, pick = plans[data[at : at + size]]
+            at += size
+            row: list[bytes | None] = []
+            for run, run_bytes, length_bytes, is_wanted in steps:
+                if run:
+                    row += run(data, at)
+                    at += run_bytes
+                start = at + length_bytes
+                if length_bytes == 1:
+                    at = start + data[at]
+                elif length_bytes == 2:
+                    at = start + (data[at] | data[at + 1] << 8)
+                else:
+                    at = start + int.from_bytes(data[at:start], "little")
+                if is_wanted:
+                    row.append(data[start:at])
+            if last:
+                row += last(data, at)
+                at += last_bytes
+            if pick:
+                row.append(None)
+                rows.append(pick(row))
+            else:
+                rows.append(row)
+    except (struct.error, IndexError):
+        raise MalformedError("a row ends before its last value") from None
+    if at != end:
+        raise MalformedError("a row ends beyond its event")
+    # Rows are not kept: as many lists as rows would keep the garbage collector busy.
+    for extend, values in zip(extends, zip(*rows, strict=True), strict=False):
+        extend(values)
+    return len(rows)
 
 
 def _plan(columns: Sequence[LogColumn], wanted: Sequence[int], bitmap: bytes) -> _Plan:
