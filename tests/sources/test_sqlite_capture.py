@@ -46,6 +46,13 @@ def one(ddl: str, written: str, captured: str | None = None, younger: str = "") 
 TOUCH = (
     "CREATE TRIGGER touch AFTER INSERT ON t BEGIN UPDATE t SET v = v + 10 WHERE id = NEW.id; END"
 )
+ODD_NAMES = (
+    'x BEGIN NEW."q"; END; --',
+    "$viewkeeper$'); DROP TABLE t; --",
+    "new\nline \\ % {0} ?1 :a",
+    'NEW."a" END',
+)
+ODD = ['"' + name.replace('"', '""') + '"' for name in ODD_NAMES]
 SHAPES = {
     "integer key": one("CREATE TABLE t(id INTEGER PRIMARY KEY, v INT)", "id v"),
     "no key": one("CREATE TABLE t(a INT, v INT)", "a v"),
@@ -169,6 +176,16 @@ SHAPES = {
         "CREATE TABLE t(id INTEGER PRIMARY KEY, a INT UNIQUE, v INT);"
         "CREATE TRIGGER d AFTER DELETE ON t BEGIN UPDATE t SET v = v + 1 WHERE id < 3; END",
         "id a v",
+    ),
+    "default with a comment": one(
+        "CREATE TABLE t(id INTEGER PRIMARY KEY, a INT NOT NULL DEFAULT (2 -- )\n) UNIQUE, v INT)",
+        "id a v",
+    ),
+    "names that leave quotes": Shape(
+        f"CREATE TABLE {ODD[0]}(id INTEGER PRIMARY KEY, {ODD[1]} INT UNIQUE, {ODD[2]} INT,"
+        f" {ODD[3]} INT)",
+        {ODD_NAMES[0]: ["id", *ODD_NAMES[1:]]},
+        {ODD_NAMES[0]: ["id", *ODD_NAMES[1:]]},
     ),
     "names to quote": Shape(
         'CREATE TABLE "größe ""x"" 表"("sel ect" INTEGER PRIMARY KEY, "a b" INT UNIQUE, "v\'" INT)',

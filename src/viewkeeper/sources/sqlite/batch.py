@@ -82,14 +82,24 @@ class Layout:
             yield from self._convert([column[:half] for column in columns])
             yield from self._convert([column[half:] for column in columns])
             return
-        arrays += [
-            pa.array(columns[width + number], pa.int64()) for number in range(len(self.integers))
-        ]
+        arrays += [self._numbers(columns[width + n], n) for n in range(len(self.integers))]
         if not arrays:
             # Without columns, only a selection still knows how many rows there are.
             yield pa.record_batch([pa.nulls(len(columns[0]))], names=["row"]).select([])
             return
         yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _numbers(self, values: Sequence[object], number: int) -> Array:
+        """What the log itself has of a change: the sign, which comes first, and the position."""
+        odd = [v for v in values if type(v) is not int or (number == 0 and v not in (1, -1))]
+        if odd:
+            raise ConversionError(
+                self.source,
+                f'table "{self.table}": the change log holds what no trigger of ours has written',
+                detail=f"{self.integers[number]} is {str(odd[0])[:50]!r}",
+                hint="`viewkeeper run --full-refresh VIEW` loads the views that read it again",
+            )
+        return pa.array(values, pa.int64())
 
     def _column(self, number: int, columns: Columns) -> Array:
         try:

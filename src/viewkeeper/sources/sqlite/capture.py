@@ -18,12 +18,13 @@ one; rows that the old one wrote are still read by its columns.
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import sqlite3
 from dataclasses import dataclass
 
 from viewkeeper.errors import GapError
-from viewkeeper.sources.sqlite.table import OWN_PREFIX
+from viewkeeper.sources.sqlite.table import OWN_PREFIX, quote
 from viewkeeper.sources.sqlite.triggers import LOG, NOW
 
 _CREATE = (
@@ -37,6 +38,10 @@ _CREATE = (
     " tables TEXT, lease_until REAL)",
 )
 _TABLES = ("database", "log", "capture", "shape", "reader")
+_OWN_NAMES = {
+    "table": re.compile(rf"{OWN_PREFIX}({'|'.join(_TABLES)}|pending_[0-9]+)"),
+    "trigger": re.compile(rf"{OWN_PREFIX}[0-9]+_[a-z_]+"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +94,22 @@ def install(connection: sqlite3.Connection) -> None:
 
 
 def remove_all(connection: sqlite3.Connection) -> None:
-    """Remove everything that is ours."""
+    """Remove everything that is ours, by the names that we give."""
     for kind in ("trigger", "table"):
-        query = "SELECT name FROM main.sqlite_master WHERE type = ? AND substr(name, 1, ?) = ?"
-        found = connection.execute(query, (kind, len(OWN_PREFIX), OWN_PREFIX)).fetchall()
-        for (name,) in found:
-            connection.execute(f'DROP {kind} "{name}"')
+        query = "SELECT name FROM main.sqlite_master WHERE type = ?"
+        for (name,) in connection.execute(query, (kind,)).fetchall():
+            if _OWN_NAMES[kind].fullmatch(name):
+                connection.execute(f"DROP {kind} main.{quote(name)}")
+
+
+def foreign_users(connection: sqlite3.Connection) -> list[str]:
+    """Views and triggers of others that read or sit on our tables; they would not outlive them."""
+    query = "SELECT type, name, sql FROM main.sqlite_master WHERE type IN ('view', 'trigger')"
+    return [
+        f"{kind} {name}"
+        for kind, name, sql in connection.execute(query).fetchall()
+        if OWN_PREFIX in sql.lower() and not _OWN_NAMES["trigger"].fullmatch(name)
+    ]
 
 
 def position(connection: sqlite3.Connection) -> int:
@@ -153,7 +168,12 @@ def reader_columns(connection: sqlite3.Connection, reader: str) -> dict[int, lis
     """The columns that a reader follows, by the tables' numbers."""
     query = "SELECT tables FROM main._viewkeeper_reader WHERE reader = ?"
     row = connection.execute(query, (reader,)).fetchone()
-    return {int(table): list(ids) for table, ids in json.loads(row[0]).items()} if row else {}
+    return _columns(row[0]) if row else {}
+
+
+def _columns(tables: str) -> dict[int, list[int]]:
+    found = json.loads(tables).items()
+    return {int(table): [int(column) for column in columns] for table, columns in found}
 
 
 def register(connection: sqlite3.Connection, reader: str, wanted: dict[int, list[int]]) -> None:
@@ -173,12 +193,12 @@ def register(connection: sqlite3.Connection, reader: str, wanted: dict[int, list
 def needed(connection: sqlite3.Connection, relation: int) -> set[int]:
     """The columns of a table that any reader follows."""
     rows = connection.execute("SELECT tables FROM main._viewkeeper_reader").fetchall()
-    return {column for (tables,) in rows for column in json.loads(tables).get(str(relation), ())}
+    return {column for (tables,) in rows for column in _columns(tables).get(relation, ())}
 
 
 def is_needed(connection: sqlite3.Connection, relation: int) -> bool:
     rows = connection.execute("SELECT tables FROM main._viewkeeper_reader").fetchall()
-    return any(str(relation) in json.loads(tables) for (tables,) in rows)
+    return any(relation in _columns(tables) for (tables,) in rows)
 
 
 def captures(connection: sqlite3.Connection, relation: int | None = None) -> tuple[Capture, ...]:
@@ -188,8 +208,18 @@ def captures(connection: sqlite3.Connection, relation: int | None = None) -> tup
         " WHERE ?1 IS NULL OR relation = ?1 ORDER BY id"
     )
     return tuple(
-        Capture(number, table, tuple(json.loads(ids)), since, bool(gap), bool(active), form)
-        for number, table, ids, since, gap, active, form in connection.execute(query, (relation,))
+        Capture(
+            int(number),
+            int(table),
+            tuple(int(each) for each in json.loads(ids)),
+            int(since),
+            bool(gap),
+            bool(active),
+            str(form),
+        )
+        for number, table, ids, since, gap, active, form in connection.execute(
+            query, (relation,)
+        ).fetchall()
     )
 
 

@@ -15,12 +15,14 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
 
+from viewkeeper.errors import SchemaError
 from viewkeeper.sources.sqlite import shapes
 from viewkeeper.sources.sqlite.batch import kind_or_refuse
 from viewkeeper.sources.sqlite.capture import (
     Capture,
     active_capture,
     captures,
+    foreign_users,
     is_installed,
     is_needed,
     is_recorded,
@@ -111,7 +113,8 @@ def follow(
 
 def _shape(connection: sqlite3.Connection, relation: int) -> Shape:
     shape = shapes.newest(connection, relation)
-    assert shape is not None, "a captured table has a shape"
+    if shape is None:
+        raise LookupError("a captured table has no shape")
     return shape
 
 
@@ -138,7 +141,8 @@ def _cover(connection: sqlite3.Connection, source: str, relation: int, table: Ta
     columns = _captured(connection, shape, relation)
     if active is not None:
         found = observe(connection, source, active, shape)
-        assert isinstance(found, Alive), "what is gone was written down"
+        if not isinstance(found, Alive):
+            raise LookupError("a captured table is gone, and that was not written down")
         if active.columns == columns and not found.outrun:
             return
         shape = _noted(connection, relation, shape, active)
@@ -206,7 +210,7 @@ def _widen(connection: sqlite3.Connection, columns: int) -> None:
 def drop(connection: sqlite3.Connection, capture: Capture) -> None:
     """Take a capture out of force; what it wrote stays."""
     for name in own_triggers(connection, capture.id):
-        connection.execute(f'DROP TRIGGER "{name}"')
+        connection.execute(f"DROP TRIGGER main.{quote(name)}")
     connection.execute(f"DROP TABLE IF EXISTS {pending_name(capture.id)}")
     connection.execute("UPDATE _viewkeeper_capture SET active = 0 WHERE id = ?", (capture.id,))
 
@@ -226,6 +230,13 @@ def detach(connection: sqlite3.Connection, source: str, reader: str, force: bool
     query = "SELECT reader FROM _viewkeeper_reader WHERE lease_until IS NULL ORDER BY reader"
     others = tuple(str(name) for (name,) in connection.execute(query))
     if force or not others:
+        if users := foreign_users(connection):
+            raise SchemaError(
+                source,
+                "objects that are not Viewkeeper's use its tables",
+                detail=", ".join(users),
+                hint="drop or change them, then `viewkeeper detach` again; nothing was removed",
+            )
         remove_all(connection)
         return Detached(bool(removed), True, others)
     _narrow(connection, source)

@@ -113,7 +113,9 @@ def slot_names(trigger: str) -> tuple[str, ...]:
     >>> slot_names('... BEGIN INSERT INTO l VALUES (1, NEW."id", NEW."a b"); END')
     ('id', 'a b')
     """
-    body = trigger.partition(" BEGIN ")[2]
+    # The table's name comes before, and may itself have such a word in it.
+    before = re.match(r'(?:[^"]|"(?:[^"]|"")*")*? BEGIN ', trigger)
+    body = trigger[before.end() :] if before else ""
     return tuple(name.replace('""', '"') for name in re.findall(rf"NEW\.{_NAME}", body))
 
 

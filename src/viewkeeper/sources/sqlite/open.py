@@ -20,6 +20,14 @@ from pathlib import Path
 from viewkeeper.errors import SchemaError, SourceAwayError, SourceError
 
 OLDEST_LIBRARY = (3, 37, 0)
+_MALFORMED = (
+    ValueError,
+    TypeError,
+    ArithmeticError,
+    LookupError,
+    AttributeError,
+    RecursionError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +113,21 @@ class Database:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Inside, every error of the sqlite3 module becomes one of ours."""
+        """Inside, every error of the sqlite3 module becomes one of ours, and so does what cannot
+        be read of a database that is damaged, or whose tables of ours somebody has changed."""
         try:
             yield
         except sqlite3.Error as error:
             raise translate(self.source, self.path, self.busy_seconds, error) from error
+        except _MALFORMED as error:
+            raise SourceError(
+                self.source,
+                f"what {self.path} holds cannot be read",
+                detail=f"{type(error).__name__}: {str(error)[:200]}",
+                hint="run PRAGMA integrity_check there; if it is whole, somebody has changed tables"
+                " of Viewkeeper: `viewkeeper detach --force`, then `viewkeeper run --full-refresh"
+                " VIEW`",
+            ) from error
 
 
 def _name(error: sqlite3.Error) -> str:

@@ -168,7 +168,8 @@ def find_logged(
     else:
         number = _number(connection, source, handle, named)
         shape = shapes.newest(connection, number)
-        assert shape is not None, "a followed table has a shape"
+        if shape is None:
+            raise LookupError("a followed table has no shape")
         now = Found(source, handle, number, shape, named.columns)
     then = _at(connection, now, span[1]) or now.shape
     if then.gone:

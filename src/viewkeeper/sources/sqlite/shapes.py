@@ -18,13 +18,14 @@ import json
 import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 
 from viewkeeper.sources.names import Named
 from viewkeeper.sources.sqlite.table import Table, fold
 from viewkeeper.sources.sqlite.types import Refusal, kind_of
+from viewkeeper.storage.typed_json import read_typed
 from viewkeeper.updates.schema_change import ChangeKind, SchemaChange, called
 
 Gone = Literal["", "dropped", "replaced"]
@@ -125,12 +126,7 @@ def at(connection: sqlite3.Connection, relation: int, position: int | None) -> S
         " ORDER BY seq DESC LIMIT 1"
     )
     row = connection.execute(query, (relation, position)).fetchone()
-    return None if row is None else _parsed(json.loads(row[0]))
-
-
-def _parsed(stored: dict[str, Any]) -> Shape:
-    columns = tuple(ShapeColumn(**column) for column in stored["columns"])
-    return Shape(**{**stored, "columns": columns, "key": tuple(stored["key"])})
+    return None if row is None else read_typed(Shape, json.loads(row[0]))
 
 
 def are_between(connection: sqlite3.Connection, after: int, until: int) -> bool:

@@ -207,7 +207,9 @@ class Capturing:
         column = next((c for c in self.table.columns if c.name == part.column), None)
         if column is None or not column.not_null or column.default is None:
             return new
-        return f"coalesce({new}, ({column.default}))"
+        # A comment in it ends with its line.
+        end = "\n" if "--" in column.default else ""
+        return f"coalesce({new}, ({column.default}{end}))"
 
     def _remember(self, updating: bool) -> str:
         pending = pending_name(self.capture)
