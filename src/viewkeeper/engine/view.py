@@ -48,7 +48,8 @@ class View:
 
     def arrow(self, as_of: int | None = None) -> pa.Table:
         """The rows, a row as often as it occurs, as an Arrow table."""
-        return read.state(self._root, self.head, as_of)
+        _ = self.head
+        return read.newest_state(self._root, self.name, as_of)[1]
 
     def changes(self, since: int, until: int | None = None) -> DataFrame:
         """Signed rows with `since` < `_ts` <= `until`: the view's columns, `_count`, `_ts`.

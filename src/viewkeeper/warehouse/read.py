@@ -27,14 +27,34 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from viewkeeper.errors import HorizonError
+from viewkeeper.errors import CorruptError, HorizonError
 from viewkeeper.updates.protocol import COUNT, TS
 from viewkeeper.warehouse.believed_files import believing, read_file
 from viewkeeper.warehouse.files import stored_schema
 from viewkeeper.warehouse.fitting import fitted
-from viewkeeper.warehouse.head import ViewHead
+from viewkeeper.warehouse.head import ViewHead, read_head
 from viewkeeper.warehouse.net import repeated, summed, summed_per_ts
 from viewkeeper.warehouse.table import ActiveFile, files_of
+
+ATTEMPTS = 20
+
+
+def newest_state(root: Path, name: str, as_of: int | None = None) -> tuple[ViewHead, pa.Table]:
+    """A view and its rows, from the head of the moment.
+
+    What cannot be believed is read again from the next head: upkeep may have replaced it while it
+    was read. Only what the same head, or many heads one after the other, cannot give is damaged.
+    """
+    view = read_head(root).view(name)
+    for _ in range(ATTEMPTS):
+        try:
+            return view, state(root, view, as_of)
+        except CorruptError:
+            newer = read_head(root).view(name)
+            if newer == view:
+                break
+            view = newer
+    return view, state(root, view, as_of)
 
 
 def state(root: Path, view: ViewHead, as_of: int | None = None) -> pa.Table:

@@ -60,6 +60,13 @@ class Store:
         for plan in plans:
             self.ledger.extend(plan.entries)
         self._last_plan = plans[-1].n if plans else through
+        if self._last_plan < self.head.plan:
+            raise CorruptError(
+                f'warehouse folder "{root / "plans"}": the newest plans are missing',
+                detail=f"plans reach to {self._last_plan}; the head has finished {self.head.plan}",
+                hint="restore the folder from a backup; without one, load the views again: "
+                "viewkeeper run --full-refresh VIEW",
+            )
         self._pending = plans[-1] if plans and plans[-1].n > self.head.plan else None
 
     @staticmethod

@@ -1,0 +1,263 @@
+"""Random damage of a finished warehouse: whatever is read afterwards is right, or refused.
+
+A warehouse with several views, merged and folded, is copied; one file of it, of any kind, is
+flipped, cut, zeroed, doubled, emptied or removed. Then it is looked at as `status` does, read by
+Arrow (and by Spark, in the campaign that has a session), scrubbed, opened, given another batch and
+read again. Every outcome is the right rows or an error of ours: *silently wrong* is 0, and so are
+other exceptions.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.warehouse.model import SCHEMA, bag, signed
+from viewkeeper.engine.connections import reader_of
+from viewkeeper.errors import ViewkeeperError
+from viewkeeper.sources.names import Names
+from viewkeeper.warehouse import (
+    Advance,
+    Create,
+    DataFile,
+    Entry,
+    Head,
+    Plan,
+    Store,
+    clean,
+    merge_tail,
+    read_head,
+    state,
+    write_rows,
+)
+from viewkeeper.warehouse.identity import make_identity
+from viewkeeper.warehouse.scrub import find_damage, scrub
+
+VIEWS = ("orders", "lines", "totals")
+DAMAGES = int(os.environ.get("VIEWKEEPER_DAMAGES", "1000"))
+SEED = int(os.environ.get("VIEWKEEPER_FAULT_SEED", "1"))
+
+Rows = Counter[tuple[object, ...]]
+
+
+def flip(data: bytes, chance: random.Random) -> bytes:
+    at = chance.randrange(len(data))
+    return data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :]
+
+
+def zero(data: bytes, chance: random.Random) -> bytes:
+    at = chance.randrange(len(data))
+    length = min(len(data) - at, chance.choice((1, 16, 512, 1 << 20)))
+    return data[:at] + bytes(length) + data[at + length :]
+
+
+KINDS: dict[str, Callable[[bytes, random.Random], bytes | None]] = {
+    "flip": flip,
+    "cut": lambda data, chance: data[: chance.randrange(len(data))],
+    "zero": zero,
+    "double": lambda data, chance: data * 2,
+    "empty": lambda data, chance: b"",
+    "remove": lambda data, chance: None,
+}
+
+
+@dataclass
+class Outcome:
+    """What came of all damages: how many were refused, and how many changed nothing."""
+
+    refused: Counter[str] = field(default_factory=Counter)
+    harmless: Counter[str] = field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        total = sum(self.refused.values()) + sum(self.harmless.values())
+        per = ", ".join(
+            f"{kind} {self.refused[kind] + self.harmless[kind]} ({self.refused[kind]} refused)"
+            for kind in KINDS
+        )
+        return f"{total} damages: {per}; silently wrong 0, tracebacks 0"
+
+
+def rows_at(store: Store, view: str, table: str, ts: int) -> tuple[DataFile, ...]:
+    rows: dict[tuple[object, ...], int] = {(ts, view): 1, (ts, None): 2}
+    if ts > 3:
+        rows[(ts - 2, view)] = -1
+    folder = store.table_folder(table)
+    return (write_rows(folder, SCHEMA, signed(SCHEMA, rows, ts), store.head.record + 1, 0),)
+
+
+def append(store: Store, views: list[str]) -> None:
+    """One batch of one transaction, for these views."""
+    ts = max(store.ledger.next_ts, 2)
+    entry = Entry(ts, "shop", ts - 2, ts - 1, 100.0 + ts, 1)
+    plan = Plan(store.next_plan, (entry,), dict.fromkeys(views, (ts - 1, ts)))
+    store.write_plan(plan)
+    changes = [
+        Advance(v, ts, {"shop": ts - 1}, rows_at(store, v, store.head.view(v).table, ts))
+        for v in views
+    ]
+    store.commit(changes, plan.n)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("finished") / "warehouse"
+    with Store.open(root, "test", time.time) as store:
+        for view in VIEWS:
+            table = store.new_table(view)
+            files = rows_at(store, view, table, 1)
+            create = Create(view, table, "SELECT ...", SCHEMA, 1, {"shop": 0}, files, True)
+            store.commit([create])
+        for number in range(14):
+            append(store, list(VIEWS))
+            if number == 5:
+                merge_tail(store, "orders")
+            if number == 8:
+                clean(store, retention_s=0.0, fold_at_least=1)
+        make_identity(root)
+        Names(root / "sources" / "shop").follow("orders", "17", {"id": "1"})
+    return root
+
+
+def expected_rows(root: Path) -> dict[str, Rows]:
+    return {view: bag(state(root, read_head(root).view(view))) for view in VIEWS}
+
+
+def after_batch(expected: Rows, view: str, ts: int) -> Rows:
+    rows = Counter(expected)
+    rows.update({(ts, view): 1, (ts, None): 2})
+    rows[(ts - 2, view)] -= 1
+    return +rows
+
+
+@dataclass
+class Ordeal:
+    """One damaged copy, and what may be seen of it."""
+
+    root: Path
+    expected: dict[str, Rows]
+    spark: SparkSession | None = None
+    refusals: int = 0
+
+    def run(self) -> bool:
+        """Whether anything was refused; an AssertionError if something was wrong silently."""
+        heads = self._heads()
+        self._try(lambda: scrub(self.root, (), lambda _: None).ok)
+        self._try(lambda: bool(reader_of(self.root)))
+        self._try(lambda: bool(list(Names(self.root / "sources" / "shop"))))
+        self._read(heads, self.expected)
+        self._try(self._continue)
+        return self.refusals > 0
+
+    def _heads(self) -> Head:
+        found: list[Head] = []
+        self._try(lambda: found.append(read_head(self.root)) is None)
+        return found[0] if found else Head()
+
+    def _read(self, head: Head, expected: dict[str, Rows]) -> None:
+        for view in VIEWS:
+            if view not in head.views or head.views[view].stopped:
+                self.refusals += 1
+                continue
+            if find_damage(self.root, head.views[view]) is not None:
+                self.refusals += 1
+            self._try(partial(self._arrow, head, view, expected[view]))
+            if self.spark is not None:
+                self._try(partial(self._frame, head, view, expected[view]))
+
+    def _arrow(self, head: Head, view: str, expected: Rows) -> bool:
+        rows = bag(state(self.root, head.view(view)))
+        assert rows == expected, f"{view}: silently wrong by Arrow"
+        return True
+
+    def _frame(self, head: Head, view: str, expected: Rows) -> bool:
+        from viewkeeper.warehouse.frames import state_frame
+
+        assert self.spark is not None
+        frame = state_frame(self.spark, self.root, head.view(view), self.root / "staging")
+        rows = Counter(tuple(row) for row in frame.collect())
+        assert rows == expected, f"{view}: silently wrong by Spark"
+        return True
+
+    def _continue(self) -> bool:
+        with Store.open(self.root, "test", time.time) as store:
+            # A head that was rebuilt from the records may be an older one: nothing is lost then.
+            able = [v for v in VIEWS if v in store.head.views and not store.head.view(v).stopped]
+            ts = store.ledger.next_ts
+            if able:
+                append(store, able)
+            head = store.head
+        later = {view: after_batch(self.expected[view], view, ts) for view in able}
+        for view in able:
+            self._try(partial(self._arrow, head, view, later[view]))
+        self.refusals += len(VIEWS) - len(able)
+        return True
+
+    def _try(self, action: Callable[[], bool]) -> None:
+        try:
+            if not action():
+                self.refusals += 1
+        except ViewkeeperError:
+            self.refusals += 1
+
+
+def damage_often(
+    finished: Path, folder: Path, count: int, spark: SparkSession | None = None
+) -> Outcome:
+    """Damage that many copies; every failure names its number, its file and its kind."""
+    chance, expected = random.Random(SEED), expected_rows(finished)
+    paths = sorted(p.relative_to(finished) for p in finished.rglob("*") if p.is_file())
+    folders = sorted({path.parent for path in paths})
+    outcome = Outcome()
+    for number in range(count):
+        root = folder / "copy"
+        shutil.copytree(finished, root)
+        # Every kind of file alike: logs and data files would crowd out the others.
+        inside = chance.choice(folders)
+        path = chance.choice([path for path in paths if path.parent == inside])
+        kind = chance.choice([*KINDS])
+        data = (root / path).read_bytes()
+        damaged = KINDS[kind](data, chance) if data else None
+        (root / path).unlink()
+        if damaged is not None:
+            (root / path).write_bytes(damaged)
+        try:
+            refused = Ordeal(root, expected, spark).run()
+        except Exception as error:
+            message = f"damage {number} of seed {SEED}: {kind} of {path}: {error!r}"
+            raise AssertionError(message) from error
+        (outcome.refused if refused else outcome.harmless)[kind] += 1
+        shutil.rmtree(root)
+    return outcome
+
+
+def test_a_few_damages_are_noticed_or_harmless(finished: Path, tmp_path: Path) -> None:
+    assert sum(damage_often(finished, tmp_path, 40).refused.values()) > 20
+
+
+@pytest.mark.campaign
+def test_many_damages_are_noticed_or_harmless(
+    finished: Path, tmp_path: Path, spark: SparkSession
+) -> None:
+    print(damage_often(finished, tmp_path, DAMAGES, spark))
+
+
+@pytest.mark.campaign
+def test_many_damages_without_spark(finished: Path, tmp_path: Path) -> None:
+    print(damage_often(finished, tmp_path, DAMAGES))
+
+
+def test_a_lost_plan_is_noticed(finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "copy")
+    sorted((tmp_path / "copy" / "plans").glob("[0-9]*.json"))[-1].unlink()
+    with pytest.raises(ViewkeeperError, match="plans"):
+        Store.open(tmp_path / "copy", "test", time.time)

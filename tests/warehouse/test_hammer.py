@@ -1,0 +1,94 @@
+"""Readers in other processes against a writer that commits, merges and cleans without a pause.
+
+A reader holds no lock: between its listing of a log and its reading of a file, upkeep may have
+replaced and removed what was listed. It reads again, from the next head if need be, and never calls
+anything damaged.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.warehouse.model import VIEW, World, bag, opened
+from viewkeeper.warehouse import clean, merge_tail, state
+from viewkeeper.warehouse.read import newest_state
+
+READS = 25
+LIMIT_SECONDS = 300.0
+
+
+def read_on(root: Path, reads: int, results: multiprocessing.SimpleQueue[object]) -> None:
+    """Read the newest state again and again; every one must hold as many rows as its head says."""
+    try:
+        for _ in range(reads):
+            view, rows = newest_state(root, VIEW)
+            assert rows.num_rows == view.rows
+            assert bag(rows)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+        results.put(f"{type(error).__name__}: {error}")
+        return
+    results.put(reads)
+
+
+def hammer(root: Path, reads: int) -> list[object]:
+    context = multiprocessing.get_context("spawn")
+    results = context.SimpleQueue()
+    with opened(root) as world:
+        world.append({(0, "x"): 1})
+        readers = [context.Process(target=read_on, args=(root, reads, results)) for _ in range(2)]
+        for reader in readers:
+            reader.start()
+        write_on(world, lambda: any(reader.is_alive() for reader in readers))
+        for reader in readers:
+            reader.kill()
+            reader.join()
+    return [results.get() for _ in readers]
+
+
+def write_on(world: World, wanted: Callable[[], bool]) -> None:
+    """Commit, merge and clean up; nothing that was replaced is kept for a second."""
+    end, number = time.monotonic() + LIMIT_SECONDS, 0
+    while wanted() and time.monotonic() < end:
+        number += 1
+        world.append({(number, "x"): 1})
+        if number % 3 == 0:
+            merge_tail(world.store, VIEW)
+            clean(world.store, retention_s=0.2, fold_at_least=5)
+
+
+def test_readers_survive_upkeep(tmp_path: Path) -> None:
+    assert hammer(tmp_path, READS) == [READS, READS]
+
+
+@pytest.mark.campaign
+def test_readers_survive_upkeep_for_long(tmp_path: Path) -> None:
+    assert hammer(tmp_path, 40 * READS) == [40 * READS, 40 * READS]
+
+
+def test_what_the_log_named_within_the_retention_stays(tmp_path: Path) -> None:
+    """A reader that has just listed the log opens what it listed, however old that is."""
+    with opened(tmp_path) as world:
+        for k in range(3):
+            world.append({(k, "x"): 1})
+        merge_tail(world.store, VIEW)
+        log = world.store.folder(VIEW) / "_delta_log"
+        listed = {path.name for path in log.iterdir()}
+        long_ago = time.time() - 7200
+        for path in log.iterdir():
+            os.utime(path, (long_ago, long_ago))
+        before = world.view
+        for k in range(3):
+            world.append({(k + 10, "x"): 1})
+        merge_tail(world.store, VIEW)
+        clean(world.store, retention_s=3600)
+        gone = listed - {path.name for path in log.iterdir()}
+        checkpoint = before.location.checkpoint
+        assert checkpoint is not None
+        assert all(int(name[:20]) < checkpoint for name in gone), gone
+        assert bag(state(tmp_path, before)) == world.expected(before.ts)
