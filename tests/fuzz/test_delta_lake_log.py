@@ -1,7 +1,7 @@
 """Damaged entries of a Delta Lake log, as a source: read, or that source's error.
 
-The library that replays the log is written in Rust and panics at what it does not expect, so this
-runs in a process of its own. The table is opened in every way that the engine has.
+The library that replays the log is written in Rust and panics at what it does not expect, so what
+needs it runs in a process of its own. The table is opened in every way that the engine has.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from tests.fuzz.isolation import fuzz_isolated
 from tests.fuzz.mutation import fuzz
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.sources.delta_lake import DeltaLakeSource, open_source
-from viewkeeper.sources.delta_lake.log import read_commit
+from viewkeeper.sources.delta_lake.log import TableFolder, entry, read_commit
+from viewkeeper.sources.delta_lake.shapes import shape_in
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.protocol import Lookup
 from viewkeeper.view.definition import Relation
@@ -68,9 +69,8 @@ def attack(folder: Path) -> None:
         for action in (_look, _changes, _rows, _follow, _diagnose):
             with suppress(ViewkeeperError):
                 action(source)
-        read_commit("lake", folder / "t", 1)
 
-    fuzz(read, entries, inputs=300, words=WORDS)
+    fuzz(read, entries, inputs=150, words=WORDS)
 
 
 def _look(source: DeltaLakeSource) -> None:
@@ -95,6 +95,22 @@ def _follow(source: DeltaLakeSource) -> None:
 def _diagnose(source: DeltaLakeSource) -> None:
     source.diagnose(TABLES)
     source.health([0])
+
+
+def test_damaged_entry(tmp_path: Path) -> None:
+    """Our own reading of an entry, which decides what a version changed."""
+    entries = make_table(tmp_path / "t")
+    folder, path = TableFolder("lake", tmp_path / "t"), entry(tmp_path / "t", 1)
+
+    def read(data: bytes) -> None:
+        path.write_bytes(data)
+        commit = read_commit("lake", tmp_path / "t", 1)
+        if commit.metadata is not None:
+            shape_in(1, commit.metadata).columns()
+        for file in (*commit.added, *commit.removed, *commit.feed):
+            folder.locate(file.path)
+
+    fuzz(read, entries, words=WORDS)
 
 
 def test_damaged_log(tmp_path: Path) -> None:

@@ -84,7 +84,9 @@ class _Reader:
         reader = readers.get(statement.word)
         if reader is None:
             known = ", ".join(readers)
-            raise self.error(statement.number, f'"{statement.word}" begins no statement', known)
+            raise self.error(
+                statement.number, f'"{statement.word[:100]}" begins no statement', known
+            )
         try:
             reader(statement)
         except ValueError as wrong:
