@@ -194,14 +194,15 @@ def test_a_damaged_page_is_waited_out(tmp_path: Path) -> None:
     assert len(rows(source, boundary.position)) == 5001
 
 
-def test_a_damaged_copy_is_a_gap_and_is_made_anew(tmp_path: Path) -> None:
-    """Every byte of its pages counts: a flipped one is no other number."""
+@pytest.mark.parametrize("at", [200, -40], ids=["page", "footer"])
+def test_a_damaged_copy_is_a_gap_and_is_made_anew(tmp_path: Path, at: int) -> None:
+    """Every byte of its pages and its footer counts: a flipped one is no other number."""
     put(tmp_path, "a.csv", b"id\n" + b"".join(b"%d\n" % (n * 7919) for n in range(500)))
     source = exports(tmp_path, tables={"t": {"columns": {"id": "bigint"}}})
     start = source.follow(TABLES)
     before = rows(source, start)
     (copy,) = (tmp_path / "home" / "copies").glob("*.parquet")
-    flip(copy, 200)
+    flip(copy, at)
     with pytest.raises(GapError, match=r"(?s)damaged.*--full-refresh"):
         rows(source, start)
     assert rows(source, source.follow(TABLES)) == before

@@ -71,6 +71,13 @@ class Written:
     path: Path
 
 
+def digest_name(path: Path, stem: str) -> str:
+    """The name that a whole file is to have, by the beginning of it and what is in the file."""
+    with open(path, "rb") as file:
+        whole = hashlib.file_digest(file, "sha256").hexdigest()
+    return f"{stem}-{footer_digest(path)}{whole[:24]}.parquet"
+
+
 def name_of(first: Path, whole: str) -> Path:
     """The name for a file that is whole, by its first name and the digest of its bytes."""
     return first.with_name(f"{first.stem}-{footer_digest(first)}{whole[:24]}.parquet")

@@ -139,18 +139,20 @@ class Acceptor:
         parser = Parser(self.settings.source, self.settings.format, declared)
         try:
             columns = parser.columns(path, name)
-            copy = _fingerprint(path, columns, declared)
-            target = self.kept.copy_path(copy)
-            if not target.exists():
+            content = _fingerprint(path, columns, declared)
+            copy = self.kept.find_copy(content)
+            if copy is None:
                 schema = pa.schema(list(columns.types().items()))
-                with self.kept.writing(target, schema) as writer:
+                with self.kept.writing(self.kept.copy_path(content), schema) as written:
                     for batch in parser.batches(path, name, columns):
-                        writer.write_batch(batch)
+                        written.writer.write_batch(batch)
                     if stamp_of(path) != stamp:
                         raise UnsettledError(table)
+                copy = written.path.stem
+                self.kept.note_copy(content, copy)
         except FileNotFoundError:
             raise UnsettledError(table) from None
-        return KeptFile(stamp, copy, count_rows(target)), columns
+        return KeptFile(stamp, copy, count_rows(self.kept.copy_path(copy))), columns
 
     def _difference(self, number: int, name: str, table: KeptTable, old: KeptTable | None) -> int:
         """Write the changes against the state before; how many there are."""
@@ -161,16 +163,18 @@ class Acceptor:
             return 0
         came, went = _changed(table, old)
         schema, changes = pa.schema([*columns.items(), (COUNT, pa.int64())]), 0
-        with self.kept.writing(path, schema) as writer:
+        with self.kept.writing(path, schema) as written:
             for batch in self._signed(name, came, went, columns, old):
                 piece = spelled_out(pa.Table.from_batches([batch]).select(schema.names))
-                writer.write_table(piece)
+                written.writer.write_table(piece)
                 changes += piece.num_rows
         names = [*table.key, COUNT]
         if list(table.key) != list(old.key) or _only(table, table.key) != _only(old, table.key):
             self._check_whole(name, table)
         elif table.key:
-            batches = (b.select(names) for b in pq.ParquetFile(path).iter_batches(columns=names))
+            batches = (
+                b.select(names) for b in pq.ParquetFile(written.path).iter_batches(columns=names)
+            )
             self._check_key(name, batches, old.files.values(), table)
         return changes
 

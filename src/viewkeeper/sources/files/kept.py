@@ -2,8 +2,8 @@
 
     followed.json           the tables and columns that views read
     states/N.json           state N: the files that it consisted of, and its changes
-    copies/HASH.parquet     what was in a file, typed; named after its content and types
-    changes/N-TABLE.parquet the signed rows by which state N differs from the one before
+    copies/HASH-DIGESTS.parquet      what was in a file, typed; HASH is of its content and types
+    changes/N-TABLE-DIGESTS.parquet  the signed rows by which state N differs from the one before
     leases/NAME.json        a reader beside the maintainer, and until when it needs what is kept
     problem.json            why the newest state could not be accepted
 
@@ -18,6 +18,7 @@ if what is kept was lost and begun anew. Each state names the one before, so a m
 from __future__ import annotations
 
 import os
+import re
 import time
 import urllib.parse
 import uuid
@@ -36,6 +37,7 @@ from viewkeeper.sources.files.types import type_of, word_of
 from viewkeeper.sources.files.values import Columns
 from viewkeeper.sources.kept_state import read_kept, write_kept
 from viewkeeper.storage import disk
+from viewkeeper.storage.named_digest import Written, digest_name
 from viewkeeper.storage.typed_json import read_typed
 from viewkeeper.view.definition import Field
 
@@ -110,6 +112,7 @@ class Kept:
     def __init__(self, source: str, home: Path) -> None:
         self._source = source
         self.home = home
+        self._copies: dict[str, str] | None = None
 
     def followed(self) -> dict[str, list[str]]:
         return read_kept(self.home / "followed.json", "followed", _decode_followed) or {}
@@ -157,8 +160,24 @@ class Kept:
     def copy_path(self, copy: str) -> Path:
         return self.home / "copies" / f"{copy}.parquet"
 
+    def find_copy(self, content: str) -> str | None:
+        """The copy that was made of some content, if there is one."""
+        if self._copies is None:
+            found = sorted((self.home / "copies").glob("*.parquet"))
+            self._copies = {path.stem.partition("-")[0]: path.stem for path in found}
+        copy = self._copies.get(content)
+        return copy if copy is not None and self.copy_path(copy).exists() else None
+
+    def note_copy(self, content: str, copy: str) -> None:
+        """A copy was made of some content."""
+        if self._copies is not None:
+            self._copies[content] = copy
+
     def changes_path(self, number: int, table: str) -> Path:
-        return self.home / "changes" / f"{number}-{urllib.parse.quote(table, safe='')}.parquet"
+        """Where the changes of a state are; where they will be, but for their digests, if not."""
+        name = f"{number}-{urllib.parse.quote(table, safe='')}.parquet"
+        path = self.home / "changes" / name
+        return next(_called(path), path)
 
     def set_aside(self, path: Path) -> None:
         """Let a damaged file count as lost; what no state refers to is removed in time."""
@@ -246,21 +265,31 @@ class Kept:
         return sum(path.stat().st_size for path in found)
 
     @contextmanager
-    def writing(self, path: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
-        """Write a Parquet file that gets its name when it is whole and on disk."""
+    def writing(self, path: Path, schema: pa.Schema) -> Iterator[Written]:
+        """Write a Parquet file that gets its name, with digests, when it is whole and on disk."""
         disk.make_folder(path.parent)
         temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}{_TEMPORARY}")
         try:
             with pq.ParquetWriter(
                 temporary, schema, compression="zstd", write_page_checksum=True
             ) as writer:
-                yield writer
+                written = Written(writer, path)
+                yield written
             disk.protect_file(temporary)
             disk.sync_file(temporary)
-            os.replace(temporary, path)
+            written.path = path.with_name(digest_name(temporary, path.stem))
+            os.replace(temporary, written.path)
             disk.sync_folder(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def _called(path: Path) -> Iterator[Path]:
+    """The files that have a name, with digests or, if they were written before, without."""
+    if path.parent.is_dir():
+        pattern = re.compile(rf"{re.escape(path.stem)}(-[0-9a-f]{{36}})?\.parquet")
+        found = (each for each in path.parent.iterdir() if pattern.fullmatch(each.name))
+        yield from sorted(found)
 
 
 def _decode_followed(body: Any) -> dict[str, list[str]]:

@@ -30,6 +30,7 @@ from pyarrow.fs import LocalFileSystem
 from viewkeeper.errors import ConversionError, SchemaError
 from viewkeeper.sources.files.values import Columns, MisfitError, exact, is_kept_in
 from viewkeeper.sources.settings import nearest
+from viewkeeper.storage.named_digest import has_own_footer
 from viewkeeper.updates.protocol import COUNT, POSITION, Lookup
 
 pc: Any = pyarrow.compute
@@ -177,8 +178,11 @@ def _opened(path: Path) -> Any:
     """A file to be read piece by piece: a scanner of Arrow's would read ahead without a limit.
 
     Spark writes timestamps of 12 bytes unless it is told not to; as nanoseconds, what Arrow makes
-    of them by default, they would reach no further than the year 2262.
+    of them by default, they would reach no further than the year 2262. A copy of ours has a digest
+    of its footer in its name.
     """
+    if not has_own_footer(path):
+        raise ValueError("its footer is not the one that was written")
     return pq.ParquetFile(
         path,
         coerce_int96_timestamp_unit="us",
