@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from viewkeeper.engine.connections import Connections
 from viewkeeper.errors import ProjectError
+from viewkeeper.evolution.synchronization.spelling import spelled, spelled_table
 from viewkeeper.view.definition import Relation, ViewDefinition, called
 from viewkeeper.view.expression import Column
 
@@ -40,8 +41,9 @@ def shown_keys(view: ViewDefinition, relation: Relation, key: Sequence[str]) -> 
                 f'view "{view.name}": it does not show the key of {relation}, whose rows are '
                 "deleted by key",
                 detail=f"missing: {', '.join(missing) or 'the table has no key'}",
-                hint=f"select {', '.join(f'{place.alias}.{c}' for c in missing)} in the view, or "
-                f"ALTER TABLE {relation.table} REPLICA IDENTITY FULL and take it off delete_by_key",
+                hint=f"select {', '.join(f'{spelled(place.alias)}.{spelled(c)}' for c in missing)} "
+                f"in the view, or ALTER TABLE {spelled_table(relation.table)} REPLICA IDENTITY "
+                "FULL and take it off delete_by_key",
             )
         found.append([names[column] for column in key])
     return found

@@ -7,14 +7,16 @@ step is one lookup, so a batch of any size costs at most 2(m - 1) of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
 from viewkeeper.engine.algorithms import DEFAULT, SCENARIO, AlgorithmSettings
 from viewkeeper.engine.connections import Connections
+from viewkeeper.evolution.synchronization.spelling import spelled_at_source, spelled_table
 from viewkeeper.maintain.promises import Level
 from viewkeeper.sources.catalogue import merges_commits
+from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.view.expression import (
     Arithmetic,
@@ -183,7 +185,11 @@ def explain_view(
         algorithm=algorithm.name,
         level=level,
         level_reason=reason,
-        warnings=(*view.warnings, *_scans(changes), *(s.advice for s in sources if s.advice)),
+        warnings=(
+            *view.warnings,
+            *_scans(changes, connections.settings),
+            *(s.advice for s in sources if s.advice),
+        ),
     )
 
 
@@ -212,15 +218,21 @@ def _ask(view: ViewDefinition, step: Step, connections: Connections) -> Ask:
     return Ask(relation.source, relation.table, target.alias, tuple(columns), by, served, cheap)
 
 
-def _scans(changes: Sequence[ChangeCost]) -> list[str]:
+def _scans(changes: Sequence[ChangeCost], settings: Mapping[str, SourceSettings]) -> list[str]:
     """A sentence for every lookup by key that no index serves."""
     slow = {(a.source, a.table, a.key) for c in changes for a in c.asks if not a.cheap and a.key}
     return [
         f"{source}.{table} has no index that begins with ({', '.join(key)}): every lookup reads "
-        f"the table; CREATE INDEX {table}_{'_'.join(key)} ON {table} ({', '.join(key)}) in "
-        f"{source} makes it a search"
+        f"the table; {_index(table, key, settings[source].kind)} in {source} makes it a search"
         for source, table, key in sorted(slow)
     ]
+
+
+def _index(table: str, key: tuple[str, ...], kind: str) -> str:
+    mark = "`" if kind == "mariadb" else '"'
+    name = spelled_at_source("_".join((table.replace(".", "_"), *key)), mark)
+    columns = ", ".join(spelled_at_source(column, mark) for column in key)
+    return f"CREATE INDEX {name} ON {spelled_table(table, mark)} ({columns})"
 
 
 def _source(connections: Connections, name: str) -> UsedSource:

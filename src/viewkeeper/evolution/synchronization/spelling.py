@@ -66,10 +66,26 @@ def generic_type(kind: pa.DataType) -> str:
     return _GENERIC.get(kind) or spark_type(kind)
 
 
+def spelled_at_source(name: str, mark: str = '"') -> str:
+    """A name as a database has it in a statement that we print: somebody may copy and run it.
+
+    >>> spelled_at_source("price"), spelled_at_source("x; DROP TABLE y"), spelled_at_source("Price")
+    ('price', '"x; DROP TABLE y"', '"Price"')
+    """
+    plain = PLAIN.fullmatch(name) and name == name.lower() and name not in _keywords()
+    return name if plain else f"{mark}{name.replace(mark, mark * 2)}{mark}"
+
+
+def spelled_table(table: str, mark: str = '"') -> str:
+    """The same for a table, with the schema that it may have before its name."""
+    return ".".join(spelled_at_source(part, mark) for part in table.split("."))
+
+
 def add_column(table: str, field: Field) -> str:
-    return f"ALTER TABLE {table} ADD COLUMN {field.name} {generic_type(field.type)}"
+    column = f"{spelled_at_source(field.name)} {generic_type(field.type)}"
+    return f"ALTER TABLE {spelled_table(table)} ADD COLUMN {column}"
 
 
 def create_table(table: str, fields: tuple[Field, ...]) -> str:
-    columns = ", ".join(f"{field.name} {generic_type(field.type)}" for field in fields)
-    return f"CREATE TABLE {table} ({columns})"
+    columns = ", ".join(f"{spelled_at_source(f.name)} {generic_type(f.type)}" for f in fields)
+    return f"CREATE TABLE {spelled_table(table)} ({columns})"

@@ -7,6 +7,7 @@ a view that is loaded anew stands after it.
 from __future__ import annotations
 
 from viewkeeper.errors import GapError, SourceAwayError, SourceError
+from viewkeeper.sources.postgres.types import quote
 
 WAY_OUT = "`viewkeeper run --full-refresh VIEW` loads the views that read it anew"
 
@@ -21,11 +22,12 @@ def untold(source: str, table: str) -> GapError:
 
 
 def no_old_row(source: str, table: str) -> GapError:
+    quoted = ".".join(quote(part) for part in table.split(".", 1))
     return GapError(
         source,
         f'table "{table}": a row was changed whose old values were not logged',
         detail="its replica identity, or that of a partition, is no longer FULL",
-        hint=f"ALTER TABLE {table} REPLICA IDENTITY FULL (and its partitions), "
+        hint=f"ALTER TABLE {quoted} REPLICA IDENTITY FULL (and its partitions), "
         "then `viewkeeper run --full-refresh VIEW`",
     )
 
