@@ -54,6 +54,8 @@ KINDS: Mapping[str, type[ViewkeeperError]] = {
         errors.ClosedGroupError,
         errors.FencedError,
         errors.StaleReporterError,
+        errors.TrimmedError,
+        errors.AccessError,
         errors.HistoryError,
         errors.SparkUnavailableError,
         errors.SimulationError,
