@@ -62,9 +62,14 @@ def lose(name: str, kind: Kind, folder: Path) -> None:
         drop = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
         ask(kind, f"{drop} WHERE slot_name <> 'judge'")
     elif name == "mariadb":
-        ask(kind, "FLUSH BINARY LOGS")
+        ask(kind, "FLUSH BINARY LOGS", "FLUSH BINARY LOGS")
         newest = ask(kind, "SHOW MASTER STATUS")[0][0]
-        ask(kind, f"PURGE BINARY LOGS TO '{newest}'")
+        end = time.monotonic() + 60
+        # The server may still need a file for a moment.
+        while ask(kind, "SHOW BINARY LOGS")[0][0] != newest:
+            assert time.monotonic() < end, "the server keeps its binlog"
+            ask(kind, f"PURGE BINARY LOGS TO '{newest}'")
+            time.sleep(0.1)
     else:
         with viewkeeper.open(folder) as project:
             connections = project.connections()
