@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.cli.query_samples import FORBIDDEN, HARMLESS, VIEWS
 from tests.fuzz.mutation import fuzz_text
 from viewkeeper.cli.select import check_query
 
-NEVER = ("reflect(", "using '", "parquet.", "text.`", "input_file_name(")
+NEVER = re.compile(r"\b(reflect|input_file_name)\(|\btext\.`")
 
 
 def read(text: str) -> None:
     query = check_query(text, VIEWS)
-    plain = query.text.lower()
-    assert not any(word in plain and f"'{word}" not in plain for word in NEVER), query.text
+    # What is inside quotes may say anything.
+    plain = re.sub(r"'[^']*'|\"[^\"]*\"", "''", query.text.lower())
+    assert not NEVER.search(plain), query.text
 
 
 def test_damaged_queries() -> None:

@@ -112,6 +112,8 @@ def _calls(tokens: list[Token], tree: exp.Query) -> Iterator[tuple[Token, str]]:
         name = token.text.lower().split()[-1] if token.text.strip() else ""
         if before is not None and before.token_type is TokenType.DOT:
             yield token, f"{name} of a schema"
+        elif name in functions.REFUSED:
+            yield token, name
         elif token.start not in named and (quoted or name not in functions.QUERY_KEYWORDS):
             yield token, token.text.lower() if quoted else name
 
