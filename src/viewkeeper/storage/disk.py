@@ -105,7 +105,8 @@ def open_new(path: Path) -> BinaryIO:
 
 def protect_file(path: Path) -> None:
     """Give a file that another library made the permissions that its folder asks for."""
-    os.chmod(path, _file_mode(path.parent))
+    with refusals("change the permissions of", path):
+        os.chmod(path, _file_mode(path.parent))
 
 
 def sync_file(path: Path) -> None:
@@ -148,7 +149,7 @@ def open_to(root: Path, group: bool) -> None:
             _open_folder(Path(folder), group)
             for name in files:
                 with suppress(FileNotFoundError):
-                    protect_file(Path(folder) / name)
+                    os.chmod(Path(folder) / name, _file_mode(Path(folder)))
         _open_folder(root, group)
 
 
