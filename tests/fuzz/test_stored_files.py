@@ -32,12 +32,12 @@ NUMBER = "00000000000000000001.json"
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("warehouse")
+    make_identity(root)
     with opened(root) as world:
         for k in range(3):
             world.append({(k, "x"): 1, (k, None): 2})
         merge_tail(world.store, VIEW)
         world.append({(9, "é"): 1})
-    make_identity(root)
     Names(root / "sources" / "shop").follow("orders", "17", {"id": "1", "price": "2"})
     span = Span("g", "1f", 0, 3, 4)
     write_coordination(root, Coordination("a", (span,)))

@@ -336,6 +336,7 @@ def test_a_state_from_before_there_were_identities_is_read(
         f' "columns": {{"id": {integer}}}}}}}}}'
     )
     (home / "names.json").unlink()
+    (home / "names-copy.json").unlink()
     later = database.source()
     later.follow({"a": ["id"]})
     database.run("ALTER TABLE a RENAME COLUMN id TO nr", "INSERT INTO a VALUES (1, 1)")

@@ -13,10 +13,11 @@ from click.testing import CliRunner, Result
 from tests.warehouse.model import VIEW, opened
 from viewkeeper.cli.invocation import Invocation
 from viewkeeper.cli.main import cli
+from viewkeeper.errors import CorruptError
 from viewkeeper.sources.names import Names
 from viewkeeper.storage import disk
 from viewkeeper.warehouse import merge_tail, read_head
-from viewkeeper.warehouse.identity import make_identity
+from viewkeeper.warehouse.identity import known_identity, make_identity
 from viewkeeper.warehouse.scrub import find_damage, scrub
 from viewkeeper.warehouse.table import files_of
 
@@ -27,12 +28,12 @@ PROJECT = "warehouse: ./warehouse\nsources: {shop: {kind: sqlite, path: shop.db}
 def project(tmp_path: Path) -> Path:
     (tmp_path / "viewkeeper.yml").write_text(PROJECT)
     root = tmp_path / "warehouse"
+    make_identity(root)
     with opened(root) as world:
         for k in range(4):
             world.append({(k, "x"): 1})
         merge_tail(world.store, VIEW)
         world.append({(9, "y"): 1})
-        make_identity(root)
         Names(root / "sources" / "shop").follow("orders", "17", {"id": "1"})
     return tmp_path
 
@@ -142,3 +143,16 @@ def test_a_warehouse_of_before_is_closed_to_others(tmp_path: Path) -> None:
     assert modes(tmp_path / "w") == {"d700", "-600"}
     disk.open_to(tmp_path / "w", group=True)
     assert modes(tmp_path / "w") == {"d750", "-640"}
+
+
+def test_a_lost_identity_is_never_a_new_one(tmp_path: Path) -> None:
+    assert make_identity(tmp_path / "new") == known_identity(tmp_path / "new")
+    with opened(tmp_path / "w") as world:
+        root = world.store.root
+        with pytest.raises(CorruptError, match="identity") as refused:
+            make_identity(root)
+        assert "uuidgen >" in (refused.value.hint or "")
+        assert not scrub(root, (), lambda _: None).ok
+        (root / "identity").write_text("1b4e28ba-2fa1-11d2-883f-0016d3cca427\n")
+        assert make_identity(root) == "1b4e28ba-2fa1-11d2-883f-0016d3cca427"
+        assert scrub(root, (), lambda _: None).ok

@@ -31,7 +31,7 @@ from viewkeeper.errors import (
 from viewkeeper.sources.catalogue import open_source as open_database
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.protocol import Source
-from viewkeeper.warehouse.identity import read_identity
+from viewkeeper.warehouse.identity import known_identity
 
 RETRY_SECONDS_MAX = 30.0
 SILENT_SECONDS = 2.0
@@ -57,10 +57,7 @@ class Away:
 
 def reader_of(warehouse: Path) -> str:
     """How the warehouse is called at its sources; nothing while it follows none."""
-    try:
-        return read_identity(warehouse)
-    except OSError:
-        return ""
+    return known_identity(warehouse)
 
 
 def open_source(settings: SourceSettings, reader: str) -> Source:

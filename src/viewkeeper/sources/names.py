@@ -6,7 +6,9 @@ followed under it, the name that the column has then. The identities behind are 
 the binary log), as text. A handle never comes to mean something else. When a name is used again for
 another table, or a column's name for another column, binding makes the next handle: `orders#2`.
 
-The book is kept in the source's own folder of the warehouse; only `follow` writes it.
+The book is kept in the source's own folder of the warehouse; only `follow` writes it. Without it a
+handle would be a name of now, which may mean another table by then. So there is a copy, which is
+written first and removed first, and which is read where the book itself has gone.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from viewkeeper.sources.kept_state import read_kept, write_kept
 from viewkeeper.storage.typed_json import read_typed
 
 FILE = "names.json"
+COPY = "names-copy.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,10 @@ class Names:
         self._file = folder / FILE if folder is not None else None
         self._handles: dict[str, Named] = {}
         if self._file is not None:
-            self._handles = read_kept(self._file, "names", _decode) or {}
+            kept = read_kept(self._file, "names", _decode)
+            if kept is None:
+                kept = read_kept(self._file.with_name(COPY), "names", _decode)
+            self._handles = kept or {}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._handles)
@@ -88,7 +94,7 @@ class Names:
         known = self._handles.get(handle, Named(identity))
         assert known.identity == identity, "a handle never comes to mean another table"
         both = {**columns, **known.columns}
-        if known.columns != both or handle not in self._handles:
+        if known.columns != both or handle not in self._handles or not self._is_whole():
             self._handles[handle] = Named(identity, both)
             self._save()
 
@@ -96,12 +102,19 @@ class Names:
         """Forget everything: the source is not followed any more."""
         self._handles = {}
         if self._file is not None:
+            self._file.with_name(COPY).unlink(missing_ok=True)
             self._file.unlink(missing_ok=True)
+
+    def _is_whole(self) -> bool:
+        """Whether the book and its copy are both there."""
+        file = self._file
+        return file is None or (file.exists() and file.with_name(COPY).exists())
 
     def _save(self) -> None:
         if self._file is None:
             return
         body = {h: {"id": n.identity, "columns": dict(n.columns)} for h, n in self._handles.items()}
+        write_kept(self._file.with_name(COPY), "names", body)
         write_kept(self._file, "names", body)
 
 
