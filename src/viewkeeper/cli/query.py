@@ -84,7 +84,7 @@ def _answer(project: Project, asked: Query, as_of: int | None) -> Iterator[DataF
 
     from viewkeeper.engine.error_silence import silence_errors
     from viewkeeper.engine.parsed_plan import check_plan
-    from viewkeeper.warehouse.frames import state_frame
+    from viewkeeper.warehouse.frames import blaming_files, state_frame
 
     head, root = project.head(), project.settings.warehouse
     spark: SparkSession = project.spark.get()
@@ -92,7 +92,7 @@ def _answer(project: Project, asked: Query, as_of: int | None) -> Iterator[DataF
         frame = state_frame(spark, root, head.view(name), project.spark.staging, as_of)
         frame.createOrReplaceTempView(name)
     try:
-        with silence_errors():
+        with silence_errors(), blaming_files():
             check_plan(spark, asked.text, {*map(str.lower, asked.views), *asked.defined})
             yield spark.sql(asked.text)
     except (AnalysisException, ParseException) as error:

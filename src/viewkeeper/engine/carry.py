@@ -89,8 +89,11 @@ class Courier:
         from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
         from pyspark.errors import PySparkException
 
+        from viewkeeper.warehouse.frames import blaming_files
+
         try:
-            return job()
+            with blaming_files():
+                return job()
         except (PySparkException, Py4JJavaError) as error:
             raise self.unpack(str(error)) from error
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from viewkeeper.errors import CorruptError
 from viewkeeper.storage.named_digest import has_own_bytes, has_own_footer
@@ -62,6 +63,17 @@ def read_file(path: Path, size: int, view: str) -> pa.Buffer:
         if len(data) != size or not has_own_bytes(path, data):
             raise ValueError("its bytes are not those that were written")
     return pa.py_buffer(data)
+
+
+def read_whole(path: Path, view: str) -> None:
+    """Read every page of a file; a CorruptError if it is not what was written."""
+    with believing(path, view):
+        data = path.read_bytes()
+        if not has_own_bytes(path, data):
+            raise ValueError("its bytes are not those that were written")
+        with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as parquet:
+            for _ in parquet.iter_batches():
+                pass
 
 
 @contextmanager

@@ -12,31 +12,41 @@ file; rows never pass through the JVM from Python, which would change naive time
 names the folder for staged files, which must live as long as the DataFrame, and be reachable by the
 executors.
 
+Spark compares the checksums of the pages that it reads. What it then says is text, in which rows
+may be quoted; so the text is only asked which files it names, and `find_read_damage` looks at those
+itself.
+
 Merging and grouping need the stored columns; hidden ones are dropped last.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial, reduce
 from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
 from pyspark import TaskContext
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from viewkeeper.errors import CorruptError
 from viewkeeper.storage import disk
 from viewkeeper.updates.protocol import COUNT, TS
-from viewkeeper.warehouse.believed_files import check_footer
+from viewkeeper.warehouse.believed_files import check_footer, is_name, read_whole
 from viewkeeper.warehouse.files import stored_schema, write_stream
-from viewkeeper.warehouse.head import ViewHead
+from viewkeeper.warehouse.head import ViewHead, read_head
 from viewkeeper.warehouse.net import summed
 from viewkeeper.warehouse.read import (
     change_span,
@@ -53,6 +63,7 @@ NETTED_ROWS = 1_000_000
 
 _NET = "__net"
 _DESCRIPTOR = "descriptor"
+_FILE = re.compile(r"file:(/[^\s'\"?*]*?\.parquet)")
 _CHECKSUMS = "parquet.page.verify-checksum.enabled"
 
 
@@ -146,9 +157,37 @@ def write_frame(
     write = partial(_write_partition, folder=folder.absolute(), stored=stored, batch=batch)
     # A view may call a column what Spark cannot resolve by name.
     numbered = frame.toDF(*(f"c{i}" for i in range(len(stored))))
-    found = numbered.mapInArrow(write, f"{_DESCRIPTOR} string").collect()
+    with blaming_files():
+        found = numbered.mapInArrow(write, f"{_DESCRIPTOR} string").collect()
     files = [DataFile(**json.loads(row[_DESCRIPTOR])) for row in found]
     return tuple(sorted(files, key=lambda file: file.path))
+
+
+@contextmanager
+def blaming_files() -> Iterator[None]:
+    """Turn what Spark says of a damaged data file into the error for that file."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        damage = find_read_damage(str(error))
+        if damage is None:
+            raise
+        raise damage from error
+
+
+def find_read_damage(text: str) -> CorruptError | None:
+    """What is wrong with a data file of a view that Spark's error names; None if nothing is."""
+    for found in dict.fromkeys(_FILE.findall(text)):
+        path = Path("/" + unquote(found).lstrip("/"))
+        if not is_name(path.name) or path.parents[1].name != "views":
+            continue
+        try:
+            views = read_head(path.parents[2]).views.values()
+            names = [view.view for view in views if view.table == path.parent.name]
+            read_whole(path, names[0] if names else path.parent.name)
+        except CorruptError as error:
+            return error
+    return None
 
 
 def _merged(

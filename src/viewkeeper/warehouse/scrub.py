@@ -20,11 +20,11 @@ import pyarrow.parquet as pq
 from viewkeeper.errors import CorruptError, WarehouseError
 from viewkeeper.storage.named_digest import has_own_bytes
 from viewkeeper.storage.sealed_json import corrupt, unseal_data
-from viewkeeper.warehouse.believed_files import believing, check_size, read_file
+from viewkeeper.warehouse.believed_files import check_size, read_whole
 from viewkeeper.warehouse.chronicle import load_plans, load_records
 from viewkeeper.warehouse.coordination import read_coordination
 from viewkeeper.warehouse.head import Head, ViewHead, read_head
-from viewkeeper.warehouse.identity import read_identity
+from viewkeeper.warehouse.identity import known_identity
 from viewkeeper.warehouse.table import files_of
 
 ATTEMPTS = 3
@@ -66,8 +66,7 @@ def scrub(root: Path, views: tuple[str, ...], told: Callable[[str], None]) -> Sc
         work.attempt(lambda: load_records(root))
         work.attempt(lambda: load_plans(root))
         work.attempt(lambda: read_coordination(root))
-        if (root / "identity").exists():
-            work.attempt(lambda: read_identity(root))
+        work.attempt(lambda: known_identity(root))
         for path in work.other_files():
             work.attempt(partial(work.read_other, path))
     return Scrubbed(work.files, work.bytes, tuple(work.damaged))
@@ -109,13 +108,8 @@ class _Scrub:
             self.attempt(partial(self._read, folder / file.path, file.size, view.view))
 
     def _read(self, path: Path, size: int, view: str) -> None:
-        data = read_file(path, size, view)
-        with (
-            believing(path, view),
-            pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as parquet,
-        ):
-            for _ in parquet.iter_batches():
-                pass
+        check_size(path, size, view)
+        read_whole(path, view)
         self._count(size)
 
     def _read_entry(self, path: Path, view: str) -> None:
