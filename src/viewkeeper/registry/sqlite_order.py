@@ -110,6 +110,7 @@ class SqliteRegistry(StoredRegistry):
     def _open(self, create: bool) -> sqlite3.Connection:
         if create:
             self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._make_file()
         connection = sqlite3.connect(
             f"{self._path.absolute().as_uri()}?mode={'rwc' if create else 'rw'}",
             uri=True,
@@ -123,6 +124,18 @@ class SqliteRegistry(StoredRegistry):
             connection.close()
             raise
         return connection
+
+    def _make_file(self) -> None:
+        """Make the file, for its owner only; for the group too, if that may write to the folder.
+
+        SQLite would open it to whomever the umask says. Its journal gets the mode of the file.
+        """
+        mode = 0o660 if self._path.parent.stat().st_mode & 0o022 == 0o020 else 0o600
+        with suppress(OSError):
+            # Whatever is in the way is said by SQLite, which is next.
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
+            os.fchmod(descriptor, mode)
+            os.close(descriptor)
 
     def _prepare(self, connection: sqlite3.Connection, create: bool) -> None:
         self._patiently(connection, "PRAGMA synchronous = FULL")

@@ -25,6 +25,7 @@ from viewkeeper.sources.mariadb.row_cutter import Cutter, make_cutter
 from viewkeeper.sources.mariadb.shapes import Shape
 from viewkeeper.sources.mariadb.types import Array, Kind, MisfitError
 from viewkeeper.sources.spool import PIECES, remove_stale
+from viewkeeper.storage import disk
 from viewkeeper.updates.protocol import COUNT, POSITION
 
 Columns = Sequence[tuple[str, Kind]]
@@ -224,11 +225,12 @@ class Pieces:
 
     def _write(self, batch: pa.RecordBatch) -> Path:
         if self._folder is None:
-            self.home.mkdir(parents=True, exist_ok=True)
+            disk.make_folder(self.home)
             remove_stale(self.home)
             prefix = f"{PIECES}{os.getpid()}-"
             self._folder = Path(tempfile.mkdtemp(prefix=prefix, dir=self.home))
         file = self._folder / f"{len(self._kept):08d}.arrow"
         with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
             writer.write_batch(batch)
+        disk.protect_file(file)
         return file

@@ -15,6 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from viewkeeper.storage import disk
+
 MEMORY_BYTES = 32 << 20
 
 
@@ -29,7 +31,7 @@ class _Changes:
 
     def spill(self, folder: Path) -> None:
         if self.file is None or self.writer is None:
-            folder.mkdir(parents=True, exist_ok=True)
+            disk.make_folder(folder)
             self.file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by close()
             self.writer = pa.ipc.new_stream(self.file, self.batches[0].schema)
         for batch in self.batches:

@@ -26,6 +26,7 @@ from viewkeeper.sources.postgres.spooled import brought
 from viewkeeper.sources.postgres.table import Table
 from viewkeeper.sources.postgres.visible import Visible
 from viewkeeper.sources.spool import Streamed
+from viewkeeper.storage import disk
 from viewkeeper.updates.protocol import POSITION, Tables
 
 INLINE_BYTES = 64 << 20
@@ -112,8 +113,9 @@ def _packed(changes: pa.Table, home: Path) -> bytes | Path:
         return sink.getvalue().to_pybytes()
     # A folder of the process, which whoever comes after us removes if we die.
     folder = home / f"spool-{os.getpid()}-tails"
-    folder.mkdir(parents=True, exist_ok=True)
+    disk.make_folder(folder)
     file = folder / f"{time.time_ns()}.arrow"
     with pa.OSFile(str(file), "wb") as out, pa.ipc.new_stream(out, changes.schema) as writer:
         writer.write_table(changes)
+    disk.protect_file(file)
     return file
