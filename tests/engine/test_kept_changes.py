@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from viewkeeper.engine.history import History, history_files, read_index
+from viewkeeper.engine.history import History, check_kept, history_files, read_index
+from viewkeeper.errors import CorruptError
 from viewkeeper.updates.protocol import COUNT, POSITION, TS
 from viewkeeper.updates.queue import BatchChanges, Changes
 from viewkeeper.view.definition import Relation
@@ -41,6 +42,19 @@ def test_files_are_synced_before_the_index_counts_them(
     History(folder).keep(BatchChanges({ORDERS: changes(3)}), 0, 3)
     assert counted, "nothing was kept"
     assert read_index(folder)[ORDERS].through == 3
+
+
+@pytest.mark.parametrize("cut", [0, 4, 20])
+def test_a_damaged_file_of_kept_changes_is_named(tmp_path: Path, cut: int) -> None:
+    folder = tmp_path / "history"
+    History(folder).keep(BatchChanges({ORDERS: changes(3)}), 0, 3)
+    History(folder).keep(BatchChanges({ORDERS: changes(5)}), 3, 5)
+    files = history_files(folder, ORDERS, 0)
+    check_kept(files)
+    files[1].write_bytes(files[1].read_bytes()[:-cut] if cut else b"")
+    with pytest.raises(CorruptError, match=files[1].name) as refused:
+        check_kept(files)
+    assert "says nothing of the view" in (refused.value.detail or "")
 
 
 def changes(until: int) -> Changes:
