@@ -1,9 +1,9 @@
-"""Random damage of a finished warehouse: whatever is read afterwards is right, or refused.
+"""Random damage of a finished warehouse: whatever the store reads then is right, or refused.
 
 A warehouse with several views, merged and folded, is copied; one file of it, of any kind, is
 flipped, cut, zeroed, doubled, emptied or removed. Then it is looked at as `status` does, read by
-Arrow (and by Spark, in the campaign that has a session), scrubbed, opened, given another batch and
-read again. Every outcome is the right rows or an error of ours: *silently wrong* is 0, and so are
+Arrow, scrubbed, opened, given another batch and read again; `test_damaged_projects` has sources and
+Spark. Every outcome is the right rows or an error of ours: *silently wrong* is 0, and so are
 other exceptions.
 """
 
@@ -15,13 +15,13 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
+from tests.faults.damage import Outcome, damage_one, relative_files
 from tests.warehouse.model import SCHEMA, bag, signed
 from viewkeeper.engine.connections import reader_of
 from viewkeeper.errors import ViewkeeperError
@@ -50,43 +50,6 @@ SEED = int(os.environ.get("VIEWKEEPER_FAULT_SEED", "1"))
 Rows = Counter[tuple[object, ...]]
 
 
-def flip(data: bytes, chance: random.Random) -> bytes:
-    at = chance.randrange(len(data))
-    return data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :]
-
-
-def zero(data: bytes, chance: random.Random) -> bytes:
-    at = chance.randrange(len(data))
-    length = min(len(data) - at, chance.choice((1, 16, 512, 1 << 20)))
-    return data[:at] + bytes(length) + data[at + length :]
-
-
-KINDS: dict[str, Callable[[bytes, random.Random], bytes | None]] = {
-    "flip": flip,
-    "cut": lambda data, chance: data[: chance.randrange(len(data))],
-    "zero": zero,
-    "double": lambda data, chance: data * 2,
-    "empty": lambda data, chance: b"",
-    "remove": lambda data, chance: None,
-}
-
-
-@dataclass
-class Outcome:
-    """What came of all damages: how many were refused, and how many changed nothing."""
-
-    refused: Counter[str] = field(default_factory=Counter)
-    harmless: Counter[str] = field(default_factory=Counter)
-
-    def __str__(self) -> str:
-        total = sum(self.refused.values()) + sum(self.harmless.values())
-        per = ", ".join(
-            f"{kind} {self.refused[kind] + self.harmless[kind]} ({self.refused[kind]} refused)"
-            for kind in KINDS
-        )
-        return f"{total} damages: {per}; silently wrong 0, tracebacks 0"
-
-
 def rows_at(store: Store, view: str, table: str, ts: int) -> tuple[DataFile, ...]:
     rows: dict[tuple[object, ...], int] = {(ts, view): 1, (ts, None): 2}
     if ts > 3:
@@ -111,6 +74,7 @@ def append(store: Store, views: list[str]) -> None:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("finished") / "warehouse"
+    make_identity(root)
     with Store.open(root, "test", time.time) as store:
         for view in VIEWS:
             table = store.new_table(view)
@@ -123,7 +87,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 merge_tail(store, "orders")
             if number == 8:
                 clean(store, retention_s=0.0, fold_at_least=1)
-        make_identity(root)
         Names(root / "sources" / "shop").follow("orders", "17", {"id": "1"})
     return root
 
@@ -145,7 +108,6 @@ class Ordeal:
 
     root: Path
     expected: dict[str, Rows]
-    spark: SparkSession | None = None
     refusals: int = 0
 
     def run(self) -> bool:
@@ -173,21 +135,10 @@ class Ordeal:
             if find_damage(self.root, head.views[view]) is not None:
                 self.refusals += 1
             self._try(partial(self._arrow, head, view, expected[view]))
-            if self.spark is not None:
-                self._try(partial(self._frame, head, view, expected[view]))
 
     def _arrow(self, head: Head, view: str, expected: Rows) -> bool:
         rows = bag(state(self.root, head.view(view)))
         assert rows == expected, f"{view}: silently wrong by Arrow"
-        return True
-
-    def _frame(self, head: Head, view: str, expected: Rows) -> bool:
-        from viewkeeper.warehouse.frames import state_frame
-
-        assert self.spark is not None
-        frame = state_frame(self.spark, self.root, head.view(view), self.root / "staging")
-        rows = Counter(tuple(row) for row in frame.collect())
-        assert rows == expected, f"{view}: silently wrong by Spark"
         return True
 
     def _continue(self) -> bool:
@@ -212,28 +163,17 @@ class Ordeal:
             self.refusals += 1
 
 
-def damage_often(
-    finished: Path, folder: Path, count: int, spark: SparkSession | None = None
-) -> Outcome:
+def damage_often(finished: Path, folder: Path, count: int) -> Outcome:
     """Damage that many copies; every failure names its number, its file and its kind."""
     chance, expected = random.Random(SEED), expected_rows(finished)
-    paths = sorted(p.relative_to(finished) for p in finished.rglob("*") if p.is_file())
-    folders = sorted({path.parent for path in paths})
+    paths = relative_files(finished)
     outcome = Outcome()
     for number in range(count):
         root = folder / "copy"
         shutil.copytree(finished, root)
-        # Every kind of file alike: logs and data files would crowd out the others.
-        inside = chance.choice(folders)
-        path = chance.choice([path for path in paths if path.parent == inside])
-        kind = chance.choice([*KINDS])
-        data = (root / path).read_bytes()
-        damaged = KINDS[kind](data, chance) if data else None
-        (root / path).unlink()
-        if damaged is not None:
-            (root / path).write_bytes(damaged)
+        kind, path = damage_one(root, paths, chance)
         try:
-            refused = Ordeal(root, expected, spark).run()
+            refused = Ordeal(root, expected).run()
         except Exception as error:
             message = f"damage {number} of seed {SEED}: {kind} of {path}: {error!r}"
             raise AssertionError(message) from error
@@ -244,13 +184,6 @@ def damage_often(
 
 def test_a_few_damages_are_noticed_or_harmless(finished: Path, tmp_path: Path) -> None:
     assert sum(damage_often(finished, tmp_path, 40).refused.values()) > 20
-
-
-@pytest.mark.campaign
-def test_many_damages_are_noticed_or_harmless(
-    finished: Path, tmp_path: Path, spark: SparkSession
-) -> None:
-    print(damage_often(finished, tmp_path, DAMAGES, spark))
 
 
 @pytest.mark.campaign
