@@ -13,7 +13,6 @@ from viewkeeper.warehouse import Store
 from viewkeeper.warehouse.chronicle import entry_rows, fold, load_ledger
 from viewkeeper.warehouse.coordination import (
     FILE,
-    SPANS,
     Coordination,
     Span,
     read_coordination,
@@ -49,14 +48,6 @@ def test_spans_are_found_with_their_ends(tmp_path: Path) -> None:
     assert told.span("one") == (one, 8)
     assert told.span("two") == (two, None)
     assert told.span("three") is None
-
-
-def test_old_spans_are_forgotten(tmp_path: Path) -> None:
-    spans = tuple(Span("g", str(number), number, 0, number) for number in range(SPANS + 5))
-    write_coordination(tmp_path, Coordination("orders", spans))
-    found = read_coordination(tmp_path)
-    assert found is not None
-    assert found.spans == spans[5:]
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
