@@ -231,7 +231,7 @@ def test_each_view_may_have_its_own_algorithm(shop: Shop, spark: SparkSession) -
             assert rows_of(project.view(name)) == shop.recomputed(sql)
 
 
-class Death(BaseException):
+class Death(SystemExit):
     """The process ends here."""
 
 
