@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,28 @@ def test_a_damaged_file_of_kept_changes_is_named(tmp_path: Path, cut: int) -> No
     with pytest.raises(CorruptError, match=files[1].name) as refused:
         check_kept(files)
     assert "says nothing of the view" in (refused.value.detail or "")
+
+
+def test_a_file_of_kept_changes_that_is_gone_is_noticed(tmp_path: Path) -> None:
+    folder = tmp_path / "history"
+    for after in range(4):
+        History(folder).keep(BatchChanges({ORDERS: changes(after + 1)}), after, after + 1)
+    History(folder).forget(2)
+    files = history_files(folder, ORDERS, 2)
+    assert len(files) == 2
+    files[0].unlink()
+    with pytest.raises(CorruptError, match="2 files were written, 1 are there"):
+        history_files(folder, ORDERS, 2)
+
+
+def test_an_index_without_counts_is_read(tmp_path: Path) -> None:
+    """Written before files were counted."""
+    folder = tmp_path / "history"
+    History(folder).keep(BatchChanges({ORDERS: changes(1)}), 0, 1)
+    index = [["shop", "orders", {"since": 0, "through": 1, "columns": ["id"]}]]
+    (folder / "index.json").write_text(json.dumps(index))
+    History(folder).keep(BatchChanges({ORDERS: changes(2)}), 1, 2)
+    assert len(history_files(folder, ORDERS, 0)) == 2
 
 
 def changes(until: int) -> Changes:

@@ -29,11 +29,23 @@ _INDEX = "index.json"
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Of a relation: all changes with `since` < ts <= `through`, with these columns."""
+    """Of a relation: all changes with `since` < ts <= `through`, with these columns.
+
+    `files` is in how many files they are; not known where an earlier version began to keep them.
+    """
 
     since: int
     through: int
     columns: tuple[str, ...]
+    files: int | None = None
+
+    def holds(self, file: Path) -> bool:
+        """Whether a file is one of those that are counted."""
+        return self.since < _span(file)[1] <= self.through
+
+    def without(self, files: int) -> int | None:
+        """How many files are left when so many go."""
+        return None if self.files is None else self.files - files
 
 
 class History:
@@ -74,7 +86,9 @@ class History:
             old = [relation for relation, kept in index.items() if kept.since < horizon]
             for relation in old:
                 kept = index[relation]
-                index[relation] = Kept(horizon, max(kept.through, horizon), kept.columns)
+                going = [f for f in _files(self._folder, relation) if _span(f)[1] <= horizon]
+                left = kept.without(sum(map(kept.holds, going)))
+                index[relation] = Kept(horizon, max(kept.through, horizon), kept.columns, left)
             self._write_index(index)
             for file in (file for relation in old for file in _files(self._folder, relation)):
                 if _span(file)[1] <= horizon:
@@ -92,15 +106,15 @@ class History:
     ) -> Kept:
         if kept is not None and until <= kept.through:
             return kept
-        kept = kept or Kept(after, after, _columns(changes))
+        kept = kept or Kept(after, after, _columns(changes), 0)
         for file in _files(self._folder, relation):
             # Of a window that has ended, or of a process that died before it said so.
-            if _span(file)[1] <= kept.since or _span(file)[1] > kept.through:
+            if not kept.holds(file):
                 self._guard()
                 file.unlink(missing_ok=True)
         if changes.rows:
             self._write(relation, changes, kept.through, until)
-        return Kept(kept.since, until, kept.columns)
+        return Kept(kept.since, until, kept.columns, kept.without(-1 if changes.rows else 0))
 
     def _write(self, relation: Relation, changes: Changes, after: int, until: int) -> None:
         home = _home(self._folder, relation)
@@ -155,11 +169,18 @@ def reach(folder: Path, columns: Mapping[Relation, Sequence[str]], through: int)
 
 
 def history_files(folder: Path, relation: Relation, after: int) -> list[Path]:
-    """The files that can hold changes of a relation after a ts."""
+    """The files that can hold changes of a relation after a ts; a CorruptError if one is gone."""
     kept = read_index(folder).get(relation)
-    through = kept.through if kept else -1
-    spans = [(file, _span(file)) for file in _files(folder, relation)]
-    return [file for file, (_, until) in spans if after < until <= through]
+    while kept is not None:
+        files = [file for file in _files(folder, relation) if kept.holds(file)]
+        if kept.files is None or kept.files == len(files):
+            return [file for file in files if after < _span(file)[1]]
+        # Whoever forgets files says so in the index before they go.
+        before, kept = kept, read_index(folder).get(relation)
+        if kept == before:
+            home = _home(folder, relation)
+            raise _disbelieved(home, f"{before.files} files were written, {len(files)} are there")
+    return []
 
 
 def check_kept(files: Iterable[Path]) -> None:
@@ -170,13 +191,16 @@ def check_kept(files: Iterable[Path]) -> None:
         except OSError:
             fine = False
         if not fine:
-            raise CorruptError(
-                f'warehouse file "{file}": kept changes of {file.parent.name} that cannot be '
-                "believed",
-                detail="its bytes are not those that were written; this says nothing of the view",
-                hint=f"remove the folder {file.parent.parent}: what `--every-state` can look back "
-                "to begins anew; `viewkeeper verify` without it compares the newest state",
-            )
+            raise _disbelieved(file, "its bytes are not those that were written")
+
+
+def _disbelieved(path: Path, detail: str) -> CorruptError:
+    return CorruptError(
+        f'warehouse file "{path}": kept changes that cannot be believed',
+        detail=f"{detail}; this says nothing of the view",
+        hint="remove the folder history of the warehouse: what `--every-state` can look back to "
+        "begins anew; `viewkeeper verify` without it compares the newest state",
+    )
 
 
 def _home(folder: Path, relation: Relation) -> Path:
