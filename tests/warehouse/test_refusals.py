@@ -14,11 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from tests.warehouse.model import VIEW, World, bag, opened, world
 from viewkeeper.errors import CorruptError, LockedError, WarehouseError
 from viewkeeper.storage import disk
+from viewkeeper.storage.named_digest import DigestSink
 from viewkeeper.warehouse import Advance, DataFile, Store, load_ledger, read_head, state
+from viewkeeper.warehouse.merge import merge_tail
 
 __all__ = ["world"]
 
@@ -122,6 +125,42 @@ def test_a_file_that_does_not_fit_leaves_nothing(world: World) -> None:
     assert len(list(world.store.folder(VIEW).glob("*.parquet"))) == 1
     world.append({(5, "e"): 1})
     world.check()
+
+
+def test_a_disk_that_refuses_the_first_bytes_leaves_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parquet writes them when its writer is made, before there are rows."""
+
+    def refuse(_sink: DigestSink, _data: bytes) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DigestSink, "write", refuse)
+        with pytest.raises(WarehouseError, match="cannot write") as refused:
+            world.append({(5, "e"): 1})
+    assert refused.value.hint
+    assert len(list(world.store.folder(VIEW).glob("*.parquet"))) == 1
+    world.append({(5, "e"): 1})
+    world.check()
+
+
+def test_a_panic_of_the_library_is_an_error_of_ours(world: World) -> None:
+    """The exceptions of Rust are none of Python's, so `except Exception` lets them through."""
+
+    class PanicException(BaseException):
+        pass
+
+    def panic(_self: DeltaTable) -> None:
+        raise PanicException("failed to wake I/O driver")
+
+    for value in (5, 6):
+        world.append({(value, "e"): 1})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DeltaTable, "create_checkpoint", panic)
+        with pytest.raises(WarehouseError, match="is committed but not yet visible") as refused:
+            merge_tail(world.store, VIEW)
+    assert "failed to wake" in str(refused.value.__cause__)
 
 
 @pytest.mark.parametrize(

@@ -135,9 +135,18 @@ class _Writer:
         with disk.refusals("create", self._path):
             self._file = disk.open_new(self._path)
         self._sink = DigestSink(self._file)
-        self._parquet = pq.ParquetWriter(
-            cast("BinaryIO", self._sink), stored, compression="zstd", write_page_checksum=True
-        )
+        try:
+            # It writes the first bytes of the file.
+            with disk.refusals("write", self._path):
+                self._parquet = pq.ParquetWriter(
+                    cast("BinaryIO", self._sink),
+                    stored,
+                    compression="zstd",
+                    write_page_checksum=True,
+                )
+        except BaseException:
+            self._remove()
+            raise
         self._measures: list[DataFile] = []
         self.rows = 0
 
@@ -176,6 +185,9 @@ class _Writer:
         with suppress(OSError, pa.ArrowException, ValueError):
             self._parquet.close()
         self._parquet.is_open = False
+        self._remove()
+
+    def _remove(self) -> None:
         self._file.close()
         self._path.unlink(missing_ok=True)
 

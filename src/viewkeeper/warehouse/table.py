@@ -40,6 +40,9 @@ from viewkeeper.warehouse.record import DataFile
 
 ATTEMPTS = 5
 
+_ERRORS = (DeltaError, OSError, ValueError, KeyError, TypeError, pa.ArrowException)
+"""What the library raises; its panics, which Python's exceptions do not include, come on top."""
+
 
 @dataclass(frozen=True, slots=True)
 class ActiveFile:
@@ -289,7 +292,9 @@ def _library(folder: Path, doing: str) -> Iterator[None]:
             detail=str(error).splitlines()[0],
             hint="views are written by one Viewkeeper process only; stop the other, then run again",
         ) from error
-    except (DeltaError, OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+    except BaseException as error:
+        if not isinstance(error, _ERRORS) and type(error).__name__ != "PanicException":
+            raise
         kind = CorruptError if doing in ("open", "read") else WarehouseError
         raise kind(
             f'Delta Lake table "{folder}": cannot {doing} it',
