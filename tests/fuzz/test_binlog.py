@@ -53,7 +53,7 @@ def test_binlog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checksum: str) 
     recorded = Recorded(checksum)
     read = make_reader(recorded, tmp_path, monkeypatch)
     seeds = [framed(packets) for packets in recorded.transactions()]
-    fuzz(lambda data: read(list(packets_in(data))), seeds, inputs=600)
+    fuzz(lambda data: read(list(packets_in(data))), seeds, inputs=1500)
 
 
 def test_binlog_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,7 @@ def test_binlog_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         chosen = [events[number % len(events)] for number in data[:60]]
         read(list(recorded.placed(chosen)))
 
-    fuzz(read_order, seeds, inputs=500)
+    fuzz(read_order, seeds, inputs=1000)
 
 
 def test_statement() -> None:

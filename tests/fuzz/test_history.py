@@ -33,10 +33,10 @@ def good(pattern: str) -> list[str]:
 def test_damaged_history() -> None:
     texts = [TYPES, *good("tests/**/*history*.json"), *good("docs/**/*.json")]
     read_history(TYPES)
-    fuzz_text(read_history, texts, inputs=600)
+    fuzz_text(read_history, texts, inputs=3000)
 
 
 def test_damaged_script() -> None:
     texts = good("tests/specs/*.txt")
     assert texts
-    fuzz_text(read_script, texts, inputs=600)
+    fuzz_text(read_script, texts, inputs=2000)

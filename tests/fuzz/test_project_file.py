@@ -81,4 +81,4 @@ def test_damaged_project_file(tmp_path: Path) -> None:
 
     for good in (FULL, SMALL):
         read(good.encode())
-    fuzz(read, [FULL.encode(), SMALL.encode()], inputs=500, words=WORDS)
+    fuzz(read, [FULL.encode(), SMALL.encode()], inputs=2000, words=WORDS)
