@@ -7,8 +7,10 @@ any two steps of accepting a state.
 from __future__ import annotations
 
 import os
+import resource
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from viewkeeper.errors import (
     SchemaError,
     SourceAwayError,
     SourceError,
+    WarehouseError,
 )
 from viewkeeper.sources.files import FilesSource, open_source
 from viewkeeper.sources.files.kept import Kept
@@ -332,3 +335,30 @@ def test_errors_never_escape_untyped(tmp_path: Path, file: Path) -> None:
     copy.write_bytes(b"PAR1 broken PAR1")
     with source.snapshots(start, TABLES) as opener, pytest.raises(SourceError):
         list(opener().scan(Relation("shop", "price"), ["sku"], start).batches)
+
+
+@contextmanager
+def small_files(size: int) -> Iterator[None]:
+    """Inside, no file can become larger."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.parametrize("size", [2, 300, 1800])
+def test_a_disk_that_refuses_a_copy_is_the_warehouse_s_trouble(
+    tmp_path: Path, file: Path, size: int
+) -> None:
+    """At the first bytes, at the rows or at the footer; later the same state is accepted."""
+    source = source_of(tmp_path)
+    start = source.follow(TABLES)
+    rewritten(file, "sku,price\n" + "".join(f"{k * 7919 % 100_003},1.00\n" for k in range(300)))
+    with small_files(size), pytest.raises(WarehouseError, match="cannot write") as refused:
+        source.look(start)
+    assert refused.value.hint
+    assert not list((tmp_path / "home").rglob("*.tmp"))
+    (boundary,) = source.look(start)
+    assert len(changes(source, start, boundary.position)) == 302

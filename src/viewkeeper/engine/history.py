@@ -125,9 +125,7 @@ class History:
         with written_parquet(first, changes.table.schema) as file:
             for piece in changes.pieces():
                 stamps = piece[TS].to_numpy()
-                file.writer.write_table(
-                    piece.filter(pa.array((stamps > after) & (stamps <= until)))
-                )
+                file.write(piece.filter(pa.array((stamps > after) & (stamps <= until))))
 
     def _write_index(self, index: Mapping[Relation, Kept]) -> None:
         body = [[r.source, r.table, asdict(kept)] for r, kept in index.items()]

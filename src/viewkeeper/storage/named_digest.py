@@ -70,6 +70,10 @@ class Written:
     writer: pq.ParquetWriter
     path: Path
 
+    def write(self, rows: pa.Table | pa.RecordBatch) -> None:
+        with disk.refusals("write", self.path):
+            self.writer.write(rows)
+
 
 def digest_name(path: Path, stem: str) -> str:
     """The name that a whole file is to have, by the beginning of it and what is in the file."""

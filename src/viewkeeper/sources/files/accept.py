@@ -145,7 +145,7 @@ class Acceptor:
                 schema = pa.schema(list(columns.types().items()))
                 with self.kept.writing(self.kept.copy_path(content), schema) as written:
                     for batch in parser.batches(path, name, columns):
-                        written.writer.write_batch(batch)
+                        written.write(batch)
                     if stamp_of(path) != stamp:
                         raise UnsettledError(table)
                 copy = written.path.stem
@@ -166,7 +166,7 @@ class Acceptor:
         with self.kept.writing(path, schema) as written:
             for batch in self._signed(name, came, went, columns, old):
                 piece = spelled_out(pa.Table.from_batches([batch]).select(schema.names))
-                written.writer.write_table(piece)
+                written.write(piece)
                 changes += piece.num_rows
         names = [*table.key, COUNT]
         if list(table.key) != list(old.key) or _only(table, table.key) != _only(old, table.key):

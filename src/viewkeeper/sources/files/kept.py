@@ -270,16 +270,24 @@ class Kept:
         disk.make_folder(path.parent)
         temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}{_TEMPORARY}")
         try:
-            with pq.ParquetWriter(
-                temporary, schema, compression="zstd", write_page_checksum=True
-            ) as writer:
+            with disk.refusals("write", path):
+                writer = pq.ParquetWriter(
+                    temporary, schema, compression="zstd", write_page_checksum=True
+                )
+            try:
                 written = Written(writer, path)
                 yield written
-            disk.protect_file(temporary)
-            disk.sync_file(temporary)
-            written.path = path.with_name(digest_name(temporary, path.stem))
-            os.replace(temporary, written.path)
-            disk.sync_folder(path.parent)
+            except BaseException:
+                with suppress(OSError):
+                    writer.close()
+                raise
+            with disk.refusals("write", path):
+                writer.close()
+                disk.protect_file(temporary)
+                disk.sync_file(temporary)
+                written.path = path.with_name(digest_name(temporary, path.stem))
+                os.replace(temporary, written.path)
+                disk.sync_folder(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
 
