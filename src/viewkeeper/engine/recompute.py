@@ -4,12 +4,13 @@ The initial load, verification and the specification are this one function. Each
 by a task under its own cut while writers go on; what the cut includes beyond the wanted position is
 in the scan's tail and counts the other way. Since the join is bilinear, signed rows can be joined
 as they are: the user's own SELECT runs with the product of the counts beside it, and one sum per
-row gives the bag.
+row gives the bag. A row that changed a thousand times since would be joined a thousand times with
+each of the others, though, so what cancels out within a tail is left out before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
+from viewkeeper.delta.kernel import Kernel
 from viewkeeper.engine.carry import Courier
 from viewkeeper.engine.guarded_source import plain_opener
 from viewkeeper.engine.openers import Openers
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 
 pc: Any = pyarrow.compute
 """Untyped: the stubs do not know that every function takes arrays and scalars alike."""
+
+NETTED_ROWS = 500_000
+"""So many changes of a tail are held in memory at a time."""
 
 
 def recomputed(
@@ -101,10 +106,33 @@ def scanned(
             for batch in found.batches:
                 ones = pa.array(np.ones(batch.num_rows, np.int64))
                 yield typed(batch, ones)
-            for batch in found.tail:
-                yield typed(batch, pc.negate(batch.column(COUNT)))
+            yield from netted(typed(b, pc.negate(b.column(COUNT))) for b in found.tail)
 
     return spark.range(0, 1, 1, 1).mapInArrow(courier.wrap_stage(scan), spark_schema(schema))
+
+
+def netted(
+    changes: Iterable[pa.RecordBatch], rows_max: int = NETTED_ROWS
+) -> Iterator[pa.RecordBatch]:
+    """The same signed rows, without those that cancel each other among some `rows_max`."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in changes:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows >= rows_max:
+            held = _net(held)
+            rows = sum(piece.num_rows for piece in held)
+            if rows > rows_max // 2:
+                yield from held
+                held, rows = [], 0
+    yield from _net(held)
+
+
+def _net(changes: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    if not changes or changes[0].num_columns == 1:
+        return changes
+    return Kernel().consolidate(pa.Table.from_batches(changes)).to_batches()
 
 
 def _of_parent(
