@@ -194,6 +194,8 @@ def _details(wires: list[int], data: bytes) -> list[tuple[int, ...]]:
             detail = (raw[1] | ((raw[0] & 0x30) ^ 0x30) << 4,)
             if wires[i] not in _DISGUISED:
                 raise MalformedError(f"no column of type {wires[i]} comes as text")
+        elif wire in _DISGUISED:
+            raise MalformedError(f"a column of type {wire} comes as text only")
         _require_possible(wires[i], detail)
         found.append(detail)
     return found
