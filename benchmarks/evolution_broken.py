@@ -21,9 +21,9 @@ from typing import Literal
 
 from benchmarks.evolution_driving import Counted, before_asking, maintaining, settle
 from benchmarks.evolution_world import World
-from viewkeeper.engine.evolution_settings import Detection
 from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.engine.project import Project
+from viewkeeper.engine.settings.evolution_settings import Detection
 
 Pair = Literal["DU/SC", "SC/SC"]
 Setting = Literal["apart", "seen before", "broken"]

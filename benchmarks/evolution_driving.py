@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest import mock
 
-from viewkeeper.engine.adapting import Adapting
-from viewkeeper.engine.evolution_settings import Detection
+from viewkeeper.engine.evolution.view_adapter import Adapting
 from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.engine.project import Project
 from viewkeeper.engine.report import BatchReport, Silent
+from viewkeeper.engine.settings.evolution_settings import Detection
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.sources.sqlite import SqliteSource
-from viewkeeper.updates.protocol import Opener, Tables
+from viewkeeper.updates.source_protocol import Opener, Tables
 
 PAUSE_SECONDS = 0.02
 STEPS_MAX = 1_000

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 
 from benchmarks.evolution_driving import Counted, maintaining
 from benchmarks.evolution_world import RESHAPES, Reshape, World
-from viewkeeper.engine.evolution_settings import DETECTIONS, Detection
 from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.engine.project import Project
+from viewkeeper.engine.settings.evolution_settings import DETECTIONS, Detection
 
 SCHEMA_SHARE = 0.05
 IDLE_SECONDS = 0.002

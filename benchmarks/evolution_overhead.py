@@ -21,11 +21,11 @@ from dataclasses import dataclass, replace
 
 from benchmarks.evolution_places import PLACES, Clocks, Mode, Spent, detecting
 from benchmarks.evolution_world import World
-from viewkeeper.engine.algorithms import AlgorithmSettings
 from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.engine.project import Project
 from viewkeeper.engine.report import Silent
 from viewkeeper.engine.upkeep import merge_where_due
+from viewkeeper.engine.views.algorithm_choice import AlgorithmSettings
 from viewkeeper.errors import ViewkeeperError
 
 

@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from unittest import mock
 
-from viewkeeper.engine.adapting import Adapting
-from viewkeeper.sources.postgres import locking
+from viewkeeper.engine.evolution.view_adapter import Adapting
 from viewkeeper.sources.postgres import source as postgres
-from viewkeeper.sources.postgres.asking import PostgresAsking
-from viewkeeper.sources.postgres.history import History
-from viewkeeper.sources.sqlite import capture, handles, read
+from viewkeeper.sources.postgres.answers import table_locks
+from viewkeeper.sources.postgres.answers.questions import PostgresAsking
+from viewkeeper.sources.postgres.shape_steps import History
+from viewkeeper.sources.sqlite import handle_lookup, snapshot
 from viewkeeper.sources.sqlite import source as sqlite
+from viewkeeper.sources.sqlite.capture import capture_tables
 
 Function = Callable[..., Any]
 Mode = Literal["with", "without", "clocked"]
@@ -69,8 +70,8 @@ def _goes_on(_: Function) -> Function:
 ENGINE = (Place("scan of what waits", Adapting, "meet", _goes_on),)
 
 SQLITE = (
-    Place("shapes written down, at looks", capture, "is_recorded", always(True)),
-    Place("schema changes in a report", handles, "reshaped", always(())),
+    Place("shapes written down, at looks", capture_tables, "is_recorded", always(True)),
+    Place("schema changes in a report", handle_lookup, "reshaped", always(())),
     Place(
         "which table it is, in the log",
         sqlite,
@@ -79,11 +80,11 @@ SQLITE = (
     ),
     Place(
         "which table it is, in a snapshot",
-        read,
+        snapshot,
         "find",
         remembered(lambda _, source, __, handle: (source, handle)),
     ),
-    Place("values are those of then", read, "refuse_broken", always(None)),
+    Place("values are those of then", snapshot, "refuse_broken", always(None)),
 )
 
 POSTGRES = (
@@ -92,7 +93,7 @@ POSTGRES = (
     Place("schema changes in a report", postgres, "reported", always(())),
     Place(
         "shapes in a snapshot",
-        locking,
+        table_locks,
         "read_shapes",
         remembered(lambda connection, oids: (connection.info.dbname, tuple(sorted(oids)))),
     ),

@@ -20,8 +20,8 @@ from typing import Any, Literal
 
 import psycopg
 
-from viewkeeper.cli.servers import PrivatePostgres
 from viewkeeper.engine.project import Project
+from viewkeeper.testing.private_servers import PrivatePostgres
 
 SOURCES = ("s1", "s2", "s3", "s4")
 VIEW = "joined"

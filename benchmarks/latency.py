@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from benchmarks import report
-from viewkeeper.engine.algorithms import AlgorithmSettings
 from viewkeeper.engine.project import Project, open_project
 from viewkeeper.engine.report import BatchReport, Silent
+from viewkeeper.engine.views.algorithm_choice import AlgorithmSettings
 from viewkeeper.maintain.promises import Level
 from viewkeeper.sources.sqlite import SqliteSource
-from viewkeeper.updates.protocol import Answer, Lookup, Opener, Scan, Snapshot, Tables
+from viewkeeper.updates.source_protocol import Answer, Lookup, Opener, Scan, Snapshot, Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Literal
 
 from benchmarks.probe import PHASES, Probe
 from benchmarks.world import RELATIONS, VIEW, World
-from viewkeeper.engine import openers
-from viewkeeper.engine.carry import Courier
-from viewkeeper.engine.connections import Connections
+from viewkeeper.engine.batch import snapshot_openers
+from viewkeeper.engine.connections.open_sources import Connections
+from viewkeeper.engine.load.view_recomputation import recomputed
 from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.engine.project import Project, open_project
-from viewkeeper.engine.recompute import recomputed
 from viewkeeper.engine.report import BatchReport, Silent
+from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.engine.upkeep import merge_where_due
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.warehouse.store import Store
@@ -165,7 +165,7 @@ class Bench:
         started = time.perf_counter()
         with (
             closing(self.project.connections()) as connections,
-            openers.prepared(connections, head.positions, [view]) as ready,
+            snapshot_openers.prepared(connections, head.positions, [view]) as ready,
         ):
             spark = self.project.spark.get()
             rows = recomputed(spark, view, ready, head.positions, Courier()).count()

@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
-from viewkeeper.engine import batches, jobs, task
-from viewkeeper.engine.history import History
+from viewkeeper.engine.batch import batch_runner, part_runner, part_sweep
+from viewkeeper.engine.batch.change_archive import History
+from viewkeeper.engine.batch.part_sweep import Batch, PartResult, PartTask
 from viewkeeper.engine.maintainer import Maintainer
-from viewkeeper.engine.task import Batch, PartResult, PartTask
-from viewkeeper.sources.sqlite.read import SqliteSnapshot
+from viewkeeper.sources.sqlite.snapshot import SqliteSnapshot
 from viewkeeper.warehouse.store import Store
 
 PHASES = (
@@ -50,14 +50,14 @@ _DRIVER: tuple[tuple[Any, str, str], ...] = (
     (Maintainer, "acknowledge", "acknowledge"),
     (Store, "write_plan", "plan"),
     (Store, "commit", "commit"),
-    (batches.Batches, "queue", "read changes"),
-    (batches, "write_rows", "write"),
+    (batch_runner.Batches, "queue", "read changes"),
+    (batch_runner, "write_rows", "write"),
     (History, "keep", "history"),
 )
 _PART: tuple[tuple[Any, str, str], ...] = (
     (SqliteSnapshot, "__init__", "lookups"),
     (SqliteSnapshot, "ask", "lookups"),
-    (task, "write_rows", "write"),
+    (part_sweep, "write_rows", "write"),
 )
 
 
@@ -74,7 +74,7 @@ def measured_part(batch: Batch, part: PartTask) -> PartResult:
     phases = Phases(float)
     started = time.process_time()
     with _clocks(_PART, phases):
-        result = task.sweep_part(batch, part)
+        result = part_sweep.sweep_part(batch, part)
     phases["kernel"] = result.seconds - sum(phases.values())
     return MeasuredPart(
         result.view,
@@ -100,10 +100,10 @@ class Probe:
     def active(self) -> Iterator[None]:
         with ExitStack() as stack:
             stack.enter_context(_clocks(_DRIVER, self.phases))
-            stack.enter_context(patch.object(jobs, "sweep_part", measured_part))
+            stack.enter_context(patch.object(part_runner, "sweep_part", measured_part))
             for name, slots in (("run_inline", 1), ("run_on_spark", self._slots)):
-                watched = self._collecting(getattr(batches, name), slots)
-                stack.enter_context(patch.object(batches, name, watched))
+                watched = self._collecting(getattr(batch_runner, name), slots)
+                stack.enter_context(patch.object(batch_runner, name, watched))
             yield
 
     def finish(self, seconds: float) -> dict[str, float]:

@@ -1,8 +1,8 @@
 """The settings of the PVM paper's experiment, and the curves that they give.
 
 Each experiment varies one thing and has two times for every value of it: by the cost model
-(`viewkeeper.simulate.cost`), and as simulated with the production algorithms and real lookups in
-made-up time (`viewkeeper.simulate.ticks`).
+(`benchmarks.pvm_cost`), and as simulated with the production algorithms and real lookups in
+made-up time (`benchmarks.pvm_ticks`).
 
 The paper's charts do not survive as numbers, so the time of a lookup is chosen: 800 ms, which puts
 both turning points of figure 26 inside its range of intervals. All other times follow from it.
@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from viewkeeper.simulate.cost import pvm_time, pvm_time_at_interval, update_time
+from benchmarks.pvm_cost import pvm_time, pvm_time_at_interval, update_time
+from benchmarks.pvm_ticks import Setting, timeline
 from viewkeeper.simulate.scenario import Subject
-from viewkeeper.simulate.ticks import Setting, timeline
 
 LOOKUP_MS = 800
 THREADS = range(1, 11)

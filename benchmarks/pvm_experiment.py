@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks import pvm_plots
 from benchmarks.pvm_curves import EXPERIMENTS, SWEEP, Curve, Experiment, pvm
-from viewkeeper.simulate.ticks import Setting, timeline
+from benchmarks.pvm_ticks import Setting, timeline
 
 ROOT = Path(__file__).resolve().parent.parent
 FIGURES = ROOT / "docs" / "figures"

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from benchmarks.pvm_curves import Curve, Experiment
-from viewkeeper.simulate.ticks import Timeline
+from benchmarks.pvm_ticks import Timeline
 
 COLOURS = {"SWEEP": "#e07b39", "PVM": "#1b6ca8", "PVM, a = 8 ms": "#4b9b5f"}
 WIDTHS = {"SWEEP": 3.0, "PVM": 1.5, "PVM, a = 8 ms": 0.8}

@@ -2,7 +2,7 @@
 
 View graphs in clusters, as departments have them: the bases and views of a cluster read each other,
 and some views read over to another cluster. Measured is the time of one core from the parents of
-every view to the groups; counted, by the cost model (`viewkeeper.registry.cost`), are the messages
+every view to the groups; counted, by the cost model (`viewkeeper.partition.message_cost`), are the messages
 for one update with one registry (RyCo), with one for each group (PyCo) and without any; and, in
 fleets at work (`benchmarks.registry_traffic`), the messages that are sent and how long updates
 take. Seconds belong to a machine; all else is the same everywhere, by the seed.
@@ -24,7 +24,7 @@ from random import Random
 from benchmarks import registry_plots
 from benchmarks.registry_traffic import Way, measure_traffic
 from benchmarks.report import Aim, at_least, at_most
-from viewkeeper.registry.cost import (
+from viewkeeper.partition.message_cost import (
     Times,
     even,
     pyco,
@@ -34,8 +34,8 @@ from viewkeeper.registry.cost import (
     uncoordinated,
     uncoordinated_times,
 )
-from viewkeeper.registry.graph import ViewGraph
-from viewkeeper.registry.partition import Partition, partition
+from viewkeeper.partition.pyco import Partition, partition
+from viewkeeper.partition.view_graph import ViewGraph
 
 ROOT = Path(__file__).resolve().parent.parent
 SECONDS_MAX = 10

@@ -1,7 +1,7 @@
 """Messages and delays of whole fleets, measured: one warehouse per view, mediators at work.
 
 Some bases commit one update each, at random times, while those before are still under way. Messages
-are counted as they are sent (`viewkeeper.simulate.fleet.traffic`) and must be what the cost model
+are counted as they are sent (`benchmarks.fleet_traffic`) and must be what the cost model
 says, exactly. Delays are from a base's commit to each view's, in transmissions; a view change takes
 a tenth of one.
 """
@@ -12,14 +12,9 @@ import statistics
 from dataclasses import dataclass
 from random import Random
 
-from viewkeeper.registry.cost import Messages, pyco, ryco, uncoordinated
-from viewkeeper.registry.partition import Partition
-from viewkeeper.simulate.fleet.traffic import (
-    Traffic,
-    pyco_traffic,
-    ryco_traffic,
-    uncoordinated_traffic,
-)
+from benchmarks.fleet_traffic import Traffic, pyco_traffic, ryco_traffic, uncoordinated_traffic
+from viewkeeper.partition.message_cost import Messages, pyco, ryco, uncoordinated
+from viewkeeper.partition.pyco import Partition
 
 CHANGE = 0.1
 """The time of a view change, in transmissions."""

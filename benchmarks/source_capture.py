@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.source_worlds import COLUMNS, TABLE, SourceWorld
-from viewkeeper.updates.protocol import COUNT, Source
+from viewkeeper.updates.source_protocol import COUNT, Source
 
 # A source may find that what it looks at is not at rest yet, and says so by reporting nothing.
 _PATIENCE_SECONDS = 30.0

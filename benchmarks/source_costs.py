@@ -28,7 +28,7 @@ from benchmarks.source_proxy import Proxy, Traffic, is_mariadb_stream, is_postgr
 from benchmarks.source_worlds import Servers
 from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.engine.project import open_project
-from viewkeeper.sources.sqlite.open import Database
+from viewkeeper.sources.sqlite.database import Database
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -25,7 +25,7 @@ import pyarrow as pa
 from benchmarks import report
 from benchmarks.source_ways import ASKED, Way, ways
 from benchmarks.source_worlds import COLUMNS, NAME, TABLE, SourceWorld
-from viewkeeper.updates.protocol import Answer, Lookup, Source
+from viewkeeper.updates.source_protocol import Answer, Lookup, Source
 from viewkeeper.view.definition import Relation
 
 JUDGED_KEYS = 10_000

@@ -19,10 +19,10 @@ from typing import Any
 import psycopg
 import pymysql.connections
 
-from viewkeeper.cli.servers import PrivateMariadb, PrivatePostgres
-from viewkeeper.sources.catalogue import check_settings, open_source
+from viewkeeper.sources.kinds import check_settings, open_source
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.updates.protocol import Source
+from viewkeeper.testing.private_servers import PrivateMariadb, PrivatePostgres
+from viewkeeper.updates.source_protocol import Source
 
 NAME = "shop"
 TABLE = "orders"

@@ -19,8 +19,8 @@ from hypothesis import settings
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from viewkeeper.engine.session import start
-from viewkeeper.engine.settings import SparkSettings
+from viewkeeper.engine.settings.project_file import SparkSettings
+from viewkeeper.engine.spark.spark_session import start
 
 pytest_plugins = ["tests.servers"]
 

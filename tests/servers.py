@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from viewkeeper.cli.servers import PrivateMariadb, PrivatePostgres
+from viewkeeper.testing.private_servers import PrivateMariadb, PrivatePostgres
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from viewkeeper.cli.main import cli
-from viewkeeper.engine.settings import read_settings
+from viewkeeper.engine.settings.project_file import read_settings
 
 README = Path(__file__).parents[1] / "README.md"
 

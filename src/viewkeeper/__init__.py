@@ -14,10 +14,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from viewkeeper.engine.operations.verification import Verification
     from viewkeeper.engine.project import Project
     from viewkeeper.engine.project import open_project as open
     from viewkeeper.engine.report import BatchReport, Observer, Report
-    from viewkeeper.engine.verify import Verification
     from viewkeeper.engine.view import View
     from viewkeeper.errors import ViewkeeperError
 
@@ -39,7 +39,7 @@ def __getattr__(name: str) -> Any:
         "Observer": "viewkeeper.engine.report",
         "Project": "viewkeeper.engine.project",
         "Report": "viewkeeper.engine.report",
-        "Verification": "viewkeeper.engine.verify",
+        "Verification": "viewkeeper.engine.operations.verification",
         "View": "viewkeeper.engine.view",
         "ViewkeeperError": "viewkeeper.errors",
         "open": "viewkeeper.engine.project",

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby, product
 
-from viewkeeper.check.history import History, Row
+from viewkeeper.check.history.recorded_history import History, Row
 from viewkeeper.check.levels import Predicate
-from viewkeeper.delta.reference import evaluate
+from viewkeeper.delta.reference_carrier import evaluate
 from viewkeeper.view.expression import Compare, Expression
 
 Value = frozenset[tuple[Row, int]]

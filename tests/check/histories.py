@@ -15,11 +15,11 @@ from dataclasses import replace
 import pyarrow as pa
 
 from tests.check.brute import Brute
-from viewkeeper.check.history import Bag, Committed, History, Row, State
-from viewkeeper.view.bind import bind
+from viewkeeper.check.history.recorded_history import Bag, Committed, History, Row, State
 from viewkeeper.view.definition import Equality, Field, Output, Place, Relation, ViewDefinition
 from viewkeeper.view.expression import Arithmetic, Column, Compare, Expression, Literal
-from viewkeeper.view.parse import parse_view
+from viewkeeper.view.sql.bind import bind
+from viewkeeper.view.sql.view_statement import parse_view
 
 FIELDS = (Field("a", pa.int64()), Field("b", pa.int64()))
 Changes = tuple[tuple[Row, int], ...]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import call
-from viewkeeper.check.history_values import WORDS
-from viewkeeper.cli.check import EPILOG
+from viewkeeper.check.history.history_values import WORDS
+from viewkeeper.cli.commands.check_command import EPILOG
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "histories"

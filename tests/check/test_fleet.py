@@ -11,18 +11,18 @@ from dataclasses import replace
 
 import pytest
 
-from viewkeeper.check.fleet import FleetVerdict, Kind, check_fleet
-from viewkeeper.check.fleet_history import (
+from viewkeeper.check.fleet.fleet_checker import FleetVerdict, Kind, check_fleet
+from viewkeeper.check.fleet.fleet_explanation import explain_fleet
+from viewkeeper.check.fleet.fleet_history import (
     BaseHistory,
     BaseState,
     FleetHistory,
     MemberHistory,
     MemberState,
 )
-from viewkeeper.check.fleet_words import explain_fleet
-from viewkeeper.check.history import Bag
+from viewkeeper.check.history.recorded_history import Bag
 from viewkeeper.check.levels import Answer
-from viewkeeper.simulate.workload import FIELDS, defined
+from viewkeeper.simulate.campaigns.workload import FIELDS, defined
 
 COLUMNS = {"t": tuple(field.name for field in FIELDS)}
 JOIN = "SELECT p0.k AS k, p0.a AS a, p1.b AS b, p1.v AS v FROM {}.t p0, {}.t p1 WHERE p0.b = p1.a"

@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 
 from tests.check.histories import random_history
 from viewkeeper.check.checker import check
-from viewkeeper.check.history import Committed, History, State
-from viewkeeper.check.history_json import read_history, write_history
-from viewkeeper.check.history_values import KINDS, kind_of
+from viewkeeper.check.history.history_file import read_history, write_history
+from viewkeeper.check.history.history_values import KINDS, kind_of
+from viewkeeper.check.history.recorded_history import Committed, History, State
 from viewkeeper.errors import HistoryError
-from viewkeeper.view.bind import bind
 from viewkeeper.view.definition import Field, Relation
-from viewkeeper.view.parse import parse_view
+from viewkeeper.view.sql.bind import bind
+from viewkeeper.view.sql.view_statement import parse_view
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "histories"
 SEEDS = st.integers(min_value=0, max_value=2**32)

@@ -13,9 +13,9 @@ import pytest
 
 from tests.check.histories import planted, shown
 from viewkeeper.check.checker import Verdict, check
-from viewkeeper.check.explain import explain
-from viewkeeper.check.history import Committed, History, Row, State
-from viewkeeper.check.history_json import read_history
+from viewkeeper.check.explanation import explain
+from viewkeeper.check.history.history_file import read_history
+from viewkeeper.check.history.recorded_history import Committed, History, Row, State
 from viewkeeper.check.levels import LADDERS, PVM, STROBE, Answer, Predicate
 from viewkeeper.errors import HistoryError
 from viewkeeper.maintain.promises import Level

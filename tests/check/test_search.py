@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from tests.check.brute import Brute
 from tests.check.histories import random_history, random_orders
 from viewkeeper.check.checker import check
-from viewkeeper.check.explain import explain
-from viewkeeper.check.history import History
+from viewkeeper.check.explanation import explain
+from viewkeeper.check.history.recorded_history import History
 from viewkeeper.check.levels import Answer, Predicate, all_of, needs
 from viewkeeper.check.recomputation import Recomputation
-from viewkeeper.check.schedule import Schedule
+from viewkeeper.check.serial_schedules import Schedule
 from viewkeeper.maintain.promises import Level
 
 SEEDS = st.integers(min_value=0, max_value=2**32)

@@ -18,9 +18,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.cli.conftest import call
-from viewkeeper.cli.sample import files
-from viewkeeper.engine.evolution_settings import EvolutionSettings
-from viewkeeper.engine.settings import BatchSettings, Settings, SparkSettings, read_settings
+from viewkeeper.cli.commands.sample_project import files
+from viewkeeper.engine.settings.evolution_settings import EvolutionSettings
+from viewkeeper.engine.settings.project_file import (
+    BatchSettings,
+    Settings,
+    SparkSettings,
+    read_settings,
+)
 
 
 def execute(path: Path, *statements: str) -> None:
@@ -109,7 +114,7 @@ def test_the_first_signal_finishes_and_leaves_with_0(copy: Path, spark: SparkSes
     code = (
         "import os, signal, sys, time\n"
         "from pathlib import Path\n"
-        "from viewkeeper.engine.status import running\n"
+        "from viewkeeper.engine.operations.project_status import running\n"
         "end = time.monotonic() + 60\n"
         "while running(Path(sys.argv[1])) is None and time.monotonic() < end: time.sleep(0.02)\n"
         "time.sleep(0.3)\n"
@@ -124,7 +129,7 @@ def test_the_first_signal_finishes_and_leaves_with_0(copy: Path, spark: SparkSes
 
 def test_the_second_signal_leaves_at_once() -> None:
     code = (
-        "import os, signal\nfrom viewkeeper.cli.stopping import stopping\n"
+        "import os, signal\nfrom viewkeeper.cli.signals import stopping\n"
         "with stopping('it'):\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n    os.kill(os.getpid(), signal.SIGINT)\n"
     )

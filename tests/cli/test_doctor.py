@@ -10,7 +10,7 @@ import pymysql
 import pytest
 
 from tests.cli.conftest import call
-from viewkeeper.cli.servers import PrivateMariadb, PrivatePostgres
+from viewkeeper.testing.private_servers import PrivateMariadb, PrivatePostgres
 
 
 def test_a_sample_project_is_well(shop: Path) -> None:

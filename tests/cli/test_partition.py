@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import call
-from viewkeeper.cli.partition import expected, lines
-from viewkeeper.cli.partition_projects import Fleet, Member, place_of, read_projects
-from viewkeeper.engine.catalogue import read_views
-from viewkeeper.engine.settings import Settings
+from viewkeeper.cli.commands.partition_command import expected, lines
+from viewkeeper.cli.commands.partition_projects import Fleet, Member, place_of, read_projects
+from viewkeeper.engine.settings.project_file import Settings
+from viewkeeper.engine.views.view_catalogue import read_views
 from viewkeeper.errors import ProjectError
-from viewkeeper.registry.partition import partition
+from viewkeeper.partition.pyco import partition
 from viewkeeper.sources.settings import SourceSettings
 
 Sources = Mapping[str, Mapping[str, str]]

@@ -238,7 +238,7 @@ def test_an_unexpected_error_is_short_unless_asked(
     def fail(*_: object) -> None:
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr("viewkeeper.engine.status.gather", fail)
+    monkeypatch.setattr("viewkeeper.engine.operations.project_status.gather", fail)
     short, long = call("status"), call("--debug", "status")
     assert short.exit_code == long.exit_code == 3
     assert short.stderr == (
@@ -254,7 +254,7 @@ def test_cancelling_and_a_closed_pipe(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("viewkeeper.engine.status.gather", fail)
+    monkeypatch.setattr("viewkeeper.engine.operations.project_status.gather", fail)
     assert call("status").exit_code == code
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import call
-from viewkeeper.maintain.catalogue import KINDS
+from viewkeeper.maintain.algorithm_catalogue import KINDS
 
 ROOT = Path(__file__).parents[2]
 SPEC = ROOT / "tests/specs/sweep-figure-5.txt"

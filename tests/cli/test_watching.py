@@ -7,10 +7,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from viewkeeper.cli.live import LiveDisplay
-from viewkeeper.cli.watching import LogLines
+from viewkeeper.cli.live_display import LiveDisplay
+from viewkeeper.cli.log_lines import LogLines
 from viewkeeper.engine.report import BatchReport
-from viewkeeper.engine.settings import read_settings
+from viewkeeper.engine.settings.project_file import read_settings
 from viewkeeper.errors import SourceAwayError
 
 BATCH = BatchReport(1, "inline", ("order_lines",), 2, 3, 5, {"crm": 1, "shop": 2}, 1, 0.02, 0.5)

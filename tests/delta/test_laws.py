@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from viewkeeper.delta.algebra import COUNT, TS, Algebra, Side, When
 from viewkeeper.delta.kernel import Kernel
-from viewkeeper.delta.reference import Reference, Rows
+from viewkeeper.delta.reference_carrier import Reference, Rows
 from viewkeeper.view.definition import Output
 from viewkeeper.view.expression import Arithmetic, Column, Compare, IsNull, Literal, Logic, Not
-from viewkeeper.view.tree import Key
+from viewkeeper.view.join_tree import Key
 
 CARRIERS = pytest.mark.parametrize("algebra", [Reference(), Kernel()], ids=["reference", "arrow"])
 

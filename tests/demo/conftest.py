@@ -10,11 +10,11 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from viewkeeper.check.evidence import Claim, Database
-from viewkeeper.cli.demo_display import Screen
-from viewkeeper.cli.demo_run import Result, run_demo
-from viewkeeper.cli.demo_shop import Shop
-from viewkeeper.cli.demo_world import VIEW, Sizes, World
+from viewkeeper.demo.demo_run import Result, run_demo
+from viewkeeper.demo.demo_world import VIEW, Sizes, World
+from viewkeeper.demo.display import Screen
+from viewkeeper.demo.judge.evidence import Claim, Database
+from viewkeeper.demo.shop_world import Shop
 from viewkeeper.engine.project import open_project
 
 SMALL = Sizes(customers=80, orders=300, items=900, products=40, imported=300)

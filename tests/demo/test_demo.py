@@ -12,11 +12,11 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from tests.demo.conftest import SMALL, Run
-from viewkeeper.cli.demo import report, sentences, tell
-from viewkeeper.cli.demo_crew import Crew
-from viewkeeper.cli.demo_display import Screen, board, line, percentile
-from viewkeeper.cli.demo_shop import Shop
+from viewkeeper.cli.commands.demo_command import report, sentences, tell
 from viewkeeper.cli.main import cli
+from viewkeeper.demo.crew import Crew
+from viewkeeper.demo.display import Screen, board, line, percentile
+from viewkeeper.demo.shop_world import Shop
 
 
 def test_every_state_is_right(run: Run) -> None:

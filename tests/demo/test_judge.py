@@ -17,10 +17,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.demo.conftest import Run
-from viewkeeper.check.evidence import Claim, Database, Finding, read_journals
-from viewkeeper.check.judge import judge_evidence, judge_final, judge_ledgers
-from viewkeeper.check.judge_states import expected_feed, judge_states
-from viewkeeper.cli.demo_shop import QUESTION
+from viewkeeper.demo.judge.evidence import Claim, Database, Finding, read_journals
+from viewkeeper.demo.judge.independent_judge import judge_evidence, judge_final, judge_ledgers
+from viewkeeper.demo.judge.state_lifetimes import expected_feed, judge_states
+from viewkeeper.demo.shop_world import QUESTION
 
 Rows = list[dict[str, Any]]
 

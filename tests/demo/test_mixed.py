@@ -25,15 +25,15 @@ from tests.demo.test_judge import (
     drop_a_row,
     swap_two_transactions,
 )
-from viewkeeper.check.evidence import Database, read_journals
-from viewkeeper.check.judge import judge_evidence, judge_final, judge_ledgers
-from viewkeeper.check.judge_states import expected_feed, judge_states
-from viewkeeper.cli import demo_folder_writers, demo_lake_writers, demo_server_writers
-from viewkeeper.cli.demo import report, sentences
-from viewkeeper.cli.demo_mixed import QUESTION, Mixed
-from viewkeeper.cli.demo_server_writers import PASSWORD
-from viewkeeper.cli.demo_world import Sizes
+from viewkeeper.cli.commands.demo_command import report, sentences
 from viewkeeper.cli.main import cli
+from viewkeeper.demo.demo_world import Sizes
+from viewkeeper.demo.judge.evidence import Database, read_journals
+from viewkeeper.demo.judge.independent_judge import judge_evidence, judge_final, judge_ledgers
+from viewkeeper.demo.judge.state_lifetimes import expected_feed, judge_states
+from viewkeeper.demo.mixed_world import QUESTION, Mixed
+from viewkeeper.demo.writers import folder_writer, lake_writer, server_writer
+from viewkeeper.demo.writers.server_writer import PASSWORD
 
 SMALL = Sizes(customers=60, orders=150, items=450, products=40, imported=260)
 ALL = ["shop", "crm", "catalogue", "prices", "ratings"]
@@ -153,14 +153,16 @@ def test_the_password_is_in_no_file_of_the_project(mixed: Run) -> None:
 
 
 def test_writers_import_nothing_but_writers() -> None:
-    modules = [demo_server_writers, demo_folder_writers, demo_lake_writers]
+    modules = [server_writer, folder_writer, lake_writer]
     names = ", ".join(module.__name__ for module in modules)
     show = "print(*(name for name in sys.modules if name.startswith('viewkeeper')))"
     done = subprocess.run(
         [sys.executable, "-c", f"import sys, {names}; {show}"], capture_output=True, check=True
     )
     loaded = set(done.stdout.decode().split()) - {"viewkeeper", "viewkeeper.cli"}
-    assert all(n.endswith("writers") or n == "viewkeeper.cli.demo_pace" for n in loaded), loaded
+    assert all(
+        n.endswith("writers") or n == "viewkeeper.demo.writers.paced_writer" for n in loaded
+    ), loaded
 
 
 def test_a_missing_server_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,9 @@ import viewkeeper
 from tests.engine.shop import Shop
 from viewkeeper.engine.project import Project
 from viewkeeper.engine.report import Silent
-from viewkeeper.updates.protocol import COUNT, TS
-from viewkeeper.warehouse.files import write_rows
-from viewkeeper.warehouse.record import Create
+from viewkeeper.updates.source_protocol import COUNT, TS
+from viewkeeper.warehouse.lake.data_files import write_rows
+from viewkeeper.warehouse.metadata.record import Create
 
 
 def load_by_hand(shop: Shop) -> None:

@@ -15,10 +15,10 @@ from pyspark.sql import SparkSession
 
 import viewkeeper
 from viewkeeper.engine.report import Report
-from viewkeeper.warehouse import read
-from viewkeeper.warehouse.chronicle import load_ledger
-from viewkeeper.warehouse.coordination import read_coordination
-from viewkeeper.warehouse.head import read_head
+from viewkeeper.warehouse.metadata.coordination import read_coordination
+from viewkeeper.warehouse.metadata.head import read_head
+from viewkeeper.warehouse.metadata.plan_files import load_ledger
+from viewkeeper.warehouse.rows import view_state
 
 Row = tuple[Any, ...]
 BASES = {name: f"{{kind: sqlite, path: ../{name}.db}}" for name in ("north", "south")}
@@ -83,7 +83,7 @@ class Fleet:
     def state(self, name: str, ts: int | None = None) -> Counter[Row]:
         root = self.root / name / "w"
         head = read_head(root).views["lines"]
-        rows = read.counted(root, head, ts)
+        rows = view_state.counted(root, head, ts)
         columns = [rows[column].to_pylist() for column in rows.column_names]
         return Counter({row[:-1]: row[-1] for row in zip(*columns, strict=True)})
 

@@ -19,17 +19,17 @@ from pyspark.sql import SparkSession
 
 import viewkeeper
 from tests.engine.shop import LINES, Shop, rows_of
-from viewkeeper.engine import stepper
-from viewkeeper.engine.asking import Asker
+from viewkeeper.engine.algorithms import algorithm_runner
+from viewkeeper.engine.algorithms.asker import Asker
 from viewkeeper.engine.project import Project
 from viewkeeper.engine.report import Silent
 from viewkeeper.errors import ProjectError, SourceAwayError
-from viewkeeper.maintain.catalogue import KINDS
+from viewkeeper.maintain.algorithm_catalogue import KINDS
+from viewkeeper.maintain.algorithm_protocol import Ask
 from viewkeeper.maintain.promises import Level, Scenario
-from viewkeeper.maintain.protocol import Ask
-from viewkeeper.updates.protocol import Answer
-from viewkeeper.warehouse.head import Head
-from viewkeeper.warehouse.record import Advance, ViewChange
+from viewkeeper.updates.source_protocol import Answer
+from viewkeeper.warehouse.metadata.head import Head
+from viewkeeper.warehouse.metadata.record import Advance, ViewChange
 from viewkeeper.warehouse.store import Store
 
 Before = Callable[[Callable[[], None]], None]
@@ -313,7 +313,7 @@ def test_an_algorithm_that_finds_no_quiet_moment_lets_others_have_their_turn(
     shop: Shop, spark: SparkSession, before: Before, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Updates come before every answer; Strobe's family waits, gives up, and says why."""
-    monkeypatch.setattr(stepper, "QUIET_SECONDS", 0.5)
+    monkeypatch.setattr(algorithm_runner, "QUIET_SECONDS", 0.5)
     numbers = count(1000)
     with opened(shop, spark, "t_strobe") as project:
         project.refresh()

@@ -16,12 +16,12 @@ from pyspark.sql import SparkSession
 
 import viewkeeper
 from tests.engine.shop import Shop, rows_of
-from viewkeeper.engine.adapting import Adapting
-from viewkeeper.engine.batches import Batches
-from viewkeeper.engine.evolving import Evolving
-from viewkeeper.engine.load import load_difference
-from viewkeeper.engine.loading import Loader
-from viewkeeper.engine.lookout import Lookout
+from viewkeeper.engine.batch.batch_runner import Batches
+from viewkeeper.engine.capture.lookout import Lookout
+from viewkeeper.engine.evolution.schema_decision import Evolving
+from viewkeeper.engine.evolution.view_adapter import Adapting
+from viewkeeper.engine.load.load_job import load_difference
+from viewkeeper.engine.load.loader import Loader
 from viewkeeper.engine.report import Silent
 
 NAMED = "SELECT c.id, c.name, o.id AS order_id FROM crm.customer c JOIN shop.orders o " + (
@@ -204,7 +204,7 @@ def test_a_view_that_is_being_repaired_waits_without_being_tried_again_and_again
         assert go_on.wait(60)
         return load_difference(*args)
 
-    monkeypatch.setattr("viewkeeper.engine.loading.load_difference", waits)
+    monkeypatch.setattr("viewkeeper.engine.load.loader.load_difference", waits)
     with viewkeeper.open(shop.folder, spark=spark) as project:
         project.refresh()
         with project.maintainer("test", Silent()) as maintainer:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import viewkeeper
-from viewkeeper.engine.carry import DETAIL_LENGTH_MAX, KINDS, Courier
+from viewkeeper.engine.spark.task_errors import DETAIL_LENGTH_MAX, KINDS, Courier
 from viewkeeper.errors import (
     BarrierError,
     BrokenQueryError,

@@ -22,7 +22,7 @@ from tests.engine.shop import LINES, Shop, rows_of
 from viewkeeper.delta.kernel import Kernel
 from viewkeeper.engine.report import Report, Silent
 from viewkeeper.errors import SourceAwayError, ViewkeeperError
-from viewkeeper.sources.sqlite.read import SqliteSnapshot
+from viewkeeper.sources.sqlite.snapshot import SqliteSnapshot
 from viewkeeper.sources.sqlite.source import SqliteSource
 
 VIEWS = {

@@ -13,14 +13,14 @@ import pytest
 
 import viewkeeper
 from tests.engine.fleet import BASES, CHILD, PARENT, SHARED, Fleet
-from viewkeeper.engine.membership import Membership
-from viewkeeper.engine.registry_settings import read_registry
+from viewkeeper.engine.group.membership import Membership
+from viewkeeper.engine.settings.registry_settings import read_registry
 from viewkeeper.errors import IdentityError, ProjectError
-from viewkeeper.registry.mediator import Mediator
-from viewkeeper.registry.open import open_registry
-from viewkeeper.registry.order import Facts
-from viewkeeper.warehouse.coordination import read_coordination
-from viewkeeper.warehouse.head import read_head
+from viewkeeper.order.mediator import Mediator
+from viewkeeper.order.registry_address import open_registry
+from viewkeeper.order.registry_protocol import Facts
+from viewkeeper.warehouse.metadata.coordination import read_coordination
+from viewkeeper.warehouse.metadata.head import read_head
 
 
 def test_a_diamond_agrees_at_every_number(fleet: Fleet) -> None:

@@ -15,17 +15,18 @@ import pytest
 
 import viewkeeper
 from tests.engine.fleet import BASES, PARENT, Fleet
-from viewkeeper.engine import loading, membership, ordering
-from viewkeeper.engine.load import Loaded, load
+from viewkeeper.engine.group import membership, order_client
+from viewkeeper.engine.load import loader
+from viewkeeper.engine.load.load_job import Loaded, load
 from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.engine.report import Silent
 from viewkeeper.errors import RegistryAwayError, SourceAwayError
-from viewkeeper.registry.ids import GlobalId
-from viewkeeper.registry.open import open_registry
-from viewkeeper.registry.order import Facts
-from viewkeeper.registry.sqlite_order import SqliteRegistry
-from viewkeeper.warehouse.coordination import read_coordination
-from viewkeeper.warehouse.plan import Plan
+from viewkeeper.order.global_id import GlobalId
+from viewkeeper.order.registry_address import open_registry
+from viewkeeper.order.registry_protocol import Facts
+from viewkeeper.order.store.sqlite_registry import SqliteRegistry
+from viewkeeper.warehouse.metadata.batch_plan import Plan
+from viewkeeper.warehouse.metadata.coordination import read_coordination
 
 
 def agrees(fleet: Fleet) -> bool:
@@ -86,7 +87,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
         assert go.wait(60)
         return load(*args)
 
-    monkeypatch.setattr(loading, "load", waits)
+    monkeypatch.setattr(loader, "load", waits)
     monkeypatch.setattr(membership, "JOIN_SECONDS", 0.0)
     yield go
     go.set()
@@ -186,7 +187,7 @@ def test_a_registry_that_is_away_at_the_start(
             patched.setattr(SqliteRegistry, "join", away)
             step(v0)
             patched.undo()
-            time.sleep(ordering.RETRY_SECONDS)
+            time.sleep(order_client.RETRY_SECONDS)
             step(v0)
             v0.finish_loads()
             assert not v0.waiting()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import viewkeeper
 from tests.engine.fleet import Fleet
-from viewkeeper.registry.open import open_registry
-from viewkeeper.registry.order import Facts
-from viewkeeper.warehouse.coordination import read_coordination
+from viewkeeper.order.registry_address import open_registry
+from viewkeeper.order.registry_protocol import Facts
+from viewkeeper.warehouse.metadata.coordination import read_coordination
 
 
 def test_a_member_that_was_away_while_groups_changed_twice(fleet: Fleet) -> None:

@@ -6,7 +6,7 @@ import sqlite3
 
 import viewkeeper
 from tests.engine.fleet import Fleet
-from viewkeeper.warehouse.head import read_head
+from viewkeeper.warehouse.metadata.head import read_head
 
 
 def test_every_state_is_verified_and_folded_in_a_group(fleet: Fleet) -> None:

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from tests.engine.fleet import Fleet
 from viewkeeper.engine import loop
-from viewkeeper.engine.membership import Joined, Membership
-from viewkeeper.registry.open import open_registry
+from viewkeeper.engine.group.membership import Joined, Membership
+from viewkeeper.order.registry_address import open_registry
 
 
 @pytest.fixture

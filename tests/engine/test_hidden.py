@@ -14,7 +14,7 @@ import viewkeeper
 from tests.cli.conftest import call
 from tests.engine.shop import Shop, rows_of
 from viewkeeper.engine.project import Project
-from viewkeeper.updates.protocol import COUNT, TS
+from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.warehouse import Advance, Create, Store, changes, write_rows
 
 TITLES = (

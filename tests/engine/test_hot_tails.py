@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 
 import viewkeeper
 from tests.engine.shop import LINES, Shop
-from viewkeeper.engine.recompute import netted
-from viewkeeper.updates.protocol import COUNT
+from viewkeeper.engine.load.view_recomputation import netted
+from viewkeeper.updates.source_protocol import COUNT
 
 HOT = 400
 

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from viewkeeper.engine.history import History, check_kept, history_files, read_index
+from viewkeeper.engine.batch.change_archive import History, check_kept, history_files, read_index
 from viewkeeper.errors import CorruptError
-from viewkeeper.updates.protocol import COUNT, POSITION, TS
 from viewkeeper.updates.queue import BatchChanges, Changes
+from viewkeeper.updates.source_protocol import COUNT, POSITION, TS
 from viewkeeper.view.definition import Relation
 
 ORDERS = Relation("shop", "orders")

@@ -21,13 +21,13 @@ import pymysql
 import pytest
 
 from tests.network import Proxy
-from viewkeeper.cli.servers import PrivateMariadb, PrivatePostgres
-from viewkeeper.engine.connections import Connections
-from viewkeeper.engine.openers import Preparing
+from viewkeeper.engine.batch.snapshot_openers import Preparing
+from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.errors import SourceAwayError, ViewkeeperError
-from viewkeeper.sources.postgres import open as postgres
+from viewkeeper.sources.postgres import postgres_server as postgres
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.updates.protocol import Lookup, Opener, Source
+from viewkeeper.testing.private_servers import PrivateMariadb, PrivatePostgres
+from viewkeeper.updates.source_protocol import Lookup, Opener, Source
 from viewkeeper.view.definition import Relation
 
 TABLES = {"t": ["id", "v"]}
@@ -206,7 +206,7 @@ def test_a_silent_network_is_not_waited_for_without_a_limit(
     """Nobody ever ends the connections: neither the server nor the network says a word."""
     database, proxy = behind
     monkeypatch.setattr(postgres, "CONNECT_SECONDS", 0)
-    monkeypatch.setattr("viewkeeper.sources.mariadb.open.CONNECT_SECONDS", 1)
+    monkeypatch.setattr("viewkeeper.sources.mariadb.server_connection.CONNECT_SECONDS", 1)
     database.connections.close()
     assert database.attempt(lambda source: source.look(database.at)) == ()
     proxy.go_silent()

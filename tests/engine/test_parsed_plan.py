@@ -8,8 +8,8 @@ from pyspark.errors import ParseException
 from pyspark.sql import SparkSession
 
 from tests.cli.query_samples import FORBIDDEN, HARMLESS
-from viewkeeper.cli.select import check_query
-from viewkeeper.engine.parsed_plan import check_plan
+from viewkeeper.cli.commands.query_command import check_query
+from viewkeeper.engine.spark.parsed_plan import check_plan
 from viewkeeper.errors import DefinitionError
 
 RELATIONS = {"lines", "cities"}

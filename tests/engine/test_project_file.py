@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from viewkeeper.engine.settings import Settings, read_settings
+from viewkeeper.engine.settings.project_file import Settings, read_settings
 from viewkeeper.errors import ProjectError, SourceAwayError
-from viewkeeper.registry.parent import Parent
 from viewkeeper.sources import project_yaml
+from viewkeeper.upstream.parent_project import Parent
 
 SOURCES = "sources: {crm: {kind: sqlite, path: crm.db}}\n"
 GOOD = f"warehouse: w\n{SOURCES}"

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 import viewkeeper
 from tests.engine.by_hand import load_by_hand
 from tests.engine.shop import LINES, Shop, rows_of
-from viewkeeper.engine import loading
-from viewkeeper.engine.lookout import Lookout
+from viewkeeper.engine.capture.lookout import Lookout
+from viewkeeper.engine.load import loader
 from viewkeeper.errors import ProjectError
 from viewkeeper.warehouse.store import Store
 
@@ -138,7 +138,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "before the gap is written": (Store, "write_plan"),
     "before its record": (Store, "commit"),
     "before the source is followed anew": (Lookout, "begin_again"),
-    "in the load": (loading, "load_difference"),
+    "in the load": (loader, "load_difference"),
 }
 
 

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from viewkeeper.engine import receiving, reporting
-from viewkeeper.engine.receiving import Receiving
-from viewkeeper.engine.reporting import Reporting
-from viewkeeper.registry.ids import GlobalId
-from viewkeeper.registry.mediator import Taken
-from viewkeeper.registry.order import Facts
-from viewkeeper.registry.sqlite_order import SqliteRegistry
-from viewkeeper.updates.protocol import Boundary
+from viewkeeper.engine.group import inbox, reporter_claims
+from viewkeeper.engine.group.inbox import Receiving
+from viewkeeper.engine.group.reporter_claims import Reporting
+from viewkeeper.order.global_id import GlobalId
+from viewkeeper.order.mediator import Taken
+from viewkeeper.order.registry_protocol import Facts
+from viewkeeper.order.store.sqlite_registry import SqliteRegistry
 from viewkeeper.updates.schema_change import SchemaChange
-from viewkeeper.warehouse.plan import Entry
+from viewkeeper.updates.source_protocol import Boundary
+from viewkeeper.warehouse.metadata.batch_plan import Entry
 
 DROPPED = SchemaChange("drop_column", "t", "c")
 
@@ -78,7 +78,7 @@ def test_a_report_that_nobody_registers_is_overdue(monkeypatch: pytest.MonkeyPat
     source = Receiving(0, 0)
     source.extend([Boundary(4, 1.0, 1), Boundary(6, 1.0, 1)])
     assert source.overdue is None
-    monkeypatch.setattr(receiving, "OVERDUE_SECONDS", -1.0)
+    monkeypatch.setattr(inbox, "OVERDUE_SECONDS", -1.0)
     assert source.overdue == 4
     source.take("shop", 5, 2, taken(1), 0.0)
     assert source.overdue == 6
@@ -97,7 +97,7 @@ def registry(tmp_path: Path) -> SqliteRegistry:
 def test_one_reports_and_the_next_goes_on_behind_it(
     registry: SqliteRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reporting, "RENEW_SECONDS", 0.0)
+    monkeypatch.setattr(reporter_claims, "RENEW_SECONDS", 0.0)
     group = registry.join("one", Facts({"shop": ("t",)}, together="x")).group
     one, two = (Reporting(registry, group, member) for member in ("one", "two"))
     assert one.claim("shop")
@@ -117,8 +117,8 @@ def test_one_reports_and_the_next_goes_on_behind_it(
 def test_a_reporter_that_was_replaced_notices(
     registry: SqliteRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reporting, "RENEW_SECONDS", 0.0)
-    monkeypatch.setattr(reporting, "LEASE_SECONDS", 0.0)
+    monkeypatch.setattr(reporter_claims, "RENEW_SECONDS", 0.0)
+    monkeypatch.setattr(reporter_claims, "LEASE_SECONDS", 0.0)
     group = registry.join("one", Facts({"shop": ("t",)}, together="x")).group
     one, two = (Reporting(registry, group, member) for member in ("one", "two"))
     assert one.claim("shop")
@@ -131,7 +131,7 @@ def test_a_reporter_that_was_replaced_notices(
 def test_a_closed_group_takes_no_reports(
     registry: SqliteRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reporting, "RENEW_SECONDS", 0.0)
+    monkeypatch.setattr(reporter_claims, "RENEW_SECONDS", 0.0)
     group = registry.join("one", Facts({"shop": ("t",)}, together="x")).group
     one = Reporting(registry, group, "one")
     assert one.claim("shop")

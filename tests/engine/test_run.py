@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import viewkeeper
 from tests.engine.shop import LINES, Shop, rows_of
-from viewkeeper.engine import load, loading
+from viewkeeper.engine.load import load_job, loader
 
 CITIES = """SELECT c.city, o.id AS order_id FROM crm.customer c
 JOIN shop.orders o ON o.customer_id = c.id"""
@@ -68,12 +68,12 @@ class Gate:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached, self.open = threading.Event(), threading.Event()
 
-        def slow(*arguments: Any) -> load.Loaded:
+        def slow(*arguments: Any) -> load_job.Loaded:
             self.reached.set()
             self.open.wait(timeout=120)
-            return load.load(*arguments)
+            return load_job.load(*arguments)
 
-        monkeypatch.setattr(loading, "load", slow)
+        monkeypatch.setattr(loader, "load", slow)
 
 
 def test_views_stay_fresh_while_another_is_loaded(

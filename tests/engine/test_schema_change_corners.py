@@ -15,12 +15,12 @@ from pyspark.sql import SparkSession
 
 import viewkeeper
 from tests.engine.shop import LINES, Shop, rows_of
-from viewkeeper.engine.adapting import Adapting
+from viewkeeper.engine.evolution.view_adapter import Adapting
 from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.engine.report import Silent
 from viewkeeper.errors import HorizonError
 from viewkeeper.storage import disk
-from viewkeeper.warehouse.head import NAME, encode_head, read_head
+from viewkeeper.warehouse.metadata.head import NAME, encode_head, read_head
 
 ALL = "SELECT * FROM crm.customer"
 ONE = "SELECT c.id, c.name FROM crm.customer c"

@@ -12,12 +12,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from viewkeeper.engine.settings import Settings, read_settings
-from viewkeeper.engine.status import gather, running
+from viewkeeper.engine.operations.project_status import gather, running
+from viewkeeper.engine.settings.project_file import Settings, read_settings
 from viewkeeper.sources.sqlite import SqliteSource
 from viewkeeper.warehouse.lock import Holder, Lock
-from viewkeeper.warehouse.plan import Entry, Plan
-from viewkeeper.warehouse.record import Create, Stop
+from viewkeeper.warehouse.metadata.batch_plan import Entry, Plan
+from viewkeeper.warehouse.metadata.record import Create, Stop
 from viewkeeper.warehouse.store import Store
 
 SQL = "CREATE MATERIALIZED VIEW names AS SELECT c.name FROM crm.customer c"

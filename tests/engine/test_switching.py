@@ -27,7 +27,7 @@ from tests.engine.test_algorithms import (
 from viewkeeper.engine.project import Project
 from viewkeeper.engine.report import Silent
 from viewkeeper.errors import ProjectError
-from viewkeeper.warehouse.read import stored
+from viewkeeper.warehouse.rows.view_state import stored
 
 PAIRED = """SELECT a.id AS one, b.id AS other, o.id AS order_id, b.quantity FROM shop.line a
 JOIN shop.line b ON a.product_id = b.order_id JOIN shop.orders o ON o.id = b.order_id"""

@@ -18,10 +18,10 @@ from pyspark.sql import SparkSession
 import viewkeeper
 from tests.engine.chain import LINES, NAMED, TITLED, Chain, define, project, sqlite, warehouse
 from tests.engine.shop import rows_of
+from viewkeeper.engine.operations.project_status import gather
 from viewkeeper.engine.report import Report
-from viewkeeper.engine.status import gather
 from viewkeeper.errors import ProjectError, UnsupportedError
-from viewkeeper.registry.view_source import WarehouseSource
+from viewkeeper.upstream.source import WarehouseSource
 from viewkeeper.warehouse.store import Store
 
 

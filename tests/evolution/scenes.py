@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
-from viewkeeper.evolution.dyno.loop import Setting
-from viewkeeper.evolution.dyno.rewriting import StandIn, Wishes
-from viewkeeper.evolution.dyno.shapes import Shape, Thing
+from viewkeeper.evolution.dyno.dyno_loop import Setting
+from viewkeeper.evolution.dyno.rewriter import StandIn, Wishes
+from viewkeeper.evolution.dyno.table_identity import Shape, Thing
 from viewkeeper.evolution.extent import Extent
 from viewkeeper.evolution.preferences import Parts, Preferences
-from viewkeeper.simulate.reshaping.judge import State
-from viewkeeper.simulate.reshaping.scenario import (
+from viewkeeper.simulate.schema_changes.reshaped_judge import State
+from viewkeeper.simulate.schema_changes.reshaped_scenario import (
     Effect,
     Meaning,
     Scenario,
@@ -25,9 +25,9 @@ from viewkeeper.simulate.reshaping.scenario import (
     Sketch,
     Transaction,
 )
-from viewkeeper.simulate.reshaping.tables import Operation, Row, Table, Write
-from viewkeeper.simulate.reshaping.world import ReshapingWorld
-from viewkeeper.simulate.steps import Commit, Deliver, Evaluate
+from viewkeeper.simulate.schema_changes.reshaped_tables import Operation, Row, Table, Write
+from viewkeeper.simulate.schema_changes.reshaped_world import ReshapingWorld
+from viewkeeper.simulate.world_steps import Commit, Deliver, Evaluate
 
 
 def column(table: int, letter: str, letters: str) -> int:

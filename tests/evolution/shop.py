@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from viewkeeper.evolution.preferences import Parts, Preferences, Substitute
 from viewkeeper.evolution.synchronization import Impossible, Rewriting, synchronize
-from viewkeeper.updates.protocol import Became
+from viewkeeper.updates.source_protocol import Became
 from viewkeeper.view.definition import Field, Relation
-from viewkeeper.view.parse import parse_view
+from viewkeeper.view.sql.view_statement import parse_view
 
 HEAD = "CREATE MATERIALIZED VIEW v AS\n"
 TABLES = {

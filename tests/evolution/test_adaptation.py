@@ -15,10 +15,10 @@ from viewkeeper.evolution.adaptation import (
     Restate,
     adaptation,
 )
-from viewkeeper.evolution.likeness import Named, widens
-from viewkeeper.view.bind import bind
+from viewkeeper.evolution.same_meaning import Named, widens
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
-from viewkeeper.view.parse import parse_view
+from viewkeeper.view.sql.bind import bind
+from viewkeeper.view.sql.view_statement import parse_view
 
 OLD = Relation("s", "t")
 NEW = Relation("s", "u")

@@ -22,8 +22,8 @@ from tests.evolution.test_synchronize_meaning import (
 from tests.evolution.worlds import Shows, Value, World, grown, renamed, without_columns
 from viewkeeper.evolution.adaptation import Adaptation, Difference, Nothing, Restate, adaptation
 from viewkeeper.evolution.extent import Extent
-from viewkeeper.evolution.likeness import Named
 from viewkeeper.evolution.preferences import Preferences
+from viewkeeper.evolution.same_meaning import Named
 from viewkeeper.evolution.synchronization import Rewriting
 
 

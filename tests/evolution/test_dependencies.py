@@ -23,7 +23,7 @@ from viewkeeper.evolution.dependencies import (
     reads_of,
     unsafe,
 )
-from viewkeeper.simulate.workload import defined
+from viewkeeper.simulate.campaigns.workload import defined
 from viewkeeper.view.definition import Relation
 
 

@@ -25,20 +25,20 @@ from tests.evolution.scenes import (
 )
 from viewkeeper.errors import SimulationError
 from viewkeeper.evolution import correction
-from viewkeeper.evolution.dyno.events import Broke, Report
-from viewkeeper.evolution.dyno.loop import OPTIMISTIC, PESSIMISTIC, WIDTHS, Detection, Setting
-from viewkeeper.evolution.dyno.shapes import Thing
+from viewkeeper.evolution.dyno.dyno_events import Broke, Report
+from viewkeeper.evolution.dyno.dyno_loop import OPTIMISTIC, PESSIMISTIC, WIDTHS, Detection, Setting
+from viewkeeper.evolution.dyno.table_identity import Thing
 from viewkeeper.maintain.promises import Level
-from viewkeeper.simulate.reshaping.campaign import judged
-from viewkeeper.simulate.reshaping.judge import level
-from viewkeeper.simulate.reshaping.scenario import (
+from viewkeeper.simulate.schema_changes.reshaped_campaign import judged
+from viewkeeper.simulate.schema_changes.reshaped_judge import level
+from viewkeeper.simulate.schema_changes.reshaped_scenario import (
     Gone,
     Meaning,
     Means,
     Scenario,
     Transaction,
 )
-from viewkeeper.simulate.reshaping.tables import (
+from viewkeeper.simulate.schema_changes.reshaped_tables import (
     AddColumn,
     Create,
     Drop,
@@ -49,7 +49,7 @@ from viewkeeper.simulate.reshaping.tables import (
     Rewrite,
     Widen,
 )
-from viewkeeper.simulate.reshaping.world import ReshapingWorld, follow
+from viewkeeper.simulate.schema_changes.reshaped_world import ReshapingWorld, follow
 
 R = table(1, "r", "ab", (1, 7), (2, 8))
 S = table(2, "s", "bc", (7, 70))
@@ -258,7 +258,7 @@ def test_rows_alone_cost_no_rewriting_and_no_graph(
 
     world = started(view(ROWS, change("x", insert(1, (3, 8)))), Setting("sweep", detection))
     monkeypatch.setattr("viewkeeper.evolution.synchronization.synchronize", refuse)
-    monkeypatch.setattr("viewkeeper.evolution.dyno.rewriting.synchronize", refuse)
+    monkeypatch.setattr("viewkeeper.evolution.dyno.rewriter.synchronize", refuse)
     monkeypatch.setattr(correction, "graph_of", refuse)
     follow(world, [])
     assert shown(world.store.states)[-1] == ({"x": 1, "y": 1}, {(1, 70), (2, 80), (3, 80)})

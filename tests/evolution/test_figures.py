@@ -27,14 +27,19 @@ from tests.evolution.scenes import (
 from viewkeeper.errors import SimulationError
 from viewkeeper.evolution.correction import Unit, legal_order
 from viewkeeper.evolution.dependencies import Update, first_unsafe
-from viewkeeper.evolution.dyno.loop import OPTIMISTIC, PESSIMISTIC, Detection, Setting
-from viewkeeper.evolution.dyno.rewriting import Rewriter, Wishes
-from viewkeeper.evolution.dyno.shapes import Definition, Shapes, define, token
+from viewkeeper.evolution.dyno.dyno_loop import OPTIMISTIC, PESSIMISTIC, Detection, Setting
+from viewkeeper.evolution.dyno.rewriter import Rewriter, Wishes
+from viewkeeper.evolution.dyno.table_identity import Definition, Shapes, define, token
 from viewkeeper.maintain.promises import Level
-from viewkeeper.simulate.reshaping.judge import level
-from viewkeeper.simulate.reshaping.scenario import Gone, Means, Scenario
-from viewkeeper.simulate.reshaping.tables import Drop, DropColumn, Rename, RenameColumn
-from viewkeeper.simulate.reshaping.world import ReshapingWorld, follow
+from viewkeeper.simulate.schema_changes.reshaped_judge import level
+from viewkeeper.simulate.schema_changes.reshaped_scenario import Gone, Means, Scenario
+from viewkeeper.simulate.schema_changes.reshaped_tables import (
+    Drop,
+    DropColumn,
+    Rename,
+    RenameColumn,
+)
+from viewkeeper.simulate.schema_changes.reshaped_world import ReshapingWorld, follow
 from viewkeeper.view.definition import Relation
 
 T1 = table(1, "T1", "ab", (1, 7), (2, 8))
@@ -217,7 +222,7 @@ def test_figure_6_the_wrong_order_fails(monkeypatch: pytest.MonkeyPatch) -> None
         {(1, 70), (2, 80), (3, 70)},
     )
     assert level(world.judge, world.store.states) is Level.COMPLETE
-    monkeypatch.setattr("viewkeeper.evolution.dyno.loop.legal_order", orders(reverse=True))
+    monkeypatch.setattr("viewkeeper.evolution.dyno.dyno_loop.legal_order", orders(reverse=True))
     with pytest.raises(SimulationError, match="did not end"):
         run()
 
@@ -265,7 +270,7 @@ def test_figure_7_merged_both_are_one_step(setting: Setting) -> None:
 def test_figure_7_no_order_of_the_two_can_succeed(
     monkeypatch: pytest.MonkeyPatch, reverse: bool
 ) -> None:
-    monkeypatch.setattr("viewkeeper.evolution.dyno.loop.legal_order", orders(reverse=reverse))
+    monkeypatch.setattr("viewkeeper.evolution.dyno.dyno_loop.legal_order", orders(reverse=reverse))
     world = started(figure_7(), Setting("sweep"))
     steps(world, BOTH_DROPPED)
     with pytest.raises(SimulationError, match="did not end"):

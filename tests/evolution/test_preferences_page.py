@@ -13,10 +13,10 @@ import yaml
 from viewkeeper.evolution.policy import STRICTEST_FIRST, Policies, read_policies
 from viewkeeper.evolution.preferences import read_preferences, read_substitutes
 from viewkeeper.evolution.synchronization import Impossible, Rewriting, synchronize
-from viewkeeper.updates.protocol import Became
 from viewkeeper.updates.schema_change import KINDS, ChangeKind
+from viewkeeper.updates.source_protocol import Became
 from viewkeeper.view.definition import Field, Relation
-from viewkeeper.view.parse import parse_view
+from viewkeeper.view.sql.view_statement import parse_view
 
 PAGE = (Path(__file__).parents[2] / "docs" / "evolution-preferences.md").read_text("utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE, flags=re.DOTALL)

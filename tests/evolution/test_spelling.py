@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from viewkeeper.evolution.synchronization.spelling import add_column, create_table, spelled_table
-from viewkeeper.sources.postgres.troubles import no_old_row
+from viewkeeper.evolution.synchronization.quoted_names import (
+    add_column,
+    create_table,
+    spelled_table,
+)
+from viewkeeper.sources.postgres.errors import no_old_row
 from viewkeeper.view.definition import Field
 
 HOSTILE = 'x"; DROP TABLE y; --'

@@ -34,9 +34,9 @@ from viewkeeper.errors import DefinitionError
 from viewkeeper.evolution.extent import Extent
 from viewkeeper.evolution.preferences import Parts, Preferences, Substitute, read_preferences
 from viewkeeper.evolution.synchronization import Impossible, Rewriting, synchronize
-from viewkeeper.evolution.synchronization.anatomy import anatomy
+from viewkeeper.evolution.synchronization.parts_of_sql import anatomy
 from viewkeeper.view.definition import Relation
-from viewkeeper.view.parse import parse_view
+from viewkeeper.view.sql.view_statement import parse_view
 
 # A seed replays a failure; drawing each choice by itself would take most of the time.
 RANDOM = st.integers(0, 2**32).map(Random)

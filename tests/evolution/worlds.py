@@ -16,12 +16,12 @@ from random import Random
 
 import pyarrow as pa
 
-from viewkeeper.delta.reference import evaluate
-from viewkeeper.updates.protocol import Became
-from viewkeeper.view.bind import bind
+from viewkeeper.delta.reference_carrier import evaluate
+from viewkeeper.updates.source_protocol import Became
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
 from viewkeeper.view.expression import Compare
-from viewkeeper.view.parse import ParsedView, parse_view
+from viewkeeper.view.sql.bind import bind
+from viewkeeper.view.sql.view_statement import ParsedView, parse_view
 
 NAMES = ("a", "b", "c", "d", "Total", "order")
 SPACE = (" ", "\n  ", " /* , ( AND */ ", " -- ' FROM\n")

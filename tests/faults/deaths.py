@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NoReturn
 
-from viewkeeper.sources.sqlite.open import Database
+from viewkeeper.sources.sqlite.database import Database
 
 _STEP = re.compile(r"(?P<target>[\w.:]+)@(?P<k>\d+):(?P<side>before|after|full)(:(?P<text>.*))?")
 

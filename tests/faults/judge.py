@@ -19,12 +19,13 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tests.faults.shop import JOIN_HERE, JOURNAL, LEDGERS, TABLES, first_rows, run_all
-from viewkeeper.engine.history import history_files, read_index
-from viewkeeper.warehouse import chronicle, read
-from viewkeeper.warehouse.believed_files import PATTERN
-from viewkeeper.warehouse.head import Head, read_head
-from viewkeeper.warehouse.recover import removed_files
-from viewkeeper.warehouse.table import files_of
+from viewkeeper.engine.batch.change_archive import history_files, read_index
+from viewkeeper.warehouse.lake.lake_table import files_of
+from viewkeeper.warehouse.lake.verified_files import PATTERN
+from viewkeeper.warehouse.metadata import plan_files
+from viewkeeper.warehouse.metadata.head import Head, read_head
+from viewkeeper.warehouse.recovery import removed_files
+from viewkeeper.warehouse.rows import view_state
 
 RELATIONS = {"crm": 2, "shop": 3, "cat": 2}
 """How many tables of each database the views read, once all of them are loaded."""
@@ -69,7 +70,7 @@ class Judge:
 
     def _ledger(self, head: Head, view: str) -> list[int]:
         """The ts of transaction 1, 2, 3, ... of a database; every one there, and once."""
-        shown = read.changes(self._root, head.views[view], 0)
+        shown = view_state.changes(self._root, head.views[view], 0)
         counts: dict[int, int] = defaultdict(int)
         for n, count in zip(*(shown[c].to_pylist() for c in ("n", "_count")), strict=True):
             counts[n] += count
@@ -85,7 +86,7 @@ class Judge:
         oldest = max(max(each.horizon, each.exact_ts) for each in head.views.values())
         newest = min(each.ts for each in head.views.values())
         stamps = {ts for each in ledgers.values() for ts in each} | {oldest, newest}
-        shown = States(read.changes(self._root, view, 0).to_pylist())
+        shown = States(view_state.changes(self._root, view, 0).to_pylist())
         replay = Replay(self._project)
         for ts in sorted(ts for ts in stamps if oldest <= ts <= newest):
             passed = {LEDGERS[name]: bisect_right(each, ts) for name, each in ledgers.items()}
@@ -102,7 +103,7 @@ class Judge:
             for file in history_files(folder, relation, -1):
                 stamps: list[Any] = pq.read_table(file, columns=["_ts"])["_ts"].to_pylist()
                 kept.update((relation.source, ts) for ts in stamps)
-        for entry in chronicle.load_ledger(self._root).entries:
+        for entry in plan_files.load_ledger(self._root).entries:
             mine = [kept_ for relation, kept_ in index.items() if relation.source == entry.source]
             whole = len(mine) == RELATIONS[entry.source]
             if whole and all(k.since < entry.ts <= k.through for k in mine):
@@ -113,7 +114,7 @@ class Judge:
 
     def check_no_orphans(self, head: Head) -> None:
         """No file in the warehouse that neither a table nor a record knows."""
-        _, records = chronicle.load_records(self._root)
+        _, records = plan_files.load_records(self._root)
         known = {path for _, path in removed_files(records)}
         for view in head.views.values():
             folder = self._root / "views" / view.table

@@ -20,7 +20,7 @@ import pytest
 from tests.faults.judge import Judge
 from tests.faults.processes import PATIENCE_SECONDS, Process, maintainer, writers
 from tests.faults.shop import LEDGERS, TABLES
-from viewkeeper.warehouse.head import read_head
+from viewkeeper.warehouse.metadata.head import read_head
 
 
 class Ordeal:

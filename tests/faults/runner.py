@@ -21,12 +21,14 @@ from functools import partial
 
 import viewkeeper
 from tests.faults.deaths import arm
-from viewkeeper.engine import acknowledging, task, upkeep
+from viewkeeper.engine import upkeep
+from viewkeeper.engine.batch import part_sweep
+from viewkeeper.engine.capture import acknowledgement
 from viewkeeper.engine.loop import run_until
 from viewkeeper.engine.project import Project
 from viewkeeper.engine.report import BatchReport, Silent
 from viewkeeper.errors import ViewkeeperError
-from viewkeeper.warehouse.clean import clean
+from viewkeeper.warehouse.retention import clean
 
 
 class Telling(Silent):
@@ -90,8 +92,8 @@ def stopping() -> threading.Event:
 
 def hurry() -> None:
     """Make the rare frequent."""
-    acknowledging.SECONDS = 0.1
-    task.RETURN_BYTES = 200
+    acknowledgement.SECONDS = 0.1
+    part_sweep.RETURN_BYTES = 200
     upkeep.MERGE_FILES = 5
     upkeep.ROUTINE_SECONDS = 0.3
     setattr(upkeep, "clean", partial(clean, retention_s=0.2, fold_at_least=8))  # noqa: B010

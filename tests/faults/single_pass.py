@@ -39,13 +39,14 @@ from tests.faults.judge import Judge
 from tests.faults.medium import copy_medium, mounted
 from tests.faults.passes import LIMIT_SECONDS
 from tests.faults.writer import write_some
-from viewkeeper.engine import task, upkeep
+from viewkeeper.engine import upkeep
+from viewkeeper.engine.batch import part_sweep
 from viewkeeper.engine.project import open_project
 from viewkeeper.engine.report import Silent
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.sources.sqlite import SqliteSource
-from viewkeeper.warehouse.clean import clean
-from viewkeeper.warehouse.head import read_head
+from viewkeeper.warehouse.metadata.head import read_head
+from viewkeeper.warehouse.retention import clean
 
 IMPORTED = (deltalake, pyarrow.parquet, SqliteSource)
 """What is imported late elsewhere; a pass shall not spend its time on that."""
@@ -113,7 +114,7 @@ def settle(project: Path) -> str:
 
 def hurry() -> None:
     """Every pass merges and folds, and deletes what it has replaced."""
-    task.RETURN_BYTES = 200
+    part_sweep.RETURN_BYTES = 200
     upkeep.MERGE_FILES = 3
     upkeep.ROUTINE_SECONDS = -1.0
     setattr(upkeep, "clean", partial(clean, retention_s=-1.0, fold_at_least=2))  # noqa: B010

@@ -23,9 +23,9 @@ import pytest
 
 from tests.faults.damage import Outcome, damage_one, relative_files
 from tests.warehouse.model import SCHEMA, bag, signed
-from viewkeeper.engine.connections import reader_of
+from viewkeeper.engine.connections.open_sources import reader_of
 from viewkeeper.errors import ViewkeeperError
-from viewkeeper.sources.names import Names
+from viewkeeper.sources.handles import Names
 from viewkeeper.warehouse import (
     Advance,
     Create,
@@ -40,7 +40,7 @@ from viewkeeper.warehouse import (
     state,
     write_rows,
 )
-from viewkeeper.warehouse.identity import make_identity
+from viewkeeper.warehouse.metadata.warehouse_identity import make_identity
 from viewkeeper.warehouse.scrub import find_damage, scrub
 
 VIEWS = ("orders", "lines", "totals")

@@ -30,12 +30,12 @@ import viewkeeper
 from tests.engine.shop import LINES, Shop, rows_of
 from tests.faults.damage import Outcome, damage_one, relative_files
 from tests.faults.tally import Faults
-from viewkeeper.engine.carry import Courier
+from viewkeeper.engine.operations.project_status import gather
 from viewkeeper.engine.project import Project
-from viewkeeper.engine.settings import read_settings
-from viewkeeper.engine.status import gather
+from viewkeeper.engine.settings.project_file import read_settings
+from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.errors import ViewkeeperError
-from viewkeeper.warehouse import frames
+from viewkeeper.warehouse.rows import spark_frames
 from viewkeeper.warehouse.scrub import scrub
 
 DAMAGES = int(os.environ.get("VIEWKEEPER_DAMAGES", "1000"))
@@ -197,7 +197,7 @@ def test_many_damages_of_a_project(
         folder = tmp_path / f"copy-{number}"
         shutil.copytree(finished, folder)
         # Files that are small are otherwise read by Arrow, whoever asks.
-        monkeypatch.setattr(frames, "SMALL_ROWS", chance.choice((0, 100_000)))
+        monkeypatch.setattr(spark_frames, "SMALL_ROWS", chance.choice((0, 100_000)))
         kind, path = damage_one(folder / "warehouse", paths, chance)
         table = path.parts[1].rpartition("-")[0] if path.parts[0] == "views" else ""
         ordeal = Ordeal(folder, spark, table if table in VIEWS else chance.choice([*VIEWS]))

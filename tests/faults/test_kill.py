@@ -16,8 +16,8 @@ from tests.faults.ordeal import ordeal
 from tests.faults.processes import maintainer
 from tests.faults.shop import copy_project
 from viewkeeper.sources.sqlite import SqliteSource
-from viewkeeper.warehouse import chronicle
-from viewkeeper.warehouse.head import read_head
+from viewkeeper.warehouse.metadata import plan_files
+from viewkeeper.warehouse.metadata.head import read_head
 
 
 def test_killed_again_and_again(
@@ -49,7 +49,7 @@ def test_a_signal_lets_it_finish_its_commit(
                 assert process.stop(by) == 0, process.output
             assert applications.stop() == 0
         head = case.judge.check()
-        _, _, plans = chronicle.load_plans(project / "warehouse")
+        _, _, plans = plan_files.load_plans(project / "warehouse")
         assert plans[-1].n == head.plan, "a plan without its record"
         case.judge.check_no_orphans(head)
 

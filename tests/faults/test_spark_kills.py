@@ -16,7 +16,7 @@ from tests.faults.deaths import ENGINE, WAREHOUSE
 from tests.faults.ordeal import ordeal
 from tests.faults.processes import command
 from tests.faults.shop import copy_project, make_project, write_settings
-from viewkeeper.warehouse.head import read_head
+from viewkeeper.warehouse.metadata.head import read_head
 
 pytestmark = pytest.mark.campaign
 

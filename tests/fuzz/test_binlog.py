@@ -10,12 +10,10 @@ import pytest
 
 from tests.fuzz.mutation import fuzz, fuzz_text
 from tests.sources.binlog_replay import Recorded, make_reader, shape_of_table
-from viewkeeper.sources.mariadb.byte_codes import MalformedError
-from viewkeeper.sources.mariadb.events import Statement
-from viewkeeper.sources.mariadb.log_frame import Type
-from viewkeeper.sources.mariadb.log_table import read_log_table
-from viewkeeper.sources.mariadb.reshape import effect_of
-from viewkeeper.sources.mariadb.shapes import Shapes
+from viewkeeper.sources.mariadb.binlog.event_bodies import Statement
+from viewkeeper.sources.mariadb.binlog.event_frames import Type
+from viewkeeper.sources.mariadb.ddl.shape_effect import effect_of
+from viewkeeper.sources.mariadb.logged_shapes import Shapes
 
 STATEMENTS = (
     "ALTER TABLE t ADD COLUMN a INT NOT NULL DEFAULT 3 AFTER id, DROP COLUMN v, ADD KEY k (d)",
@@ -78,13 +76,6 @@ def test_binlog_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         read(packets)
 
     fuzz(read_one, seeds, inputs=1500)
-
-
-@pytest.mark.parametrize("wire", [0xF7, 0xF8])
-def test_labels_come_as_text_or_not_at_all(wire: int) -> None:
-    """ENUM and SET have no description of their own; it was looked for all the same."""
-    with pytest.raises(MalformedError, match="comes as text only"):
-        read_log_table(b"\x03crm\0\x01t\0\x01" + bytes([wire]) + b"\0\0")
 
 
 def test_binlog_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

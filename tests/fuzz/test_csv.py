@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.mutation import fuzz
-from viewkeeper.sources.files.parse import Parser
+from viewkeeper.sources.files.file_parser import Parser
 from viewkeeper.sources.files.settings import Dialect, TableSettings
-from viewkeeper.sources.files.types import type_of
+from viewkeeper.sources.files.text_types import type_of
 
 WORDS = ("bigint", "decimal(10,2)", "double", "boolean", "date", "timestamp", "string", "binary")
 COLUMNS = {f"c{number}": kind for number, word in enumerate(WORDS) if (kind := type_of(word))}

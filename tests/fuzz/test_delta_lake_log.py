@@ -19,9 +19,9 @@ from tests.fuzz.mutation import fuzz
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.sources.delta_lake import DeltaLakeSource, open_source
 from viewkeeper.sources.delta_lake.log import TableFolder, entry, read_commit
-from viewkeeper.sources.delta_lake.shapes import shape_in
+from viewkeeper.sources.delta_lake.version_shapes import shape_in
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.updates.protocol import Lookup
+from viewkeeper.updates.source_protocol import Lookup
 from viewkeeper.view.definition import Relation
 
 TABLES = {"t": ["id", "part", "price"]}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.fuzz.mutation import fuzz_text
-from viewkeeper.check.history_json import read_history
-from viewkeeper.simulate.read_script import read_script
+from viewkeeper.check.history.history_file import read_history
+from viewkeeper.simulate.scripts.script_reader import read_script
 
 ROOT = Path(__file__).parent.parent.parent
 TYPES = """\

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.fuzz.mutation import fuzz
 from tests.fuzz.test_csv import COLUMNS
-from viewkeeper.sources.files.parse import Parser
+from viewkeeper.sources.files.file_parser import Parser
 from viewkeeper.sources.files.settings import Dialect, TableSettings
 
 GOOD = [

@@ -18,8 +18,14 @@ import pyarrow.parquet as pq
 
 from tests.fuzz.isolation import fuzz_isolated
 from tests.fuzz.mutation import fuzz
-from viewkeeper.sources.files.parse import Parser
-from viewkeeper.sources.files.read import DataFile, Keys, UnreadableFileError, count_rows, read_rows
+from viewkeeper.sources.files.file_parser import Parser
+from viewkeeper.sources.files.parquet import (
+    DataFile,
+    Keys,
+    UnreadableFileError,
+    count_rows,
+    read_rows,
+)
 from viewkeeper.sources.files.settings import Dialect, TableSettings
 
 ROWS = 200

@@ -16,19 +16,19 @@ import pytest
 
 from tests.fuzz.mutation import fuzz, fuzz_text
 from viewkeeper.errors import SourceError
-from viewkeeper.sources.postgres.messages import Decoder, Followed
-from viewkeeper.sources.postgres.open import Server
-from viewkeeper.sources.postgres.relation import RelationColumn, agrees, shape_told
-from viewkeeper.sources.postgres.rows import Layout
-from viewkeeper.sources.postgres.shape import Shape, restored
-from viewkeeper.sources.postgres.spooled import brought
-from viewkeeper.sources.postgres.stage import Stage
-from viewkeeper.sources.postgres.statement import plain_columns
-from viewkeeper.sources.postgres.stream import identity_of
-from viewkeeper.sources.postgres.stream_shapes import StreamShapes
+from viewkeeper.sources.postgres.answers.rows import Layout
+from viewkeeper.sources.postgres.decoding.ddl_watch import plain_columns
+from viewkeeper.sources.postgres.decoding.pgoutput import Decoder, Followed
+from viewkeeper.sources.postgres.decoding.relation_message import RelationColumn, agrees, shape_told
+from viewkeeper.sources.postgres.decoding.spooled_columns import brought
+from viewkeeper.sources.postgres.decoding.stream import identity_of
+from viewkeeper.sources.postgres.decoding.stream_shapes import StreamShapes
+from viewkeeper.sources.postgres.decoding.visibility import Visible
+from viewkeeper.sources.postgres.postgres_server import Server
+from viewkeeper.sources.postgres.shape_query import Shape, restored
 from viewkeeper.sources.postgres.types import Kind
-from viewkeeper.sources.postgres.visible import Visible
 from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.sources.stream.stage import Stage
 
 _LINES = Path(__file__).with_name("pgoutput.txt").read_text().splitlines()
 SHAPE = restored(json.loads(_LINES[0]))

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.fuzz.mutation import fuzz
-from viewkeeper.engine.settings import read_settings
+from viewkeeper.engine.settings.project_file import read_settings
 from viewkeeper.errors import ProjectError
 from viewkeeper.sources.files import open_source
 

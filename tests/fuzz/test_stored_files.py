@@ -13,18 +13,18 @@ import pytest
 
 from tests.fuzz.mutation import fuzz
 from tests.warehouse.model import VIEW, bag, opened
-from viewkeeper.sources.names import FILE, Names
+from viewkeeper.sources.handles import FILE, Names
 from viewkeeper.storage.sealed_json import seal
 from viewkeeper.warehouse import merge_tail, read_head, state
-from viewkeeper.warehouse.coordination import (
+from viewkeeper.warehouse.metadata.batch_plan import read_plan
+from viewkeeper.warehouse.metadata.coordination import (
     Coordination,
     Span,
     read_coordination,
     write_coordination,
 )
-from viewkeeper.warehouse.identity import make_identity, read_identity
-from viewkeeper.warehouse.plan import read_plan
-from viewkeeper.warehouse.record import read_record
+from viewkeeper.warehouse.metadata.record import read_record
+from viewkeeper.warehouse.metadata.warehouse_identity import make_identity, read_identity
 
 NUMBER = "00000000000000000001.json"
 

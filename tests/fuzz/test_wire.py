@@ -21,14 +21,14 @@ import pytest
 from tests.fuzz.mutation import fuzz
 from tests.registry.order_places import FOREVER, SECRET, claimed, gather, ids
 from viewkeeper.errors import RegistryError
-from viewkeeper.registry import wire
-from viewkeeper.registry.http_order import HttpRegistry
-from viewkeeper.registry.open import open_store
-from viewkeeper.registry.order import Facts, Registry, Reporter
-from viewkeeper.registry.service_calls import Calls
-from viewkeeper.registry.service_gate import Limits
-from viewkeeper.registry.service_http import Access, Handler, Server
-from viewkeeper.registry.stored_order import StoredRegistry
+from viewkeeper.order.registry_address import open_store
+from viewkeeper.order.registry_protocol import Facts, Registry, Reporter
+from viewkeeper.order.service import wire_format
+from viewkeeper.order.service.connection_gate import Limits
+from viewkeeper.order.service.http_registry import HttpRegistry
+from viewkeeper.order.service.http_server import Access, Handler, Server
+from viewkeeper.order.service.service_calls import Calls
+from viewkeeper.order.store.stored_registry import StoredRegistry
 
 TOKEN = "token"
 ALLOWED = {200, 400, 401, 403, 409, 411, 413, 414, 415, 421, 431, 501, 505}
@@ -64,7 +64,10 @@ class Recorded(HttpRegistry):
 
     def _ask(self, call: str, body: bytes, seconds: float) -> object:
         headers = {"Host": "127.0.0.1", **self._headers, "Content-Length": str(len(body))}
-        lines = [f"POST {wire.PREFIX}{call} HTTP/1.1", *(f"{n}: {v}" for n, v in headers.items())]
+        lines = [
+            f"POST {wire_format.PREFIX}{call} HTTP/1.1",
+            *(f"{n}: {v}" for n, v in headers.items()),
+        ]
         self.requests.append("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
         self.answers.append(handled(self._server, self.requests[-1]))
         return Canned(self.answers[-1])._ask(call, body, seconds)
@@ -151,7 +154,7 @@ def spoken(server: Server) -> Recorded:
 
 
 def test_requests(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "WAIT_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(wire_format, "WAIT_SECONDS_MAX", 0.01)
     seen: set[int] = set()
 
     def read(data: bytes) -> None:

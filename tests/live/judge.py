@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tests.live.kinds import Logged, Row
 from viewkeeper.engine.project import Project
-from viewkeeper.warehouse import read
+from viewkeeper.warehouse.rows import view_state
 
 VIEW = """CREATE MATERIALIZED VIEW order_lines AS
 SELECT o.id, o.note, c.name, i.product, i.quantity
@@ -27,7 +27,7 @@ JOIN crm.customer c ON c.id = o.customer_id"""
 def feed(project: Project, name: str) -> dict[int, Counter[Row]]:
     """What each ts did to a view; the initial load is under its own ts."""
     head = project.view(name).head
-    changes = read.changes(project.settings.warehouse, head, 0)
+    changes = view_state.changes(project.settings.warehouse, head, 0)
     found: dict[int, Counter[Row]] = defaultdict(Counter)
     columns = [changes[column].to_pylist() for column in changes.column_names]
     for *row, count, ts in zip(*columns, strict=True):

@@ -20,7 +20,7 @@ from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.event import GtidEvent, MariadbGtidEvent, XidEvent
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
-from viewkeeper.cli.servers import PrivateMariadb, PrivatePostgres, PrivateServer
+from viewkeeper.testing.private_servers import PrivateMariadb, PrivatePostgres, PrivateServer
 
 Row = tuple[Any, ...]
 Logged = list[tuple[str, int, Row]]

@@ -20,10 +20,10 @@ from pyspark.sql import SparkSession
 
 import viewkeeper
 from tests.live.judge import arrow_rows
-from viewkeeper.cli.servers import PrivateMariadb, PrivatePostgres
-from viewkeeper.engine.openers import Preparing
+from viewkeeper.engine.batch.snapshot_openers import Preparing
 from viewkeeper.engine.project import Project
 from viewkeeper.errors import ProjectError
+from viewkeeper.testing.private_servers import PrivateMariadb, PrivatePostgres
 
 SQL = """CREATE MATERIALIZED VIEW lines AS
 SELECT o.id, o.note, c.name, i.quantity FROM shop.orders o

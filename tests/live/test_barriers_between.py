@@ -15,11 +15,11 @@ from pyspark.sql import SparkSession
 
 import viewkeeper
 from tests.live.test_barriers import World, check, mariadb_world
-from viewkeeper.cli.servers import PrivateMariadb
-from viewkeeper.engine.asking import Asker
-from viewkeeper.engine.lookout import Lookout
+from viewkeeper.engine.algorithms.asker import Asker
+from viewkeeper.engine.capture.lookout import Lookout
 from viewkeeper.errors import SourceAwayError
 from viewkeeper.sources.mariadb import MariadbSource
+from viewkeeper.testing.private_servers import PrivateMariadb
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_more_is_committed_than_one_look_reports(
 ) -> None:
     """Everything that an answer's cut includes is delivered before it."""
     monkeypatch.setattr("viewkeeper.sources.mariadb.source.LOOK_TRANSACTIONS", 2)
-    monkeypatch.setattr("viewkeeper.engine.lookout.LOOK_TRANSACTIONS", 2)
+    monkeypatch.setattr("viewkeeper.engine.capture.lookout.LOOK_TRANSACTIONS", 2)
     with viewkeeper.open(world.folder, spark=spark) as project:
         project.settings = project.settings.using(algorithm, "convergence")
         check(project, world)

@@ -23,9 +23,9 @@ from pyspark.sql import SparkSession
 import viewkeeper
 from tests.live.judge import arrow_rows
 from tests.live.kinds import Kind, Mariadb, Postgres
-from viewkeeper.cli.servers import PrivatePostgres
+from viewkeeper.engine.operations.project_status import gather
 from viewkeeper.engine.project import Project
-from viewkeeper.engine.status import gather
+from viewkeeper.testing.private_servers import PrivatePostgres
 
 SQL = "SELECT n.id, n.body, c.name FROM shop.notes n JOIN crm.customer c ON c.id = n.customer"
 BIG = "x" * 3_000

@@ -26,7 +26,7 @@ import viewkeeper
 from tests.faults.processes import maintainer
 from tests.live.judge import arrow_rows
 from viewkeeper.engine.project import Project
-from viewkeeper.warehouse.chronicle import load_ledger
+from viewkeeper.warehouse.metadata.plan_files import load_ledger
 
 PRODUCTS = 20
 NAMES = {n: f"product {n}" for n in range(PRODUCTS)}

@@ -15,12 +15,12 @@ from pyspark.sql import SparkSession
 
 import viewkeeper
 from tests.live.test_barriers import SQL, World, check, mariadb_world
-from viewkeeper.cli.servers import PrivateMariadb
 from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.engine.report import Silent
 from viewkeeper.errors import GapError
 from viewkeeper.sources.mariadb import MariadbSource
-from viewkeeper.updates.protocol import Boundary
+from viewkeeper.testing.private_servers import PrivateMariadb
+from viewkeeper.updates.source_protocol import Boundary
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def world(
 def test_a_look_that_ran_out_of_time_is_not_the_last(
     world: World, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("viewkeeper.engine.lookout.LOOK_SECONDS", 0.5)
+    monkeypatch.setattr("viewkeeper.engine.capture.lookout.LOOK_SECONDS", 0.5)
     with viewkeeper.open(world.folder, spark=spark) as project:
         check(project, world)
         world.shop("INSERT INTO item VALUES (1, 11)")

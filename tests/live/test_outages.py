@@ -25,7 +25,7 @@ from tests.live.kinds import Kind
 from tests.live.test_live import KINDS, make_crm, make_project
 from tests.live.writers import Writers
 from tests.network import Proxy
-from viewkeeper.warehouse.head import read_head
+from viewkeeper.warehouse.metadata.head import read_head
 
 pytestmark = pytest.mark.campaign
 

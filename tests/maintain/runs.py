@@ -12,16 +12,16 @@ from typing import Any
 
 from viewkeeper.check.checker import check
 from viewkeeper.check.levels import Answer
-from viewkeeper.maintain.catalogue import KINDS
+from viewkeeper.maintain.algorithm_catalogue import KINDS
+from viewkeeper.maintain.algorithm_protocol import Action, Ask, Commit, Event
 from viewkeeper.maintain.promises import Level
 from viewkeeper.maintain.promises import Scenario as Transactions
-from viewkeeper.maintain.protocol import Action, Ask, Commit, Event
-from viewkeeper.simulate.read_script import read_script
+from viewkeeper.simulate.campaigns.workload import Shape, Workload, random_scenario
 from viewkeeper.simulate.scenario import Subject
-from viewkeeper.simulate.schedule import play, random_tempo
-from viewkeeper.simulate.steps import Deliver, Evaluate, read_step
-from viewkeeper.simulate.workload import Shape, Workload, random_scenario
-from viewkeeper.simulate.world import World
+from viewkeeper.simulate.scripts.script_reader import read_script
+from viewkeeper.simulate.simulated_world import World
+from viewkeeper.simulate.step_choice import play, random_tempo
+from viewkeeper.simulate.world_steps import Deliver, Evaluate, read_step
 
 SHAPES = ("chain:3", "star:3", "chain:2", "self:3", "cycle:3", "chain:4")
 

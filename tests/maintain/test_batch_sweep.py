@@ -21,14 +21,14 @@ from pyspark.sql import SparkSession
 from tests.maintain.worlds import World, random_cut, random_world
 from viewkeeper.delta.algebra import TS, Algebra
 from viewkeeper.delta.kernel import Kernel
-from viewkeeper.delta.reference import Reference, Row, Rows
-from viewkeeper.engine.jobs import run_on_spark
-from viewkeeper.engine.task import Batch, PartTask, ViewTask, sweep_part
-from viewkeeper.maintain.batch_sweep import batch_sweep, drive, split
+from viewkeeper.delta.reference_carrier import Reference, Row, Rows
+from viewkeeper.engine.batch.part_runner import run_on_spark
+from viewkeeper.engine.batch.part_sweep import Batch, PartTask, ViewTask, sweep_part
+from viewkeeper.maintain.sweep_family.batch_sweep import batch_sweep, drive, split
 from viewkeeper.sources.memory import MemorySnapshot
-from viewkeeper.updates.protocol import Answer, Lookup
 from viewkeeper.updates.queue import BatchChanges
-from viewkeeper.view.plan import SweepPlan, sweep_plan
+from viewkeeper.updates.source_protocol import Answer, Lookup
+from viewkeeper.view.sweep_plan import SweepPlan, sweep_plan
 
 SEEDS = st.integers(min_value=0, max_value=2**32)
 

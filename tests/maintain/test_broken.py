@@ -22,17 +22,17 @@ from viewkeeper.check.levels import Answer
 from viewkeeper.delta.algebra import Side, When
 from viewkeeper.errors import SimulationError
 from viewkeeper.maintain import compensation
-from viewkeeper.maintain.catalogue import KINDS
-from viewkeeper.maintain.intake import Intake, Taken
+from viewkeeper.maintain.algorithm_catalogue import KINDS
+from viewkeeper.maintain.algorithm_protocol import Change
 from viewkeeper.maintain.promises import Scenario as Transactions
-from viewkeeper.maintain.protocol import Change
+from viewkeeper.maintain.unit_intake import Intake, Taken
+from viewkeeper.simulate.campaigns.workload import Shape, Workload, random_scenario
 from viewkeeper.simulate.scenario import Subject
-from viewkeeper.simulate.schedule import play, random_tempo
-from viewkeeper.simulate.store import SimulatedStore
-from viewkeeper.simulate.workload import Shape, Workload, random_scenario
-from viewkeeper.simulate.world import World
+from viewkeeper.simulate.simulated_store import SimulatedStore
+from viewkeeper.simulate.simulated_world import World
+from viewkeeper.simulate.step_choice import play, random_tempo
 from viewkeeper.updates.backlog import Backlog
-from viewkeeper.updates.protocol import Answer as SourceAnswer
+from viewkeeper.updates.source_protocol import Answer as SourceAnswer
 
 SEEDS = 50
 SELF_JOINS = ("self:2", "self:3", "self:4")

@@ -12,10 +12,10 @@ from math import factorial
 import pytest
 
 from tests.maintain.runs import Recorded, has, make, scripted
-from viewkeeper.maintain.c_strobe import CStrobe
 from viewkeeper.maintain.promises import Level
-from viewkeeper.simulate.schedule import drain
-from viewkeeper.simulate.world import World
+from viewkeeper.maintain.strobe_family.c_strobe import CStrobe
+from viewkeeper.simulate.simulated_world import World
+from viewkeeper.simulate.step_choice import drain
 
 PAIR = """
 view SELECT p.k AS pk, q.k AS qk FROM x.p p, y.q q WHERE p.j = q.j

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from tests.maintain.runs import Recorded, has, make, scripted
+from viewkeeper.maintain.algorithm_protocol import Add, Term
 from viewkeeper.maintain.eca import given
 from viewkeeper.maintain.promises import Level
-from viewkeeper.maintain.protocol import Add, Term
-from viewkeeper.simulate.schedule import drain
+from viewkeeper.simulate.step_choice import drain
 
 PAIR = """
 view SELECT p.k AS pk, q.k AS qk FROM x.p p, x.q q WHERE p.j = q.j

@@ -15,16 +15,16 @@ import pytest
 
 from tests.maintain.runs import Recorded, has, make, random_run, scripted
 from viewkeeper.delta.kernel import Kernel
-from viewkeeper.maintain.catalogue import KINDS
-from viewkeeper.maintain.key_delete import net_of, values, without
+from viewkeeper.maintain.algorithm_catalogue import KINDS
+from viewkeeper.maintain.algorithm_protocol import Insert, KeyDelete, Replace
 from viewkeeper.maintain.promises import Level
 from viewkeeper.maintain.promises import Scenario as Transactions
-from viewkeeper.maintain.protocol import Insert, KeyDelete, Replace
-from viewkeeper.simulate import world as world_module
-from viewkeeper.simulate.schedule import drain
-from viewkeeper.simulate.workload import defined
+from viewkeeper.maintain.strobe_family.key_delete import net_of, values, without
+from viewkeeper.simulate import simulated_world as world_module
+from viewkeeper.simulate.campaigns.workload import defined
+from viewkeeper.simulate.step_choice import drain
 from viewkeeper.view.definition import Relation
-from viewkeeper.view.plan import sweep_plan
+from viewkeeper.view.sweep_plan import sweep_plan
 
 NAMES = ("recompute", "eca", "strobe", "t_strobe", "g_strobe", "c_strobe", "c_t_strobe")
 SHAPES = ("chain:1", "chain:2", "chain:3", "star:3", "self:3", "cycle:3", "chain:4")

@@ -12,15 +12,15 @@ import pytest
 
 from tests.maintain.runs import has, make, random_run, rounds_of, scripted
 from viewkeeper.delta.kernel import Kernel
-from viewkeeper.maintain.catalogue import KINDS
-from viewkeeper.maintain.posse import cheapest, passes_by_level
+from viewkeeper.maintain.algorithm_catalogue import KINDS
 from viewkeeper.maintain.promises import Level
 from viewkeeper.maintain.promises import Scenario as Transactions
-from viewkeeper.simulate import world as world_module
-from viewkeeper.simulate.schedule import drain
-from viewkeeper.simulate.workload import defined
-from viewkeeper.simulate.world import World
-from viewkeeper.view.plan import sweep_plan
+from viewkeeper.maintain.sweep_family.posse import cheapest, passes_by_level
+from viewkeeper.simulate import simulated_world as world_module
+from viewkeeper.simulate.campaigns.workload import defined
+from viewkeeper.simulate.simulated_world import World
+from viewkeeper.simulate.step_choice import drain
+from viewkeeper.view.sweep_plan import sweep_plan
 
 SETTINGS: list[tuple[str, dict[str, Any]]] = [
     ("sweep", {}),

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from viewkeeper.delta.reference import Row, evaluate
+from viewkeeper.delta.reference_carrier import Row, evaluate
 from viewkeeper.sources.memory import MemorySource
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.queue import BatchChanges, Stamps, UpdateQueue, change_schema

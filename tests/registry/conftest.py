@@ -9,7 +9,7 @@ import pytest
 
 from tests.registry.order_places import HttpPlace, Place, PostgresPlace, SqlitePlace
 from tests.registry.parents import ParentProject, child_of
-from viewkeeper.registry.view_source import WarehouseSource
+from viewkeeper.upstream.source import WarehouseSource
 
 
 @pytest.fixture(params=["sqlite", "postgres", "http"])

@@ -12,8 +12,8 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from viewkeeper.registry.graph import ViewGraph
-from viewkeeper.registry.group import dependent_group_bases
+from viewkeeper.partition.view_graph import ViewGraph
+from viewkeeper.partition.view_group import dependent_group_bases
 
 FIGURE_10 = ViewGraph(
     {

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import psycopg
 
-from viewkeeper.cli.servers import PrivatePostgres
 from viewkeeper.errors import ClosedGroupError
-from viewkeeper.registry.http_order import HttpRegistry
-from viewkeeper.registry.ids import GlobalId
-from viewkeeper.registry.open import open_registry, open_store
-from viewkeeper.registry.order import Facts, Registry, Reporter
-from viewkeeper.registry.service import Service
-from viewkeeper.registry.service_http import Access
-from viewkeeper.registry.stored_order import StoredRegistry
+from viewkeeper.order.global_id import GlobalId
+from viewkeeper.order.registry_address import open_registry, open_store
+from viewkeeper.order.registry_protocol import Facts, Registry, Reporter
+from viewkeeper.order.service.http_registry import HttpRegistry
+from viewkeeper.order.service.http_server import Access
+from viewkeeper.order.service.registry_service import Service
+from viewkeeper.order.store.stored_registry import StoredRegistry
+from viewkeeper.testing.private_servers import PrivatePostgres
 
 GROUP = "north"
 """The group that the member of this name has for itself."""

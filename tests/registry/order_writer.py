@@ -13,8 +13,8 @@ import sys
 import threading
 
 from tests.registry.order_places import SECRET, reading
-from viewkeeper.registry.ids import GlobalId
-from viewkeeper.registry.open import open_registry
+from viewkeeper.order.global_id import GlobalId
+from viewkeeper.order.registry_address import open_registry
 
 
 def main(url: str, source: str) -> None:

@@ -14,14 +14,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from viewkeeper.registry.view_source import WarehouseSource
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.updates.protocol import COUNT, TS
+from viewkeeper.updates.source_protocol import COUNT, TS
+from viewkeeper.upstream.source import WarehouseSource
 from viewkeeper.warehouse import Store
-from viewkeeper.warehouse.files import write_rows
-from viewkeeper.warehouse.plan import Entry, Plan
-from viewkeeper.warehouse.record import Advance, Create, Redefine, ViewChange
-from viewkeeper.warehouse.version import Version
+from viewkeeper.warehouse.lake.data_files import write_rows
+from viewkeeper.warehouse.metadata.batch_plan import Entry, Plan
+from viewkeeper.warehouse.metadata.definition_version import Version
+from viewkeeper.warehouse.metadata.record import Advance, Create, Redefine, ViewChange
 
 Row = tuple[Any, ...]
 Bag = Counter[Row]

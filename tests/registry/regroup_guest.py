@@ -12,8 +12,8 @@ import sys
 import threading
 
 from tests.registry.order_places import SECRET
-from viewkeeper.registry.open import open_registry
-from viewkeeper.registry.order import Facts
+from viewkeeper.order.registry_address import open_registry
+from viewkeeper.order.registry_protocol import Facts
 
 
 def main(url: str, member: str, one: str, other: str) -> None:

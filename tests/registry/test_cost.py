@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.registry.graphs import FIGURE_10, KNOT, SHORTCUT, view_graphs
-from viewkeeper.registry.cost import (
+from viewkeeper.partition.group_levels import group_levels
+from viewkeeper.partition.message_cost import (
     Messages,
     Times,
     even,
@@ -24,9 +25,8 @@ from viewkeeper.registry.cost import (
     uncoordinated_times,
     virtual_updates,
 )
-from viewkeeper.registry.graph import ViewGraph
-from viewkeeper.registry.group_levels import group_levels
-from viewkeeper.registry.partition import partition
+from viewkeeper.partition.pyco import partition
+from viewkeeper.partition.view_graph import ViewGraph
 
 FIGURE_13 = partition(FIGURE_10)
 ONE_EACH = even(FIGURE_10)

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import call
-from viewkeeper.cli.status import in_group
-from viewkeeper.engine.group_status import gather_group
-from viewkeeper.engine.settings import Settings, read_settings
-from viewkeeper.registry.ids import GlobalId
-from viewkeeper.registry.order import Facts
-from viewkeeper.registry.sqlite_order import SqliteRegistry
+from viewkeeper.cli.commands.status_command import in_group
+from viewkeeper.engine.group.group_status import gather_group
+from viewkeeper.engine.settings.project_file import Settings, read_settings
+from viewkeeper.order.global_id import GlobalId
+from viewkeeper.order.registry_protocol import Facts
+from viewkeeper.order.store.sqlite_registry import SqliteRegistry
 
 SHOP = Facts({"shop": ("t",)})
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from viewkeeper.registry.ids import GlobalId
-from viewkeeper.registry.mediator import Base, Mark, Mediator, ParentView, Taken, Wait
-from viewkeeper.registry.order import Ordered
+from viewkeeper.order.global_id import GlobalId
+from viewkeeper.order.mediator import Base, Mark, Mediator, ParentView, Taken, Wait
+from viewkeeper.order.registry_protocol import Ordered
 
 BOTH = frozenset({"B1", "B2"})
 

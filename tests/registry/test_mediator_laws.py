@@ -13,9 +13,9 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viewkeeper.registry.ids import GlobalId
-from viewkeeper.registry.mediator import Base, Mark, Mediator, ParentView, Taken
-from viewkeeper.registry.order import Ordered
+from viewkeeper.order.global_id import GlobalId
+from viewkeeper.order.mediator import Base, Mark, Mediator, ParentView, Taken
+from viewkeeper.order.registry_protocol import Ordered
 
 BASES = ("b0", "b1", "b2")
 

@@ -26,8 +26,8 @@ from viewkeeper.errors import (
     RegistryError,
     StaleReporterError,
 )
-from viewkeeper.registry.order import Facts, Ordered, Registry, Reporter
-from viewkeeper.registry.wire import IDS_MAX
+from viewkeeper.order.registry_protocol import Facts, Ordered, Registry, Reporter
+from viewkeeper.order.service.wire_format import IDS_MAX
 
 
 def test_ids_get_numbers_without_gaps_that_every_member_reads(place: Place) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viewkeeper.registry.admission import Admission, Refusal, admit
+from viewkeeper.order.admission import Admission, Refusal, admit
 
 REPORTS = st.lists(st.lists(st.integers(0, 12), max_size=5), max_size=8)
 

@@ -26,11 +26,11 @@ from tests.registry.order_places import (
     reporting,
     whole_order,
 )
-from viewkeeper.cli.servers import PrivatePostgres
 from viewkeeper.errors import RegistryAwayError
-from viewkeeper.registry.http_order import HttpRegistry
-from viewkeeper.registry.open import open_registry
-from viewkeeper.registry.order import Registry
+from viewkeeper.order.registry_address import open_registry
+from viewkeeper.order.registry_protocol import Registry
+from viewkeeper.order.service.http_registry import HttpRegistry
+from viewkeeper.testing.private_servers import PrivatePostgres
 
 KILLS = 3
 

@@ -20,17 +20,17 @@ from tests.registry.order_places import (
     reporting,
     whole_order,
 )
-from viewkeeper.cli.servers import PrivatePostgres
 from viewkeeper.errors import (
     IdentityError,
     ProjectError,
     RegistryAwayError,
     RegistryError,
 )
-from viewkeeper.registry.http_order import HttpRegistry
-from viewkeeper.registry.open import open_registry, open_store
-from viewkeeper.registry.postgres_order import PostgresRegistry
-from viewkeeper.registry.sqlite_order import SqliteRegistry
+from viewkeeper.order.registry_address import open_registry, open_store
+from viewkeeper.order.service.http_registry import HttpRegistry
+from viewkeeper.order.store.postgres_registry import PostgresRegistry
+from viewkeeper.order.store.sqlite_registry import SqliteRegistry
+from viewkeeper.testing.private_servers import PrivatePostgres
 
 
 @pytest.mark.parametrize(

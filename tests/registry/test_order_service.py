@@ -28,13 +28,13 @@ from tests.registry.order_places import (
     whole_order,
 )
 from viewkeeper.errors import FencedError, IdentityError, RegistryAwayError, RegistryError
-from viewkeeper.registry import wire
-from viewkeeper.registry.http_order import HttpRegistry
-from viewkeeper.registry.open import open_store
-from viewkeeper.registry.service import Service, is_gone, this_process
-from viewkeeper.registry.service_gate import Limits
-from viewkeeper.registry.service_http import Access
-from viewkeeper.registry.wire import BODY_BYTES_MAX, WAIT_SECONDS_MAX
+from viewkeeper.order.registry_address import open_store
+from viewkeeper.order.service import wire_format
+from viewkeeper.order.service.connection_gate import Limits
+from viewkeeper.order.service.http_registry import HttpRegistry
+from viewkeeper.order.service.http_server import Access
+from viewkeeper.order.service.registry_service import Service, is_gone, this_process
+from viewkeeper.order.service.wire_format import BODY_BYTES_MAX, WAIT_SECONDS_MAX
 
 LOCAL = ("127.0.0.1", 0)
 TOKEN = "a-token-that-nobody-must-see"
@@ -271,7 +271,7 @@ def post(service: Service, path: str, body: bytes, length: str | None = None) ->
         "Authorization": f"Bearer {TOKEN}",
         "Content-Type": "application/json",
         "Content-Length": length or str(len(body)),
-        wire.SECRET_HEADER: SECRET,
+        wire_format.SECRET_HEADER: SECRET,
     }
     try:
         connection.request("POST", path, body, headers)

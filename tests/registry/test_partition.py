@@ -18,13 +18,9 @@ from tests.registry.graphs import (
     figure_12,
 )
 from viewkeeper.errors import ProjectError
-from viewkeeper.registry.graph import ViewGraph
-from viewkeeper.registry.group import (
-    dependent_group_bases,
-    group_bases,
-    is_valid,
-)
-from viewkeeper.registry.partition import Partition, partition
+from viewkeeper.partition.pyco import Partition, partition
+from viewkeeper.partition.view_graph import ViewGraph
+from viewkeeper.partition.view_group import dependent_group_bases, group_bases, is_valid
 
 
 def views_of(found: Partition) -> set[frozenset[str]]:

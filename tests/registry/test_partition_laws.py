@@ -21,9 +21,9 @@ from tests.registry.graphs import (
     random_graph,
     view_graphs,
 )
-from viewkeeper.registry.graph import ViewGraph
-from viewkeeper.registry.group import group_bases, is_valid
-from viewkeeper.registry.partition import Partition, partition
+from viewkeeper.partition.pyco import Partition, partition
+from viewkeeper.partition.view_graph import ViewGraph
+from viewkeeper.partition.view_group import group_bases, is_valid
 
 SEEDS = range(60)
 

@@ -11,8 +11,8 @@ from benchmarks import registry
 from benchmarks.registry import TINY, Shape, aims, make, measure
 
 from tests.registry.graphs import as_defined, figure_12
-from viewkeeper.registry.graph import ViewGraph
-from viewkeeper.registry.partition import partition
+from viewkeeper.partition.pyco import partition
+from viewkeeper.partition.view_graph import ViewGraph
 
 
 def test_a_tiny_run_measures_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

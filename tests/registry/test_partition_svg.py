@@ -10,10 +10,10 @@ from xml.etree import ElementTree
 from hypothesis import given, settings
 
 from tests.registry.graphs import FIGURE_10, KNOT, view_graphs
-from viewkeeper.registry.graph import ViewGraph
-from viewkeeper.registry.partition import partition
-from viewkeeper.registry.partition_layout import HIGH, Layout, lay_out, wide_of
-from viewkeeper.registry.partition_svg import draw
+from viewkeeper.partition.pyco import partition
+from viewkeeper.partition.svg_layout import HIGH, Layout, lay_out, wide_of
+from viewkeeper.partition.svg_picture import draw
+from viewkeeper.partition.view_graph import ViewGraph
 
 FIGURE_13 = Path(__file__).parents[2] / "docs" / "figures" / "registry-figure-13.svg"
 SVG = "{http://www.w3.org/2000/svg}"

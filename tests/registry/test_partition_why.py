@@ -12,8 +12,8 @@ from itertools import combinations
 from hypothesis import given
 
 from tests.registry.graphs import FIGURE_10, KNOT, SHORTCUT, view_graphs
-from viewkeeper.registry.graph import ViewGraph
-from viewkeeper.registry.partition import partition
+from viewkeeper.partition.pyco import partition
+from viewkeeper.partition.view_graph import ViewGraph
 
 READS = re.compile(r"(\w+) reads (\w+) and (\w+), which both derive from (\w+)\.")
 READ = re.compile(r"(v\d+) reads (\w+)")

@@ -20,7 +20,7 @@ from tests.registry.order_places import (
     whole_order,
 )
 from viewkeeper.errors import ClosedGroupError, IdentityError, RegistryError
-from viewkeeper.registry.order import Assignment, Facts, Registry, RegistryStatus
+from viewkeeper.order.registry_protocol import Assignment, Facts, Registry, RegistryStatus
 
 NORTH = Facts({"shop": ("orders",)})
 MART = Facts({"shop": ("items",)}, parents=("north",))

@@ -1,7 +1,7 @@
 """The groups that follow from what members say: the same whoever came first, valid, none too many.
 
 Random members read random sources and members with smaller names, some that never join; some have
-labels. A store is played by `regroup` alone, one member after the other.
+labels. A store is played by `regroup_members` alone, one member after the other.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.registry.graphs import partitions
-from viewkeeper.registry.assign import (
+from viewkeeper.order.member_groups import (
     Regrouping,
-    assign,
-    circle,
-    confused,
+    assign_groups,
+    find_ambiguous_names,
+    find_circle,
     member_graph,
-    nodes,
-    regroup,
+    member_nodes,
+    regroup_members,
 )
-from viewkeeper.registry.group import is_valid
-from viewkeeper.registry.order import Facts
+from viewkeeper.order.registry_protocol import Facts
+from viewkeeper.partition.view_group import is_valid
 
 SOURCES = ("b0", "b1", "b2")
 Names = frozenset[str]
@@ -51,7 +51,7 @@ class Played:
         self._made = 0
 
     def change(self, after: Mapping[str, Facts]) -> Regrouping:
-        change = regroup(self.groups, self.facts, after)
+        change = regroup_members(self.groups, self.facts, after)
         for name in change.closed:
             del self.groups[name]
         for members in change.opened:
@@ -74,23 +74,25 @@ def test_groups_do_not_depend_on_who_came_first(
     played = Played()
     for member in data.draw(st.permutations(sorted(facts))):
         played.join(member, facts[member])
-        assert set(played.groups.values()) == assign(played.facts)
+        assert set(played.groups.values()) == assign_groups(played.facts)
         assert sorted(m for group in played.groups.values() for m in group) == sorted(played.facts)
-    assert set(played.groups.values()) == assign(facts)
+    assert set(played.groups.values()) == assign_groups(facts)
     for member in data.draw(st.permutations(sorted(facts)))[1:]:
         played.leave(member)
-        assert set(played.groups.values()) == assign(played.facts)
+        assert set(played.groups.values()) == assign_groups(played.facts)
 
 
 @given(environments())
 def test_groups_are_valid_keep_labels_and_are_the_finest_that_do(facts: dict[str, Facts]) -> None:
-    groups = assign(facts)
+    groups = assign_groups(facts)
     graph = member_graph(facts)
-    assert all(is_valid(graph, nodes(group)) for group in groups)
+    assert all(is_valid(graph, member_nodes(group)) for group in groups)
     assert keeps_labels(facts, [sorted(group) for group in groups])
     for split in partitions(tuple(sorted(facts))):
         every = [frozenset(part) for part in split]
-        if keeps_labels(facts, split) and all(is_valid(graph, nodes(part)) for part in every):
+        if keeps_labels(facts, split) and all(
+            is_valid(graph, member_nodes(part)) for part in every
+        ):
             assert all(any(group <= part for part in every) for group in groups)
 
 
@@ -165,8 +167,11 @@ def test_circles_and_names_for_two_things_are_found() -> None:
         "b": Facts({"shop": ()}, parents=("a",)),
         "c": Facts({}, parents=("b",)),
     }
-    assert circle(facts, "a") == ("a", "c", "b", "a")
-    assert circle({"a": Facts({}, parents=("a",))}, "a") == ("a", "a")
-    assert circle({**facts, "c": Facts({})}, "a") == ()
-    assert confused({**facts, "x": Facts({"b": (), "y": ()}, parents=("y",))}) == {"b", "y"}
-    assert confused(facts) == frozenset()
+    assert find_circle(facts, "a") == ("a", "c", "b", "a")
+    assert find_circle({"a": Facts({}, parents=("a",))}, "a") == ("a", "a")
+    assert find_circle({**facts, "c": Facts({})}, "a") == ()
+    assert find_ambiguous_names({**facts, "x": Facts({"b": (), "y": ()}, parents=("y",))}) == {
+        "b",
+        "y",
+    }
+    assert find_ambiguous_names(facts) == frozenset()

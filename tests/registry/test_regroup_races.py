@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from tests.faults.processes import Process
 from tests.registry.order_places import FOREVER, Place, gather, ids, whole_order
 from viewkeeper.errors import ClosedGroupError
-from viewkeeper.registry.assign import assign
-from viewkeeper.registry.order import Assignment, Facts, Ordered, Registry
+from viewkeeper.order.member_groups import assign_groups
+from viewkeeper.order.registry_protocol import Assignment, Facts, Ordered, Registry
 
 MEMBERS = {
     "a": Facts({"s": (), "s of a": ()}),
@@ -86,7 +86,7 @@ def assert_consistent(registry: Registry) -> None:
     groups = [group for group in registry.status().groups if not group.closed]
     facts = {member.name: member.facts for group in groups for member in group.members}
     assert sum(len(group.members) for group in groups) == len(facts)
-    assert {frozenset(m.name for m in group.members) for group in groups} == assign(facts)
+    assert {frozenset(m.name for m in group.members) for group in groups} == assign_groups(facts)
 
 
 def run(place: Place, churn: Callable[[threading.Event], None]) -> dict[str, Taken]:

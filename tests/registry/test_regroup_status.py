@@ -10,9 +10,9 @@ import pytest
 
 from tests.cli.conftest import call
 from tests.registry.order_places import claimed, gather, ids
-from viewkeeper.registry.open import open_store
-from viewkeeper.registry.order import Facts
-from viewkeeper.registry.stored_order import StoredRegistry
+from viewkeeper.order.registry_address import open_store
+from viewkeeper.order.registry_protocol import Facts
+from viewkeeper.order.store.stored_registry import StoredRegistry
 
 NORTH = Facts({"shop": ("items", "orders")})
 MART = Facts({"shop": (), "crm": ()}, parents=("north",), together="sales")

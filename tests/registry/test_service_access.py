@@ -25,14 +25,14 @@ from tests.registry.order_places import (
     whole_order,
 )
 from viewkeeper.errors import AccessError, CorruptError, OrderError, RegistryError
-from viewkeeper.registry.http_order import HttpRegistry
-from viewkeeper.registry.member_secret import FILE, member_secret
-from viewkeeper.registry.open import open_store
-from viewkeeper.registry.order import Facts, Registry
-from viewkeeper.registry.owned_store import FORMAT
-from viewkeeper.registry.service import Service
-from viewkeeper.registry.service_http import Access
-from viewkeeper.registry.stored_order import StoredRegistry
+from viewkeeper.order.member_secret import FILE, member_secret
+from viewkeeper.order.registry_address import open_store
+from viewkeeper.order.registry_protocol import Facts, Registry
+from viewkeeper.order.service.http_registry import HttpRegistry
+from viewkeeper.order.service.http_server import Access
+from viewkeeper.order.service.registry_service import Service
+from viewkeeper.order.store.owned_store import FORMAT
+from viewkeeper.order.store.stored_registry import StoredRegistry
 
 SHOP = Facts({"shop": ("t",)})
 TOKEN, ADMINISTRATOR = "token-of-all-members", "token-of-the-administrator"

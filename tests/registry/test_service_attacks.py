@@ -20,13 +20,13 @@ import pytest
 from tests.faults.processes import Process
 from tests.registry.order_places import SECRET
 from viewkeeper.errors import RegistryAwayError, RegistryError
-from viewkeeper.registry import wire
-from viewkeeper.registry.http_order import HttpRegistry
-from viewkeeper.registry.open import open_store
-from viewkeeper.registry.order import Facts
-from viewkeeper.registry.service import Service
-from viewkeeper.registry.service_gate import Limits
-from viewkeeper.registry.service_http import HEAD_BYTES_MAX, Access
+from viewkeeper.order.registry_address import open_store
+from viewkeeper.order.registry_protocol import Facts
+from viewkeeper.order.service import wire_format
+from viewkeeper.order.service.connection_gate import Limits
+from viewkeeper.order.service.http_registry import HttpRegistry
+from viewkeeper.order.service.http_server import HEAD_BYTES_MAX, Access
+from viewkeeper.order.service.registry_service import Service
 
 TOKEN = "a-token-that-nobody-must-see"
 PLAIN = {
@@ -34,7 +34,7 @@ PLAIN = {
     "Authorization": f"Bearer {TOKEN}",
     "Content-Type": "application/json",
     "Content-Length": "2",
-    wire.SECRET_HEADER: SECRET,
+    wire_format.SECRET_HEADER: SECRET,
 }
 
 
@@ -114,7 +114,7 @@ def is_served(url: str) -> None:
         ({"Content-Length": "٢"}, 413),
         ({"Content-Length": "-1"}, 413),
         ({"Content-Length": "99999999999999999999"}, 413),
-        ({"Content-Length": str(wire.BODY_BYTES_MAX + 1)}, 413),
+        ({"Content-Length": str(wire_format.BODY_BYTES_MAX + 1)}, 413),
         # Tokens.
         ({"Authorization": None}, 401),
         ({"Authorization": "Bearer "}, 401),

@@ -8,8 +8,8 @@ import pytest
 
 from tests.registry.parents import ParentProject, child_of
 from viewkeeper.errors import GapError
-from viewkeeper.warehouse import coordination
-from viewkeeper.warehouse.coordination import (
+from viewkeeper.warehouse.metadata import coordination
+from viewkeeper.warehouse.metadata.coordination import (
     Coordination,
     Span,
     needed_spans,

@@ -14,9 +14,9 @@ import pytest
 from tests.faults.processes import Process
 from tests.registry.order_places import Place, claimed, gather, ids, reading
 from viewkeeper.errors import IdentityError, OrderError, TrimmedError
-from viewkeeper.registry.order import Facts
-from viewkeeper.registry.retention import Windows
-from viewkeeper.registry.stored_order import StoredRegistry
+from viewkeeper.order.registry_protocol import Facts
+from viewkeeper.order.retention_rule import Windows
+from viewkeeper.order.store.stored_registry import StoredRegistry
 
 SMALL = Windows(order=5, groups=2, step=3)
 BOTH = {"a": reading("shop", "crm"), "b": reading("shop")}

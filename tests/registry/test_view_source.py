@@ -17,18 +17,19 @@ import pytest
 
 from tests.registry.parents import Bag, ParentProject, Row
 from viewkeeper.errors import SourceAwayError
-from viewkeeper.registry.ids import GlobalId
-from viewkeeper.registry.mediator import Mark
-from viewkeeper.registry.parent import Parent
-from viewkeeper.registry.parent_files import ParentFiles
-from viewkeeper.registry.view_marks import EVERYTHING
-from viewkeeper.registry.view_source import WarehouseSource
-from viewkeeper.updates.protocol import Boundary, Lookup
+from viewkeeper.order.global_id import GlobalId
+from viewkeeper.order.mediator import Mark
+from viewkeeper.updates.source_protocol import Boundary, Lookup
+from viewkeeper.upstream.order_marks import EVERYTHING
+from viewkeeper.upstream.parent_files import ParentFiles
+from viewkeeper.upstream.parent_project import Parent
+from viewkeeper.upstream.source import WarehouseSource
 from viewkeeper.view.definition import Relation
-from viewkeeper.warehouse import files, find
-from viewkeeper.warehouse.clean import clean
-from viewkeeper.warehouse.coordination import Coordination, Span, write_coordination
+from viewkeeper.warehouse.lake import data_files
 from viewkeeper.warehouse.merge import merge_tail
+from viewkeeper.warehouse.metadata.coordination import Coordination, Span, write_coordination
+from viewkeeper.warehouse.retention import clean
+from viewkeeper.warehouse.rows import lookup as find
 
 TABLES = {"lines": ["k", "name"]}
 
@@ -98,7 +99,7 @@ def written(parent: ParentProject, chance: random.Random) -> None:
 def test_feed_and_answers_are_the_states_of_every_ts(
     parent: ParentProject, child: WarehouseSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "ROWS_PER_GROUP", 3)
+    monkeypatch.setattr(data_files, "ROWS_PER_GROUP", 3)
     chance = random.Random(7)
     begin = known = child.follow(TABLES)
     reported: list[Boundary] = []
@@ -141,7 +142,7 @@ def test_a_look_at_an_idle_parent_reads_nothing(
     opened: list[str] = []
     monkeypatch.setattr(Parent, "head", lambda self: opened.append("head"))
     monkeypatch.setattr(
-        "viewkeeper.registry.parent_files.plan_after", lambda *a: opened.append("p")
+        "viewkeeper.upstream.parent_files.plan_after", lambda *a: opened.append("p")
     )
     for _ in range(3):
         assert child.look(at) == ()
@@ -288,7 +289,7 @@ def test_global_ids_and_bases_are_found_through_all_levels(
 def test_a_lookup_reads_only_what_statistics_allow(
     parent: ParentProject, child: WarehouseSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "ROWS_PER_GROUP", 10)
+    monkeypatch.setattr(data_files, "ROWS_PER_GROUP", 10)
     at = child.follow(TABLES)
     parent.commit({"lines": {at + 1: {(k, "x"): 1 for k in range(100, 200)}}})
     child.look(at)

@@ -11,16 +11,16 @@ import pyarrow as pa
 import pytest
 
 from tests.registry.parents import SCHEMA, ParentProject, child_of
-from viewkeeper.engine.doctor import children
+from viewkeeper.engine.operations.doctor import children
 from viewkeeper.errors import BrokenQueryError, GapError, SchemaError, SourceAwayError
-from viewkeeper.registry import leases
-from viewkeeper.registry.leases import Lease
-from viewkeeper.registry.view_source import WarehouseSource
-from viewkeeper.updates.protocol import Boundary
 from viewkeeper.updates.schema_change import SchemaChange
+from viewkeeper.updates.source_protocol import Boundary
+from viewkeeper.upstream import leases
+from viewkeeper.upstream.leases import Lease
+from viewkeeper.upstream.source import WarehouseSource
 from viewkeeper.view.definition import Relation
 from viewkeeper.warehouse import Store
-from viewkeeper.warehouse.record import Drop, Rewrite
+from viewkeeper.warehouse.metadata.record import Drop, Rewrite
 
 TABLES = {"lines": ["k", "name"]}
 WIDER = pa.schema([*SCHEMA, pa.field("extra", pa.string())])

@@ -10,9 +10,9 @@ from __future__ import annotations
 import sys
 
 from tests.registry.order_places import reading
-from viewkeeper.registry.ids import GlobalId
-from viewkeeper.registry.open import open_store
-from viewkeeper.registry.retention import Windows
+from viewkeeper.order.global_id import GlobalId
+from viewkeeper.order.registry_address import open_store
+from viewkeeper.order.retention_rule import Windows
 
 
 def main(url: str) -> None:

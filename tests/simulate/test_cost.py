@@ -10,8 +10,7 @@ from itertools import combinations, pairwise
 from math import inf
 
 import pytest
-
-from viewkeeper.simulate.cost import (
+from benchmarks.pvm_cost import (
     concurrent_updates,
     concurrent_updates_as_printed,
     concurrent_updates_max,

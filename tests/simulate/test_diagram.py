@@ -14,13 +14,13 @@ from xml.etree import ElementTree
 import pytest
 
 from viewkeeper.maintain.promises import Scenario as Transactions
-from viewkeeper.simulate.campaign import Cell, replayed
-from viewkeeper.simulate.diagram import diagram
-from viewkeeper.simulate.perform import perform
-from viewkeeper.simulate.read_script import read_script
+from viewkeeper.simulate.campaigns.algorithm_campaign import Cell, replayed
+from viewkeeper.simulate.diagrams.sequence_diagram import diagram
+from viewkeeper.simulate.diagrams.svg import width
 from viewkeeper.simulate.scenario import Subject
-from viewkeeper.simulate.svg import width
-from viewkeeper.simulate.world import World
+from viewkeeper.simulate.scripts.script_reader import read_script
+from viewkeeper.simulate.scripts.script_run import perform
+from viewkeeper.simulate.simulated_world import World
 
 ROOT = Path(__file__).parents[2]
 SVG = "{http://www.w3.org/2000/svg}"

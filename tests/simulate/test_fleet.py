@@ -12,15 +12,15 @@ from dataclasses import replace
 
 import pytest
 
-from viewkeeper.check.fleet import Kind
-from viewkeeper.check.fleet_words import explain_fleet
-from viewkeeper.simulate.campaign import Tally
-from viewkeeper.simulate.fleet import orders
-from viewkeeper.simulate.fleet.campaign import FleetCell, verdict_of
+from viewkeeper.check.fleet.fleet_checker import Kind
+from viewkeeper.check.fleet.fleet_explanation import explain_fleet
+from viewkeeper.simulate.campaigns.algorithm_campaign import Tally
+from viewkeeper.simulate.fleet import fleet_registry
+from viewkeeper.simulate.fleet.fleet_campaign import FleetCell, verdict_of
+from viewkeeper.simulate.fleet.fleet_pace import play, settle
+from viewkeeper.simulate.fleet.fleet_scenario import FleetScenario, Update, member_plan
+from viewkeeper.simulate.fleet.fleet_world import FleetWorld
 from viewkeeper.simulate.fleet.mistakes import Mistake
-from viewkeeper.simulate.fleet.scenario import FleetScenario, Update, member_plan
-from viewkeeper.simulate.fleet.schedule import play, settle
-from viewkeeper.simulate.fleet.world import FleetWorld
 
 
 def campaign(cell: FleetCell, seeds: int) -> Tally[FleetCell]:
@@ -48,7 +48,7 @@ def test_with_an_order_every_fleet_is_consistent() -> None:
 def test_a_registry_that_forgets_too_much_is_found(
     rule: str, mistake: object, found: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(orders, rule, mistake)
+    monkeypatch.setattr(fleet_registry, rule, mistake)
     errors = [outcome.error or "" for outcome in campaign(FleetCell(), 30).failed]
     assert any(found in error for error in errors)
 

@@ -1,6 +1,6 @@
 """Messages that are counted as they are sent, against the cost model; delays against its levels.
 
-The model is section 5 of Ding, Zhang, Rundensteiner (2000) (`viewkeeper.registry.cost`); the counts
+The model is section 5 of Ding, Zhang, Rundensteiner (2000) (`viewkeeper.partition.message_cost`); the counts
 come from mediators and registries at work. They must be equal, for even and uneven updates, however
 much the updates overlap.
 """
@@ -10,11 +10,12 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from benchmarks.fleet_traffic import Traffic, pyco_traffic, ryco_traffic, uncoordinated_traffic
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.registry.graphs import FIGURE_10, KNOT, SHORTCUT, random_graph, view_graphs
-from viewkeeper.registry.cost import (
+from viewkeeper.partition.message_cost import (
     Times,
     pyco,
     pyco_times,
@@ -23,14 +24,8 @@ from viewkeeper.registry.cost import (
     uncoordinated,
     uncoordinated_times,
 )
-from viewkeeper.registry.graph import ViewGraph
-from viewkeeper.registry.partition import partition
-from viewkeeper.simulate.fleet.traffic import (
-    Traffic,
-    pyco_traffic,
-    ryco_traffic,
-    uncoordinated_traffic,
-)
+from viewkeeper.partition.pyco import partition
+from viewkeeper.partition.view_graph import ViewGraph
 
 
 def random_updates(random: Random, graph: ViewGraph, count: int) -> list[tuple[float, str]]:

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from viewkeeper.cli.campaigns import campaign
-from viewkeeper.cli.simulate_seeds import command
-from viewkeeper.maintain.catalogue import KINDS
+from viewkeeper.cli.commands.simulate.seed_runs import command
+from viewkeeper.cli.commands.simulate.workers import campaign
+from viewkeeper.maintain.algorithm_catalogue import KINDS
 from viewkeeper.maintain.promises import Level
 from viewkeeper.maintain.promises import Scenario as Transactions
-from viewkeeper.simulate.campaign import Cell, Tally
+from viewkeeper.simulate.campaigns.algorithm_campaign import Cell, Tally
+from viewkeeper.simulate.campaigns.standstill import stands_still
 from viewkeeper.simulate.scenario import Subject
-from viewkeeper.simulate.standstill import stands_still
 
 ROOT = Path(__file__).parents[2]
 SEEDS, PROCESSES = 200, 2

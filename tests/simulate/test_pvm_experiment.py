@@ -15,8 +15,7 @@ import pytest
 from benchmarks import pvm_plots
 from benchmarks.pvm_curves import EXPERIMENTS, LOOKUP_MS, SWEEP, Curve, Experiment, pvm
 from benchmarks.pvm_experiment import FIGURES, findings, speed_ups, turning_point
-
-from viewkeeper.simulate.ticks import Setting, timeline
+from benchmarks.pvm_ticks import Setting, timeline
 
 
 @pytest.fixture(scope="module")

@@ -14,13 +14,18 @@ from dataclasses import replace
 import pytest
 
 from tests.evolution.scenes import change, insert, scene, table
-from viewkeeper.evolution.dyno.loop import Setting
+from viewkeeper.evolution.dyno.dyno_loop import Setting
 from viewkeeper.maintain.promises import Level
-from viewkeeper.simulate.reshaping.campaign import ALGORITHMS, SETTINGS, ReshapingCell, world_of
-from viewkeeper.simulate.reshaping.changes import KEPT, LOST
-from viewkeeper.simulate.reshaping.judge import State, fault, level
-from viewkeeper.simulate.reshaping.workload import random_scenario
-from viewkeeper.simulate.reshaping.world import ReshapingWorld, follow, play
+from viewkeeper.simulate.schema_changes.random_changes import KEPT, LOST
+from viewkeeper.simulate.schema_changes.reshaped_campaign import (
+    ALGORITHMS,
+    SETTINGS,
+    ReshapingCell,
+    world_of,
+)
+from viewkeeper.simulate.schema_changes.reshaped_judge import State, fault, level
+from viewkeeper.simulate.schema_changes.reshaped_workload import random_scenario
+from viewkeeper.simulate.schema_changes.reshaped_world import ReshapingWorld, follow, play
 
 SEEDS = 25
 CELLS = [ReshapingCell(name, setting) for name in ALGORITHMS for setting in SETTINGS]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import call
-from viewkeeper.simulate.reshaping.campaign import ALGORITHMS, SETTINGS
+from viewkeeper.simulate.schema_changes.reshaped_campaign import ALGORITHMS, SETTINGS
 
 PAGE = Path(__file__).parents[2] / "docs" / "dyno.md"
 ROW = re.compile(r"^\| `(\w+)` \| (\w+) \| (\w+) \| ([\d,]+) of ([\d,]+) \|", re.M)
@@ -43,7 +43,8 @@ def test_a_seed_replays_with_its_states() -> None:
 
 def test_a_seed_that_fails_is_printed_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "viewkeeper.simulate.reshaping.campaign.below", lambda world, found: "broken on purpose"
+        "viewkeeper.simulate.schema_changes.reshaped_campaign.below",
+        lambda world, found: "broken on purpose",
     )
     words = ["--schema-changes", "handles", "--algorithm", "pvm"]
     result = call("simulate", *words, "--seeds", "1", "--jobs", "1")

@@ -18,14 +18,14 @@ from viewkeeper.errors import SimulationError
 from viewkeeper.evolution import correction, dependencies
 from viewkeeper.evolution.correction import Unit
 from viewkeeper.evolution.dependencies import Graph, Update
-from viewkeeper.evolution.dyno import work
-from viewkeeper.evolution.dyno.events import Action
-from viewkeeper.evolution.dyno.loop import OPTIMISTIC, Detection, Dyno, Setting
-from viewkeeper.evolution.dyno.work import Running
+from viewkeeper.evolution.dyno import unit_work
+from viewkeeper.evolution.dyno.dyno_events import Action
+from viewkeeper.evolution.dyno.dyno_loop import OPTIMISTIC, Detection, Dyno, Setting
+from viewkeeper.evolution.dyno.unit_work import Running
 from viewkeeper.maintain.promises import Level
-from viewkeeper.simulate.reshaping.campaign import below, judged, world_of
-from viewkeeper.simulate.reshaping.tables import Rename
-from viewkeeper.simulate.reshaping.world import ReshapingWorld, follow, play
+from viewkeeper.simulate.schema_changes.reshaped_campaign import below, judged, world_of
+from viewkeeper.simulate.schema_changes.reshaped_tables import Rename
+from viewkeeper.simulate.schema_changes.reshaped_world import ReshapingWorld, follow, play
 
 SEEDS = 25
 Break = Callable[[pytest.MonkeyPatch], None]
@@ -57,7 +57,7 @@ def merge_nothing(patch: pytest.MonkeyPatch) -> None:
     def alone(updates: Sequence[Update]) -> tuple[Unit, ...]:
         return tuple((update,) for unit in legal(updates) for update in unit)
 
-    patch.setattr("viewkeeper.evolution.dyno.loop.legal_order", alone)
+    patch.setattr("viewkeeper.evolution.dyno.dyno_loop.legal_order", alone)
 
 
 def keep_what_is_undone(patch: pytest.MonkeyPatch) -> None:
@@ -92,8 +92,8 @@ def go_on_after_a_broken_query(patch: pytest.MonkeyPatch) -> None:
 
 def compensate_nothing(patch: pytest.MonkeyPatch) -> None:
     """Adaptation takes what it reads for the state that it wants."""
-    whole = work.Rereading.answer
-    patch.setattr(work.Rereading, "answer", lambda mine, event, _: whole(mine, event, ()))
+    whole = unit_work.Rereading.answer
+    patch.setattr(unit_work.Rereading, "answer", lambda mine, event, _: whole(mine, event, ()))
 
 
 SWEEP, BATCH = Setting("sweep"), Setting("batch_sweep", OPTIMISTIC)

@@ -12,14 +12,14 @@ import pytest
 
 from viewkeeper.errors import SimulationError
 from viewkeeper.maintain.promises import Scenario as Transactions
-from viewkeeper.simulate.perform import perform
-from viewkeeper.simulate.read_script import read_script
+from viewkeeper.simulate.campaigns.workload import Shape, Workload, random_scenario
 from viewkeeper.simulate.scenario import Subject
-from viewkeeper.simulate.schedule import play, random_tempo
-from viewkeeper.simulate.script import Script, script_of
-from viewkeeper.simulate.steps import read_step
-from viewkeeper.simulate.workload import Shape, Workload, random_scenario
-from viewkeeper.simulate.world import World
+from viewkeeper.simulate.scripts.script_format import Script, script_of
+from viewkeeper.simulate.scripts.script_reader import read_script
+from viewkeeper.simulate.scripts.script_run import perform
+from viewkeeper.simulate.simulated_world import World
+from viewkeeper.simulate.step_choice import play, random_tempo
+from viewkeeper.simulate.world_steps import read_step
 
 GOOD = """\
 view SELECT p.name, q.b FROM x.people p, y.q q WHERE p.id = q.a  # a comment

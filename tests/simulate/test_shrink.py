@@ -11,16 +11,23 @@ from typing import Any
 
 import pytest
 
-from viewkeeper.maintain.intake import Intake, Taken
 from viewkeeper.maintain.promises import Level
 from viewkeeper.maintain.promises import Scenario as Transactions
-from viewkeeper.simulate.campaign import Cell, failure, replayed, run_seed, smallest, steps_of
-from viewkeeper.simulate.perform import perform
-from viewkeeper.simulate.read_script import read_script
+from viewkeeper.maintain.unit_intake import Intake, Taken
+from viewkeeper.simulate.campaigns.algorithm_campaign import (
+    Cell,
+    failure,
+    replayed,
+    run_seed,
+    smallest,
+    steps_of,
+)
+from viewkeeper.simulate.campaigns.shrink import Case, possible, shrink
 from viewkeeper.simulate.scenario import Subject
-from viewkeeper.simulate.script import script_of
-from viewkeeper.simulate.shrink import Case, possible, shrink
-from viewkeeper.simulate.world import World
+from viewkeeper.simulate.scripts.script_format import script_of
+from viewkeeper.simulate.scripts.script_reader import read_script
+from viewkeeper.simulate.scripts.script_run import perform
+from viewkeeper.simulate.simulated_world import World
 from viewkeeper.updates.backlog import Backlog
 
 CELL = Cell(Subject("sweep"), Transactions.LOCAL)

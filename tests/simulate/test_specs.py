@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from viewkeeper.errors import SimulationError
-from viewkeeper.simulate.perform import perform
-from viewkeeper.simulate.read_script import read_script
-from viewkeeper.simulate.script import Run, Script
-from viewkeeper.simulate.store import SimulatedStore
+from viewkeeper.simulate.scripts.script_format import Run, Script
+from viewkeeper.simulate.scripts.script_reader import read_script
+from viewkeeper.simulate.scripts.script_run import perform
+from viewkeeper.simulate.simulated_store import SimulatedStore
 from viewkeeper.updates.backlog import Backlog
 
 SPECS = sorted((Path(__file__).parent.parent / "specs").glob("*.txt"))

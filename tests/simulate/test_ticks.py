@@ -11,8 +11,7 @@ from math import inf, prod
 
 import pyarrow as pa
 import pytest
-
-from viewkeeper.simulate.cost import (
+from benchmarks.pvm_cost import (
     concurrent_updates,
     pvm_time,
     remote_messages,
@@ -21,10 +20,11 @@ from viewkeeper.simulate.cost import (
     sweep_time_with_local,
     wait,
 )
+from benchmarks.pvm_ticks import Setting, Timeline, tick_table, timeline
+
 from viewkeeper.simulate.scenario import Subject
-from viewkeeper.simulate.ticks import Setting, Timeline, tick_table, timeline
 from viewkeeper.updates.backlog import Backlog
-from viewkeeper.updates.protocol import Lookup
+from viewkeeper.updates.source_protocol import Lookup
 
 SWEEP = Subject("sweep")
 ANY = 1_000

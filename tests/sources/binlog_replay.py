@@ -18,14 +18,14 @@ from pathlib import Path
 import pytest
 
 from tests.sources.mariadb_database import Row
-from viewkeeper.sources.mariadb.log_frame import Event, LogFrame, Type
-from viewkeeper.sources.mariadb.open import Server
-from viewkeeper.sources.mariadb.shapes import Shape, ShapedColumn, Shapes
-from viewkeeper.sources.mariadb.stream import Stream
-from viewkeeper.sources.mariadb.tracker import Watch
+from viewkeeper.sources.mariadb.binlog.event_frames import Event, LogFrame, Type
+from viewkeeper.sources.mariadb.binlog.shape_tracker import Watch
+from viewkeeper.sources.mariadb.binlog.stream import Stream
+from viewkeeper.sources.mariadb.logged_shapes import Shape, ShapedColumn, Shapes
+from viewkeeper.sources.mariadb.server_connection import Server
 from viewkeeper.sources.mariadb.types import Declared
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.sources.spool import Spool
+from viewkeeper.sources.stream.spool import Spool
 
 BASE = "binlog"
 _PACKETS = Path(__file__).with_name("binlog_packets.txt")
@@ -144,8 +144,8 @@ def make_reader(
         def event_after(_server: Server, _id: int, start: int) -> Event | None:
             return next(Replay(packets, recorded.start, start).events(), None)
 
-        patch.setattr("viewkeeper.sources.mariadb.stream.Log", begin)
-        patch.setattr("viewkeeper.sources.mariadb.stream.event_after", event_after)
+        patch.setattr("viewkeeper.sources.mariadb.binlog.stream.Log", begin)
+        patch.setattr("viewkeeper.sources.mariadb.binlog.stream.event_after", event_after)
         stream = Stream(server, watch, recorded.start, spool, 1, folder, blocking=False)
         try:
             stream.advance(_END)

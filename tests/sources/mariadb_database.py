@@ -11,11 +11,11 @@ import pyarrow as pa
 import pymysql
 import pymysql.connections
 
-from viewkeeper.cli.servers import PrivateMariadb
 from viewkeeper.sources.mariadb import MariadbSource, open_source
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.updates.protocol import Boundary
+from viewkeeper.testing.private_servers import PrivateMariadb
 from viewkeeper.updates.schema_change import SchemaChange
+from viewkeeper.updates.source_protocol import Boundary
 
 Row = tuple[object, ...]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from viewkeeper.updates.protocol import Snapshot, Source
+from viewkeeper.updates.source_protocol import Snapshot, Source
 
 
 def opened(source: Source) -> Snapshot:

@@ -17,7 +17,7 @@ from typing import Literal, cast
 
 from tests.sources.postgres_shop import Row, Shop, plus, state_of
 from viewkeeper.errors import BrokenQueryError
-from viewkeeper.updates.protocol import Boundary, Source, Tables
+from viewkeeper.updates.source_protocol import Boundary, Source, Tables
 
 Way = Literal["watched", "unwatched", "triggers"]
 When = Literal["running", "down"]

@@ -18,10 +18,10 @@ from typing import Any, cast
 import psycopg
 import pyarrow as pa
 
-from viewkeeper.cli.servers import PrivatePostgres
-from viewkeeper.sources.catalogue import open_source
+from viewkeeper.sources.kinds import open_source
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.updates.protocol import COUNT, Answer, Lookup, Opener, Snapshot, Source
+from viewkeeper.testing.private_servers import PrivatePostgres
+from viewkeeper.updates.source_protocol import COUNT, Answer, Lookup, Opener, Snapshot, Source
 from viewkeeper.view.definition import Relation
 
 Row = tuple[object, ...]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from viewkeeper.updates.protocol import Lookup, Snapshot, Source, Tables
+from viewkeeper.updates.source_protocol import Lookup, Snapshot, Source, Tables
 from viewkeeper.view.definition import Relation
 
 Row = tuple[object, ...]

@@ -27,7 +27,7 @@ from tests.sources.test_outside_files import (
     scanned,
 )
 from viewkeeper.errors import ConversionError, GapError, ProjectError, SchemaError, SourceAwayError
-from viewkeeper.sources.files import parse
+from viewkeeper.sources.files import file_parser
 
 DECLARED = {"tables": {"t": {"columns": {"id": "string"}}}}
 
@@ -230,7 +230,7 @@ def test_what_is_wrong_with_json_is_said(tmp_path: Path, content: bytes, detail:
 def test_a_line_without_an_end_is_not_taken_into_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parse, "LINE_CHARACTERS", 1 << 20)
+    monkeypatch.setattr(file_parser, "LINE_CHARACTERS", 1 << 20)
     with put(tmp_path, "a.json", b"").open("r+b") as file:
         file.truncate(1 << 27)
     with pytest.raises(ConversionError, match="line 1 has more than 1 million characters"):

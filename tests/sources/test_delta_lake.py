@@ -23,7 +23,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from viewkeeper.sources.delta_lake import DeltaLakeSource, open_source
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.updates.protocol import COUNT, POSITION, Answer, Lookup
+from viewkeeper.updates.source_protocol import COUNT, POSITION, Answer, Lookup
 from viewkeeper.view.definition import Relation
 
 EVENTS = Relation("lake", "events")

@@ -19,9 +19,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from viewkeeper.errors import GapError, SchemaError, SourceAwayError
 from viewkeeper.sources.delta_lake import DeltaLakeSource, open_source
-from viewkeeper.sources.delta_lake.table import seconds_of
+from viewkeeper.sources.delta_lake.table_version import seconds_of
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.updates.protocol import COUNT, Lookup
+from viewkeeper.updates.source_protocol import COUNT, Lookup
 from viewkeeper.view.definition import Relation
 
 TABLES = {"events": ["id", "kind"]}

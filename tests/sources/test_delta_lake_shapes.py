@@ -25,8 +25,8 @@ from tests.sources.shape_reading import BEFORE, changed, plus, scanned
 from viewkeeper.errors import BrokenQueryError, GapError, SchemaError
 from viewkeeper.sources.delta_lake import DeltaLakeSource, open_source
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.updates.protocol import Became
 from viewkeeper.updates.schema_change import ChangeKind, SchemaChange
+from viewkeeper.updates.source_protocol import Became
 
 COLUMNS = ["id", "v"]
 PLAIN = pa.table({"id": [1], "v": [1], "w": [""]}).schema

@@ -21,7 +21,7 @@ from deltalake import DeltaTable, write_deltalake
 from viewkeeper.errors import ConversionError, SchemaError
 from viewkeeper.sources.delta_lake import DeltaLakeSource, open_source
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.updates.protocol import COUNT, Lookup
+from viewkeeper.updates.source_protocol import COUNT, Lookup
 from viewkeeper.view.definition import Relation
 
 UTC = zoneinfo.ZoneInfo("UTC")

@@ -20,13 +20,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from viewkeeper.engine.differential import differ_on
+from viewkeeper.engine.load.folder_difference import differ_on
 from viewkeeper.sources.files import FilesSource, open_source
-from viewkeeper.sources.files.net import PARTS, net, row_hashes, signed, spelled_out
-from viewkeeper.sources.files.read import DataFile, read_rows
-from viewkeeper.sources.files.values import exact
+from viewkeeper.sources.files.bag_difference import PARTS, net, row_hashes, signed, spelled_out
+from viewkeeper.sources.files.parquet import DataFile, read_rows
+from viewkeeper.sources.files.parquet_types import exact
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.updates.protocol import COUNT
+from viewkeeper.updates.source_protocol import COUNT
 
 ZONED = datetime.datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=datetime.UTC)
 VALUES: dict[str, tuple[Any, list[Any]]] = {
@@ -169,7 +169,7 @@ def peak_of(folder: Path, rows: int, monkeypatch: pytest.MonkeyPatch) -> int:
             yield batch
 
     with monkeypatch.context() as patch:
-        patch.setattr("viewkeeper.sources.files.accept.read_rows", sampled)
+        patch.setattr("viewkeeper.sources.files.acceptor.read_rows", sampled)
         (boundary,) = source.look(start)
     same = sum(number % 7 == number % 11 for number in range(rows))
     assert boundary.changes == 2 * (rows - same)

@@ -28,9 +28,9 @@ from viewkeeper.errors import (
     WarehouseError,
 )
 from viewkeeper.sources.files import FilesSource, open_source
-from viewkeeper.sources.files.kept import Kept
+from viewkeeper.sources.files.accepted_states import Kept
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.updates.protocol import COUNT
+from viewkeeper.updates.source_protocol import COUNT
 from viewkeeper.view.definition import Relation
 
 DECLARED: dict[str, Any] = {"columns": {"sku": "string", "price": "decimal(10,2)"}}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.sources.test_files_failures import TABLES, changes, rewritten, source_of
-from viewkeeper.sources.files.kept import Kept
+from viewkeeper.sources.files.accepted_states import Kept
 
 
 @pytest.fixture

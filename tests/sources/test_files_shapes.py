@@ -23,8 +23,8 @@ from tests.sources.shape_reading import BEFORE, changed, plus, scanned
 from viewkeeper.errors import BrokenQueryError, SchemaError, SourceAwayError
 from viewkeeper.sources.files import FilesSource, open_source
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.updates.protocol import Became
 from viewkeeper.updates.schema_change import ChangeKind, SchemaChange
+from viewkeeper.updates.source_protocol import Became
 
 COLUMNS = ["id", "v"]
 TYPES: dict[str, Any] = {"id": "bigint", "v": "bigint"}

@@ -23,7 +23,7 @@ import pytest
 
 from viewkeeper.sources.files import FilesSource, open_source
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.updates.protocol import COUNT, POSITION, Answer, Lookup
+from viewkeeper.updates.source_protocol import COUNT, POSITION, Answer, Lookup
 from viewkeeper.view.definition import Relation
 
 PRICE = Relation("shop", "price")

@@ -23,7 +23,7 @@ import pytest
 from viewkeeper.errors import ConversionError
 from viewkeeper.sources.files import FilesSource, open_source
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.updates.protocol import Lookup
+from viewkeeper.updates.source_protocol import Lookup
 from viewkeeper.view.definition import Relation
 
 UTC = datetime.UTC

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from viewkeeper.errors import SourceError
-from viewkeeper.sources.names import COPY, FILE, Names
+from viewkeeper.sources.handles import COPY, FILE, Names
 
 
 @pytest.mark.parametrize("lost", [FILE, COPY])

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.sources.mariadb_database import Database, look
-from viewkeeper.cli.servers import PrivateMariadb, free_port
 from viewkeeper.errors import ProjectError, SchemaError, SourceAwayError, ViewkeeperError
 from viewkeeper.sources.mariadb import MariadbSource
-from viewkeeper.sources.mariadb.open import Server
+from viewkeeper.sources.mariadb.server_connection import Server
 from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.testing.private_servers import PrivateMariadb, free_port
 from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.view.definition import Relation
 

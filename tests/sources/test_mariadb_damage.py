@@ -13,11 +13,11 @@ import pytest
 
 from tests.sources.binlog_replay import Recorded, make_reader
 from tests.sources.mariadb_database import Database, Row, look
-from viewkeeper.cli.servers import PrivateMariadb
 from viewkeeper.errors import SourceError
+from viewkeeper.sources.mariadb.binlog.event_frames import Type
 from viewkeeper.sources.mariadb.byte_codes import MalformedError, uncompressed
-from viewkeeper.sources.mariadb.log_frame import Type
 from viewkeeper.sources.mariadb.position import file_name, file_of, offset_of
+from viewkeeper.testing.private_servers import PrivateMariadb
 
 Read = Callable[[Sequence[bytes]], Counter[Row]]
 COLUMNS = ["id", "v"]

@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 
 from tests.sources.mariadb_database import Database, changes, look
-from viewkeeper.cli.servers import PrivateMariadb
 from viewkeeper.errors import (
     GapError,
     SourceAwayError,
 )
 from viewkeeper.sources.mariadb import MariadbSource
-from viewkeeper.sources.mariadb.open import Server, pairs
 from viewkeeper.sources.mariadb.position import file_name, file_of
+from viewkeeper.sources.mariadb.server_connection import Server, pairs
 from viewkeeper.sources.mariadb.state import read_state, write_state
+from viewkeeper.testing.private_servers import PrivateMariadb
 from viewkeeper.view.definition import Relation
 
 COLUMNS = ["id", "v"]
@@ -292,7 +292,7 @@ def test_health_warns_before_the_log_is_removed(
     try:
         assert source.health([]).warnings == ()
         now = time.time()
-        monkeypatch.setattr("viewkeeper.sources.mariadb.health.time.time", lambda: now + 80)
+        monkeypatch.setattr("viewkeeper.sources.mariadb.doctor.time.time", lambda: now + 80)
         (warning,) = source.health([]).warnings
         assert "binlog_expire_logs_seconds" in warning
     finally:

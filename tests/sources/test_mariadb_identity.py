@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 
 from tests.sources.mariadb_database import Database, bag_of, changes, look, reshaped, rows_of
-from viewkeeper.cli.servers import PrivateMariadb
 from viewkeeper.errors import BrokenQueryError, SchemaError
 from viewkeeper.sources.mariadb import MariadbSource
-from viewkeeper.sources.mariadb.declare import definition
-from viewkeeper.sources.mariadb.read import MariadbOpener
+from viewkeeper.sources.mariadb.answers.snapshot import MariadbOpener
+from viewkeeper.sources.mariadb.ddl.column_definition import definition
+from viewkeeper.sources.mariadb.ddl.tokens import tokens_of
 from viewkeeper.sources.mariadb.state import read_state
-from viewkeeper.sources.mariadb.tokens import tokens_of
 from viewkeeper.sources.mariadb.types import Declared, kind_of
-from viewkeeper.updates.protocol import Became
+from viewkeeper.testing.private_servers import PrivateMariadb
 from viewkeeper.updates.schema_change import SchemaChange
+from viewkeeper.updates.source_protocol import Became
 from viewkeeper.view.definition import Relation
 
 COLUMNS = ["id", "v"]
@@ -189,7 +189,7 @@ def test_a_change_that_was_not_logged_is_found(
     seen_by: str,
 ) -> None:
     monkeypatch.setattr(
-        "viewkeeper.sources.mariadb.audit._SECONDS", 0.0 if seen_by == "time" else 1e9
+        "viewkeeper.sources.mariadb.binlog.shape_audit._SECONDS", 0.0 if seen_by == "time" else 1e9
     )
     after = source.follow(BOTH)
     assert source.look(after) == ()
@@ -211,7 +211,7 @@ def test_a_change_that_was_not_logged_is_found(
 def test_a_table_that_is_altered_all_the_while_keeps_no_look_waiting(
     database: Database, source: MariadbSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("viewkeeper.sources.mariadb.audit._SECONDS", 0.0)
+    monkeypatch.setattr("viewkeeper.sources.mariadb.binlog.shape_audit._SECONDS", 0.0)
     after = source.follow(BOTH)
     database.run("LOCK TABLES a WRITE", "INSERT INTO a VALUES (1, 1)")
     try:

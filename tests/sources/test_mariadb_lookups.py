@@ -17,12 +17,12 @@ import pyarrow as pa
 import pytest
 
 from tests.sources.mariadb_database import Database, Row, rows_of
-from viewkeeper.cli.servers import PrivateMariadb
 from viewkeeper.sources.mariadb import MariadbSource
-from viewkeeper.sources.mariadb.lookup import question
-from viewkeeper.sources.mariadb.open import Server
-from viewkeeper.sources.mariadb.table import read_table
-from viewkeeper.updates.protocol import Answer, Lookup
+from viewkeeper.sources.mariadb.answers.lookup import question
+from viewkeeper.sources.mariadb.schema import read_table
+from viewkeeper.sources.mariadb.server_connection import Server
+from viewkeeper.testing.private_servers import PrivateMariadb
+from viewkeeper.updates.source_protocol import Answer, Lookup
 from viewkeeper.view.definition import Relation
 
 INDEXES = {

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.sources.mariadb_database import Database, bag_of, changes, look, reshaped
-from viewkeeper.cli.servers import PrivateMariadb
 from viewkeeper.errors import WarehouseError
 from viewkeeper.sources.mariadb import MariadbSource
-from viewkeeper.sources.spool import Spool
+from viewkeeper.sources.stream.spool import Spool
+from viewkeeper.testing.private_servers import PrivateMariadb
 from viewkeeper.updates.schema_change import SchemaChange
 
 COLUMNS = ["id", "k"]
@@ -129,7 +129,7 @@ def test_what_changes_nothing_is_passed(
 def test_rows_before_a_savepoint_stay_however_many_come_after_it(
     database: Database, source: MariadbSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("viewkeeper.sources.mariadb.gather.PIECE_ROWS", 5)
+    monkeypatch.setattr("viewkeeper.sources.mariadb.binlog.transactions.PIECE_ROWS", 5)
     database.run("CREATE TABLE m (id INT) ENGINE = MyISAM")
     after = source.follow({"t": COLUMNS})
     database.run(
@@ -159,7 +159,7 @@ def test_a_full_disk_loses_no_transaction(
     database: Database, source: MariadbSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What could not be put into the spool is read again, and nothing of it twice."""
-    monkeypatch.setattr("viewkeeper.sources.mariadb.gather.PIECE_ROWS", 5)
+    monkeypatch.setattr("viewkeeper.sources.mariadb.binlog.transactions.PIECE_ROWS", 5)
     after = source.follow({"t": COLUMNS})
     database.run("INSERT INTO t SELECT seq, 1 FROM seq_100_to_120", "INSERT INTO t VALUES (3, 3)")
     write, left = Spool.write, [1]
@@ -182,8 +182,8 @@ def test_a_full_disk_loses_no_transaction(
 def test_what_a_killed_reader_left_is_removed(
     database: Database, source: MariadbSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("viewkeeper.sources.mariadb.gather.PIECE_ROWS", 5)
-    monkeypatch.setattr("viewkeeper.sources.mariadb.rows._PIECES_BYTES", 0)
+    monkeypatch.setattr("viewkeeper.sources.mariadb.binlog.transactions.PIECE_ROWS", 5)
+    monkeypatch.setattr("viewkeeper.sources.mariadb.binlog.rows._PIECES_BYTES", 0)
     after = source.follow({"t": COLUMNS})
     # No process has such a number.
     left = database.folder / "home" / "pieces-99999999-x"

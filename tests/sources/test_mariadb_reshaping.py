@@ -17,9 +17,9 @@ import pymysql
 import pytest
 
 from tests.sources.mariadb_database import Database, Row, bag_of, changes, look, rows_of
-from viewkeeper.cli.servers import PrivateMariadb
 from viewkeeper.errors import BrokenQueryError, SourceAwayError
 from viewkeeper.sources.mariadb import MariadbSource
+from viewkeeper.testing.private_servers import PrivateMariadb
 from viewkeeper.view.definition import Relation
 
 COLUMNS = {"a": ["id", "v"], "b": ["id", "v"]}

@@ -17,11 +17,11 @@ import pyarrow as pa
 import pytest
 
 from tests.sources.mariadb_database import Database, Row, bag_of, changes, reshaped, rows_of
-from viewkeeper.cli.servers import PrivateMariadb
 from viewkeeper.errors import BrokenQueryError
 from viewkeeper.sources.mariadb import MariadbSource
-from viewkeeper.updates.protocol import Lookup
+from viewkeeper.testing.private_servers import PrivateMariadb
 from viewkeeper.updates.schema_change import SchemaChange, called
+from viewkeeper.updates.source_protocol import Lookup
 from viewkeeper.view.definition import Relation
 
 COLUMNS = ["id", "v", "w"]

@@ -23,12 +23,12 @@ from pymysqlreplication.event import XidEvent
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
 from tests.sources.mariadb_database import Database, Row, bag_of, changes, look, rows_of
-from viewkeeper.cli.servers import PrivateMariadb
 from viewkeeper.errors import BarrierError, BrokenQueryError, SourceAwayError
 from viewkeeper.sources.mariadb import MariadbSource
-from viewkeeper.sources.mariadb.log import newest
+from viewkeeper.sources.mariadb.binlog.log import newest
 from viewkeeper.sources.mariadb.position import file_name, file_of, offset_of, position_of
-from viewkeeper.updates.protocol import Lookup
+from viewkeeper.testing.private_servers import PrivateMariadb
+from viewkeeper.updates.source_protocol import Lookup
 from viewkeeper.view.definition import Relation
 
 COLUMNS = {"a": ["id", "v"], "b": ["id", "v"]}
@@ -210,7 +210,7 @@ def altering(database: Database, monkeypatch: pytest.MonkeyPatch, statement: str
             database.run(left.pop())
         return cut
 
-    monkeypatch.setattr("viewkeeper.sources.mariadb.read.newest", altered)
+    monkeypatch.setattr("viewkeeper.sources.mariadb.answers.snapshot.newest", altered)
 
 
 def test_a_column_that_was_renamed_meanwhile_is_the_same_in_an_old_snapshot(

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.sources.mariadb_database import Database, bag_of, changes, look
-from viewkeeper.cli.servers import PrivateMariadb
 from viewkeeper.errors import GapError
 from viewkeeper.sources.mariadb import MariadbSource
 from viewkeeper.sources.mariadb.position import file_of
+from viewkeeper.testing.private_servers import PrivateMariadb
 from viewkeeper.updates.schema_change import SchemaChange
 
 COLUMNS = ["id", "v"]
@@ -263,8 +263,8 @@ def test_a_large_transaction_passes_in_pieces(
     database: Database, source: MariadbSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No piece is larger than told, whatever the transaction; most wait in files."""
-    monkeypatch.setattr("viewkeeper.sources.mariadb.gather.PIECE_ROWS", 1000)
-    monkeypatch.setattr("viewkeeper.sources.mariadb.rows._PIECES_BYTES", 40_000)
+    monkeypatch.setattr("viewkeeper.sources.mariadb.binlog.transactions.PIECE_ROWS", 1000)
+    monkeypatch.setattr("viewkeeper.sources.mariadb.binlog.rows._PIECES_BYTES", 40_000)
     database.run("CREATE TABLE u (id INT PRIMARY KEY)")
     after = source.follow({"t": COLUMNS, "u": ["id"]})
     database.run(

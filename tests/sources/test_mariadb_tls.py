@@ -15,12 +15,12 @@ import pytest
 
 from tests.sources.mariadb_database import Database, look
 from tests.sources.rogue_server import OK, RogueServer, greeting, switch
-from viewkeeper.cli.servers import PrivateMariadb, give_away
 from viewkeeper.errors import ProjectError, SourceAwayError, SourceError
 from viewkeeper.sources.mariadb.channel import Channel
-from viewkeeper.sources.mariadb.open import Server, pairs
+from viewkeeper.sources.mariadb.server_connection import Server, pairs
 from viewkeeper.sources.mariadb.source import MariadbSource
 from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.testing.private_servers import PrivateMariadb, give_away
 from viewkeeper.view.definition import Relation
 
 PASSWORD = "hidden-word"

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pytest
 
 from tests.sources.mariadb_database import Database, changes, look, rows_of
-from viewkeeper.cli.servers import PrivateMariadb
 from viewkeeper.errors import ConversionError, SchemaError
-from viewkeeper.updates.protocol import Lookup
+from viewkeeper.testing.private_servers import PrivateMariadb
+from viewkeeper.updates.source_protocol import Lookup
 from viewkeeper.view.definition import Relation
 
 D = decimal.Decimal

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.sources.mariadb_database import Database, look
-from viewkeeper.cli.servers import PrivateMariadb
 from viewkeeper.errors import ConversionError, SourceError
 from viewkeeper.sources.mariadb import MariadbSource
-from viewkeeper.sources.mariadb import tail as tails
-from viewkeeper.sources.mariadb.tail import private_folder
-from viewkeeper.sources.spool import Spool
+from viewkeeper.sources.mariadb.binlog import tail as tails
+from viewkeeper.sources.mariadb.binlog.tail import private_folder
+from viewkeeper.sources.stream.spool import Spool
+from viewkeeper.testing.private_servers import PrivateMariadb
 from viewkeeper.view.definition import Relation
 
 COLUMNS = ["id", "v"]

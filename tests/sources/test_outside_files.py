@@ -17,11 +17,11 @@ from deltalake import write_deltalake
 
 from viewkeeper.errors import ConversionError, ProjectError, SchemaError, SourceAwayError
 from viewkeeper.sources import delta_lake, files
-from viewkeeper.sources.catalogue import check_settings
 from viewkeeper.sources.delta_lake import DeltaLakeSource
 from viewkeeper.sources.files import FilesSource
+from viewkeeper.sources.kinds import check_settings
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.updates.protocol import Lookup
+from viewkeeper.updates.source_protocol import Lookup
 from viewkeeper.view.definition import Relation
 
 TABLES = {"t": ["id"]}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.sources.postgres_shop import Shop, changed, plus
-from viewkeeper.cli.servers import PrivatePostgres
+from viewkeeper.testing.private_servers import PrivatePostgres
 
 
 @pytest.mark.parametrize("capture", ["decoding", "triggers"])

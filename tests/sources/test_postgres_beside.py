@@ -17,8 +17,8 @@ import pyarrow as pa
 import pytest
 
 from tests.sources.postgres_shop import Shop, as_of
-from viewkeeper.cli.servers import PrivatePostgres
 from viewkeeper.errors import SourceAwayError, ViewkeeperError
+from viewkeeper.testing.private_servers import PrivatePostgres
 
 T = {"t": ["id", "v"]}
 COLUMNS = ["id", "v"]
@@ -49,7 +49,7 @@ def test_a_copy_outlives_the_patience_of_the_server(
     source = shop.source()
     start = source.follow(T)
     pa.array([b""], pa.binary())  # the first array imports much, which may take long
-    monkeypatch.setattr("viewkeeper.sources.postgres.open.SENDER_SECONDS", 3.0)
+    monkeypatch.setattr("viewkeeper.sources.postgres.postgres_server.SENDER_SECONDS", 3.0)
     beside = shop.source()
     beside.hold("verify", 60)
     shop.run("INSERT INTO t VALUES (2, 'b')")

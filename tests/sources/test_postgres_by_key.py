@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.sources.postgres_shop import Row, Shop, as_of, changed
-from viewkeeper.cli.servers import PrivatePostgres
 from viewkeeper.errors import BarrierError, SchemaError
-from viewkeeper.updates.protocol import Source
+from viewkeeper.testing.private_servers import PrivatePostgres
+from viewkeeper.updates.source_protocol import Source
 
 T = {"t": ["id", "v", "big"]}
 BIG = "x" * 20_000

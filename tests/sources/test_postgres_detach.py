@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from tests.sources.postgres_shop import Shop, changed
-from viewkeeper.cli.servers import PrivatePostgres
 from viewkeeper.errors import GapError, SchemaError
+from viewkeeper.testing.private_servers import PrivatePostgres
 
 T = {"t": ["id", "v"]}
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.sources.postgres_shop import Shop, changed
-from viewkeeper.cli.servers import PrivatePostgres
 from viewkeeper.errors import WarehouseError
-from viewkeeper.sources.spool import Spool
+from viewkeeper.sources.stream.spool import Spool
+from viewkeeper.testing.private_servers import PrivatePostgres
 
 T = {"t": ["id", "v"]}
 COLUMNS = ["id", "v"]

@@ -18,12 +18,12 @@ import psycopg
 import pytest
 
 from tests.sources.postgres_shop import Shop, as_of, changed
-from viewkeeper.cli.servers import PrivatePostgres, free_port
 from viewkeeper.errors import GapError, SchemaError, SourceAwayError, ViewkeeperError
 from viewkeeper.sources.postgres import PostgresSource
 from viewkeeper.sources.postgres import source as postgres
-from viewkeeper.sources.postgres.slot import derived_name
-from viewkeeper.updates.protocol import Source
+from viewkeeper.sources.postgres.decoding.slot import derived_name
+from viewkeeper.testing.private_servers import PrivatePostgres, free_port
+from viewkeeper.updates.source_protocol import Source
 
 T = {"t": ["id", "v"]}
 COLUMNS = ["id", "v"]
@@ -221,7 +221,7 @@ def test_a_slot_of_somebody_else_is_not_touched(shop: Shop) -> None:
 
 
 def test_another_process_has_the_slot(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("viewkeeper.sources.postgres.stream._RETRY_SECONDS", 0.2)
+    monkeypatch.setattr("viewkeeper.sources.postgres.decoding.stream._RETRY_SECONDS", 0.2)
     source = shop.source()
     start = source.follow(T)
     other = shop.source()

@@ -19,10 +19,10 @@ import pyarrow as pa
 import pytest
 
 from tests.sources.postgres_shop import Shop, ask, changed
-from viewkeeper.cli.servers import PrivatePostgres
 from viewkeeper.errors import ConversionError, SchemaError
-from viewkeeper.sources.postgres import lookup as postgres_lookup
-from viewkeeper.sources.postgres import shared as postgres_shared
+from viewkeeper.sources.postgres.answers import lookup as postgres_lookup
+from viewkeeper.sources.postgres.answers import snapshot as postgres_shared
+from viewkeeper.testing.private_servers import PrivatePostgres
 from viewkeeper.view.definition import Relation
 
 D = decimal.Decimal

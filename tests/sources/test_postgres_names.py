@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 from tests.sources.postgres_shop import Shop, as_of, ask, changed, plus
-from viewkeeper.cli.servers import PrivatePostgres
 from viewkeeper.errors import SchemaError
 from viewkeeper.sources.postgres.types import quote
+from viewkeeper.testing.private_servers import PrivatePostgres
 
 COLUMNS = (
     *("$viewkeeper$", "a $viewkeeper$ b", "$$", "$1", "$body$", "it's", "''", 'say "so"', '""'),

@@ -22,8 +22,8 @@ import pyarrow as pa
 import pytest
 
 from tests.sources.postgres_shop import Row, Shop, as_of, ask, changed, plus
-from viewkeeper.cli.servers import PrivatePostgres
-from viewkeeper.updates.protocol import COUNT, Boundary, Source
+from viewkeeper.testing.private_servers import PrivatePostgres
+from viewkeeper.updates.source_protocol import COUNT, Boundary, Source
 
 T = {"t": ["id", "v"]}
 COLUMNS = ["id", "v"]

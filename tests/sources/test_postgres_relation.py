@@ -12,8 +12,13 @@ from dataclasses import replace
 
 import pytest
 
-from viewkeeper.sources.postgres.relation import RelationColumn, agrees, is_untouched, shape_told
-from viewkeeper.sources.postgres.shape import Shape, ShapeColumn
+from viewkeeper.sources.postgres.decoding.relation_message import (
+    RelationColumn,
+    agrees,
+    is_untouched,
+    shape_told,
+)
+from viewkeeper.sources.postgres.shape_query import Shape, ShapeColumn
 
 INT, TEXT = (23, "int4"), (25, "text")
 NAMES = ("a", "b", "c", "d")

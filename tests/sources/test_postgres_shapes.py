@@ -26,7 +26,7 @@ from tests.sources.postgres_shapes import (
     told,
 )
 from tests.sources.postgres_shop import Row, Shop, changed
-from viewkeeper.cli.servers import PrivatePostgres
+from viewkeeper.testing.private_servers import PrivatePostgres
 
 pytest_plugins = ("tests.servers",)
 

@@ -17,9 +17,9 @@ import pytest
 
 from tests.sources.postgres_shapes import look_all, told
 from tests.sources.postgres_shop import Shop, as_of, changed
-from viewkeeper.cli.servers import PrivatePostgres
 from viewkeeper.errors import BrokenQueryError, SchemaError
-from viewkeeper.updates.protocol import Source
+from viewkeeper.testing.private_servers import PrivatePostgres
+from viewkeeper.updates.source_protocol import Source
 
 pytest_plugins = ("tests.servers",)
 T = {"t": ["id", "v"]}

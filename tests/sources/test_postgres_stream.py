@@ -15,11 +15,11 @@ import psycopg
 import pytest
 
 from tests.sources.postgres_shop import Shop, as_of, changed, plus
-from viewkeeper.cli.servers import PrivatePostgres
 from viewkeeper.errors import BarrierError, GapError, SchemaError
 from viewkeeper.sources.postgres import PostgresSource
-from viewkeeper.sources.postgres import stage as postgres_stage
-from viewkeeper.sources.postgres import tail as postgres_tail
+from viewkeeper.sources.postgres.answers import snapshot_export as postgres_tail
+from viewkeeper.sources.stream import stage as postgres_stage
+from viewkeeper.testing.private_servers import PrivatePostgres
 
 T = {"t": ["id", "v"]}
 

@@ -15,11 +15,12 @@ import pyarrow as pa
 import pytest
 
 from tests.sources.postgres_shop import as_of
-from viewkeeper.cli.servers import PrivatePostgres, give_away
 from viewkeeper.errors import SourceError
-from viewkeeper.sources.postgres import open_source, shared
+from viewkeeper.sources.postgres import open_source
+from viewkeeper.sources.postgres.answers import snapshot as shared
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.updates.protocol import Lookup
+from viewkeeper.testing.private_servers import PrivatePostgres, give_away
+from viewkeeper.updates.source_protocol import Lookup
 from viewkeeper.view.definition import Relation
 
 T = {"t": ["id", "v"]}

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pytest
 
 from tests.sources.postgres_shop import Row, Shop, as_of, ask, changed, plus
-from viewkeeper.cli.servers import PrivatePostgres
 from viewkeeper.errors import BarrierError, GapError
-from viewkeeper.updates.protocol import Source
+from viewkeeper.testing.private_servers import PrivatePostgres
+from viewkeeper.updates.source_protocol import Source
 
 T = {"t": ["id", "v"]}
 COLUMNS = ["id", "v"]

@@ -15,7 +15,7 @@ import pytest
 from tests.sources.opening import opened
 from viewkeeper.errors import SourceAwayError, SourceError
 from viewkeeper.sources.sqlite import SqliteSource
-from viewkeeper.sources.sqlite.open import translate
+from viewkeeper.sources.sqlite.database import translate
 from viewkeeper.view.definition import Relation
 
 

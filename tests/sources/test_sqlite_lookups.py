@@ -17,7 +17,7 @@ import pytest
 
 from tests.sources.opening import opened
 from viewkeeper.sources.sqlite import SqliteSource
-from viewkeeper.updates.protocol import Answer, Lookup
+from viewkeeper.updates.source_protocol import Answer, Lookup
 from viewkeeper.view.definition import Relation
 
 INDEXES = {

@@ -20,8 +20,8 @@ import pytest
 from tests.sources.shape_reading import BEFORE, bag, changed, plus, scanned, snapshot_of
 from viewkeeper.errors import BrokenQueryError, SchemaError
 from viewkeeper.sources.sqlite import SqliteSource
-from viewkeeper.updates.protocol import Became
 from viewkeeper.updates.schema_change import SchemaChange
+from viewkeeper.updates.source_protocol import Became
 from viewkeeper.view.definition import Relation
 
 T = {"t": ["id", "v"]}

@@ -20,8 +20,8 @@ import pytest
 from tests.sources.shape_reading import BEFORE, changed, plus, scanned
 from viewkeeper.errors import BrokenQueryError, SchemaError
 from viewkeeper.sources.sqlite import SqliteSource
-from viewkeeper.updates.protocol import Boundary
 from viewkeeper.updates.schema_change import SchemaChange
+from viewkeeper.updates.source_protocol import Boundary
 
 Row = tuple[object, ...]
 Open = Callable[[], SqliteSource]

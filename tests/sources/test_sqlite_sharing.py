@@ -25,7 +25,7 @@ import pytest
 from tests.sources.opening import opened
 from viewkeeper.errors import GapError
 from viewkeeper.sources.sqlite import SqliteSource
-from viewkeeper.updates.protocol import Boundary, Lookup
+from viewkeeper.updates.source_protocol import Boundary, Lookup
 from viewkeeper.view.definition import Relation
 
 Row = tuple[object, ...]

@@ -17,7 +17,7 @@ import pytest
 from tests.sources.opening import opened
 from viewkeeper.errors import ConversionError, SchemaError
 from viewkeeper.sources.sqlite import SqliteSource
-from viewkeeper.updates.protocol import Lookup
+from viewkeeper.updates.source_protocol import Lookup
 from viewkeeper.view.definition import Field, Relation
 
 INFINITY = float("inf")

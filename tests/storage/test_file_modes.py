@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from viewkeeper.registry.sqlite_order import SqliteRegistry
-from viewkeeper.sources.mariadb import rows as mariadb_rows
-from viewkeeper.sources.postgres import tail
+from viewkeeper.order.store.sqlite_registry import SqliteRegistry
+from viewkeeper.sources.mariadb.binlog import rows as mariadb_rows
+from viewkeeper.sources.postgres.answers import snapshot_export
 
 
 @pytest.fixture(autouse=True)
@@ -28,8 +28,8 @@ def modes(root: Path) -> set[str]:
 
 def test_spilled_rows_are_the_owner_s_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = pa.table({"id": [1, 2, 3]})
-    monkeypatch.setattr(tail, "INLINE_BYTES", 0)
-    assert isinstance(tail._packed(rows, tmp_path / "postgres"), Path)
+    monkeypatch.setattr(snapshot_export, "INLINE_BYTES", 0)
+    assert isinstance(snapshot_export._pack_changes(rows, tmp_path / "postgres"), Path)
     monkeypatch.setattr(mariadb_rows, "_PIECES_BYTES", 0)
     mariadb_rows.Pieces(tmp_path / "mariadb").add("orders", rows.to_batches()[0])
     assert modes(tmp_path) == {"700", "600"}

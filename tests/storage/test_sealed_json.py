@@ -12,8 +12,8 @@ import pytest
 from viewkeeper.errors import CorruptError, WarehouseError
 from viewkeeper.storage.sealed_json import decoding, seal, unseal, unseal_or_plain, write_sealed
 from viewkeeper.warehouse import read_head
-from viewkeeper.warehouse.plan import read_plan
-from viewkeeper.warehouse.record import read_record
+from viewkeeper.warehouse.metadata.batch_plan import read_plan
+from viewkeeper.warehouse.metadata.record import read_record
 
 ODD = {
     "no object": "[1]",

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from viewkeeper.view.bind import bind
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
-from viewkeeper.view.parse import parse_view
+from viewkeeper.view.sql.bind import bind
+from viewkeeper.view.sql.view_statement import parse_view
 
 HEAD = "CREATE MATERIALIZED VIEW v AS\n"
 

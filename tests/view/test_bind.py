@@ -17,10 +17,10 @@ import pytest
 import viewkeeper
 from tests.view.sample import HEAD, define
 from viewkeeper.errors import DefinitionError
-from viewkeeper.view.bind import bind
 from viewkeeper.view.definition import Equality, Field, Relation
 from viewkeeper.view.expression import Cast, Column, Compare, Literal, Logic, Not, SparkSql
-from viewkeeper.view.parse import parse_view
+from viewkeeper.view.sql.bind import bind
+from viewkeeper.view.sql.view_statement import parse_view
 
 ORDERS = "SELECT o.id FROM shop.orders AS o"
 

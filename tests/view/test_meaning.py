@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from tests.view.sample import TABLES, define
 from viewkeeper.errors import DefinitionError
 from viewkeeper.view.expression import Expression, needs_spark
-from viewkeeper.view.render import spark_sql, spark_type
+from viewkeeper.view.render import spark_sql_of, spark_type_of
 
 # Small enough that few expressions overflow. As literals they make a relation that Spark evaluates
 # in the driver, without a job for each expression.
@@ -79,7 +79,7 @@ def table(spark: SparkSession) -> None:
     names = [f"c{index}" for index in range(len(types))]
     rows = spark.sql(f"SELECT * FROM {ROWS} AS t({', '.join(names)})")
     casts = [
-        f"CAST({name} AS {spark_type(kind)})"
+        f"CAST({name} AS {spark_type_of(kind)})"
         for name, kind in zip(names, types.values(), strict=True)
     ]
     typed = rows.selectExpr(*casts)
@@ -171,7 +171,7 @@ def assert_same_values(spark: SparkSession, texts: list[str]) -> None:
     """The user's text and our translation, both evaluated by Spark on every row."""
     for text in texts:
         query, expression, _ = translated(text)
-        ours = f"SELECT {spark_sql(expression)} AS x FROM labelled"
+        ours = f"SELECT {spark_sql_of(expression)} AS x FROM labelled"
         assert values(spark, ours) == values(spark, query), text
 
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.view.sample import TABLES, define
-from viewkeeper.view.render import spark_type
+from viewkeeper.view.render import spark_type_of
 
 RELATIONS = ["shop.orders", "crm.customers", "shop.items", "shop.orders"]
 ROWS: dict[str, list[str]] = {
@@ -46,7 +46,7 @@ def tables(spark: SparkSession) -> None:
         rows = ", ".join(f"({row})" for row in ROWS[name])
         aliases = [f"c{number}" for number in range(len(types))]
         casts = [
-            f"CAST({alias} AS {spark_type(kind)}) AS {column}"
+            f"CAST({alias} AS {spark_type_of(kind)}) AS {column}"
             for alias, (column, kind) in zip(aliases, types.items(), strict=True)
         ]
         frame = spark.sql(f"SELECT * FROM VALUES {rows} AS t({', '.join(aliases)})")
@@ -65,7 +65,7 @@ def test_the_query_gives_what_the_user_wrote(spark: SparkSession, select: str) -
     assert actual.columns == expected.columns == [output.name for output in view.outputs]
     assert sorted(map(repr, actual.collect())) == sorted(map(repr, expected.collect()))
     if view.schema is not None:
-        types = [spark_type(field.type) for field in view.schema]
+        types = [spark_type_of(field.type) for field in view.schema]
         assert [kind.lower() for kind in types] == [kind for _, kind in actual.dtypes]
 
 

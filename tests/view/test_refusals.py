@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from tests.view.sample import HEAD, Mistake, define, mistakes
 from viewkeeper.errors import DefinitionError, UnsupportedError
-from viewkeeper.view import functions
-from viewkeeper.view.parse import parse_view
+from viewkeeper.view.sql import functions
+from viewkeeper.view.sql.view_statement import parse_view
 
 
 @pytest.mark.parametrize("case", mistakes("refused.sql"), ids=lambda case: case.sql)

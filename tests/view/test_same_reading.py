@@ -18,9 +18,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tests.view.random_sql import random_query
-from viewkeeper.engine.error_silence import silence_errors
+from viewkeeper.engine.spark.error_silence import silence_errors
 from viewkeeper.errors import DefinitionError
-from viewkeeper.view.parse import ParsedView, parse_view
+from viewkeeper.view.sql.view_statement import ParsedView, parse_view
 
 HEAD = "CREATE MATERIALIZED VIEW v AS\n"
 COUNT = int(os.environ.get("VIEWKEEPER_FUZZ_INPUTS", "0")) or 1500

@@ -25,8 +25,10 @@ from hypothesis import strategies as st
 
 from tests.warehouse.model import VIEW, Row, World
 from viewkeeper.errors import CorruptError
-from viewkeeper.warehouse import Store, actions, files, find, merge_tail, stored
-from viewkeeper.warehouse.actions import Action, Add, Insert, KeyDelete, Replace
+from viewkeeper.warehouse import Store, merge_tail, stored
+from viewkeeper.warehouse.lake import data_files
+from viewkeeper.warehouse.rows import lookup, stored_actions
+from viewkeeper.warehouse.rows.stored_actions import Action, Add, Insert, KeyDelete, Replace
 
 NAN = math.nan
 DOMAINS: dict[str, tuple[pa.DataType, Sequence[Any]]] = {
@@ -120,8 +122,8 @@ def prepared(chance: random.Random, pool: Sequence[Row]) -> Iterator[World]:
         pytest.MonkeyPatch.context() as patch,
         Store.open(Path(folder), "test", time.time) as store,
     ):
-        patch.setattr(files, "ROWS_PER_GROUP", 2)
-        patch.setattr(find, "FEW", 2)
+        patch.setattr(data_files, "ROWS_PER_GROUP", 2)
+        patch.setattr(lookup, "FEW", 2)
         world = World(store, SCHEMA, hidden=(".f",))
         world.load(Counter(chance.choices(pool, k=8)))
         for _ in range(3):
@@ -146,7 +148,7 @@ def test_actions_leave_what_a_dictionary_says(seed: int) -> None:
             after = before
             for action in todo:
                 after = meant(after, action)
-            signed = actions.signed(world.store.root, world.view, todo)
+            signed = stored_actions.signed(world.store.root, world.view, todo)
             assert signed.schema.names == [*SCHEMA.names, "_count"]
             least = {row: after[row] - before[row] for row in after.keys() | before.keys()}
             assert changed(signed) == {row: count for row, count in least.items() if count}
@@ -158,14 +160,14 @@ def test_actions_leave_what_a_dictionary_says(seed: int) -> None:
 
 def test_only_what_can_match_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     read: list[tuple[str, ...]] = []
-    columns = find._columns
+    columns = lookup._columns
 
     def watched(file: Any, names: Sequence[str]) -> pa.Table:
         read.append(tuple(names))
         return columns(file, names)
 
-    monkeypatch.setattr(files, "ROWS_PER_GROUP", 10)
-    monkeypatch.setattr(find, "_columns", watched)
+    monkeypatch.setattr(data_files, "ROWS_PER_GROUP", 10)
+    monkeypatch.setattr(lookup, "_columns", watched)
     kinds: dict[str, pa.DataType] = {"k": pa.int64(), "odd": pa.int64(), "text": pa.string()}
     with Store.open(tmp_path, "test", time.time) as store:
         world = World(store, pa.schema(kinds))
@@ -174,7 +176,7 @@ def test_only_what_can_match_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         def delete(column: str, *keys: int) -> dict[Row, int]:
             read.clear()
             action = KeyDelete((column,), pa.table({column: pa.array(keys, pa.int64())}))
-            return changed(actions.signed(store.root, world.view, [action]))
+            return changed(stored_actions.signed(store.root, world.view, [action]))
 
         assert delete("k", 42, 43) == {(42, 0, "t42"): -1, (43, 100, "t43"): -1}
         assert read == [("k",), ("odd", "text", "_count")], "one row group of ten"
@@ -186,7 +188,7 @@ def test_only_what_can_match_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: 
             (k, k % 2 * 100, f"t{k}") for k in range(60, 100)
         }
         assert len(read) == 2 * 4, "many keys are held against statistics as a range"
-        assert actions.signed(store.root, world.view, []).num_rows == 0
+        assert stored_actions.signed(store.root, world.view, []).num_rows == 0
 
 
 def test_keys_of_several_relations_and_inserts_are_one_pass(tmp_path: Path) -> None:
@@ -202,7 +204,8 @@ def test_keys_of_several_relations_and_inserts_are_one_pass(tmp_path: Path) -> N
             KeyDelete(("a", "b"), pa.table({"a": [9], "b": [8]})),
         ]
         assert {
-            tuple(row.values()) for row in actions.signed(store.root, world.view, todo).to_pylist()
+            tuple(row.values())
+            for row in stored_actions.signed(store.root, world.view, todo).to_pylist()
         } == {(1, 1, -1), (2, 2, -1), (9, 9, 1)}
 
 
@@ -213,22 +216,22 @@ def test_floating_point_values_are_compared_by_meaning(tmp_path: Path) -> None:
         world = World(store, schema)
         world.load({(0.0,): 1, (NAN,): 1, (2.0,): 1})
         same = pa.table([pa.concat_arrays([other_nan, pa.array([-0.0, 2.0])])], schema=schema)
-        assert actions.signed(store.root, world.view, [Insert(same)]).num_rows == 0
-        gone = actions.signed(store.root, world.view, [KeyDelete(("f",), same)])
+        assert stored_actions.signed(store.root, world.view, [Insert(same)]).num_rows == 0
+        gone = stored_actions.signed(store.root, world.view, [KeyDelete(("f",), same)])
         assert changed(gone) == {(0.0,): -1, (NAN,): -1, (2.0,): -1}
         bag = same.append_column("_count", pa.array([1, 1, 1]))
-        assert actions.signed(store.root, world.view, [Replace(bag)]).num_rows == 0
+        assert stored_actions.signed(store.root, world.view, [Replace(bag)]).num_rows == 0
 
 
 def test_nulls_beside_a_range_of_keys_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(find, "FEW", 2)
+    monkeypatch.setattr(lookup, "FEW", 2)
     with Store.open(tmp_path, "test", time.time) as store:
         world = World(store, pa.schema({"k": pa.int64()}))
         world.load({(None,): 1, (900,): 1})
         keys = pa.table({"k": [None, 1, 2, 3]})
-        gone = actions.signed(store.root, world.view, [KeyDelete(("k",), keys)])
+        gone = stored_actions.signed(store.root, world.view, [KeyDelete(("k",), keys)])
         assert changed(gone) == {(None,): -1}
 
 
@@ -237,7 +240,7 @@ def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
     with prepared(chance, some_rows(chance, 8)) as world:
         next(world.store.folder(VIEW).glob("*.parquet")).unlink()
         with pytest.raises(CorruptError, match="cannot be believed"):
-            actions.signed(
+            stored_actions.signed(
                 world.store.root,
                 world.view,
                 [Insert(table([], list(SCHEMA))), KeyDelete(("k",), pa.table({"k": [1]}))],

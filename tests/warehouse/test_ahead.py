@@ -41,10 +41,10 @@ from viewkeeper.warehouse import (
     write_rows,
 )
 from viewkeeper.warehouse.compact import compact
-from viewkeeper.warehouse.frames import changes_frame, state_frame
-from viewkeeper.warehouse.head import NAME
+from viewkeeper.warehouse.metadata.head import NAME
+from viewkeeper.warehouse.metadata.record import read_record
 from viewkeeper.warehouse.publish import publish
-from viewkeeper.warehouse.record import read_record
+from viewkeeper.warehouse.rows.spark_frames import changes_frame, state_frame
 
 ROWS: tuple[Row, ...] = ((1, "a"), (2, None), (3, ""), (None, "b"))
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from viewkeeper.warehouse.chronicle import FOLDED, entry_rows, fold, load_ledger
-from viewkeeper.warehouse.plan import Entry
+from viewkeeper.warehouse.metadata.batch_plan import Entry
+from viewkeeper.warehouse.metadata.plan_files import FOLDED, entry_rows, fold, load_ledger
 
 ENTRIES = [
     Entry(2, "shop", 0, 10, 1.0, 3),

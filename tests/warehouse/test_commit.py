@@ -26,9 +26,9 @@ from viewkeeper.warehouse import (
     write_rows,
     write_stream,
 )
-from viewkeeper.warehouse.chronicle import load_plans, load_records
-from viewkeeper.warehouse.files import stored_schema
-from viewkeeper.warehouse.read import files_until
+from viewkeeper.warehouse.lake.data_files import stored_schema
+from viewkeeper.warehouse.metadata.plan_files import load_plans, load_records
+from viewkeeper.warehouse.rows.view_state import files_until
 
 __all__ = ["world"]
 

@@ -10,15 +10,15 @@ import pytest
 from viewkeeper.errors import CorruptError
 from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.warehouse import Store
-from viewkeeper.warehouse.chronicle import entry_rows, fold, load_ledger
-from viewkeeper.warehouse.coordination import (
+from viewkeeper.warehouse.metadata.batch_plan import Entry, Plan, encode_plan, read_plan
+from viewkeeper.warehouse.metadata.coordination import (
     FILE,
     Coordination,
     Span,
     read_coordination,
     write_coordination,
 )
-from viewkeeper.warehouse.plan import Entry, Plan, encode_plan, read_plan
+from viewkeeper.warehouse.metadata.plan_files import entry_rows, fold, load_ledger
 
 ENTRIES = (
     Entry(2, "shop", 0, 5, 10.0, 1),

@@ -14,7 +14,7 @@ import pytest
 from tests.warehouse.faults import Death, deaths, dying_at
 from tests.warehouse.model import VIEW, Row, World, bag, opened
 from viewkeeper.warehouse import Drop, Stop, Store, clean, merge_tail, read_head, state
-from viewkeeper.warehouse.chronicle import load_records
+from viewkeeper.warehouse.metadata.plan_files import load_records
 
 Step = Callable[[World], object]
 CHANGE: dict[Row, int] = {(1, "a"): -1, (7, "new"): 3}

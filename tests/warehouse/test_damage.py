@@ -20,10 +20,10 @@ from tests.warehouse.model import SCHEMA, VIEW, World, bag, opened, signed
 from viewkeeper.errors import CorruptError
 from viewkeeper.storage.sealed_json import seal
 from viewkeeper.warehouse import Advance, Create, Store, read_head, state, write_rows
-from viewkeeper.warehouse.actions import KeyDelete
-from viewkeeper.warehouse.actions import signed as actions_signed
-from viewkeeper.warehouse.emptying import emptied
-from viewkeeper.warehouse.head import NAME, encode_head
+from viewkeeper.warehouse.metadata.head import NAME, encode_head
+from viewkeeper.warehouse.rows.negation import emptied
+from viewkeeper.warehouse.rows.stored_actions import KeyDelete
+from viewkeeper.warehouse.rows.stored_actions import signed as actions_signed
 
 Damage = Callable[[bytes, random.Random], bytes | None]
 

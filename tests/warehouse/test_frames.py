@@ -26,8 +26,8 @@ from tests.warehouse.model import VIEW, Row, World, bag, opened, per_ts
 from viewkeeper.errors import HorizonError
 from viewkeeper.warehouse import Store, changes, clean, merge_tail
 from viewkeeper.warehouse.compact import compact
-from viewkeeper.warehouse.frames import changes_frame, state_frame
 from viewkeeper.warehouse.publish import publish
+from viewkeeper.warehouse.rows.spark_frames import changes_frame, state_frame
 
 TYPES: dict[str, pa.DataType] = {
     "tiny": pa.int8(),

@@ -17,7 +17,7 @@ import pytest
 
 from tests.warehouse.model import VIEW, World, bag, opened
 from viewkeeper.warehouse import clean, merge_tail, state
-from viewkeeper.warehouse.read import newest_state
+from viewkeeper.warehouse.rows.view_state import newest_state
 
 READS = 25
 LIMIT_SECONDS = 300.0

@@ -27,8 +27,8 @@ from viewkeeper.warehouse import (
     stored_schema,
 )
 from viewkeeper.warehouse.compact import compact
-from viewkeeper.warehouse.frames import changes_frame, state_frame
 from viewkeeper.warehouse.publish import publish
+from viewkeeper.warehouse.rows.spark_frames import changes_frame, state_frame
 
 KEYED = pa.schema([*SCHEMA, pa.field("_key_0_id", pa.int64()), pa.field("a `.x`", pa.string())])
 HIDDEN = ("_key_0_id", "a `.x`")

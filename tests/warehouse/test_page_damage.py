@@ -15,12 +15,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.warehouse.model import VIEW, World
-from viewkeeper.engine.carry import Courier
+from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.errors import CorruptError
-from viewkeeper.warehouse import Store, frames
+from viewkeeper.warehouse import Store
 from viewkeeper.warehouse.compact import compact
-from viewkeeper.warehouse.frames import find_read_damage, state_frame
 from viewkeeper.warehouse.publish import publish
+from viewkeeper.warehouse.rows import spark_frames
+from viewkeeper.warehouse.rows.spark_frames import find_read_damage, state_frame
 
 
 def flip_unseen(path: Path) -> None:
@@ -41,7 +42,7 @@ def flip_unseen(path: Path) -> None:
 @pytest.fixture
 def damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[World, Path]:
     """A closed warehouse in which a file that Spark reads by itself is damaged."""
-    monkeypatch.setattr(frames, "SMALL_ROWS", 0)
+    monkeypatch.setattr(spark_frames, "SMALL_ROWS", 0)
     with Store.open(tmp_path / "a warehouse", "test", time.time) as store:
         world = World(store)
         world.load({(k, f"row {k}"): 1 for k in range(100)})

@@ -21,12 +21,12 @@ from pyspark.sql import SparkSession
 from tests.warehouse.faults import Death, deaths, dying_at
 from tests.warehouse.model import SCHEMA, VIEW, Row, World, bag, opened, signed, world
 from viewkeeper.warehouse import Redefine, Store, merge_tail, read_head, state, write_rows
-from viewkeeper.warehouse.actions import KeyDelete
-from viewkeeper.warehouse.actions import signed as acted
 from viewkeeper.warehouse.compact import compact
-from viewkeeper.warehouse.emptying import emptied
-from viewkeeper.warehouse.frames import state_frame
-from viewkeeper.warehouse.version import Bound, Version
+from viewkeeper.warehouse.metadata.definition_version import Bound, Version
+from viewkeeper.warehouse.rows.negation import emptied
+from viewkeeper.warehouse.rows.spark_frames import state_frame
+from viewkeeper.warehouse.rows.stored_actions import KeyDelete
+from viewkeeper.warehouse.rows.stored_actions import signed as acted
 
 __all__ = ["world"]
 

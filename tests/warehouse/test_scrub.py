@@ -14,12 +14,12 @@ from tests.warehouse.model import VIEW, opened
 from viewkeeper.cli.invocation import Invocation
 from viewkeeper.cli.main import cli
 from viewkeeper.errors import CorruptError
-from viewkeeper.sources.names import Names
+from viewkeeper.sources.handles import Names
 from viewkeeper.storage import disk
 from viewkeeper.warehouse import merge_tail, read_head
-from viewkeeper.warehouse.identity import known_identity, make_identity
+from viewkeeper.warehouse.lake.lake_table import files_of
+from viewkeeper.warehouse.metadata.warehouse_identity import known_identity, make_identity
 from viewkeeper.warehouse.scrub import find_damage, scrub
-from viewkeeper.warehouse.table import files_of
 
 PROJECT = "warehouse: ./warehouse\nsources: {shop: {kind: sqlite, path: shop.db}}\n"
 

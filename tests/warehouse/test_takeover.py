@@ -22,8 +22,8 @@ from tests.warehouse.faults import CALLS
 from tests.warehouse.model import World, opened
 from viewkeeper.errors import LockedError, WarehouseError
 from viewkeeper.warehouse import Store, read_head
-from viewkeeper.warehouse.clean import clean
 from viewkeeper.warehouse.merge import merge_tail
+from viewkeeper.warehouse.retention import clean
 
 ROWS = {(7, "first"): 1}
 

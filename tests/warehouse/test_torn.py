@@ -12,9 +12,10 @@ from deltalake import DeltaTable
 
 from tests.warehouse.model import VIEW, World, bag, opened
 from viewkeeper.errors import CorruptError, WarehouseError
-from viewkeeper.warehouse import Advance, Store, log, merge_tail, state
-from viewkeeper.warehouse.head import NAME
-from viewkeeper.warehouse.table import Table
+from viewkeeper.warehouse import Advance, Store, merge_tail, state
+from viewkeeper.warehouse.lake import delta_log
+from viewkeeper.warehouse.lake.lake_table import Table
+from viewkeeper.warehouse.metadata.head import NAME
 
 Tear = Callable[[bytes], bytes]
 
@@ -66,14 +67,14 @@ def test_a_torn_checkpoint_is_forgotten(tmp_path: Path, tear: Tear) -> None:
 def test_a_torn_entry_of_a_table_without_records_is_dropped(tmp_path: Path, tear: Tear) -> None:
     table = Table.create(tmp_path, pa.schema({"k": pa.int64()}), "published")
     whole = newest_entry(tmp_path).read_bytes()
-    log.drop_torn(tmp_path)
+    delta_log.drop_torn(tmp_path)
     assert newest_entry(tmp_path).read_bytes() == whole
     table.commit(1, 0.0, [], overwrite=True)
     entry = newest_entry(tmp_path)
-    log.drop_torn(tmp_path)
+    delta_log.drop_torn(tmp_path)
     assert entry.exists(), "the library writes the transaction's line last"
     entry.write_bytes(tear(entry.read_bytes()))
-    log.drop_torn(tmp_path)
+    delta_log.drop_torn(tmp_path)
     assert not entry.exists()
 
 

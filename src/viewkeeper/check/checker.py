@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from viewkeeper.check.claims import ClaimFault, Claims, prove_steps, read_claims
-from viewkeeper.check.history import History
+from viewkeeper.check.history.recorded_history import History
 from viewkeeper.check.levels import LIMIT, Answer, Ladder, Predicate, all_of, needs
 from viewkeeper.check.recomputation import Recomputation
-from viewkeeper.check.schedule import Point, Schedule
-from viewkeeper.check.search import Search, find_chain, find_legal, find_steps
+from viewkeeper.check.serial_schedules import Point, Schedule
+from viewkeeper.check.vector_search import Search, find_chain, find_legal, find_steps
 from viewkeeper.errors import HistoryError
 from viewkeeper.maintain.promises import Level
 

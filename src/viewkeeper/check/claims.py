@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 
-from viewkeeper.check.history import History
+from viewkeeper.check.history.recorded_history import History
 from viewkeeper.check.levels import Answer
 from viewkeeper.check.recomputation import Recomputation
-from viewkeeper.check.schedule import Point, Schedule, within
-from viewkeeper.check.search import find_steps
+from viewkeeper.check.serial_schedules import Point, Schedule, within
+from viewkeeper.check.vector_search import find_steps
 
 
 class Fault(Enum):

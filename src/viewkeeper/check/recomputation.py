@@ -2,7 +2,7 @@
 
 A search asks for thousands of vectors that differ little. So bags are numbered by what they hold
 (a transaction that the view does not see changes no number), joins are kept by the numbers of their
-bags (`viewkeeper.check.join`), and values of the view are numbered too: equal views have equal
+bags (`viewkeeper.check.view_join`), and values of the view are numbered too: equal views have equal
 numbers, and comparing a state with the view over a vector is comparing two integers.
 """
 
@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from viewkeeper.check.history import Bag, History, Row
-from viewkeeper.check.join import Join, summed
-from viewkeeper.check.schedule import Point, Schedule
-from viewkeeper.check.wording import row_text
+from viewkeeper.check.history.recorded_history import Bag, History, Row
+from viewkeeper.check.history_words import row_text
+from viewkeeper.check.serial_schedules import Point, Schedule
+from viewkeeper.check.view_join import Join, summed
 from viewkeeper.errors import HistoryError
 from viewkeeper.view.definition import Relation
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from viewkeeper.engine.project import Project
-    from viewkeeper.engine.settings import Settings
+    from viewkeeper.engine.settings.project_file import Settings
 
 PROJECT_FILE = "viewkeeper.yml"
 
@@ -38,7 +38,7 @@ class Invocation:
 
     def settings(self) -> Settings:
         """The project's settings alone."""
-        from viewkeeper.engine.settings import read_settings
+        from viewkeeper.engine.settings.project_file import read_settings
 
         return read_settings(self.folder)
 

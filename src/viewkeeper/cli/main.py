@@ -26,37 +26,76 @@ from typing import Any
 import click
 
 from viewkeeper.cli.invocation import Invocation
-from viewkeeper.cli.speech import nearest, show_error, show_warning
+from viewkeeper.cli.terminal import nearest, show_error, show_warning
 from viewkeeper.errors import ViewkeeperError
 
 DEFECT, CANCELLED, UNREAD = 3, 130, 141
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "init": ("viewkeeper.cli.init", "Make a sample project that runs as it is."),
-    "run": ("viewkeeper.cli.run", "Keep the views fresh, continuously or once."),
+    "init": ("viewkeeper.cli.commands.init_command", "Make a sample project that runs as it is."),
+    "run": ("viewkeeper.cli.commands.run_command", "Keep the views fresh, continuously or once."),
     "doctor": (
-        "viewkeeper.cli.doctor",
+        "viewkeeper.cli.commands.doctor_command",
         "Check every source, view and Java, and say what mends them.",
     ),
-    "status": ("viewkeeper.cli.status", "Show how far every view and source is."),
-    "query": ("viewkeeper.cli.query", "Run one SELECT over the views."),
-    "explain": ("viewkeeper.cli.explain", "Show how a view is maintained, and what that costs."),
+    "status": ("viewkeeper.cli.commands.status_command", "Show how far every view and source is."),
+    "query": ("viewkeeper.cli.commands.query_command", "Run one SELECT over the views."),
+    "explain": (
+        "viewkeeper.cli.commands.explain_command",
+        "Show how a view is maintained, and what that costs.",
+    ),
     "partition": (
-        "viewkeeper.cli.partition",
+        "viewkeeper.cli.commands.partition_command",
         "Show which views share one order, and over which bases.",
     ),
-    "verify": ("viewkeeper.cli.verify", "Compare views with recomputation from the sources."),
-    "history": ("viewkeeper.cli.history", "Show what became of a view's definition."),
-    "changes": ("viewkeeper.cli.changes", "Show schema changes that wait for approval."),
-    "approve": ("viewkeeper.cli.changes", "Let a held view follow its schema changes."),
-    "reject": ("viewkeeper.cli.changes", "Stop a held view instead of letting it follow."),
-    "check": ("viewkeeper.cli.check", "Decide which consistency level a recorded history has."),
-    "simulate": ("viewkeeper.cli.simulate", "Try an algorithm in random worlds, or run a script."),
-    "publish": ("viewkeeper.cli.upkeep", "Write plain tables, rows only, for other tools."),
-    "compact": ("viewkeeper.cli.upkeep", "Fold old states and merge small files."),
-    "detach": ("viewkeeper.cli.detach", "Remove the change capture from the sources."),
-    "registry": ("viewkeeper.cli.registry", "Serve one order to many warehouses, or show it."),
-    "demo": ("viewkeeper.cli.demo", "Watch views stay right while databases change."),
+    "verify": (
+        "viewkeeper.cli.commands.verify_command",
+        "Compare views with recomputation from the sources.",
+    ),
+    "history": (
+        "viewkeeper.cli.commands.schema_change_commands",
+        "Show what became of a view's definition.",
+    ),
+    "changes": (
+        "viewkeeper.cli.commands.schema_change_commands",
+        "Show schema changes that wait for approval.",
+    ),
+    "approve": (
+        "viewkeeper.cli.commands.schema_change_commands",
+        "Let a held view follow its schema changes.",
+    ),
+    "reject": (
+        "viewkeeper.cli.commands.schema_change_commands",
+        "Stop a held view instead of letting it follow.",
+    ),
+    "check": (
+        "viewkeeper.cli.commands.check_command",
+        "Decide which consistency level a recorded history has.",
+    ),
+    "simulate": (
+        "viewkeeper.cli.commands.simulate.command",
+        "Try an algorithm in random worlds, or run a script.",
+    ),
+    "publish": (
+        "viewkeeper.cli.commands.maintenance_commands",
+        "Write plain tables, rows only, for other tools.",
+    ),
+    "compact": (
+        "viewkeeper.cli.commands.maintenance_commands",
+        "Fold old states and merge small files.",
+    ),
+    "detach": (
+        "viewkeeper.cli.commands.detach_command",
+        "Remove the change capture from the sources.",
+    ),
+    "registry": (
+        "viewkeeper.cli.commands.registry_command",
+        "Serve one order to many warehouses, or show it.",
+    ),
+    "demo": (
+        "viewkeeper.cli.commands.demo_command",
+        "Watch views stay right while databases change.",
+    ),
 }
 """Every command: the module that has it under its own name, and its line in the list."""
 

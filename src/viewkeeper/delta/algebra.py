@@ -8,7 +8,7 @@ is bilinear; incremental maintenance is nothing but these laws:
     where(a + b)    =  where(a) + where(b)            project(a + b)  =  project(a) + project(b)
 
 `Algebra` is the list of operations that a view change needs, and no more. There are two carriers:
-`viewkeeper.delta.reference`, Python dictionaries, short enough to be believed at sight, and
+`viewkeeper.delta.reference_carrier`, Python dictionaries, short enough to be believed at sight, and
 `viewkeeper.delta.kernel`, Arrow tables. Everything above is written once over this protocol.
 """
 
@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from viewkeeper.view.definition import Output
 from viewkeeper.view.expression import Expression
-from viewkeeper.view.tree import Key
+from viewkeeper.view.join_tree import Key
 
 COUNT = "_count"
 TS = "_ts"

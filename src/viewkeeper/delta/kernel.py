@@ -22,7 +22,7 @@ from viewkeeper.delta.algebra import COUNT, TS, Side, When
 from viewkeeper.delta.evaluate import evaluate
 from viewkeeper.view.definition import Output
 from viewkeeper.view.expression import Expression
-from viewkeeper.view.tree import Key
+from viewkeeper.view.join_tree import Key
 
 pc: Any = pyarrow.compute
 """Untyped: the stubs do not know that every function takes arrays and scalars alike."""

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.engine.report import BatchReport, Observer, Report
-from viewkeeper.engine.session import SparkHandle
-from viewkeeper.engine.settings import Settings
+from viewkeeper.engine.settings.project_file import Settings
+from viewkeeper.engine.spark.spark_session import SparkHandle
 from viewkeeper.engine.upkeep import Upkeep
 from viewkeeper.errors import ViewkeeperError
 

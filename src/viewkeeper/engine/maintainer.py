@@ -15,25 +15,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from viewkeeper.engine.acknowledging import Acknowledging
-from viewkeeper.engine.adapting import Adapting
-from viewkeeper.engine.anchors import Anchors
-from viewkeeper.engine.batches import Batches, Member, Outcome, apart
-from viewkeeper.engine.catalogue import ViewCatalogue
-from viewkeeper.engine.choices import Choices
-from viewkeeper.engine.connections import Connections
-from viewkeeper.engine.crossing import Crossing
-from viewkeeper.engine.edits import take_edits, write_first_versions
-from viewkeeper.engine.history import History
-from viewkeeper.engine.loading import PROGRESS_SECONDS, Loader
-from viewkeeper.engine.lookout import PATIENCE_SECONDS
-from viewkeeper.engine.lookouts import look_out
+from viewkeeper.engine.algorithms.algorithm_runner import Stepped, Stepper, no_quiet, positions_at
+from viewkeeper.engine.batch.barrier_crossing import Crossing
+from viewkeeper.engine.batch.batch_runner import Batches, Member, Outcome, apart
+from viewkeeper.engine.batch.change_archive import History
+from viewkeeper.engine.capture.acknowledgement import Acknowledging
+from viewkeeper.engine.capture.blocked_views import waiting
+from viewkeeper.engine.capture.lookout import PATIENCE_SECONDS
+from viewkeeper.engine.connections.open_sources import Connections
+from viewkeeper.engine.evolution.anchors import Anchors
+from viewkeeper.engine.evolution.view_adapter import Adapting
+from viewkeeper.engine.group.lookout_choice import look_out
+from viewkeeper.engine.load.loader import PROGRESS_SECONDS, Loader
 from viewkeeper.engine.report import Observer
-from viewkeeper.engine.session import SparkHandle
-from viewkeeper.engine.settings import Settings
-from viewkeeper.engine.stepper import Stepped, Stepper, no_quiet, positions_at
-from viewkeeper.engine.troubles import Troubles
-from viewkeeper.engine.waiting import waiting
+from viewkeeper.engine.settings.project_file import Settings
+from viewkeeper.engine.spark.spark_session import SparkHandle
+from viewkeeper.engine.views.edited_sql import take_edits, write_first_versions
+from viewkeeper.engine.views.project_choices import Choices
+from viewkeeper.engine.views.view_catalogue import ViewCatalogue
+from viewkeeper.engine.views.view_troubles import Troubles
 from viewkeeper.errors import (
     BarrierError,
     GapError,
@@ -41,9 +41,9 @@ from viewkeeper.errors import (
     ViewkeeperError,
     WarehouseError,
 )
-from viewkeeper.view.plan import sweep_plan
-from viewkeeper.warehouse.plan import Entry, Plan
-from viewkeeper.warehouse.record import Drop, Resume
+from viewkeeper.view.sweep_plan import sweep_plan
+from viewkeeper.warehouse.metadata.batch_plan import Entry, Plan
+from viewkeeper.warehouse.metadata.record import Drop, Resume
 from viewkeeper.warehouse.store import Store
 
 

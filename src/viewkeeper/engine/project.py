@@ -18,22 +18,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from viewkeeper.engine.catalogue import ViewCatalogue, read_views
-from viewkeeper.engine.connections import Connections
-from viewkeeper.engine.differential import differ_on
+from viewkeeper.engine.connections.open_sources import Connections
+from viewkeeper.engine.evolution.preview import Preview, preview
+from viewkeeper.engine.evolution.proposals import Proposals, Proposed
+from viewkeeper.engine.load.folder_difference import differ_on
 from viewkeeper.engine.loop import refresh, run_until
 from viewkeeper.engine.maintainer import Maintainer
-from viewkeeper.engine.preview import Preview, preview
-from viewkeeper.engine.proposals import Proposals, Proposed
+from viewkeeper.engine.operations.verification import Verification, verify_views
 from viewkeeper.engine.report import Observer, Report, Silent
-from viewkeeper.engine.session import SparkHandle
-from viewkeeper.engine.settings import Settings, read_settings
+from viewkeeper.engine.settings.project_file import Settings, read_settings
+from viewkeeper.engine.spark.spark_session import SparkHandle
 from viewkeeper.engine.upkeep import Reader, compact_views, publish_views
-from viewkeeper.engine.verify import Verification, verify_views
 from viewkeeper.engine.view import View
+from viewkeeper.engine.views.view_catalogue import ViewCatalogue, read_views
 from viewkeeper.storage import disk
-from viewkeeper.warehouse.head import Head, read_head
-from viewkeeper.warehouse.identity import make_identity
+from viewkeeper.warehouse.metadata.head import Head, read_head
+from viewkeeper.warehouse.metadata.warehouse_identity import make_identity
 from viewkeeper.warehouse.store import Store
 
 if TYPE_CHECKING:

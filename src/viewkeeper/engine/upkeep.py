@@ -14,17 +14,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from viewkeeper.engine.history import History
+from viewkeeper.engine.batch.change_archive import History
 from viewkeeper.engine.report import Observer
-from viewkeeper.engine.session import SparkHandle
-from viewkeeper.engine.settings import Settings
+from viewkeeper.engine.settings.project_file import Settings
+from viewkeeper.engine.spark.spark_session import SparkHandle
 from viewkeeper.errors import CorruptError
-from viewkeeper.registry import leases
-from viewkeeper.warehouse.clean import clean
-from viewkeeper.warehouse.head import Head
+from viewkeeper.upstream import leases
 from viewkeeper.warehouse.merge import merge_tail
-from viewkeeper.warehouse.plan import Ledger
-from viewkeeper.warehouse.record import Stop
+from viewkeeper.warehouse.metadata.batch_plan import Ledger
+from viewkeeper.warehouse.metadata.head import Head
+from viewkeeper.warehouse.metadata.record import Stop
+from viewkeeper.warehouse.retention import clean
 from viewkeeper.warehouse.store import Store
 
 MERGE_FILES = 50

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from viewkeeper.engine.session import SparkHandle
+from viewkeeper.engine.spark.spark_session import SparkHandle
 from viewkeeper.errors import HorizonError
-from viewkeeper.warehouse import read
-from viewkeeper.warehouse.head import ViewHead, read_head
+from viewkeeper.warehouse.metadata.head import ViewHead, read_head
+from viewkeeper.warehouse.rows import view_state
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,7 +41,7 @@ class View:
 
     def df(self, as_of: int | None = None) -> DataFrame:
         """The rows, a row as often as it occurs, as a Spark DataFrame."""
-        from viewkeeper.warehouse.frames import state_frame
+        from viewkeeper.warehouse.rows.spark_frames import state_frame
 
         spark = self._spark.get_shared()
         return state_frame(spark, self._root, self.head, self._spark.staging, as_of)
@@ -49,14 +49,14 @@ class View:
     def arrow(self, as_of: int | None = None) -> pa.Table:
         """The rows, a row as often as it occurs, as an Arrow table."""
         _ = self.head
-        return read.newest_state(self._root, self.name, as_of)[1]
+        return view_state.newest_state(self._root, self.name, as_of)[1]
 
     def changes(self, since: int, until: int | None = None) -> DataFrame:
         """Signed rows with `since` < `_ts` <= `until`: the view's columns, `_count`, `_ts`.
 
         `since` 0 means from the initial load on.
         """
-        from viewkeeper.warehouse.frames import changes_frame
+        from viewkeeper.warehouse.rows.spark_frames import changes_frame
 
         spark = self._spark.get_shared()
         return changes_frame(spark, self._root, self.head, self._spark.staging, since, until)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from viewkeeper.evolution.likeness import Likeness, Named, widens
+from viewkeeper.evolution.same_meaning import Likeness, Named, widens
 from viewkeeper.view.definition import Field, Output, ViewDefinition
 from viewkeeper.view.expression import Column, Literal, type_of
 

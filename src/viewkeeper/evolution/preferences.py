@@ -23,7 +23,15 @@ from sqlglot.errors import SqlglotError
 
 from viewkeeper.errors import ProjectError
 from viewkeeper.evolution.extent import Extent
-from viewkeeper.evolution.reading import mapping, names, only, relation, text, texts, word
+from viewkeeper.evolution.project_file_values import (
+    mapping,
+    names,
+    only,
+    relation,
+    text,
+    texts,
+    word,
+)
 from viewkeeper.view.definition import Relation
 
 # What sqlglot raises at texts that it did not expect, besides its own errors.

@@ -26,8 +26,8 @@ import pyarrow as pa
 import pyarrow.compute
 
 from viewkeeper.delta.algebra import LAST_TS, TS, Algebra, D, Side, When
-from viewkeeper.updates.protocol import POSITION, Answer, Lookup
-from viewkeeper.view.plan import Step
+from viewkeeper.updates.source_protocol import POSITION, Answer, Lookup
+from viewkeeper.view.sweep_plan import Step
 
 pc: Any = pyarrow.compute
 """Untyped: the stubs do not know that every function takes arrays and scalars alike."""

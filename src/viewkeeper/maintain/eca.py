@@ -35,9 +35,7 @@ import numpy as np
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import COUNT, TS, Algebra, D
-from viewkeeper.maintain.intake import Intake, Taken
-from viewkeeper.maintain.key_delete import changes_of
-from viewkeeper.maintain.protocol import (
+from viewkeeper.maintain.algorithm_protocol import (
     Action,
     Add,
     Answered,
@@ -48,8 +46,10 @@ from viewkeeper.maintain.protocol import (
     Resume,
     Term,
 )
+from viewkeeper.maintain.strobe_family.key_delete import changes_of
+from viewkeeper.maintain.unit_intake import Intake, Taken
 from viewkeeper.maintain.view_change import relevant, shown
-from viewkeeper.view.plan import SweepPlan
+from viewkeeper.view.sweep_plan import SweepPlan
 
 
 def given(terms: Iterable[Term], changes: Mapping[int, pa.Table]) -> Iterator[Term]:

@@ -25,9 +25,7 @@ from typing import Generic
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import TS, Algebra, D
-from viewkeeper.maintain.batch_sweep import drive
-from viewkeeper.maintain.intake import Intake
-from viewkeeper.maintain.protocol import (
+from viewkeeper.maintain.algorithm_protocol import (
     Action,
     Answered,
     Ask,
@@ -37,11 +35,13 @@ from viewkeeper.maintain.protocol import (
     Resume,
     Term,
 )
-from viewkeeper.maintain.question import sum_of_terms
+from viewkeeper.maintain.query_terms import sum_of_terms
+from viewkeeper.maintain.sweep_family.batch_sweep import drive
+from viewkeeper.maintain.unit_intake import Intake
 from viewkeeper.maintain.view_change import shown
-from viewkeeper.updates.protocol import Answer, Lookup
+from viewkeeper.updates.source_protocol import Answer, Lookup
 from viewkeeper.view.definition import Relation
-from viewkeeper.view.plan import SweepPlan
+from viewkeeper.view.sweep_plan import SweepPlan
 
 
 class Recompute(Generic[D]):

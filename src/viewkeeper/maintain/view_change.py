@@ -25,8 +25,8 @@ import pyarrow as pa
 
 from viewkeeper.delta.algebra import TS, Algebra, D
 from viewkeeper.maintain.compensation import Pending, corrected
-from viewkeeper.updates.protocol import Answer, Lookup
-from viewkeeper.view.plan import Step, SweepPlan
+from viewkeeper.updates.source_protocol import Answer, Lookup
+from viewkeeper.view.sweep_plan import Step, SweepPlan
 
 Sweep = Generator[tuple[Lookup, ...], tuple[Answer, ...], D]
 """Yields the lookups that can be asked at the same time, is sent their answers in that order."""

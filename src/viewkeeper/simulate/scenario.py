@@ -1,7 +1,7 @@
 """A scenario: a view, tables with rows, transactions, and how sources and warehouse are connected.
 
 It says what happens, not when: the schedule, a list of steps, says that (`viewkeeper.simulate
-.world`). Both together are a run, and both have a text form (`viewkeeper.simulate.script`).
+.world`). Both together are a run, and both have a text form (`viewkeeper.simulate.scripts.script_format`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from viewkeeper.check.history import Bag, Committed
+from viewkeeper.check.history.recorded_history import Bag, Committed
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
 
 

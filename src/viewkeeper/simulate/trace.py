@@ -13,9 +13,9 @@ from typing import Literal, assert_never
 
 import pyarrow as pa
 
-from viewkeeper.check.history import Row
+from viewkeeper.check.history.recorded_history import Row
 from viewkeeper.delta.algebra import COUNT, TS
-from viewkeeper.maintain.protocol import (
+from viewkeeper.maintain.algorithm_protocol import (
     Add,
     Ask,
     Change,
@@ -25,8 +25,8 @@ from viewkeeper.maintain.protocol import (
     Replace,
     Term,
 )
-from viewkeeper.simulate.tuples import write_bag
-from viewkeeper.updates.protocol import Answer
+from viewkeeper.simulate.row_text import write_bag
+from viewkeeper.updates.source_protocol import Answer
 from viewkeeper.view.definition import Place
 
 What = Literal[

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from viewkeeper.errors import SchemaError
 from viewkeeper.updates.cut import Cut
-from viewkeeper.updates.protocol import COUNT, POSITION, Answer, Boundary, Lookup, Scan
+from viewkeeper.updates.source_protocol import COUNT, POSITION, Answer, Boundary, Lookup, Scan
 from viewkeeper.view.definition import Field, Relation
 
 Row = tuple[Any, ...]

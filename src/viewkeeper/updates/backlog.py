@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from viewkeeper.delta.algebra import COUNT, LAST_TS, POSITION, TS
 from viewkeeper.updates.cut import Cut
-from viewkeeper.updates.protocol import Lookup
+from viewkeeper.updates.source_protocol import Lookup
 from viewkeeper.updates.transaction import Transaction
 from viewkeeper.view.definition import ViewDefinition
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from viewkeeper.delta.algebra import COUNT, POSITION, TS
-from viewkeeper.updates.protocol import Lookup
+from viewkeeper.updates.source_protocol import Lookup
 from viewkeeper.view.definition import Field, Relation
 
 pc: Any = pyarrow.compute

@@ -2,7 +2,7 @@
 
 A view asks for a table by a *handle*: the name that the table had when it was bound, and with it
 the names that its columns had. A handle goes on to mean the same table and the same columns
-whatever they are called later (`viewkeeper.updates.protocol.Source.handle`), so a rename needs no
+whatever they are called later (`viewkeeper.updates.source_protocol.Source.handle`), so a rename needs no
 question to be asked differently. What a change does to the *values* behind a handle is what counts:
 they are kept (as rename, add and widen do), or they changed or went without being listed, and then
 nothing that lies before the change can be asked any more.

@@ -1,6 +1,6 @@
 """A view as typed relational data: which relations, joined how, showing what.
 
-A `ViewDefinition` is what SQL is parsed and bound into (`viewkeeper.view.parse`, `.bind`). It is a
+A `ViewDefinition` is what SQL is parsed and bound into (`viewkeeper.view.sql.view_statement`, `.bind`). It is a
 select-project-join expression over bags. Relations are named by *place*: their index in FROM, so
 that a relation used twice has two places. Everything here is frozen and can be sent to a task.
 """

@@ -4,14 +4,12 @@ What needs Spark is in `frames`, `compact` and `publish`, which are imported by 
 reading a head, a state or the ledger starts no JVM and imports no PySpark.
 """
 
-from viewkeeper.warehouse.chronicle import commits, load_ledger
-from viewkeeper.warehouse.clean import clean
-from viewkeeper.warehouse.files import stored_schema, write_rows, write_stream
-from viewkeeper.warehouse.head import Head, ViewHead, read_head
+from viewkeeper.warehouse.lake.data_files import stored_schema, write_rows, write_stream
 from viewkeeper.warehouse.merge import merge_tail
-from viewkeeper.warehouse.plan import Entry, Ledger, Plan
-from viewkeeper.warehouse.read import changes, counted, state, stored
-from viewkeeper.warehouse.record import (
+from viewkeeper.warehouse.metadata.batch_plan import Entry, Ledger, Plan
+from viewkeeper.warehouse.metadata.head import Head, ViewHead, read_head
+from viewkeeper.warehouse.metadata.plan_files import commits, load_ledger
+from viewkeeper.warehouse.metadata.record import (
     Advance,
     Create,
     DataFile,
@@ -23,6 +21,8 @@ from viewkeeper.warehouse.record import (
     Stop,
     ViewChange,
 )
+from viewkeeper.warehouse.retention import clean
+from viewkeeper.warehouse.rows.view_state import changes, counted, state, stored
 from viewkeeper.warehouse.store import Store
 
 __all__ = [

@@ -19,14 +19,14 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
-from viewkeeper.updates.protocol import COUNT, TS
-from viewkeeper.warehouse import files
-from viewkeeper.warehouse.frames import grouped, named, signed_frame, write_frame
-from viewkeeper.warehouse.head import Head, ViewHead
-from viewkeeper.warehouse.read import read_signed, state_ts
-from viewkeeper.warehouse.record import DataFile, Rewrite
+from viewkeeper.updates.source_protocol import COUNT, TS
+from viewkeeper.warehouse.lake import data_files
+from viewkeeper.warehouse.lake.lake_table import ActiveFile
+from viewkeeper.warehouse.metadata.head import Head, ViewHead
+from viewkeeper.warehouse.metadata.record import DataFile, Rewrite
+from viewkeeper.warehouse.rows.spark_frames import grouped, named, signed_frame, write_frame
+from viewkeeper.warehouse.rows.view_state import read_signed, state_ts
 from viewkeeper.warehouse.store import Store
-from viewkeeper.warehouse.table import ActiveFile
 
 
 def compact(store: Store, spark: SparkSession, view: str, horizon: int) -> Head:
@@ -42,7 +42,7 @@ def compact(store: Store, spark: SparkSession, view: str, horizon: int) -> Head:
     folder = store.folder(view)
     with store.staging() as staging:
         body = _body(spark, store.root, head, olds, staging, horizon)
-        news = write_frame(body, folder, files.stored_schema(head.schema), batch)
+        news = write_frame(body, folder, data_files.stored_schema(head.schema), batch)
     news += _beyond(store, head, olds, horizon, batch)
     _refuse_change(folder, olds, news)
     removes = tuple(file.path for file in olds)
@@ -58,7 +58,7 @@ def _body(
     horizon: int,
 ) -> DataFrame:
     signed = signed_frame(spark, root, view, olds, staging, until=horizon)
-    parts = 1 + sum(file.rows for file in olds) // files.ROWS_PER_FILE
+    parts = 1 + sum(file.rows for file in olds) // data_files.ROWS_PER_FILE
     stamped = grouped(signed, view.schema.names).withColumn(TS, F.lit(horizon).cast("bigint"))
     names = [named(name) for name in (*view.schema.names, COUNT, TS)]
     return stamped.select(*names).coalesce(parts)
@@ -72,11 +72,11 @@ def _beyond(
     if not rows.num_rows:
         return ()
     folder = store.folder(view.view)
-    stored = files.stored_schema(view.schema)
-    return tuple(files.write_stream(folder, stored, rows.to_batches(), batch, 0))
+    stored = data_files.stored_schema(view.schema)
+    return tuple(data_files.write_stream(folder, stored, rows.to_batches(), batch, 0))
 
 
 def _refuse_change(folder: Path, olds: Sequence[ActiveFile], news: Sequence[DataFile]) -> None:
-    before = files.count_sum(folder / file.path for file in olds)
+    before = data_files.count_sum(folder / file.path for file in olds)
     after = sum(file.count_sum for file in news)
     assert before == after, f"compaction would turn {before} rows into {after}"

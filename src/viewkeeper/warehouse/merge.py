@@ -8,10 +8,10 @@ goes with every rewrite keeps the log short to read.
 
 from __future__ import annotations
 
-from viewkeeper.warehouse import files
-from viewkeeper.warehouse.head import Head
-from viewkeeper.warehouse.read import read_signed
-from viewkeeper.warehouse.record import Rewrite
+from viewkeeper.warehouse.lake import data_files
+from viewkeeper.warehouse.metadata.head import Head
+from viewkeeper.warehouse.metadata.record import Rewrite
+from viewkeeper.warehouse.rows.view_state import read_signed
 from viewkeeper.warehouse.store import Store
 
 SMALL_ROWS = 200_000
@@ -27,6 +27,6 @@ def merge_tail(store: Store, view: str, small_rows: int = SMALL_ROWS) -> Head:
         return store.head
     tail.sort(key=lambda file: (file.ts_min, file.path))
     rows = read_signed(store.root, head, tail, until=head.reach)
-    merged = files.write_rows(store.folder(view), head.schema, rows, store.head.record + 1, 0)
+    merged = data_files.write_rows(store.folder(view), head.schema, rows, store.head.record + 1, 0)
     assert merged.rows == sum(file.rows for file in tail), "merging changes no row"
     return store.commit([Rewrite(view, (merged,), tuple(file.path for file in tail))])

@@ -19,12 +19,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from viewkeeper.storage import disk
-from viewkeeper.warehouse import files, log
-from viewkeeper.warehouse.believed_files import PATTERN
-from viewkeeper.warehouse.frames import state_frame, write_frame
-from viewkeeper.warehouse.head import Head
+from viewkeeper.warehouse.lake import data_files, delta_log
+from viewkeeper.warehouse.lake.lake_table import Table
+from viewkeeper.warehouse.lake.verified_files import PATTERN
 from viewkeeper.warehouse.lock import Holder, Lock
-from viewkeeper.warehouse.table import Table
+from viewkeeper.warehouse.metadata.head import Head
+from viewkeeper.warehouse.rows.spark_frames import state_frame, write_frame
 
 RETENTION_S = 3600.0
 
@@ -71,7 +71,7 @@ def _publish(store: Readable, spark: SparkSession, view: str, retention_s: float
         frame = state_frame(spark, store.root, head, staging)
         news = write_frame(_sized(frame, head.rows), folder, schema, n)
     for file in news:
-        files.check(folder, schema, file)
+        data_files.check(folder, schema, file)
     table.allow_naive_timestamps()
     # A file's time of last change becomes the time of its replacement, which the retention counts
     # from; before the commit, so that a crash in between can only keep a file longer.
@@ -84,14 +84,14 @@ def _publish(store: Readable, spark: SparkSession, view: str, retention_s: float
 
 
 def _table(folder: Path, schema: pa.Schema, view: str) -> Table:
-    log.drop_torn(folder)
+    delta_log.drop_torn(folder)
     if any((folder / "_delta_log").glob("*.json")):
         return Table.open(folder, schema)
     return Table.create(folder, schema, view)
 
 
 def _sized(frame: DataFrame, rows: int) -> DataFrame:
-    return frame.coalesce(1 + max(0, rows) // files.ROWS_PER_FILE)
+    return frame.coalesce(1 + max(0, rows) // data_files.ROWS_PER_FILE)
 
 
 def _remove_replaced(table: Table, older_than: float) -> None:

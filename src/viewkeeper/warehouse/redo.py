@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import assert_never
 
 from viewkeeper.errors import CorruptError
-from viewkeeper.warehouse import head as heads
-from viewkeeper.warehouse import log
-from viewkeeper.warehouse.file_list import list_digest
-from viewkeeper.warehouse.files import stored_schema
-from viewkeeper.warehouse.head import Head, Location, ViewHead
-from viewkeeper.warehouse.record import (
+from viewkeeper.warehouse.lake import delta_log
+from viewkeeper.warehouse.lake.data_files import stored_schema
+from viewkeeper.warehouse.lake.file_list import list_digest
+from viewkeeper.warehouse.lake.lake_table import ActiveFile, Table, check_list, refuse_other_version
+from viewkeeper.warehouse.metadata import head as heads
+from viewkeeper.warehouse.metadata.head import Head, Location, ViewHead
+from viewkeeper.warehouse.metadata.record import (
     Advance,
     Create,
     DataFile,
@@ -30,7 +31,6 @@ from viewkeeper.warehouse.record import (
     Rewrite,
     Stop,
 )
-from viewkeeper.warehouse.table import ActiveFile, Table, check_list, refuse_other_version
 
 
 class Tables:
@@ -93,7 +93,7 @@ class Tables:
     def _create(self, change: Create, record: Record) -> Location:
         folder = self.folder(change.table)
         # Whatever is there was left by an attempt at this very record.
-        log.cut_back(folder, log.NOTHING)
+        delta_log.cut_back(folder, delta_log.NOTHING)
         table = Table.create(folder, stored_schema(change.schema), change.view)
         self._open[change.table] = table
         version = table.commit(record.n, record.committed_at, change.files)

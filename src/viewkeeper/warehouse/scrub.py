@@ -20,12 +20,12 @@ import pyarrow.parquet as pq
 from viewkeeper.errors import CorruptError, WarehouseError
 from viewkeeper.storage.named_digest import has_own_bytes
 from viewkeeper.storage.sealed_json import corrupt, unseal_data
-from viewkeeper.warehouse.believed_files import check_size, read_whole
-from viewkeeper.warehouse.chronicle import load_plans, load_records
-from viewkeeper.warehouse.coordination import read_coordination
-from viewkeeper.warehouse.head import Head, ViewHead, read_head
-from viewkeeper.warehouse.identity import known_identity
-from viewkeeper.warehouse.table import files_of
+from viewkeeper.warehouse.lake.lake_table import files_of
+from viewkeeper.warehouse.lake.verified_files import check_size, read_whole
+from viewkeeper.warehouse.metadata.coordination import read_coordination
+from viewkeeper.warehouse.metadata.head import Head, ViewHead, read_head
+from viewkeeper.warehouse.metadata.plan_files import load_plans, load_records
+from viewkeeper.warehouse.metadata.warehouse_identity import known_identity
 
 ATTEMPTS = 3
 

@@ -21,11 +21,13 @@ import pyarrow as pa
 
 from viewkeeper.errors import CorruptError, LockedError, WarehouseError
 from viewkeeper.storage import disk
-from viewkeeper.warehouse import chronicle, files
-from viewkeeper.warehouse.head import NAME, Head, ViewHead, encode_head
+from viewkeeper.warehouse.lake import data_files
+from viewkeeper.warehouse.lake.lake_table import ActiveFile, Table
 from viewkeeper.warehouse.lock import Holder, Lock
-from viewkeeper.warehouse.plan import Ledger, Plan
-from viewkeeper.warehouse.record import (
+from viewkeeper.warehouse.metadata import plan_files
+from viewkeeper.warehouse.metadata.batch_plan import Ledger, Plan
+from viewkeeper.warehouse.metadata.head import NAME, Head, ViewHead, encode_head
+from viewkeeper.warehouse.metadata.record import (
     Advance,
     Create,
     DataFile,
@@ -37,9 +39,8 @@ from viewkeeper.warehouse.record import (
     Stop,
     ViewChange,
 )
-from viewkeeper.warehouse.recover import FOLDERS, recover
+from viewkeeper.warehouse.recovery import FOLDERS, recover
 from viewkeeper.warehouse.redo import Tables
-from viewkeeper.warehouse.table import ActiveFile, Table
 
 Clock = Callable[[], float]
 
@@ -55,7 +56,7 @@ class Store:
         self._doubtful = False
         self.head: Head = recover(root, self._tables, lock.confirm)
         self._stop_damaged()
-        entries, through, plans = chronicle.load_plans(root)
+        entries, through, plans = plan_files.load_plans(root)
         self.ledger = Ledger(entries)
         for plan in plans:
             self.ledger.extend(plan.entries)
@@ -99,7 +100,7 @@ class Store:
         assert plan.n == self.next_plan
         assert not plan.entries or plan.entries[0].ts >= self.ledger.next_ts
         with self._fence("plan", plan.n):
-            chronicle.write_plan(self.root, plan, self.confirm_lock)
+            plan_files.write_plan(self.root, plan, self.confirm_lock)
         self.ledger.extend(plan.entries)
         self._last_plan = plan.n
         self._pending = plan
@@ -121,10 +122,10 @@ class Store:
         self._doubtful = True
         try:
             with self._fence("record", record.n):
-                chronicle.write_record(self.root, record, self.confirm_lock)
+                plan_files.write_record(self.root, record, self.confirm_lock)
         except WarehouseError:
             # Refused by the disk before it had its name: nothing was committed, and we may go on.
-            self._doubtful = chronicle.has_record(self.root, record.n)
+            self._doubtful = plan_files.has_record(self.root, record.n)
             raise
         self._finish(record)
         self._doubtful = False
@@ -263,7 +264,7 @@ class Store:
         """The ts in a file, as far as they matter; read only where its ends do not tell."""
         if file.ts_min == file.ts_max or (file.ts_max <= change.ts and not view.ahead):
             return {file.ts_min, file.ts_max}
-        return files.stamps(self._tables.folder(view.table) / file.path)
+        return data_files.stamps(self._tables.folder(view.table) / file.path)
 
     def _check_rewrite(self, change: Rewrite) -> None:
         view = self.head.view(change.view)
@@ -280,9 +281,9 @@ class Store:
         self._check_files(view.table, change.schema, change.files)
 
     def _check_files(self, table: str, schema: pa.Schema, added: Sequence[DataFile]) -> None:
-        stored = files.stored_schema(schema)
+        stored = data_files.stored_schema(schema)
         for file in added:
-            files.check(self._tables.folder(table), stored, file)
+            data_files.check(self._tables.folder(table), stored, file)
 
     @contextmanager
     def _fence(self, kind: str, n: int) -> Iterator[None]:

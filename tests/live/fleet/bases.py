@@ -21,7 +21,7 @@ from typing import Any
 
 import psycopg
 
-from viewkeeper.cli.servers import PrivatePostgres
+from viewkeeper.testing.private_servers import PrivatePostgres
 
 ROW_TABLES = ("item", "part")
 COLUMNS = {"item": ("id", "one", "k", "v"), "part": ("id", "one", "k", "v"), "clock": ("one", "n")}

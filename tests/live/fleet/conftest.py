@@ -11,7 +11,7 @@ import pytest
 
 from tests.live.fleet.bases import Base, PostgresBase, SqliteBase
 from tests.live.fleet.fleet import Fleet, MemberPlan
-from viewkeeper.cli.servers import PrivatePostgres
+from viewkeeper.testing.private_servers import PrivatePostgres
 
 MakeFleet = Callable[..., Fleet]
 _NUMBERS = itertools.count()

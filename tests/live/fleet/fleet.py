@@ -28,10 +28,10 @@ from tests.faults.processes import Process, command, maintainer
 from tests.live.fleet.bases import Base
 from viewkeeper.engine.project import Project
 from viewkeeper.errors import ViewkeeperError
-from viewkeeper.registry.member_secret import member_secret
-from viewkeeper.registry.open import open_registry
-from viewkeeper.registry.order import Facts
-from viewkeeper.warehouse.head import Head, read_head
+from viewkeeper.order.member_secret import member_secret
+from viewkeeper.order.registry_address import open_registry
+from viewkeeper.order.registry_protocol import Facts
+from viewkeeper.warehouse.metadata.head import Head, read_head
 
 PATIENCE_SECONDS = 240.0
 SERVICE = "the registry's service"

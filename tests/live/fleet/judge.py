@@ -22,11 +22,11 @@ from typing import Any
 from tests.live.fleet.bases import COLUMNS
 from tests.live.fleet.fleet import Fleet
 from viewkeeper.errors import CorruptError
-from viewkeeper.warehouse import read
-from viewkeeper.warehouse.chronicle import load_ledger
-from viewkeeper.warehouse.coordination import read_coordination
-from viewkeeper.warehouse.head import ViewHead
-from viewkeeper.warehouse.plan import Entry
+from viewkeeper.warehouse.metadata.batch_plan import Entry
+from viewkeeper.warehouse.metadata.coordination import read_coordination
+from viewkeeper.warehouse.metadata.head import ViewHead
+from viewkeeper.warehouse.metadata.plan_files import load_ledger
+from viewkeeper.warehouse.rows import view_state
 
 Rows = Counter[tuple[Any, ...]]
 Vector = tuple[tuple[str, int], ...]
@@ -94,7 +94,7 @@ def _is_newest(fleet: Fleet, member: str, view: str) -> bool:
     if head is None:
         return False
     try:
-        found = read.counted(fleet.warehouse(member), head)
+        found = view_state.counted(fleet.warehouse(member), head)
     except CorruptError:
         # The runner removes replaced files at once, perhaps before we have read them.
         return False
@@ -129,7 +129,7 @@ def _view(fleet: Fleet, oracle: Oracle, member: str, view: str) -> dict[int, Vec
 def states(fleet: Fleet, member: str, head: ViewHead) -> Iterator[tuple[int, Rows]]:
     """Every kept state of a view: the first one that it shows, then one per ts."""
     root = fleet.warehouse(member)
-    changes = read.changes(root, head, 0)
+    changes = view_state.changes(root, head, 0)
     columns = [changes[name].to_pylist() for name in changes.column_names]
     by_ts: dict[int, Rows] = {}
     for *row, count, ts in zip(*columns, strict=True):

@@ -17,7 +17,7 @@ from tests.live.fleet.conftest import MakeFleet
 from tests.live.fleet.fleet import SERVICE, Fleet
 from tests.live.fleet.judge import finish
 from tests.live.fleet.shapes import SHAPES
-from viewkeeper.cli.servers import free_port
+from viewkeeper.testing.private_servers import free_port
 
 ROUNDS, SEEDS = 20, 2
 

@@ -11,7 +11,7 @@ from tests.live.fleet.conftest import MakeFleet
 from tests.live.fleet.fleet import SERVICE
 from tests.live.fleet.judge import finish, late
 from tests.live.fleet.shapes import DIAMOND
-from viewkeeper.cli.servers import free_port
+from viewkeeper.testing.private_servers import free_port
 
 
 def test_a_diamond_agrees_whoever_is_killed(make_fleet: MakeFleet, spark: SparkSession) -> None:

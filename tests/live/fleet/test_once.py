@@ -17,7 +17,7 @@ from tests.live.fleet.judge import finish, judge, late
 from tests.live.fleet.shapes import DIAMOND, TABLES
 from viewkeeper.engine import loop
 from viewkeeper.engine.report import Report
-from viewkeeper.warehouse import read
+from viewkeeper.warehouse.rows import view_state
 
 
 def once(fleet: Fleet, spark: SparkSession, name: str) -> Report:
@@ -73,5 +73,5 @@ def test_no_member_waits_for_changes_of_another_ones_table(
 
 
 def shows(fleet: Fleet, member: str, value: int) -> bool:
-    rows = read.state(fleet.warehouse(member), fleet.head(member).views["w"])
+    rows = view_state.state(fleet.warehouse(member), fleet.head(member).views["w"])
     return value in rows["tv"].to_pylist()

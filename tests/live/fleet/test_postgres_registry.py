@@ -19,7 +19,7 @@ from tests.live.fleet.conftest import MakeFleet
 from tests.live.fleet.judge import finish
 from tests.live.fleet.shapes import SHAPES
 from tests.live.fleet.test_campaign import trouble
-from viewkeeper.cli.servers import PrivatePostgres
+from viewkeeper.testing.private_servers import PrivatePostgres
 
 ROUNDS = 16
 

@@ -18,7 +18,7 @@ import psycopg
 import pymysql
 
 from tests.live.shapes.case import Family
-from viewkeeper.cli.servers import PrivateMariadb, PrivatePostgres
+from viewkeeper.testing.private_servers import PrivateMariadb, PrivatePostgres
 
 ERRORS = (sqlite3.Error, psycopg.Error, pymysql.err.Error)
 _UNKNOWN_TABLE = 1146

@@ -15,7 +15,7 @@ from typing import Any
 from tests.live.shapes.case import Subject
 from tests.live.shapes.databases import Session
 from viewkeeper.engine.project import Project
-from viewkeeper.warehouse.head import ViewHead
+from viewkeeper.warehouse.metadata.head import ViewHead
 
 Row = tuple[Any, ...]
 OTHER = "name"

@@ -18,7 +18,7 @@ from tests.live.shapes.lived import Lived
 from tests.live.shapes.writers import Writers
 from viewkeeper.engine.project import Project
 from viewkeeper.errors import ProjectError
-from viewkeeper.warehouse.head import ViewHead
+from viewkeeper.warehouse.metadata.head import ViewHead
 
 SETTLE_SECONDS = 240.0
 BETWEEN_SECONDS = 0.05

@@ -21,7 +21,7 @@ from tests.sources.conformance.files_database import Files
 from tests.sources.conformance.mariadb_database import Mariadb
 from tests.sources.conformance.postgres_database import Postgres
 from tests.sources.conformance.sqlite_database import Sqlite
-from viewkeeper.cli.servers import PrivateMariadb, PrivatePostgres
+from viewkeeper.testing.private_servers import PrivateMariadb, PrivatePostgres
 
 Make = Callable[[pytest.FixtureRequest, Path], Database]
 KINDS: dict[str, Make] = {
@@ -35,7 +35,7 @@ KINDS: dict[str, Make] = {
     "delta_lake-feed": lambda request, folder: DeltaLake(folder, feed=True),
     "delta_lake-plain": lambda request, folder: DeltaLake(folder, feed=False),
 }
-if find_spec("viewkeeper.sources.postgres.triggers"):
+if find_spec("viewkeeper.sources.postgres.triggers.capture"):
     KINDS["postgres-triggers"] = lambda request, folder: _postgres(request, folder, "triggers")
 SHARED = ("sqlite", "postgres", "mariadb")
 """A Delta Lake table is one source; of files every project numbers the states by itself."""

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.sources.conformance.changes import Bag, Change, Word, applied
-from viewkeeper.sources.catalogue import check_settings, open_source
+from viewkeeper.sources.kinds import check_settings, open_source
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.updates.protocol import Source
+from viewkeeper.updates.source_protocol import Source
 
 NAME = "shop"
 

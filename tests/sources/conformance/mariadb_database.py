@@ -14,7 +14,7 @@ import pymysql.connections
 
 from tests.sources.conformance.changes import Word
 from tests.sources.conformance.sql_database import SqlDatabase
-from viewkeeper.cli.servers import PrivateMariadb
+from viewkeeper.testing.private_servers import PrivateMariadb
 
 PASSWORD = "Ma9/wide@gate:open"
 VARIABLE = "CONFORMANCE_MARIADB"

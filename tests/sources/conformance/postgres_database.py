@@ -16,7 +16,7 @@ import psycopg
 
 from tests.sources.conformance.changes import Word
 from tests.sources.conformance.sql_database import SqlDatabase
-from viewkeeper.cli.servers import PrivatePostgres
+from viewkeeper.testing.private_servers import PrivatePostgres
 
 PASSWORD = "Pg7/wide@gate:open"
 VARIABLE = "CONFORMANCE_POSTGRES"
@@ -52,7 +52,7 @@ class Postgres(SqlDatabase):
         self.capture = capture
         self.merges_commits = capture == "triggers"
         if self.merges_commits:
-            self.limited = "viewkeeper.sources.postgres.triggers"
+            self.limited = "viewkeeper.sources.postgres.triggers.capture"
         self.writer = psycopg.connect(server.url(DATABASE), autocommit=True)
         self.run("SET lock_timeout = '500ms'")
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from tests.sources.conformance.changes import ARROW, Bag, bag_of, comparable, minus, plus, project
 from tests.sources.conformance.database import NAME, Database
-from viewkeeper.updates.protocol import (
+from viewkeeper.updates.source_protocol import (
     COUNT,
     POSITION,
     Answer,

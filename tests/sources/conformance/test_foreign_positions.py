@@ -11,7 +11,7 @@ import pytest
 from tests.sources.conformance.changes import Insert
 from tests.sources.conformance.database import Database
 from tests.sources.conformance.reading import look_all, scanned, snapshot_at
-from viewkeeper.updates.protocol import Source
+from viewkeeper.updates.source_protocol import Source
 
 YOURS = {"yours": ["id", "v"]}
 

@@ -23,8 +23,8 @@ from tests.sources.conformance.changes import Delete, Insert, Row, Update, Word,
 from tests.sources.conformance.database import Database
 from tests.sources.conformance.mariadb_database import Mariadb
 from tests.sources.conformance.postgres_database import Postgres
-from viewkeeper.cli.servers import PrivateMariadb, PrivatePostgres
 from viewkeeper.engine.project import Project
+from viewkeeper.testing.private_servers import PrivateMariadb, PrivatePostgres
 
 COLUMNS: dict[str, Word] = {
     "id": "int",

@@ -20,7 +20,7 @@ import pyarrow as pa
 from tests.sources.conformance.changes import ARROW, Bag, Row, Word, comparable, inserts
 from tests.sources.conformance.database import Database
 from tests.sources.conformance.reading import Follower, lookup_of, rows_of, snapshot_at
-from viewkeeper.updates.protocol import Snapshot
+from viewkeeper.updates.source_protocol import Snapshot
 
 Key = tuple[Any, ...]
 

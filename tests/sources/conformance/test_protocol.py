@@ -20,7 +20,7 @@ from tests.sources.conformance.changes import ARROW, Insert, Update, Word, inser
 from tests.sources.conformance.database import NAME, Database
 from tests.sources.conformance.reading import Follower, look_all
 from viewkeeper.errors import SchemaError, SourceAwayError, SourceError, ViewkeeperError
-from viewkeeper.updates.protocol import Finding, Source
+from viewkeeper.updates.source_protocol import Finding, Source
 from viewkeeper.view.definition import Field
 
 STOCK: dict[str, Word] = {
@@ -261,7 +261,7 @@ def test_a_server_that_does_not_answer_is_away_in_time(
         url = str(database.options()["url"]).replace(f":{before}/", f":{port}/")
         if database.kind == "postgres":
             url += "?connect_timeout=2"
-        monkeypatch.setattr("viewkeeper.sources.mariadb.open.CONNECT_SECONDS", 1.0)
+        monkeypatch.setattr("viewkeeper.sources.mariadb.server_connection.CONNECT_SECONDS", 1.0)
         deaf = database.source({**database.options(), "url": url}, home="deaf")
         begin = time.monotonic()
         with pytest.raises(SourceAwayError) as caught, closing(deaf):

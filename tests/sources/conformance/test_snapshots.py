@@ -27,7 +27,7 @@ from tests.sources.conformance.reading import (
     scanned,
     snapshot_at,
 )
-from viewkeeper.updates.protocol import COUNT
+from viewkeeper.updates.source_protocol import COUNT
 from viewkeeper.view.definition import Relation
 
 STOCK: dict[str, Word] = {"sku": "int", "name": "text", "price": "decimal"}

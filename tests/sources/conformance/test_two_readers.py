@@ -11,7 +11,7 @@ from itertools import pairwise
 from tests.sources.conformance.changes import Insert
 from tests.sources.conformance.database import Database
 from tests.sources.conformance.reading import look_all
-from viewkeeper.updates.protocol import COUNT, POSITION
+from viewkeeper.updates.source_protocol import COUNT, POSITION
 
 
 def test_a_position_of_another_reader_is_passed(shared: Database) -> None:

@@ -23,7 +23,7 @@ from tests.sources.conformance.types_case import Case, Misfit, same
 from tests.sources.conformance.types_page import PAGE, page
 from tests.sources.conformance.types_table import cases_of, type_table
 from viewkeeper.errors import ConversionError, SchemaError, SourceAwayError, SourceError
-from viewkeeper.updates.protocol import COUNT, Source
+from viewkeeper.updates.source_protocol import COUNT, Source
 from viewkeeper.view.definition import Relation
 
 ALL = [(kind, number) for kind in KINDS for number in range(len(cases_of(kind)))]

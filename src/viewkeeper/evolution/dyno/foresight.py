@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from viewkeeper.evolution.dependencies import NONE, Relations, Update, reads_of
-from viewkeeper.evolution.dyno.events import Report
-from viewkeeper.evolution.dyno.rewriting import Rewriter, rereads
-from viewkeeper.evolution.dyno.shapes import Definition, Key, Shape, Shapes, token
+from viewkeeper.evolution.dyno.dyno_events import Report
+from viewkeeper.evolution.dyno.rewriter import Rewriter, rereads
+from viewkeeper.evolution.dyno.table_identity import Definition, Key, Shape, Shapes, token
 from viewkeeper.evolution.synchronization import Impossible
 from viewkeeper.view.definition import Relation
 

@@ -24,17 +24,17 @@ import pyarrow as pa
 from viewkeeper.errors import DefinitionError
 from viewkeeper.evolution.extent import Extent
 from viewkeeper.evolution.preferences import Parts, Preferences, Substitute
-from viewkeeper.evolution.synchronization.anatomy import Anatomy, anatomy
-from viewkeeper.evolution.synchronization.choice import Chooser, Failure, Listed
-from viewkeeper.evolution.synchronization.mends import by_hand, mends_of, wider
-from viewkeeper.evolution.synchronization.retext import Writer
-from viewkeeper.evolution.synchronization.standing import Standing, World, before
-from viewkeeper.evolution.synchronization.steps import steps
-from viewkeeper.evolution.synchronization.substitution import StandIns
-from viewkeeper.updates.protocol import Became
-from viewkeeper.view.bind import bind
+from viewkeeper.evolution.synchronization.part_choice import Chooser, Failure, Listed
+from viewkeeper.evolution.synchronization.parts_of_sql import Anatomy, anatomy
+from viewkeeper.evolution.synchronization.remedies import by_hand, mends_of, wider
+from viewkeeper.evolution.synchronization.rewriting_steps import steps
+from viewkeeper.evolution.synchronization.rewritten_sql import Writer
+from viewkeeper.evolution.synchronization.substitute_columns import StandIns
+from viewkeeper.evolution.synchronization.table_now import Standing, World, before
+from viewkeeper.updates.source_protocol import Became
 from viewkeeper.view.definition import Field, Relation
-from viewkeeper.view.parse import ParsedView, parse_view
+from viewkeeper.view.sql.bind import bind
+from viewkeeper.view.sql.view_statement import ParsedView, parse_view
 
 ATTEMPTS = 64
 """As many combinations of substitutes for lost relations are tried at most."""

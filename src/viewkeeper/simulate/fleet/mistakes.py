@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from enum import Enum
 
-from viewkeeper.registry.mediator import Base, Mediator
-from viewkeeper.registry.order import Ordered
+from viewkeeper.order.mediator import Base, Mediator
+from viewkeeper.order.registry_protocol import Ordered
 
 
 class Mistake(Enum):

@@ -25,10 +25,20 @@ import pyarrow as pa
 
 from viewkeeper.errors import SchemaError
 from viewkeeper.sources.delta_lake import log
-from viewkeeper.sources.delta_lake.health import diagnose, health_of
-from viewkeeper.sources.delta_lake.read import ChangeReader, DeltaLakeOpener, folder_of
-from viewkeeper.sources.delta_lake.same import Continuity
-from viewkeeper.sources.delta_lake.shapes import (
+from viewkeeper.sources.delta_lake.continuity import Continuity
+from viewkeeper.sources.delta_lake.doctor import diagnose, health_of
+from viewkeeper.sources.delta_lake.snapshot import ChangeReader, DeltaLakeOpener, folder_of
+from viewkeeper.sources.delta_lake.state import State, read_state, write_state
+from viewkeeper.sources.delta_lake.table_version import (
+    Shape,
+    features_in,
+    gone,
+    missing,
+    open_shape,
+    open_version,
+    refuse_features,
+)
+from viewkeeper.sources.delta_lake.version_shapes import (
     Asked,
     History,
     SeenShape,
@@ -38,21 +48,12 @@ from viewkeeper.sources.delta_lake.shapes import (
     schema_changes,
     shape_in,
 )
-from viewkeeper.sources.delta_lake.state import State, read_state, write_state
-from viewkeeper.sources.delta_lake.table import (
-    Shape,
-    features_in,
-    gone,
-    missing,
-    open_shape,
-    open_version,
-    refuse_features,
-)
-from viewkeeper.sources.files.read import changed, chosen
-from viewkeeper.sources.files.values import Columns
-from viewkeeper.sources.names import Book, Named, Names
+from viewkeeper.sources.files.parquet import changed, chosen
+from viewkeeper.sources.files.parquet_types import Columns
+from viewkeeper.sources.handles import Book, Named, Names
 from viewkeeper.sources.settings import SourceSettings, nearest
-from viewkeeper.updates.protocol import (
+from viewkeeper.updates.schema_change import SchemaChange, called
+from viewkeeper.updates.source_protocol import (
     LOOK_TRANSACTIONS,
     Became,
     Boundary,
@@ -62,7 +63,6 @@ from viewkeeper.updates.protocol import (
     Opener,
     Tables,
 )
-from viewkeeper.updates.schema_change import SchemaChange, called
 from viewkeeper.view.definition import Field
 
 

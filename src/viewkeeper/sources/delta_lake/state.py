@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from viewkeeper.sources.delta_lake.shapes import History, SeenShape
-from viewkeeper.sources.kept_state import read_kept, write_kept
+from viewkeeper.sources.delta_lake.version_shapes import History, SeenShape
+from viewkeeper.sources.state_files import read_kept, write_kept
 from viewkeeper.storage.typed_json import read_typed
 
 FILE = "state.json"

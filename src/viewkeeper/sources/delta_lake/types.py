@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from viewkeeper.sources.files.types import from_text
-from viewkeeper.sources.files.values import DIGITS_MAX, Columns, Refusal
+from viewkeeper.sources.files.parquet_types import DIGITS_MAX, Columns, Refusal
+from viewkeeper.sources.files.text_types import from_text
 from viewkeeper.view.definition import Field
 
 _TYPES: dict[str, pa.DataType] = {

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from viewkeeper.errors import ProjectError, SchemaError
-from viewkeeper.sources.files.types import WORDS, type_of
+from viewkeeper.sources.files.text_types import WORDS, type_of
 from viewkeeper.sources.settings import SourceSettings, nearest
 
 SETTLE_SECONDS = 1.0

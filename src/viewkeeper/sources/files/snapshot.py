@@ -15,8 +15,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from viewkeeper.errors import SourceAwayError
-from viewkeeper.sources.files.kept import Kept, KeptTable
-from viewkeeper.sources.files.read import (
+from viewkeeper.sources.files.accepted_states import Kept, KeptTable
+from viewkeeper.sources.files.parquet import (
     DataFile,
     UnreadableFileError,
     changed,
@@ -24,11 +24,11 @@ from viewkeeper.sources.files.read import (
     read_rows,
     table_of,
 )
-from viewkeeper.sources.files.shapes import asked
-from viewkeeper.sources.names import Book
+from viewkeeper.sources.files.state_shapes import asked
+from viewkeeper.sources.handles import Book
 from viewkeeper.updates.cut import Cut
-from viewkeeper.updates.protocol import Answer, Lookup, Scan
 from viewkeeper.updates.schema_change import called
+from viewkeeper.updates.source_protocol import Answer, Lookup, Scan
 from viewkeeper.view.definition import Relation
 
 

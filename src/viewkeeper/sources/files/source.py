@@ -25,14 +25,16 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from viewkeeper.errors import GapError, SchemaError, SourceError
-from viewkeeper.sources.files.accept import Differ, merged
-from viewkeeper.sources.files.health import diagnose, health_of
-from viewkeeper.sources.files.kept import Kept, KeptTable, State
-from viewkeeper.sources.files.listing import list_table, locate_file, require_table
-from viewkeeper.sources.files.parse import Parser
-from viewkeeper.sources.files.read import DataFile, changed, chosen, read_rows
+from viewkeeper.sources.files.accepted_states import Kept, KeptTable, State
+from viewkeeper.sources.files.acceptor import Differ, merged
+from viewkeeper.sources.files.doctor import diagnose, health_of
+from viewkeeper.sources.files.file_parser import Parser
+from viewkeeper.sources.files.parquet import DataFile, changed, chosen, read_rows
+from viewkeeper.sources.files.parquet_types import Columns
 from viewkeeper.sources.files.settings import FolderSettings, folder_settings
-from viewkeeper.sources.files.shapes import (
+from viewkeeper.sources.files.snapshot import FilesOpener, reading
+from viewkeeper.sources.files.state_sequence import States
+from viewkeeper.sources.files.state_shapes import (
     asked,
     identities,
     identity_of,
@@ -40,12 +42,11 @@ from viewkeeper.sources.files.shapes import (
     schema_changes,
     table_name,
 )
-from viewkeeper.sources.files.snapshot import FilesOpener, reading
-from viewkeeper.sources.files.states import States
-from viewkeeper.sources.files.values import Columns
-from viewkeeper.sources.names import Names
+from viewkeeper.sources.files.table_files import list_table, locate_file, require_table
+from viewkeeper.sources.handles import Names
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.updates.protocol import (
+from viewkeeper.updates.schema_change import SchemaChange
+from viewkeeper.updates.source_protocol import (
     COUNT,
     LOOK_TRANSACTIONS,
     POSITION,
@@ -57,7 +58,6 @@ from viewkeeper.updates.protocol import (
     Opener,
     Tables,
 )
-from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.view.definition import Field
 
 

@@ -2,32 +2,38 @@
 
 Rights are found out by using them, not by reading grants: roles and wildcards would have to be
 understood for that, and a right that is there may still not be enough.
+
+A MariaDB source at this moment: how much of its binlog is still needed, and for how long it
+will be there.
+
+The server removes binlog files by their age, whoever still needs them. So the one that we stand in
+is watched: how long ago it was closed is what the first event of the next file tells.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pymysql
 
 from viewkeeper.errors import SourceError
-from viewkeeper.sources.mariadb.health import retained
-from viewkeeper.sources.mariadb.log import Log, log_files
-from viewkeeper.sources.mariadb.open import Connection, Server, quote, texts
-from viewkeeper.sources.mariadb.position import FIRST_OFFSET, position_of
-from viewkeeper.sources.mariadb.server import shortcomings, unlogged, variables
+from viewkeeper.sources.mariadb.binlog.log import Log, log_files, newest
+from viewkeeper.sources.mariadb.binlog.tail import server_id
+from viewkeeper.sources.mariadb.position import FIRST_OFFSET, file_of, offset_of, position_of
+from viewkeeper.sources.mariadb.requirements import shortcomings, unlogged, variables
+from viewkeeper.sources.mariadb.schema import Table, read_table
+from viewkeeper.sources.mariadb.server_connection import Connection, Server, quote, texts
 from viewkeeper.sources.mariadb.state import State, check_history
-from viewkeeper.sources.mariadb.table import Table, read_table
-from viewkeeper.sources.mariadb.tail import server_id
 from viewkeeper.sources.mariadb.types import Refusal
-from viewkeeper.updates.protocol import Finding
+from viewkeeper.sources.stream.spool import Spool
+from viewkeeper.updates.source_protocol import Behind, Finding, Health, Retained
 
 _SHORT_SECONDS = 86_400
 _CLOCK_SECONDS = 2.0
 
 
-class Doctor:
+class MariadbDoctor:
     """Checks one source; `reader` is how we are called among those who follow it."""
 
     def __init__(self, server: Server, reader: str, state: State | None) -> None:
@@ -35,40 +41,40 @@ class Doctor:
         self._reader = reader
         self._state = state
 
-    def findings(self, tables: Mapping[str, Sequence[str]]) -> list[Finding]:
+    def collect_findings(self, tables: Mapping[str, Sequence[str]]) -> list[Finding]:
         try:
             connection = self._server.connect()
         except SourceError as error:
-            return [Finding("reachable", "bad", _told(error), error.hint)]
+            return [Finding("reachable", "bad", _error_text(error), error.hint)]
         try:
             with self._server.errors():
-                return list(self._all(connection, tables))
+                return list(self._check_all(connection, tables))
         except SourceError as error:
-            return [Finding("reachable", "bad", _told(error), error.hint)]
+            return [Finding("reachable", "bad", _error_text(error), error.hint)]
         finally:
             connection.close()
 
-    def _all(
+    def _check_all(
         self, connection: Connection, tables: Mapping[str, Sequence[str]]
     ) -> Iterator[Finding]:
         known = variables(connection)
         yield Finding("reachable", "good", f"{self._server.where()}, {known['version']}")
-        yield self._encryption()
+        yield self._check_encryption()
         for name, wrong in shortcomings(known).items():
             if wrong is None:
                 yield Finding(name, "good", f"{name} is {known[name]}")
             else:
                 yield Finding(name, "bad", *wrong)
-        yield from self._rights(connection, known)
+        yield from self._check_rights(connection, known)
         for name, columns in tables.items():
-            yield from self._table(connection, name, columns)
-        yield from self._retention(known)
-        yield self._durability(known)
+            yield from self._check_table(connection, name, columns)
+        yield from self._check_retention(known)
+        yield self._check_durability(known)
         if self._state is not None and known["log_bin"] == "ON":
-            yield self._place(connection, self._state)
-        yield self._clock(connection)
+            yield self._check_position(connection, self._state)
+        yield self._check_clock(connection)
 
-    def _encryption(self) -> Finding:
+    def _check_encryption(self) -> Finding:
         channel = self._server.address().channel
         says = {
             "off": "nothing is encrypted",
@@ -84,8 +90,8 @@ class Doctor:
             return Finding("encryption", "warning", text, mend)
         return Finding("encryption", "good", says)
 
-    def _rights(self, connection: Connection, known: Mapping[str, str]) -> Iterator[Finding]:
-        user = _account(texts(connection, "SELECT CURRENT_USER()")[0][0])
+    def _check_rights(self, connection: Connection, known: Mapping[str, str]) -> Iterator[Finding]:
+        user = _quote_account(texts(connection, "SELECT CURRENT_USER()")[0][0])
         if known["log_bin"] != "ON":
             return
         grant = f"GRANT BINLOG MONITOR ON *.* TO {user}"
@@ -102,11 +108,11 @@ class Doctor:
             log.close()
         except SourceError as error:
             mend = f"GRANT REPLICATION SLAVE ON *.* TO {user}"
-            yield Finding("right to read the binlog", "bad", _told(error), mend)
+            yield Finding("right to read the binlog", "bad", _error_text(error), mend)
         else:
             yield Finding("right to read the binlog", "good", "it can be read")
 
-    def _table(
+    def _check_table(
         self, connection: Connection, name: str, columns: Sequence[str]
     ) -> Iterator[Finding]:
         check = f"table {name}"
@@ -114,24 +120,24 @@ class Doctor:
             database = self._server.address().database
             table = read_table(connection, self._server.source, database, name)
         except SourceError as error:
-            yield Finding(check, "bad", _told(error), self._select_right(connection, name))
+            yield Finding(check, "bad", _error_text(error), self._grant_select(connection, name))
             return
         refusal = table.refusal()
         if refusal is not None:
-            yield Finding(check, "bad", _told(refusal), refusal.hint)
+            yield Finding(check, "bad", _error_text(refusal), refusal.hint)
         elif unlogged(connection, [table.database]):
             mend = "remove binlog_do_db and binlog_ignore_db from the server's configuration"
             yield Finding(check, "bad", "changes of its database are not logged", mend)
         else:
-            yield self._columns(connection, check, table, columns)
+            yield self._check_columns(connection, check, table, columns)
 
-    def _columns(
+    def _check_columns(
         self, connection: Connection, check: str, table: Table, columns: Sequence[str]
     ) -> Finding:
         try:
             kinds = [table.column(name) for name in columns]
         except SourceError as error:
-            return Finding(check, "bad", _told(error), error.hint)
+            return Finding(check, "bad", _error_text(error), error.hint)
         for column in kinds:
             if isinstance(column.kind, Refusal):
                 text = f'column "{column.name}": {column.kind.reason}'
@@ -139,17 +145,17 @@ class Doctor:
         try:
             texts(connection, f"SELECT 1 FROM {table.quoted} LIMIT 0")
         except pymysql.Error as error:
-            mend = self._select_right(connection, table.full_name)
+            mend = self._grant_select(connection, table.full_name)
             return Finding(check, "bad", str(error.args[-1]), mend)
         return Finding(check, "good", f"InnoDB, {len(columns)} columns in use")
 
-    def _select_right(self, connection: Connection, name: str) -> str:
-        user = _account(texts(connection, "SELECT CURRENT_USER()")[0][0])
+    def _grant_select(self, connection: Connection, name: str) -> str:
+        user = _quote_account(texts(connection, "SELECT CURRENT_USER()")[0][0])
         database, _, table = name.rpartition(".")
         place = f"{quote(database or self._server.address().database)}.{quote(table)}"
         return f"GRANT SELECT ON {place} TO {user}"
 
-    def _retention(self, known: Mapping[str, str]) -> Iterator[Finding]:
+    def _check_retention(self, known: Mapping[str, str]) -> Iterator[Finding]:
         days = float(known.get("expire_logs_days") or 0)
         kept = float(known.get("binlog_expire_logs_seconds") or 0) or days * 86_400
         if kept and kept < _SHORT_SECONDS:
@@ -163,7 +169,7 @@ class Doctor:
             text = f"for {kept / 86_400:g} days" if kept else "until somebody removes it"
             yield Finding("retention", "good", f"the binlog is kept {text}")
 
-    def _durability(self, known: Mapping[str, str]) -> Finding:
+    def _check_durability(self, known: Mapping[str, str]) -> Finding:
         if known.get("sync_binlog") == "1":
             return Finding("sync_binlog", "good", "sync_binlog is 1")
         return Finding(
@@ -174,16 +180,16 @@ class Doctor:
             "SET GLOBAL sync_binlog = 1",
         )
 
-    def _place(self, connection: Connection, state: State) -> Finding:
+    def _check_position(self, connection: Connection, state: State) -> Finding:
         try:
             check_history(connection, self._server, server_id(self._reader), state)
         except SourceError as error:
-            return Finding("position", "bad", _told(error), error.hint)
-        behind = retained(log_files(connection), state.position)
+            return Finding("position", "bad", _error_text(error), error.hint)
+        behind = count_retained_bytes(log_files(connection), state.position)
         text = f"GTID position {state.gtid or 'none'}, {behind} bytes of binlog behind it"
         return Finding("position", "good", text)
 
-    def _clock(self, connection: Connection) -> Finding:
+    def _check_clock(self, connection: Connection) -> Finding:
         before = time.time()
         theirs = float(texts(connection, "SELECT UNIX_TIMESTAMP(NOW(6))")[0][0])
         ours = (before + time.time()) / 2
@@ -193,13 +199,13 @@ class Doctor:
         return Finding("clock", "warning", text, "synchronise both machines with NTP")
 
 
-def _told(error: SourceError) -> str:
+def _error_text(error: SourceError) -> str:
     """An error in one line, without the name of the source that doctor prints anyway."""
     text = error.message.removeprefix(f'source "{error.source}": ')
     return f"{text} ({error.detail})" if error.detail else text
 
 
-def _account(user: str) -> str:
+def _quote_account(user: str) -> str:
     """The account of a session, as GRANT wants it.
 
     >>> _account("viewkeeper@10.%")
@@ -207,3 +213,70 @@ def _account(user: str) -> str:
     """
     name, _, host = user.rpartition("@")
     return f"'{name}'@'{host}'"
+
+
+_NEAR = 0.5
+
+
+def health_of(
+    server: Server,
+    connection: Connection,
+    reader: str,
+    state: State | None,
+    behind: Mapping[int, Behind],
+) -> Health:
+    position = newest(connection)
+    if state is None:
+        return Health(False, position, unit="bytes")
+    files = log_files(connection)
+    kept = count_retained_bytes(files, state.position)
+    warnings = []
+    if file_of(state.position) not in files:
+        warnings.append(
+            "binlog files that are still needed were removed: "
+            "viewkeeper run --full-refresh VIEW loads its views anew"
+        )
+    elif max(files) > file_of(state.position):
+        warnings += _expiry_warnings(server, connection, reader, state.position)
+    mine = Retained(reader, True, state.position, kept)
+    return Health(True, position, kept, "bytes", (mine,), behind, tuple(warnings))
+
+
+def count_retained_bytes(files: Mapping[int, int], position: int) -> int:
+    """How many bytes of the log lie behind a position."""
+    own = file_of(position)
+    later = sum(size for number, size in files.items() if number > own)
+    return later + max(0, files.get(own, 0) - offset_of(position))
+
+
+def _expiry_warnings(
+    server: Server, connection: Connection, reader: str, position: int
+) -> list[str]:
+    """A warning when the file that we stand in is likely to be removed before we leave it."""
+    limit = float(texts(connection, "SELECT @@binlog_expire_logs_seconds")[0][0])
+    if not limit:
+        return []
+    start = position_of(file_of(position) + 1, FIRST_OFFSET)
+    log = Log(server, server_id(reader), start, blocking=False)
+    try:
+        closed_at = next((float(event.time) for event in log.events() if event.time), time.time())
+    finally:
+        log.close()
+    age = time.time() - closed_at
+    if age < _NEAR * limit:
+        return []
+    return [
+        f"the server removes binlog files after {limit:g} seconds, and the one that is needed next "
+        f"was closed {age:.0f} seconds ago: SET GLOBAL binlog_expire_logs_seconds = {2 * limit:.0f}"
+    ]
+
+
+def measure_behind(spool: Spool, start: int, positions: Iterable[int]) -> dict[int, Behind]:
+    """What lies beyond positions, as far as it has been read."""
+    found = {}
+    for position in positions:
+        transactions = spool.transactions(position) if position >= start else ()
+        if transactions:
+            changes = sum(one.changes for one in transactions)
+            found[position] = Behind(changes, transactions[0].committed_at)
+    return found

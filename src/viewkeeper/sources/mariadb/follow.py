@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from viewkeeper.errors import SchemaError
-from viewkeeper.sources.mariadb.log import log_end
-from viewkeeper.sources.mariadb.open import Connection, Server, execute, texts
-from viewkeeper.sources.mariadb.server import require_logged
-from viewkeeper.sources.mariadb.shapes import Shape, ShapedColumn, Shapes, shape_of
-from viewkeeper.sources.mariadb.table import Table, nearest, read_named, read_table
-from viewkeeper.sources.names import Named, Names
-from viewkeeper.updates.protocol import Tables
+from viewkeeper.sources.handles import Named, Names
+from viewkeeper.sources.mariadb.binlog.log import log_end
+from viewkeeper.sources.mariadb.logged_shapes import Shape, ShapedColumn, Shapes, shape_of
+from viewkeeper.sources.mariadb.requirements import require_logged
+from viewkeeper.sources.mariadb.schema import Table, nearest, read_named, read_table
+from viewkeeper.sources.mariadb.server_connection import Connection, Server, execute, texts
+from viewkeeper.updates.source_protocol import Tables
 
 ShapesAt = Callable[[int], Shapes]
 

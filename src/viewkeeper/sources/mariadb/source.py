@@ -24,7 +24,14 @@ from dataclasses import replace
 import pyarrow as pa
 
 from viewkeeper.errors import GapError, SchemaError, SourceAwayError
-from viewkeeper.sources.mariadb.binding import (
+from viewkeeper.sources.handles import Names
+from viewkeeper.sources.mariadb.answers.snapshot import MariadbOpener
+from viewkeeper.sources.mariadb.binlog.capture import READ_SECONDS, Capture
+from viewkeeper.sources.mariadb.binlog.log import newest
+from viewkeeper.sources.mariadb.binlog.shape_tracker import Watch
+from viewkeeper.sources.mariadb.binlog.stream import Stream
+from viewkeeper.sources.mariadb.binlog.tail import select, server_id
+from viewkeeper.sources.mariadb.bound_handles import (
     Meaning,
     became,
     bound,
@@ -33,16 +40,13 @@ from viewkeeper.sources.mariadb.binding import (
     type_of,
     wanted,
 )
-from viewkeeper.sources.mariadb.capture import READ_SECONDS, Capture
-from viewkeeper.sources.mariadb.doctor import Doctor
+from viewkeeper.sources.mariadb.doctor import MariadbDoctor, health_of, measure_behind
 from viewkeeper.sources.mariadb.follow import Followed, follow_all
-from viewkeeper.sources.mariadb.health import behind, health
-from viewkeeper.sources.mariadb.log import newest
-from viewkeeper.sources.mariadb.open import Connection
+from viewkeeper.sources.mariadb.logged_shapes import Shape, Shapes
 from viewkeeper.sources.mariadb.position import file_of, offset_of
-from viewkeeper.sources.mariadb.read import MariadbOpener
-from viewkeeper.sources.mariadb.server import require
-from viewkeeper.sources.mariadb.shapes import Shape, Shapes
+from viewkeeper.sources.mariadb.requirements import require
+from viewkeeper.sources.mariadb.schema import folds_names, read_named, read_table
+from viewkeeper.sources.mariadb.server_connection import Connection
 from viewkeeper.sources.mariadb.state import (
     State,
     born_at,
@@ -52,14 +56,9 @@ from viewkeeper.sources.mariadb.state import (
     remove_state,
     write_state,
 )
-from viewkeeper.sources.mariadb.stream import Stream
-from viewkeeper.sources.mariadb.table import folds_names, read_named, read_table
-from viewkeeper.sources.mariadb.tail import select, server_id
-from viewkeeper.sources.mariadb.tracker import Watch
-from viewkeeper.sources.names import Names
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.sources.spool import Streamed
-from viewkeeper.updates.protocol import (
+from viewkeeper.sources.stream.spool import Streamed
+from viewkeeper.updates.source_protocol import (
     LOOK_SECONDS,
     LOOK_TRANSACTIONS,
     Became,
@@ -382,11 +381,13 @@ class MariadbSource(Capture):
         been read in this process."""
         with self._using() as connection:
             read = self._start if self._stream is not None else newest(connection)
-            known = behind(self._spool, read, positions)
-            return health(self._server, connection, self.reader, read_state(self._home), known)
+            known = measure_behind(self._spool, read, positions)
+            return health_of(self._server, connection, self.reader, read_state(self._home), known)
 
     def diagnose(self, tables: Tables) -> list[Finding]:
-        return Doctor(self._server, self.reader, read_state(self._home)).findings(tables)
+        return MariadbDoctor(self._server, self.reader, read_state(self._home)).collect_findings(
+            tables
+        )
 
     def detach(self, force: bool = False) -> Detached:
         """Forget the source; nothing of ours is in the database."""

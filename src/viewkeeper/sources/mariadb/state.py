@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from viewkeeper.errors import GapError
-from viewkeeper.sources.kept_state import read_kept, write_kept
-from viewkeeper.sources.mariadb.log import event_after, log_base, log_end, log_files
-from viewkeeper.sources.mariadb.log_frame import Mark
-from viewkeeper.sources.mariadb.open import Connection, Server, texts
+from viewkeeper.sources.mariadb.binlog.event_frames import Mark
+from viewkeeper.sources.mariadb.binlog.log import event_after, log_base, log_end, log_files
+from viewkeeper.sources.mariadb.logged_shapes import Shape, ShapedColumn, Shapes, from_json, to_json
 from viewkeeper.sources.mariadb.position import (
     FIRST_OFFSET,
     file_name,
@@ -26,8 +25,9 @@ from viewkeeper.sources.mariadb.position import (
     position_of,
     spelled,
 )
-from viewkeeper.sources.mariadb.shapes import Shape, ShapedColumn, Shapes, from_json, to_json
+from viewkeeper.sources.mariadb.server_connection import Connection, Server, texts
 from viewkeeper.sources.mariadb.types import Declared
+from viewkeeper.sources.state_files import read_kept, write_kept
 from viewkeeper.storage.typed_json import read_typed
 
 _FILE = "state.json"

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from viewkeeper.delta.exact_cast import decimals_of
-from viewkeeper.sources.mariadb.open import quote
+from viewkeeper.sources.mariadb.server_connection import quote
 
 Array: TypeAlias = "pa.Array[pa.Scalar[pa.DataType]]"
 Values = Sequence[bytes | None]

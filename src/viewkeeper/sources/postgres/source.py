@@ -7,7 +7,7 @@ commits in PostgreSQL's log. What a snapshot contains is told by transaction ids
 
 A look asks the server how far its log is flushed, on the control connection, and reads the stream
 until it has passed that. While nothing was written it costs one round trip. Schema changes are in
-the stream too: event triggers put them there (`watch`), or a look does (`compare`).
+the stream too: event triggers put them there (`create_watch`), or a look does (`compare`).
 
 Servers that do not allow logical decoding are captured by triggers (`triggers`).
 """
@@ -22,15 +22,12 @@ from typing import Any
 import psycopg
 
 from viewkeeper.errors import GapError, SourceError
-from viewkeeper.sources.names import Names
-from viewkeeper.sources.postgres.capture import ANCHOR
-from viewkeeper.sources.postgres.compare import tell, unexplained
-from viewkeeper.sources.postgres.follow import extended
-from viewkeeper.sources.postgres.handles import reported
-from viewkeeper.sources.postgres.reading import PostgresReading, flushed_now
-from viewkeeper.sources.postgres.report import Subject, diagnose, health, shown
-from viewkeeper.sources.postgres.shape import read_shapes
-from viewkeeper.sources.postgres.slot import (
+from viewkeeper.sources.handles import Names
+from viewkeeper.sources.postgres.decoding.capture import ANCHOR
+from viewkeeper.sources.postgres.decoding.ddl_watch import create_watch, is_watched, remove_watch
+from viewkeeper.sources.postgres.decoding.follow import extended
+from viewkeeper.sources.postgres.decoding.shape_comparison import tell, unexplained
+from viewkeeper.sources.postgres.decoding.slot import (
     create_slot,
     derived_name,
     drop_publication,
@@ -40,15 +37,18 @@ from viewkeeper.sources.postgres.slot import (
     pass_gate,
     read_slot,
 )
-from viewkeeper.sources.postgres.state import FollowedTable, forget_state, read_state
-from viewkeeper.sources.postgres.table import Table
-from viewkeeper.sources.postgres.triggers import PostgresTriggers
-from viewkeeper.sources.postgres.troubles import kept_too_much
-from viewkeeper.sources.postgres.visible import Visible
-from viewkeeper.sources.postgres.watch import is_watched, unwatch, watch
+from viewkeeper.sources.postgres.decoding.spool_reader import PostgresReading, flushed_now
+from viewkeeper.sources.postgres.decoding.state import FollowedTable, forget_state, read_state
+from viewkeeper.sources.postgres.decoding.visibility import Visible
+from viewkeeper.sources.postgres.doctor import Subject, diagnose, health, shown
+from viewkeeper.sources.postgres.errors import kept_too_much
+from viewkeeper.sources.postgres.handle_changes import reported
+from viewkeeper.sources.postgres.schema import Table
+from viewkeeper.sources.postgres.shape_query import read_shapes
+from viewkeeper.sources.postgres.triggers.capture import PostgresTriggers
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.sources.spool import Streamed
-from viewkeeper.updates.protocol import (
+from viewkeeper.sources.stream.spool import Streamed
+from viewkeeper.updates.source_protocol import (
     LOOK_TRANSACTIONS,
     Boundary,
     Detached,
@@ -114,7 +114,7 @@ class PostgresSource(PostgresReading):
             if found:
                 made, changed = ensure_publication(control, self.name, publication, found.values())
             is_new = self._begin(control)
-            self._watch(watch(control, self._derived))
+            self._watch(create_watch(control, self._derived))
             capture = self._capture
             capture.state = replace(
                 capture.state, made_publication=made or capture.state.made_publication
@@ -344,7 +344,7 @@ class PostgresSource(PostgresReading):
             capture.close_stream()
             dropped = drop_slot(control, self.name, capture.slot)
             capture.forget_all()
-            left = unwatch(control, self._derived)
+            left = remove_watch(control, self._derived)
             self._names.clear()
             self._watched = None
             made = remembered is not None and remembered.made_publication

@@ -20,9 +20,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from viewkeeper.errors import GapError
-from viewkeeper.sources.kept_state import read_kept, write_kept
-from viewkeeper.sources.sqlite.capture import database_id, mark, position
-from viewkeeper.sources.sqlite.triggers import LOG
+from viewkeeper.sources.sqlite.capture.capture_tables import database_id, mark, position
+from viewkeeper.sources.sqlite.capture.trigger_sql import LOG
+from viewkeeper.sources.state_files import read_kept, write_kept
 from viewkeeper.storage.typed_json import read_typed
 
 FILE = "log.json"

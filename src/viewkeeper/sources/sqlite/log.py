@@ -15,14 +15,19 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from viewkeeper.errors import BrokenQueryError, GapError
-from viewkeeper.sources.sqlite import shapes
-from viewkeeper.sources.sqlite.batch import ROWS_PER_BATCH
-from viewkeeper.sources.sqlite.capture import Capture, captures, database_id, position
-from viewkeeper.sources.sqlite.resolve import Found
-from viewkeeper.sources.sqlite.table import quote
-from viewkeeper.sources.sqlite.triggers import LOG, pending_name
-from viewkeeper.updates.protocol import COUNT, POSITION
+from viewkeeper.sources.sqlite.capture import recorded_shapes
+from viewkeeper.sources.sqlite.capture.capture_tables import (
+    Capture,
+    captures,
+    database_id,
+    position,
+)
+from viewkeeper.sources.sqlite.capture.trigger_sql import LOG, pending_name
+from viewkeeper.sources.sqlite.handle_lookup import FoundTable
+from viewkeeper.sources.sqlite.rows import ROWS_PER_BATCH
+from viewkeeper.sources.sqlite.schema import quote
 from viewkeeper.updates.schema_change import called
+from viewkeeper.updates.source_protocol import COUNT, POSITION
 
 # A transaction that trims is meant to take less than this, so that writers hardly notice it.
 _TRIM_SECONDS = 0.004
@@ -39,7 +44,7 @@ class Piece:
 
 
 def pieces(
-    connection: sqlite3.Connection, found: Found, after: int, until: int
+    connection: sqlite3.Connection, found: FoundTable, after: int, until: int
 ) -> tuple[Piece, ...]:
     """Who wrote a table's changes in a range; a GapError where they are not all there."""
     source = found.source
@@ -70,7 +75,7 @@ def pieces(
 
 
 def read_changes(
-    connection: sqlite3.Connection, found: Found, columns: Sequence[str], piece: Piece
+    connection: sqlite3.Connection, found: FoundTable, columns: Sequence[str], piece: Piece
 ) -> Iterator[pa.RecordBatch]:
     """The changes in a piece of the log, in its order, as change batches.
 
@@ -79,7 +84,7 @@ def read_changes(
     slots = {number: f"c{i}" for i, number in enumerate(piece.capture.columns)}
     fields = []
     for name in columns:
-        column = found.column(name)
+        column = found.column_named(name)
         if column.id not in slots and not column.blank:
             _check_unwritten(connection, found, piece, name, column.added)
             return
@@ -89,11 +94,11 @@ def read_changes(
         f"SELECT {select} FROM main.{LOG} WHERE seq > ? AND seq <= ? AND capture = ? ORDER BY seq",
         (piece.after, piece.until, piece.capture.id),
     )
-    yield from found.layout(columns, (COUNT, POSITION)).batches(cursor)
+    yield from found.layout_of(columns, (COUNT, POSITION)).batches(cursor)
 
 
 def _check_unwritten(
-    connection: sqlite3.Connection, found: Found, piece: Piece, lacking: str, added: bool
+    connection: sqlite3.Connection, found: FoundTable, piece: Piece, lacking: str, added: bool
 ) -> None:
     """A capture without the asked columns is no gap as long as it wrote nothing in the range."""
     query = f"SELECT seq FROM main.{LOG} WHERE seq > ? AND seq <= ? AND capture = ? LIMIT 1"
@@ -111,10 +116,10 @@ def _check_unwritten(
 
 
 def tail(
-    connection: sqlite3.Connection, found: Found, columns: Sequence[str], span: range
+    connection: sqlite3.Connection, found: FoundTable, columns: Sequence[str], span: range
 ) -> pa.Table:
     """A relation's changes in `span`, all at once, inside the caller's read transaction."""
-    schema = found.layout(columns, (COUNT, POSITION)).schema
+    schema = found.layout_of(columns, (COUNT, POSITION)).schema
     batches: list[pa.RecordBatch] = []
     if len(span) > 0:
         for piece in pieces(connection, found, span.start - 1, span.stop - 1):
@@ -171,7 +176,7 @@ def _trim_once(connection: sqlite3.Connection, rows: int) -> bool:
             until = min(low, trimmed + rows)
             connection.execute(f"DELETE FROM {LOG} WHERE seq <= ?", (until,))
             connection.execute("UPDATE _viewkeeper_database SET trimmed = ?", (until,))
-            shapes.trim(connection, until)
+            recorded_shapes.trim(connection, until)
         if (clean := _stale_pending(connection)) is not None:
             connection.execute(
                 f"DELETE FROM {clean} WHERE rowid IN (SELECT rowid FROM {clean} LIMIT ?)", (rows,)

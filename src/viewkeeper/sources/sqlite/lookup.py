@@ -25,8 +25,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from viewkeeper.sources.sqlite.batch import kind_or_refuse
-from viewkeeper.sources.sqlite.table import OWN_PREFIX, Part, Table, affinity, quote
+from viewkeeper.sources.sqlite.rows import kind_or_refuse
+from viewkeeper.sources.sqlite.schema import OWN_PREFIX, Part, Table, affinity, quote
 from viewkeeper.sources.sqlite.types import Kind, as_is
 
 KEYS = f"temp.{OWN_PREFIX}keys"

@@ -29,21 +29,30 @@ from pathlib import Path
 import pyarrow as pa
 
 from viewkeeper.errors import GapError, SourceError
-from viewkeeper.sources.names import Names
+from viewkeeper.sources.handles import Names
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.sources.sqlite import capture, follow, handles, log, report, shapes
-from viewkeeper.sources.sqlite.batch import kind_or_refuse
+from viewkeeper.sources.sqlite import doctor, handle_lookup, log
+from viewkeeper.sources.sqlite.capture import capture_tables, follow, recorded_shapes
+from viewkeeper.sources.sqlite.database import Database, is_busy
+from viewkeeper.sources.sqlite.handle_lookup import find_logged
 from viewkeeper.sources.sqlite.known_log import LogMemory
+from viewkeeper.sources.sqlite.lasting_connection import Session, reading, writing
+from viewkeeper.sources.sqlite.look import Seen, Shaped, seen_now, summary
 from viewkeeper.sources.sqlite.lookup import prefix_of
-from viewkeeper.sources.sqlite.open import Database, is_busy
-from viewkeeper.sources.sqlite.read import SqliteSnapshot, journal_mode
-from viewkeeper.sources.sqlite.resolve import find_logged
-from viewkeeper.sources.sqlite.session import Session, reading, writing
-from viewkeeper.sources.sqlite.state import Seen, Shaped, seen_now, summary
-from viewkeeper.sources.sqlite.table import Table
+from viewkeeper.sources.sqlite.rows import kind_or_refuse
+from viewkeeper.sources.sqlite.schema import Table
+from viewkeeper.sources.sqlite.snapshot import SqliteSnapshot, journal_mode
 from viewkeeper.sources.sqlite.types import Kind, Refusal, kind_of
-from viewkeeper.updates.protocol import Became, Boundary, Detached, Finding, Health, Opener, Tables
 from viewkeeper.updates.schema_change import SchemaChange
+from viewkeeper.updates.source_protocol import (
+    Became,
+    Boundary,
+    Detached,
+    Finding,
+    Health,
+    Opener,
+    Tables,
+)
 from viewkeeper.view.definition import Field
 
 # How long one acknowledgement may spend on trimming, and wait for a writer before it gives up.
@@ -102,11 +111,13 @@ class SqliteSource:
 
     def handle(self, name: str) -> str:
         with self._using() as connection, reading(connection):
-            return handles.handle_of(connection, self.name, self._names, name)
+            return handle_lookup.handle_of(connection, self.name, self._names, name)
 
     def became(self, handle: str) -> Became | None:
         with self._using() as connection, reading(connection):
-            return handles.became(connection, self.name, self._names.book(), handle)
+            return handle_lookup.current_names_behind(
+                connection, self.name, self._names.book(), handle
+            )
 
     def schema(self, table: str) -> tuple[Field, ...]:
         """The columns that can be kept exactly; `refused` says why the others cannot."""
@@ -133,7 +144,7 @@ class SqliteSource:
         """The columns of a key that SQLite enforces and that cannot be NULL; () without one."""
         found = self._table(table)
         names = {now: name for name, now in found.names.items()}
-        key = shapes.key_of(found)
+        key = recorded_shapes.key_of(found)
         return tuple(names[now] for now in key) if names.keys() >= set(key) else ()
 
     def indexed(self, table: str, columns: Sequence[str]) -> bool:
@@ -153,7 +164,7 @@ class SqliteSource:
 
     def _table(self, handle: str) -> Table:
         with self._using() as connection, reading(connection):
-            return handles.table_behind(connection, self.name, self._names.book(), handle)
+            return handle_lookup.table_behind(connection, self.name, self._names.book(), handle)
 
     def follow(self, tables: Tables) -> int:
         """Capture these columns too, for this reader, besides what it follows already.
@@ -163,14 +174,16 @@ class SqliteSource:
         """
         with self._using() as connection:
             with writing(connection):
-                capture.install(connection)
-                self._id = capture.database_id(connection)[0]
+                capture_tables.install(connection)
+                self._id = capture_tables.database_id(connection)[0]
                 if any(
                     n.identity.partition("/")[0] != self._id for n in self._names.book().values()
                 ):
                     self._names.clear()
                 follow.record(connection, self.name, mend=True)
-                wanted = handles.wanted(connection, self.name, self._names.book(), tables)
+                wanted = handle_lookup.find_wanted(
+                    connection, self.name, self._names.book(), tables
+                )
                 plain = [(each.table, list(each.columns.values())) for each in wanted]
                 followed = follow.follow(connection, self.name, self.reader, plain)
                 position = self._memory.begin(connection)
@@ -203,7 +216,7 @@ class SqliteSource:
                     position = self._check_state(connection, after)
                     shapes = int(connection.execute("PRAGMA main.schema_version").fetchone()[0])
                     same = self._shapes is not None and self._shapes.version == shapes
-                    if same or capture.is_recorded(connection):
+                    if same or capture_tables.is_recorded(connection):
                         return self._report(connection, after, position, version, shapes)
                 if not self._record(connection):
                     break
@@ -215,7 +228,9 @@ class SqliteSource:
         found = summary(connection, self.reader, after, position)
         known, reshaped = self._shapes, tuple[SchemaChange, ...]()
         if known is None or known.version != shapes or after < known.position:
-            reshaped = handles.reshaped(connection, self._names.book(), after, position)
+            reshaped = handle_lookup.schema_changes_between(
+                connection, self._names.book(), after, position
+            )
         self._shapes = Shaped(shapes, position)
         is_quiet = found.changes == 0 and not reshaped
         self._seen, self._passed = Seen(version, after if is_quiet else None), position
@@ -280,8 +295,8 @@ class SqliteSource:
         """One short read: nothing stays open while the caller works on the batches."""
         read: list[tuple[str, pa.RecordBatch]] = []
         with reading(connection):
-            capture.require_installed(connection, self.name)
-            capture.reader_position(connection, self.name, self.reader)
+            capture_tables.require_installed(connection, self.name)
+            capture_tables.reader_position(connection, self.name, self.reader)
             for handle, columns in tables.items():
                 found = find_logged(
                     connection, self.name, self._names.book(), handle, columns, span
@@ -303,7 +318,7 @@ class SqliteSource:
         """
         with self._using(wait_ms=_TRIM_WAIT_MS) as connection:
             try:
-                capture.reader_position(connection, self.name, self.reader)
+                capture_tables.reader_position(connection, self.name, self.reader)
                 connection.execute(
                     "UPDATE _viewkeeper_reader SET position = max(position, ?) WHERE reader = ?",
                     (position, self.reader),
@@ -317,18 +332,18 @@ class SqliteSource:
     def hold(self, name: str, seconds: float) -> None:
         """Keep the log for some time, from the lowest position that it still has."""
         with self._using() as connection, writing(connection):
-            capture.require_installed(connection, self.name)
-            _, trimmed = capture.database_id(connection)
+            capture_tables.require_installed(connection, self.name)
+            _, trimmed = capture_tables.database_id(connection)
             connection.execute(
                 "INSERT OR REPLACE INTO _viewkeeper_reader VALUES (?, ?, '{}', ?)",
-                (capture.lease_name(self.reader, name), trimmed, time.time() + seconds),
+                (capture_tables.lease_name(self.reader, name), trimmed, time.time() + seconds),
             )
 
     def release(self, name: str) -> None:
         """End a lease; nothing happens if it has ended."""
         with self._using() as connection, writing(connection):
-            if capture.is_installed(connection):
-                held = (capture.lease_name(self.reader, name),)
+            if capture_tables.is_installed(connection):
+                held = (capture_tables.lease_name(self.reader, name),)
                 connection.execute("DELETE FROM _viewkeeper_reader WHERE reader = ?", held)
 
     def detach(self, force: bool = False) -> Detached:
@@ -344,8 +359,8 @@ class SqliteSource:
     def database_id(self) -> str:
         """The random id of the followed database, for a project to remember."""
         with self._using() as connection:
-            capture.require_installed(connection, self.name)
-            return capture.database_id(connection)[0]
+            capture_tables.require_installed(connection, self.name)
+            return capture_tables.database_id(connection)[0]
 
     def describe(self) -> str:
         with self._using() as connection:
@@ -354,7 +369,7 @@ class SqliteSource:
     def advice(self) -> str | None:
         """`wal` is recommended: else our reads make the application's writers wait."""
         with self._using() as connection:
-            return report.wal_advice(self.name, self.path, journal_mode(connection))
+            return doctor.wal_advice(self.name, self.path, journal_mode(connection))
 
     def enable_wal(self) -> bool:
         """Switch the database to WAL, for good; False if somebody uses it just now."""
@@ -372,12 +387,12 @@ class SqliteSource:
         database = Database(self.name, str(self.path), min(self.busy_seconds, _HEALTH_SECONDS))
         connection = database.open(write=False)
         with closing(connection), database.errors(), reading(connection):
-            return report.health(connection, self.reader, positions)
+            return doctor.health(connection, self.reader, positions)
 
     def diagnose(self, tables: Tables) -> list[Finding]:
         try:
             with self._using() as connection, reading(connection):
-                return report.diagnose(
+                return doctor.diagnose(
                     connection, self.name, self.path, self._names.book(), self.reader, tables
                 )
         except SourceError as error:

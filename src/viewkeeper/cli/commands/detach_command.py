@@ -1,0 +1,84 @@
+"""`viewkeeper detach`: take what captures changes out of the sources again.
+
+A view that lacks changes cannot be continued, only loaded again, so this asks first.
+"""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from viewkeeper.cli.invocation import Invocation
+from viewkeeper.cli.terminal import nearest, show_error, show_warning
+from viewkeeper.errors import LockedError, ProjectError, ViewkeeperError
+
+EPILOG = """\b
+Examples:
+  viewkeeper detach             all sources of the project
+  viewkeeper detach shop --yes  one source, without being asked
+  viewkeeper detach shop --force
+                                also what other projects still follow there
+
+Exit codes: 0 detached, 1 some source could not be, 2 usage or project error, 130 not confirmed."""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("sources", nargs=-1, metavar="[SOURCE]...")
+@click.option("--force", is_flag=True, help="Remove everything, even if other projects follow.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def detach(invocation: Invocation, sources: tuple[str, ...], force: bool, yes: bool) -> int:
+    """Remove the change capture from the sources.
+
+    The views stay readable but cannot be continued: the next run has to load them again with
+    --full-refresh. Needs no Spark.
+    """
+    from viewkeeper.engine.connections.open_sources import Connections, reader_of
+    from viewkeeper.engine.operations.project_status import running
+
+    settings = invocation.settings()
+    known = tuple(settings.sources)
+    for name in sources:
+        if name not in known:
+            raise ProjectError(
+                f'there is no source "{name}"',
+                hint=f"sources of this project: {', '.join(known)}{nearest(name, known)}",
+            )
+    holder = running(settings.warehouse)
+    if holder is not None:
+        raise LockedError(
+            "this project is being maintained", detail=str(holder), hint="stop it first"
+        )
+    chosen = sources or known
+    if not yes:
+        show_warning(
+            f"the views over {', '.join(chosen)} cannot be continued afterwards, only loaded again"
+        )
+        click.confirm("Detach?", abort=True, err=True)
+    connections = Connections(settings.sources, reader_of(settings.warehouse), time.time)
+    try:
+        return max([_detach(connections, name, force) for name in chosen], default=0)
+    finally:
+        connections.close()
+
+
+def _detach(connections: object, name: str, force: bool) -> int:
+    from viewkeeper.engine.connections.open_sources import Connections
+
+    assert isinstance(connections, Connections)
+    try:
+        done = connections.source(name).detach(force)
+    except ViewkeeperError as error:
+        show_error(error.message, error.detail, error.hint)
+        return 1
+    if done.capture_dropped:
+        click.echo(f"{name}: detached; nothing of Viewkeeper is left in it")
+    elif done.was_following:
+        others = len(done.other_readers)
+        click.echo(f"{name}: detached; its capture stays for {others} other project(s)")
+    else:
+        click.echo(f"{name}: was not followed")
+    for what in done.left:
+        click.echo(f"{name}: left alone: {what}")
+    return 0

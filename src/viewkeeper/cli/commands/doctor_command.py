@@ -1,0 +1,77 @@
+"""`viewkeeper doctor`: look at every source, view and Java, and print what would mend them.
+
+What is looked at is in `viewkeeper.engine.operations.doctor` and in each kind of source; here it becomes text
+with the statements to run, or JSON.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from viewkeeper.cli.format import as_json
+from viewkeeper.cli.invocation import Invocation
+from viewkeeper.cli.terminal import console, note
+
+if TYPE_CHECKING:
+    from viewkeeper.engine.operations.doctor import Examined
+
+MARKS = {"good": "ok  ", "warning": "WARN", "bad": "BAD "}
+
+EPILOG = """\b
+Examples:
+  viewkeeper doctor
+  viewkeeper doctor --json | jq '.[] | select(.ok | not)'
+
+Exit codes: 0 nothing is wrong (there may be warnings), 1 something is, 2 no project."""
+
+
+@click.command(epilog=EPILOG)
+@click.option("--json", "wants_json", is_flag=True, help="Print one JSON list.")
+@click.pass_obj
+def doctor(invocation: Invocation, wants_json: bool) -> int:
+    """Check every source, view and Java, and say what mends them.
+
+    Looks whether each source answers, at its version, our privileges, what its log needs
+    (wal_level, binlog format, replica identity, journal mode), how much it keeps for us, and its
+    clock. Changes nothing and starts no Spark.
+    """
+    from viewkeeper.engine.connections.open_sources import Connections, reader_of
+    from viewkeeper.engine.operations.doctor import children, examine
+    from viewkeeper.engine.views.view_catalogue import read_views
+    from viewkeeper.warehouse.metadata.head import read_head
+
+    settings = invocation.settings()
+    head = read_head(settings.warehouse)
+    catalogue = read_views(settings.folder, frozenset(settings.sources), head)
+    connections = Connections(settings.sources, reader_of(settings.warehouse), time.time)
+    try:
+        found = examine(catalogue, connections, lambda what: note(f"looking at {what} ..."))
+        found.append(children(settings.warehouse, head, time.time()))
+    finally:
+        connections.close()
+    if wants_json:
+        body = [{"ok": each.ok, **asdict(each)} for each in found]
+        click.echo(as_json(body, indent=2))
+    else:
+        for line in lines(found):
+            console().print(line, soft_wrap=True, markup=False)
+    return 0 if all(each.ok for each in found) else 1
+
+
+def lines(found: Sequence[Examined]) -> Iterator[str]:
+    """The findings as text: a line each, and below it what mends it."""
+    for each in found:
+        yield f"{each.what} {each.name}"
+        for finding in each.findings:
+            yield f"  {MARKS[finding.state]} {finding.check}: {finding.text}"
+            if finding.mend and finding.state != "good":
+                yield from (f"       {line}" for line in finding.mend.splitlines())
+    bad = sum(f.state == "bad" for each in found for f in each.findings)
+    warnings = sum(f.state == "warning" for each in found for f in each.findings)
+    yield ""
+    yield f"{bad} bad, {warnings} to be warned of" if bad or warnings else "nothing is wrong"

@@ -1,0 +1,143 @@
+"""`viewkeeper explain`: how a view is maintained, and what that costs, without starting anything.
+
+What is explained is in `viewkeeper.engine.operations.view_explanation`; here it becomes text with a drawn join tree, or
+JSON.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from viewkeeper.cli.format import as_json
+from viewkeeper.cli.invocation import Invocation
+from viewkeeper.cli.terminal import console
+
+if TYPE_CHECKING:
+    from viewkeeper.engine.operations.view_explanation import Explanation
+
+EPILOG = """\b
+Examples:
+  viewkeeper explain order_lines
+  viewkeeper explain order_lines --json | jq .warnings
+
+Exit codes: 0 explained, 2 no such view, wrong SQL, or a source that does not answer."""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("view")
+@click.option("--json", "wants_json", is_flag=True, help="Print one JSON object.")
+@click.pass_obj
+def explain(invocation: Invocation, view: str, wants_json: bool) -> int:
+    """Show how a view is maintained, and what that costs.
+
+    For a change of each relation: which other tables are asked, by which key, and whether an index
+    serves it. Also where expressions run, the consistency level, and the columns with their types.
+    """
+    from viewkeeper.engine.connections.open_sources import Connections, reader_of
+    from viewkeeper.engine.operations.view_explanation import explain_view
+    from viewkeeper.engine.views.view_catalogue import read_views
+    from viewkeeper.warehouse.metadata.head import read_head
+
+    settings = invocation.settings()
+    head = read_head(settings.warehouse)
+    catalogue = read_views(settings.folder, frozenset(settings.sources), head)
+    catalogue.check(view)
+    connections = Connections(settings.sources, reader_of(settings.warehouse), time.time)
+    try:
+        found = explain_view(
+            catalogue.bind(view, connections), connections, settings.algorithm_of(view)
+        )
+    finally:
+        connections.close()
+    if wants_json:
+        click.echo(as_json(asdict(found), indent=2))
+    else:
+        for line in lines(found):
+            console().print(line, soft_wrap=True, markup=False)
+    return 0
+
+
+def lines(found: Explanation) -> Iterator[str]:
+    """The explanation as text."""
+    yield f"view {found.view}  ({found.path})"
+    yield ""
+    yield "relations"
+    for used in found.relations:
+        columns = ", ".join(used.columns) or "no column, only how often"
+        yield f"  {used.alias:<12} {used.source}.{used.table}  ({columns})"
+    yield ""
+    yield "join tree"
+    yield from tree(found)
+    yield ""
+    yield from _costs(found)
+    yield from _conditions(found)
+    yield from _outputs(found)
+    yield from _guarantees(found)
+
+
+def tree(found: Explanation) -> Iterator[str]:
+    """The join tree, drawn; each child with the condition that joins it to its parent."""
+    names = {used.place: f"{used.alias} ({used.source}.{used.table})" for used in found.relations}
+
+    def below(parent: int, indent: str) -> Iterator[str]:
+        branches = [branch for branch in found.tree if branch.parent == parent]
+        for number, branch in enumerate(branches):
+            last = number == len(branches) - 1
+            mark, deeper = ("└── ", "    ") if last else ("├── ", "│   ")
+            condition = f"ON {branch.condition}" if branch.condition else "no key: a cross product"
+            yield f"{indent}{mark}{names[branch.child]}  {condition}"
+            yield from below(branch.child, indent + deeper)
+
+    yield f"  {names[found.root]}"
+    yield from below(found.root, "  ")
+
+
+def _costs(found: Explanation) -> Iterator[str]:
+    for change in found.changes:
+        yield f"a change of {change.alias} asks" + ("" if change.asks else " nobody")
+        for number, ask in enumerate(change.asks, 1):
+            key = f" by {ask.by}" if ask.by else ""
+            mark = " " if ask.cheap else "!"
+            yield f" {mark}{number}. {ask.source}.{ask.table}{key}: {ask.served}"
+    if found.algorithm != "batch_sweep":
+        yield ""
+        return
+    yield (
+        f"  at most {found.lookups_max} lookups for a batch, however many transactions it has: "
+        f"2(m-1) for m = {len(found.relations)} relations"
+    )
+    yield ""
+
+
+def _conditions(found: Explanation) -> Iterator[str]:
+    if not found.conditions:
+        return
+    yield "conditions that are no join key"
+    for condition in found.conditions:
+        yield f"  {condition.kind:<9} {condition.text}  [{condition.where}]"
+    yield ""
+
+
+def _outputs(found: Explanation) -> Iterator[str]:
+    yield "columns"
+    width = max(len(shown.name) for shown in found.outputs)
+    for shown in found.outputs:
+        kind = shown.type or "known after the load"
+        yield f"  {shown.name:<{width}}  {kind:<14} {shown.expression}  [{shown.where}]"
+    yield ""
+
+
+def _guarantees(found: Explanation) -> Iterator[str]:
+    yield f"incremental  {'yes' if found.incremental else 'no'}: {found.runs}"
+    yield f"algorithm    {found.algorithm}"
+    yield f"consistency  {found.level}"
+    yield f"             {found.level_reason}"
+    for source in found.sources:
+        yield f"source       {source.name}: {source.kind}, {source.description}"
+    for warning in found.warnings:
+        yield f"warning      {warning}"

@@ -1,0 +1,80 @@
+"""`viewkeeper simulate FILE`: the runs of a script, with what they expect.
+
+A run that says which level it expects must have exactly that. One that does not, such as a failure
+that was printed, must have what its algorithm promises; so it fails as long as the defect is there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from viewkeeper.check.explanation import explain
+from viewkeeper.cli.commands.simulate.run_outputs import Outputs
+from viewkeeper.cli.format import amount_text
+from viewkeeper.errors import ExpectationError, SimulationError
+from viewkeeper.maintain.promises import Level
+from viewkeeper.maintain.promises import Scenario as Transactions
+from viewkeeper.simulate.scenario import Scenario
+from viewkeeper.simulate.scripts.script_format import Expect, Run, Script
+from viewkeeper.simulate.scripts.script_reader import read_script
+from viewkeeper.simulate.scripts.script_run import Performed, perform
+
+
+def run_file(path: Path, number: int | None, level: Level | None, outputs: Outputs) -> int:
+    """Run a script; 1 if something is not as it should be."""
+    try:
+        script = read_script(path.read_text(encoding="utf-8"), str(path))
+    except UnicodeDecodeError as error:
+        raise SimulationError(f"{path}: cannot be read: {error}") from error
+    runs = script.runs if number is None else script.runs[number - 1 : number]
+    if not runs:
+        raise SimulationError(f"{path}: it has {amount_text(len(script.runs), 'run')}")
+    if outputs.any and len(runs) > 1:
+        raise SimulationError(
+            f"{path}: several runs, of which one can be drawn or recorded",
+            hint="--run 1, --run 2, ...",
+        )
+    return max(_run(script, run, level, outputs) for run in runs)
+
+
+def _run(script: Script, run: Run, level: Level | None, outputs: Outputs) -> int:
+    try:
+        performed = perform(script, run)
+    except ExpectationError as unmet:
+        click.echo(f"{run.title}: not as expected\n  {unmet.message}")
+        return 1
+    outputs.write(performed.world, run.title)
+    lookups = amount_text(sum(performed.world.asks.values()), "lookup")
+    verdict = performed.verdict
+    if verdict is None:
+        click.echo(f"{run.title}: not over; {lookups}")
+        return 0
+    click.echo(f"{run.title}: {verdict.level.word}, {lookups}")
+    wanted = _wanted(script, run, level, performed)
+    if verdict.level >= wanted:
+        return 0
+    for explanation in explain(verdict):
+        click.echo(f"  {explanation.text}")
+    click.echo(f"  {wanted.word} was wanted")
+    return 1
+
+
+def _wanted(script: Script, run: Run, level: Level | None, performed: Performed) -> Level:
+    if level is not None:
+        return level
+    if any(isinstance(line.what, Expect) and line.what.what == "level" for line in run.lines):
+        return Level.NONE
+    return performed.world.kind.promise[transactions_of(script.scenario)]
+
+
+def transactions_of(scenario: Scenario) -> Transactions:
+    """What kind of transactions a scenario has."""
+    if any(len(transaction.parts) > 1 for transaction in scenario.transactions):
+        return Transactions.GLOBAL
+    changes = [
+        sum(len(rows) for part in transaction.parts.values() for rows in part.values())
+        for transaction in scenario.transactions
+    ]
+    return Transactions.LOCAL if max(changes, default=0) > 1 else Transactions.SINGLE

@@ -1,0 +1,117 @@
+"""Campaigns on all cores: seeds in small portions, one process per core, and a progress bar.
+
+Outcomes come back in any order and are summed up, so the result does not depend on the number of
+processes. Ctrl-C says how far it came and what was found until then; portions that were begun end
+by themselves.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import sys
+import time
+from collections.abc import Generator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from itertools import islice
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from viewkeeper.cli.format import amount_text
+from viewkeeper.cli.terminal import console, note
+from viewkeeper.maintain.promises import Level
+from viewkeeper.simulate.campaigns.algorithm_campaign import C, Outcome, Runs, Tally
+
+PORTION = 20
+TELL_SECONDS = 30.0
+"""How often progress is told where there is no terminal for a bar."""
+
+Portion = tuple[int, list[Outcome]]
+Wanted = tuple[int, range]
+
+
+def campaign(
+    cells: Sequence[C], seeds: int, jobs: int, level: Level | None = None, quiet: bool = False
+) -> list[Tally[C]]:
+    """Run so many seeds of every cell; `level` is demanded instead of what is promised."""
+    tallies = [Tally(cell, cell.promise if level is None else level) for cell in cells]
+    show = not quiet and sys.stderr.isatty()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    bar = Progress(*columns, TimeRemainingColumn(), console=console(stderr=True), disable=not show)
+    portions = _portions(cells, seeds, jobs)
+    told = time.monotonic()
+    with bar:
+        task = bar.add_task("seeds", total=seeds * len(cells))
+        try:
+            for index, outcomes in portions:
+                tallies[index].add(outcomes)
+                bar.advance(task, len(outcomes))
+                failed = sum(len(tally.failed) for tally in tallies)
+                if failed:
+                    bar.update(task, description=f"seeds, {failed} below")
+                if not (quiet or show) and time.monotonic() - told > TELL_SECONDS:
+                    told = time.monotonic()
+                    done = sum(tally.seeds for tally in tallies)
+                    note(f"{done:,} of {amount_text(seeds * len(cells), 'seed')}; {failed:,} below")
+        except KeyboardInterrupt:
+            bar.stop()
+            note(_how_far(tallies, seeds * len(cells)))
+            raise
+        finally:
+            portions.close()
+    for tally in tallies:
+        tally.failed.sort(key=lambda outcome: outcome.seed)
+    return tallies
+
+
+def _how_far(tallies: Sequence[Tally[C]], total: int) -> str:
+    done = sum(tally.seeds for tally in tallies)
+    failed = sum(len(tally.failed) for tally in tallies)
+    return f"stopped after {done:,} of {amount_text(total, 'seed')}; {failed:,} of them below the level"
+
+
+def _portions(cells: Sequence[Runs], seeds: int, jobs: int) -> Generator[Portion, None, None]:
+    """Outcomes as they come, with the index of their cell."""
+    wanted = [
+        (index, range(start, min(start + PORTION, seeds)))
+        for index in range(len(cells))
+        for start in range(0, seeds, PORTION)
+    ]
+    if jobs == 1:
+        for index, portion in wanted:
+            yield index, _run(cells[index], portion)
+        return
+    # Not forked: Arrow has threads by now.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(min(jobs, len(wanted)), context, initializer=_ignore_interrupts)
+    with pool:
+        yield from _windowed(pool, cells, wanted, 3 * jobs)
+
+
+def _windowed(
+    pool: ProcessPoolExecutor, cells: Sequence[Runs], wanted: list[Wanted], window: int
+) -> Generator[Portion, None, None]:
+    """Few portions are handed out at a time, so that an interrupt need not wait for many."""
+    left = iter(wanted)
+    running = dict[Future[list[Outcome]], int]()
+    try:
+        while True:
+            for index, portion in islice(left, window - len(running)):
+                running[pool.submit(_run, cells[index], portion)] = index
+            if not running:
+                return
+            ended, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in ended:
+                yield running.pop(future), future.result()
+    finally:
+        for future in running:
+            future.cancel()
+
+
+def _run(cell: Runs, seeds: Sequence[int]) -> list[Outcome]:
+    return [cell.run(seed) for seed in seeds]
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C goes to all processes of the terminal; the first of them decides what it means."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

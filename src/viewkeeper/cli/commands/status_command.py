@@ -1,0 +1,204 @@
+"""`viewkeeper status`: how far every view and source is, without starting anything.
+
+What is gathered is in `viewkeeper.engine.operations.project_status`; here it becomes two tables, or JSON.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from viewkeeper.cli.format import amount_text, as_json, duration_text
+from viewkeeper.cli.invocation import Invocation
+from viewkeeper.cli.terminal import console
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from viewkeeper.engine.group.group_status import GroupNow
+    from viewkeeper.engine.operations.project_status import (
+        Lag,
+        ProjectStatus,
+        SourceStatus,
+        ViewStatus,
+    )
+
+EPILOG = """\b
+Examples:
+  viewkeeper status
+  viewkeeper status --json | jq '.views[] | {name, ts, seconds}'
+
+Exit codes: 0 all views loaded and all sources there, 1 not so (see the problems listed), 2 no
+project."""
+
+
+@click.command(epilog=EPILOG)
+@click.option("--json", "wants_json", is_flag=True, help="Print one JSON object.")
+@click.pass_obj
+def status(invocation: Invocation, wants_json: bool) -> int:
+    """Show how far every view and source is.
+
+    Reads the warehouse and asks each source for its log; starts no Spark, takes no lock, and works
+    while `viewkeeper run` runs and while a source is away.
+    """
+    from viewkeeper.engine.group.group_status import gather_group
+    from viewkeeper.engine.operations.project_status import gather
+
+    settings = invocation.settings()
+    found, group = gather(settings, time.time()), gather_group(settings)
+    if wants_json:
+        body = as_data(found) | ({"group": asdict(group)} if group else {})
+        click.echo(as_json(body, indent=2))
+    else:
+        _show(found, group)
+    return 0 if found.ok and not (group and group.error) else 1
+
+
+def as_data(found: ProjectStatus) -> dict[str, Any]:
+    """The status as plain data, with what the classes compute."""
+    body = asdict(found)
+    for view, data in zip(found.views, body["views"], strict=True):
+        data["seconds"] = view.seconds
+    return {"ok": found.ok, **body}
+
+
+def _show(found: ProjectStatus, group: GroupNow | None) -> None:
+    out = console()
+    running = f"{found.running}" if found.running else "not running"
+    out.print(f"project    {found.folder}", soft_wrap=True)
+    out.print(f"maintained {running}\n", soft_wrap=True)
+    out.print(view_table(found))
+    out.print()
+    out.print(source_table(found))
+    for line in (*kept_for(found), *in_group(group)):
+        out.print(line, soft_wrap=True, markup=False)
+    for line in problems(found):
+        out.print(f"\n{line}", soft_wrap=True, markup=False)
+
+
+def view_table(found: ProjectStatus) -> Table:
+    """One line per view and source."""
+    table = grid("view", "rows>", "ts>", "from ts>", "committed", "source", "position>", "behind")
+    for view in found.views:
+        facts = [view.name, *_view_facts(view, found.at)]
+        for lag in view.lags or (None,):
+            told = ["", "", ""] if lag is None else [lag.source, _number(lag.position), behind(lag)]
+            table.add_row(*facts, *told)
+            facts = [""] * len(facts)
+    return table
+
+
+def source_table(found: ProjectStatus) -> Table:
+    """One line per source: what its log keeps, and for whom."""
+    table = grid("source", "kind", "state", "position>", "keeps>", "for")
+    for source in found.sources:
+        state = "away" if source.error else "followed" if source.followed else "not followed yet"
+        kept = ", ".join(_kept(source))
+        keeps = "" if source.error or not source.followed else _keeps(source)
+        table.add_row(source.name, source.kind, state, _number(source.position), keeps, kept)
+    return table
+
+
+def kept_for(found: ProjectStatus) -> list[str]:
+    """What is kept for projects that read these views."""
+    newest = max((view.ts or 0 for view in found.views), default=0)
+    return [
+        f"kept for {lease}: states from ts {lease.ts:,} on, {max(newest - lease.ts, 0):,} behind"
+        for lease in found.leases
+    ]
+
+
+def in_group(group: GroupNow | None) -> list[str]:
+    """How the project stands among those that it must agree with."""
+    if group is None:
+        return []
+    if group.error:
+        return [f"\n{group.error}"]
+    if group.group is None:
+        return [f'\nregistry {group.registry}: "{group.member}" has not joined it yet']
+    if group.alone:
+        return [f'\nregistry {group.registry}: "{group.member}" has nobody to agree with']
+    lines = [
+        f'\nregistry {group.registry}: "{group.member}" in group {group.group}, '
+        f"{group.committed:,} of {amount_text(group.last, 'id')} committed"
+    ]
+    if group.committed < group.last:
+        lines += [f"  waits for {member}" for member in group.waits_for]
+    return [*lines, *(f'  nobody reports source "{source}" now' for source in group.unreported)]
+
+
+def behind(lag: Lag) -> str:
+    """A lag in words."""
+    if lag.position is None:
+        return "not loaded yet"
+    if not lag.captured:
+        return "detached"
+    if lag.changes is None:
+        reported = amount_text(lag.transactions, "transaction")
+        return f"source away; {reported} known to wait" if lag.transactions else "source away"
+    if not lag.changes:
+        return "up to date at the last look" if lag.more else "up to date"
+    reported = amount_text(lag.transactions, "transaction") + (" and more" if lag.more else "")
+    if not lag.transactions:
+        reported = "not yet reported"
+    age = duration_text(lag.seconds or 0.0)
+    return f"{amount_text(lag.changes, 'change')} ({reported}), {age}"
+
+
+def problems(found: ProjectStatus) -> list[str]:
+    """What somebody should look at, a paragraph each."""
+    views = [f'view "{view.name}": {view.problem}' for view in found.views if view.problem]
+    unloaded = [
+        f'view "{view.name}": not loaded yet\n  hint: `viewkeeper run --once` loads it'
+        for view in found.views
+        if not view.loaded and not view.problem
+    ]
+    sources = [source.error for source in found.sources if source.error]
+    warnings = [warning for source in found.sources for warning in source.warnings]
+    return [*views, *unloaded, *sources, *warnings]
+
+
+def _view_facts(view: ViewStatus, now: float) -> list[str]:
+    if not view.loaded:
+        return ["", "", "", "not loaded yet"]
+    state = f"{duration_text(max(0.0, now - (view.committed_at or 0.0)))} ago"
+    if view.problem:
+        state = f"stopped, {state}"
+    return [_number(view.rows), _number(view.ts), _number(view.horizon), state]
+
+
+def _keeps(source: SourceStatus) -> str:
+    if source.unit == "bytes":
+        return f"{source.retained / (1 << 20):,.1f} MB"
+    return amount_text(source.retained, source.unit.removesuffix("s"))
+
+
+def _kept(source: SourceStatus) -> list[str]:
+    words = []
+    for reader in source.readers:
+        name = reader.reader if "/" in reader.reader else reader.reader[:8]
+        who = "this project" if reader.ours else f"project {name}"
+        if reader.lease_until is not None:
+            until = datetime.fromtimestamp(reader.lease_until, UTC).strftime("%H:%M:%S UTC")
+            who = f"a lease of {who} until {until}"
+        words.append(f"{who} from {reader.position:,}")
+    return words
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def grid(*columns: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:
+        name = column.rstrip(">")
+        table.add_column(name, justify="right" if column != name else "left", overflow="fold")
+    return table

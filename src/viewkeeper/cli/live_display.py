@@ -1,0 +1,190 @@
+"""The live display of `viewkeeper run` on a terminal: views, sources, throughput, and what happens.
+
+Two things feed it. Batches and loads are told by the maintaining thread; once a second the display
+reads the committed head and the sources' logs by itself, as `status` does, so that it also shows
+the lag of a source whose view does not advance. Lines that stay are printed above it.
+
+Java writes to stderr whenever it likes, which would tear the display. So while it is up, stderr is
+the file `run.log` in the warehouse, and the display has the terminal for itself.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
+
+from viewkeeper.cli.commands.status_command import grid
+from viewkeeper.cli.format import amount_text, duration_text
+from viewkeeper.cli.log_lines import LogLines, Tally
+from viewkeeper.engine.operations.project_status import ProjectStatus, gather
+from viewkeeper.engine.report import BatchReport
+from viewkeeper.engine.settings.project_file import Settings
+from viewkeeper.errors import ViewkeeperError
+
+READ_SECONDS = 1.0
+WINDOW_SECONDS = 10.0
+
+
+@contextmanager
+def own_terminal(log: Path) -> Iterator[Console]:
+    """A console on the terminal behind stderr, while stderr itself goes to a file."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    os.dup2(file, 2)
+    os.close(file)
+    try:
+        with os.fdopen(os.dup(terminal), "w", encoding="utf-8") as stream:
+            yield Console(file=stream, highlight=False, emoji=False, force_terminal=True)
+    finally:
+        sys.stderr.flush()
+        os.dup2(terminal, 2)
+        os.close(terminal)
+
+
+class LiveDisplay:
+    """An observer with a screen; use as a context manager."""
+
+    def __init__(self, settings: Settings, target: Console) -> None:
+        self._settings = settings
+        self.console = target
+        self._lines = LogLines(say=self.say)
+        self._total = Tally()
+        self._recent: deque[tuple[float, BatchReport]] = deque()
+        self._fresh: dict[str, float] = {}
+        self._stage = "starting"
+        self._stage_began = time.monotonic()
+        self._started = time.monotonic()
+        self._status: ProjectStatus | None = None
+        self._trouble: str | None = None
+        self._read_at = 0.0
+        self._live = Live(
+            get_renderable=self.render, console=self.console, refresh_per_second=4, transient=True
+        )
+
+    def __enter__(self) -> LiveDisplay:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._live.stop()
+
+    def say(self, line: str) -> None:
+        """A line that stays, above the display."""
+        self.console.print(Text(line), soft_wrap=True)
+
+    # -- what the maintaining thread tells ------------------------------------------------------
+
+    def loading(self, view: str, stage: str) -> None:
+        if not self._stage.startswith(f"{view}: "):
+            self._stage_began = time.monotonic()
+        self._stage = f"{view}: {stage}"
+
+    def loaded(self, view: str, rows: int, seconds: float) -> None:
+        self._stage, self._stage_began = "", time.monotonic()
+        self._lines.loaded(view, rows, seconds)
+
+    def batch(self, report: BatchReport) -> None:
+        self._total.add(report)
+        self._recent.append((time.monotonic(), report))
+        for view in report.views:
+            self._fresh[view] = report.freshness or 0.0
+
+    def reshaped(self, view: str, what: str) -> None:
+        self._lines.reshaped(view, what)
+
+    def trouble(self, error: ViewkeeperError) -> None:
+        self._lines.trouble(error)
+
+    # -- what the screen shows ------------------------------------------------------------------
+
+    def render(self) -> RenderableType:
+        """The whole display; called by its own thread, four times a second."""
+        now = time.monotonic()
+        if now - self._read_at >= READ_SECONDS:
+            self._read_at = now
+            self._read()
+        parts: list[RenderableType] = []
+        if self._status is not None:
+            if self._stage == "starting" and all(view.loaded for view in self._status.views):
+                self._stage = ""
+            parts += [self._views(self._status), Text(), self._sources(self._status), Text()]
+        parts.append(self._footer(now))
+        if self._stage:
+            took = duration_text(now - self._stage_began)
+            parts.append(Spinner("dots", Text(f"{self._stage}, {took}")))
+        return Group(*parts)
+
+    def _read(self) -> None:
+        try:
+            self._status = gather(self._settings, time.time(), count_transactions=False)
+            self._trouble = None
+        except ViewkeeperError as error:
+            self._trouble = error.message
+
+    def _views(self, status: ProjectStatus) -> RenderableType:
+        table = grid("view", "rows>", "ts>", "last freshness>", "oldest waiting>", "state")
+        for view in status.views:
+            fresh = self._fresh.get(view.name)
+            waiting = "?" if view.seconds is None else duration_text(view.seconds)
+            table.add_row(
+                view.name,
+                "" if view.rows is None else f"{view.rows:,}",
+                "" if view.ts is None else f"{view.ts:,}",
+                "" if fresh is None else duration_text(fresh),
+                waiting if view.seconds else "",
+                Text("stopped", "red") if view.problem else "" if view.loaded else "not loaded yet",
+            )
+        return table
+
+    def _sources(self, status: ProjectStatus) -> RenderableType:
+        table = grid("source", "position>", "waiting changes>", "oldest>", "log rows>", "state")
+        for source in status.sources:
+            lags = [lag for v in status.views for lag in v.lags if lag.source == source.name]
+            changes = max((lag.changes or 0 for lag in lags), default=0)
+            oldest = max((lag.seconds or 0.0 for lag in lags), default=0.0)
+            state = (
+                Text("away", "red") if source.error else Text("followed" if source.followed else "")
+            )
+            table.add_row(
+                source.name,
+                "" if source.position is None else f"{source.position:,}",
+                f"{changes:,}",
+                duration_text(oldest) if changes else "",
+                f"{source.retained:,}",
+                Text("away", "red") if source.error else state,
+            )
+        return table
+
+    def _footer(self, now: float) -> Text:
+        while self._recent and now - self._recent[0][0] > WINDOW_SECONDS:
+            self._recent.popleft()
+        window = min(WINDOW_SECONDS, max(now - self._started, 1.0))
+        rate = sum(report.changes for _, report in list(self._recent)) / window
+        total = self._total
+        per_batch = total.lookups / total.batches if total.batches else 0.0
+        line = (
+            f"{rate:,.0f} changes/s   {amount_text(total.changes, 'change')} in "
+            f"{amount_text(total.batches, 'batch', 'batches')} "
+            f"({total.batches - total.on_spark} inline, {total.on_spark} on Spark), "
+            f"{per_batch:.1f} lookups per batch   "
+            f"up {duration_text(now - self._started)}   Ctrl-C stops"
+        )
+        return Text(f"{line}\n{self._trouble}" if self._trouble else line, "dim")

@@ -1,0 +1,102 @@
+"""The writers of the demo as processes: started together, asked to stop, never left behind.
+
+Each is a program of its own that imports nothing of this package but other writers, so what it
+writes and journals cannot lean on Viewkeeper. A writer that ends before it is asked to is an error,
+with what it said.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+
+import click
+
+from viewkeeper.demo.demo_world import World
+from viewkeeper.demo.writers.paced_writer import Counted
+
+STOP_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What the writers did, by their own count; `writers` are so many per database."""
+
+    writers: Mapping[str, int]
+    counts: Mapping[str, Counted]
+    seconds: float
+
+    @property
+    def total(self) -> Counted:
+        """All databases together."""
+        found = Counted()
+        for counted in self.counts.values():
+            found.add(counted)
+        return found
+
+
+class Crew:
+    """All writers; a context manager that leaves none running."""
+
+    def __init__(self, world: World, seed: int) -> None:
+        self._world = world
+        self._seed = seed
+        self._started = 0.0
+        self.processes: dict[str, subprocess.Popen[str]] = {}
+
+    def start(self) -> None:
+        """Start all writers, if nobody has."""
+        if self.processes:
+            return
+        self._started = time.perf_counter()
+        for number, name in enumerate(self._world.programs()):
+            self.processes[name] = subprocess.Popen(
+                self._world.command(name, self._seed * 100 + number),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                stdin=subprocess.DEVNULL,
+                text=True,
+            )
+
+    def check(self) -> None:
+        """A ClickException if a writer has ended by itself."""
+        for name, process in self.processes.items():
+            if process.poll() is not None:
+                raise _failure(name, process.stderr.read() if process.stderr else "")
+
+    def stop(self) -> Written:
+        """Ask all writers to stop and wait until their journals are complete."""
+        self._world.stop_file.touch()
+        programs = self._world.programs()
+        counts = {name: Counted() for name in self._world.databases}
+        for name, process in self.processes.items():
+            output, complaint = process.communicate(timeout=STOP_SECONDS)
+            if process.returncode != 0:
+                raise _failure(name, complaint)
+            counts[programs[name].role.database].add(Counted(*json.loads(output)))
+        seconds = time.perf_counter() - self._started
+        writers = Counter(program.role.database for program in programs.values())
+        return Written(writers, counts, seconds)
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
+def _failure(name: str, complaint: str) -> click.ClickException:
+    return click.ClickException(f'writer "{name}" failed:\n{complaint.strip()}')

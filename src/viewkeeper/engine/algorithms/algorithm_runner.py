@@ -1,0 +1,271 @@
+"""Views that are not maintained in batches: each is brought up to date by its own machine.
+
+What a machine commits becomes a record of its own: signed rows as files, key deletes and inserts
+evaluated against what is stored. Every record stands for a ts of the ledger, so a view may change
+its algorithm between two runs, and one that stopped in the middle goes on from its last record.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+
+import pyarrow as pa
+
+from viewkeeper.engine.algorithms.action_interpreter import Stepwise, Written
+from viewkeeper.engine.algorithms.asker import Asker
+from viewkeeper.engine.batch.batch_runner import Batches
+from viewkeeper.engine.batch.change_archive import History
+from viewkeeper.engine.capture.lookout import Lookout
+from viewkeeper.engine.connections.open_sources import Connections
+from viewkeeper.engine.report import BatchReport
+from viewkeeper.engine.settings.project_file import Settings
+from viewkeeper.engine.views.algorithm_choice import Choice
+from viewkeeper.errors import ViewkeeperError
+from viewkeeper.maintain.algorithm_catalogue import KINDS
+from viewkeeper.maintain.algorithm_protocol import Add, Change, Insert, KeyDelete, Replace
+from viewkeeper.updates.queue import BatchChanges
+from viewkeeper.updates.source_protocol import COUNT, TS
+from viewkeeper.view.sweep_plan import SweepPlan, sweep_plan
+from viewkeeper.warehouse.lake.data_files import write_rows
+from viewkeeper.warehouse.metadata.batch_plan import Entry, Plan
+from viewkeeper.warehouse.metadata.head import ViewHead
+from viewkeeper.warehouse.metadata.record import Advance, DataFile
+from viewkeeper.warehouse.rows import stored_actions
+from viewkeeper.warehouse.store import Store
+
+WORKERS = 4
+"""Questions at the same time, where the algorithm does not say."""
+
+QUIET_SECONDS = 30.0
+"""How long an algorithm that needs a quiet moment waits for one before others have their turn."""
+
+
+@dataclass(slots=True)
+class Stepped:
+    """What bringing a view up to date took."""
+
+    transactions: int = 0
+    changes: int = 0
+    rows: int = 0
+    commits: int = 0
+    lookups: Counter[str] = field(default_factory=Counter)
+    ended: bool = True
+    """Whether the view came to where it should; if not, the next run goes on."""
+
+    def report(self, number: int, view: str, seconds: float, freshness: float) -> BatchReport:
+        return BatchReport(
+            number=number,
+            where="inline",
+            views=(view,),
+            transactions=self.transactions,
+            changes=self.changes,
+            rows=self.rows,
+            lookups=dict(self.lookups),
+            parts=self.commits,
+            seconds=seconds,
+            freshness=freshness,
+        )
+
+
+class Stepper:
+    """Runs the machines of a project's views, one view at a time."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        connections: Connections,
+        batches: Batches,
+        lookout: Lookout,
+        history: History,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._connections = connections
+        self._batches = batches
+        self._lookout = lookout
+        self._history = history
+
+    def advance(self, choice: Choice, until: int, stopping: Callable[[], bool]) -> Stepped:
+        """Bring a view from where it stands to a ts of the ledger, or beyond; less if stopped."""
+        stepped = Stepped()
+        ahead = self._store.head.views[choice.view.name].ahead
+        if ahead and (choice.kind.arrival or choice.kind.caught_up):
+            # What lacks below commits ahead must be signed rows, each under its own ts.
+            lacking = replace(choice, kind=KINDS["sweep"], options={}, keyed=None)
+            self._advance(lacking, ahead[-1], stopping, stepped)
+        if stepped.ended:
+            self._advance(choice, until, stopping, stepped)
+        return stepped
+
+    def _advance(
+        self, choice: Choice, until: int, stopping: Callable[[], bool], stepped: Stepped
+    ) -> None:
+        end = time.monotonic() + QUIET_SECONDS
+        quiet = choice.kind.quiescence
+        run = _Run(
+            self,
+            choice,
+            sweep_plan(choice.view),
+            lambda: stopping() or (quiet and time.monotonic() > end),
+            stepped,
+        )
+        name = choice.view.name
+        while stepped.ended and (entries := run.next_entries(until)):
+            run.step(entries)
+        if stepped.ended and self._store.head.views[name].ts < until:
+            run.keep(run.read(()), until)
+            self._store.commit([Advance(name, until, positions_at(self._store, name, until))])
+
+
+class _Run:
+    """One view on its way."""
+
+    def __init__(
+        self,
+        stepper: Stepper,
+        choice: Choice,
+        plan: SweepPlan,
+        stopping: Callable[[], bool],
+        stepped: Stepped,
+    ) -> None:
+        self._in = stepper
+        self._stopping = stopping
+        self._choice = choice
+        self._plan = plan
+        self._name = choice.view.name
+        self._kept = self._head.ts
+        self.stepped = stepped
+
+    @property
+    def _head(self) -> ViewHead:
+        return self._in._store.head.views[self._name]
+
+    def next_entries(self, until: int) -> list[Entry]:
+        """What comes next: as much as a batch may have, or all where arrival order is emulated."""
+        ledger, kind = self._in._store.ledger, self._choice.kind
+        # Beyond `until` the ledger has what answers for an earlier view showed; ours show it too.
+        end = ledger.next_ts if kind.arrival or kind.caught_up else until
+        found = [
+            entry
+            for entry in ledger.between(self._head.ts, end)
+            if entry.source in self._choice.view.sources
+        ]
+        if kind.arrival or kind.caught_up:
+            return found
+        limit = self._in._settings.batch.rows
+        last_ahead = max(self._head.ahead, default=0)
+        totals = accumulate(entry.changes for entry in found)
+        chosen = {
+            entry.ts
+            for entry, total in zip(found, totals, strict=True)
+            if total - entry.changes < limit or entry.ts <= last_ahead
+        }
+        # A ts is taken with the entries of all its sources, or a part of it would never be.
+        return [entry for entry in found if entry.ts in chosen]
+
+    def step(self, entries: Sequence[Entry]) -> None:
+        workers = max(WORKERS, int(self._choice.options.get("parallel", 0)))
+        with Asker(self._plan, self._in._connections, workers) as asker:
+            machine = Stepwise(
+                self._choice,
+                self._plan,
+                asker,
+                self._read_kept,
+                self._more,
+                self._write,
+                self._stopping,
+            )
+            self.stepped.ended = machine.run(entries, self._head.positions, self._head.ahead)
+            self.stepped.lookups += asker.lookups
+        self.stepped.changes += machine.changes
+        self._in._batches.clean()
+
+    def read(self, entries: Sequence[Entry]) -> BatchChanges:
+        return self._in._batches.queue([self._plan], entries)
+
+    def keep(self, changes: BatchChanges, until: int) -> None:
+        """Remember the changes, so that past states can be verified."""
+        if self._in._settings.history:
+            self._in._history.keep(changes, self._kept, until)
+        self._kept = until
+
+    def _read_kept(self, entries: Sequence[Entry]) -> BatchChanges:
+        self.stepped.transactions += len(entries)
+        changes = self.read(entries)
+        self.keep(changes, entries[-1].ts)
+        return changes
+
+    def _more(self, source: str, position: int) -> tuple[Entry, ...]:
+        """What a cut has shown gets its ts, in a plan of its own that is finished at once."""
+        store = self._in._store
+        entries = self._in._lookout.until(source, position)
+        if entries:
+            plan = Plan(store.next_plan, entries)
+            store.write_plan(plan)
+            store.commit([], plan.n)
+        return entries
+
+    def _write(self, written: Written) -> None:
+        store, head = self._in._store, self._head
+        ts = max(written.ts, head.ts)
+        files = self._files(written, ts)
+        positions = positions_at(store, self._name, ts)
+        exact = written.exact
+        store.commit([Advance(self._name, ts, positions, files, written.ahead, exact)])
+        self.stepped.commits += 1
+        self.stepped.rows += sum(file.rows for file in files)
+
+    def _files(self, written: Written, ts: int) -> tuple[DataFile, ...]:
+        store, head = self._in._store, self._head
+        added = [change.rows for change in written.changes if isinstance(change, Add)]
+        others = [_action(change) for change in written.changes if not isinstance(change, Add)]
+        assert not (added and others), "an algorithm adds rows or acts on those that are stored"
+        if others:
+            signed = stored_actions.signed(store.root, head, others)
+            stamps = pa.array([ts] * signed.num_rows, pa.int64())
+            added = [signed.append_column(TS, stamps)]
+        columns = [*head.schema.names, COUNT, TS]
+        rows = [table.select(columns) for table in added if table.num_rows]
+        if not rows:
+            return ()
+        number = store.head.record + 1
+        whole = pa.concat_tables(rows)
+        return (write_rows(store.folder(self._name), head.schema, whole, number, 0),)
+
+
+def _action(change: Change) -> stored_actions.Action:
+    """The same in the warehouse's own words."""
+    match change:
+        case KeyDelete():
+            return stored_actions.KeyDelete(change.columns, change.keys)
+        case Insert():
+            return stored_actions.Insert(change.rows)
+        case Replace():
+            return stored_actions.Replace(change.rows)
+        case Add():
+            raise AssertionError("signed rows need no evaluation")
+
+
+def no_quiet(choice: Choice) -> ViewkeeperError:
+    """What to say of a view whose algorithm waited in vain."""
+    return ViewkeeperError(
+        f'view "{choice.view.name}": no quiet moment within {QUIET_SECONDS:.0f} s',
+        detail=f"{choice.kind.name} shows changes only when no question is unanswered, and "
+        "updates keep coming",
+        hint="batch_sweep, sweep and pvm_cc need no quiet moment",
+    )
+
+
+def positions_at(store: Store, name: str, until: int) -> Mapping[str, int]:
+    """Where a view's sources stand as of a ts that it has not reached yet."""
+    head = store.head.views[name]
+    positions = dict(head.positions)
+    for entry in store.ledger.between(head.ts, until):
+        if entry.source in positions:
+            positions[entry.source] = entry.until
+    return positions

@@ -1,0 +1,90 @@
+"""Asking real sources for a state machine: several questions at the same time, each in one state.
+
+Every question gets a snapshot of its own. Where a source cannot hold a snapshot over several reads
+(SQLite in rollback mode), a question of several reads is made again until all of them had the same
+cut. Answers come back in the order in which they are ready.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing
+from types import TracebackType
+
+from viewkeeper.delta.kernel import Kernel
+from viewkeeper.engine.batch.answer_types import typed_answer
+from viewkeeper.engine.batch.snapshot_openers import tables_of
+from viewkeeper.engine.connections.open_sources import Connections
+from viewkeeper.errors import SourceAwayError
+from viewkeeper.maintain.algorithm_protocol import Ask
+from viewkeeper.maintain.query_terms import answered
+from viewkeeper.updates.cut import Cut
+from viewkeeper.updates.source_protocol import Answer, Lookup, Snapshot
+from viewkeeper.view.sweep_plan import SweepPlan
+
+ATTEMPTS = 20
+
+
+class Asker:
+    """Questions under way; use as a context manager."""
+
+    def __init__(
+        self,
+        plan: SweepPlan,
+        connections: Connections,
+        workers: int,
+    ) -> None:
+        self._plan = plan
+        self._connections = connections
+        self._tables = tables_of([plan.view])
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="ask")
+        self._at_work: dict[Future[tuple[Answer, ...]], Ask] = {}
+        self.lookups: Counter[str] = Counter()
+
+    def ask(self, ask: Ask) -> None:
+        """Begin to ask."""
+        self.lookups[ask.source] += max(1, len(ask.lookups))
+        self._at_work[self._pool.submit(self._answers, ask)] = ask
+
+    def ready(self) -> list[tuple[Ask, tuple[Answer, ...]]]:
+        """Wait for the next answers; an error of a source is raised here."""
+        assert self._at_work, "nobody is asked, so nobody will answer"
+        ended, _ = wait(self._at_work, return_when=FIRST_COMPLETED)
+        return [(self._at_work.pop(future), future.result()) for future in ended]
+
+    def _answers(self, ask: Ask) -> tuple[Answer, ...]:
+        source = self._connections.source(ask.source)
+        for _ in range(ATTEMPTS):
+            snapshots = source.snapshots(ask.after, self._tables[ask.source])
+            with snapshots as opener, closing(opener()) as snapshot:
+                answers, cuts = self._attempt(ask, snapshot)
+            if len(cuts) <= 1:
+                return answers
+        raise SourceAwayError(
+            ask.source,
+            "it changes faster than several of its tables can be read in one state",
+            hint="`PRAGMA journal_mode = WAL` lets us read all of them in one state",
+        )
+
+    def _attempt(self, ask: Ask, snapshot: Snapshot) -> tuple[tuple[Answer, ...], set[Cut]]:
+        """The answers, and the cuts that they were read under."""
+        cuts: set[Cut] = set()
+
+        def read(lookup: Lookup) -> Answer:
+            answer = typed_answer(self._plan.view, lookup, snapshot.ask(lookup, ask.after))
+            cuts.add(answer.cut)
+            return answer
+
+        return answered(Kernel(), self._plan, ask, read, now=Cut(ask.after)), cuts
+
+    def __enter__(self) -> Asker:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)

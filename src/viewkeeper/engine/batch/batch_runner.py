@@ -1,0 +1,368 @@
+"""One batch of maintenance: read its changes, sweep every view, gather what came out.
+
+A batch takes a group of views that stand at the same ts to a later one. Its changes are read once
+per relation for all of them, stamped with the ts that the ledger gave them, and kept in the update
+queue. What a view cannot do, for a source that is away or a value that does not fit, is its own
+trouble: the others go on.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+
+from viewkeeper.delta.algebra import LAST_TS
+from viewkeeper.engine.batch.answer_types import cast, types_of
+from viewkeeper.engine.batch.barrier import Sieve
+from viewkeeper.engine.batch.part_runner import run_inline, run_late, run_on_spark
+from viewkeeper.engine.batch.part_sweep import Batch, PartResult, PartTask, ViewTask
+from viewkeeper.engine.batch.snapshot_openers import prepared
+from viewkeeper.engine.connections.open_sources import Connections
+from viewkeeper.engine.report import BatchReport
+from viewkeeper.engine.settings.project_file import Settings
+from viewkeeper.engine.spark.spark_session import SparkHandle
+from viewkeeper.errors import (
+    BarrierError,
+    ConversionError,
+    SourceAwayError,
+    UnexpectedViewError,
+    ViewkeeperError,
+    WarehouseError,
+)
+from viewkeeper.maintain.sweep_family.batch_sweep import split
+from viewkeeper.storage import disk
+from viewkeeper.updates.queue import BatchChanges, Stamps, UpdateQueue, change_schema
+from viewkeeper.view.definition import Field, Relation
+from viewkeeper.view.sweep_plan import SweepPlan
+from viewkeeper.warehouse.lake.data_files import write_rows
+from viewkeeper.warehouse.metadata.batch_plan import Entry
+from viewkeeper.warehouse.metadata.record import Advance, DataFile, Stop, ViewChange
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A view in a group: its plan, and where and how its rows are stored."""
+
+    name: str
+    plan: SweepPlan
+    schema: pa.Schema
+    folder: Path
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a batch brought for each view that could do it, and why the others could not."""
+
+    files: dict[str, tuple[DataFile, ...]] = field(default_factory=dict)
+    errors: dict[str, ViewkeeperError] = field(default_factory=dict)
+    lookups: Counter[str] = field(default_factory=Counter)
+    where: Literal["inline", "spark"] = "inline"
+    parts: int = 0
+    changes: int = 0
+    kept: BatchChanges = field(default_factory=lambda: BatchChanges({}))
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for files in self.files.values() for file in files)
+
+    def change(
+        self, name: str, until: int, positions: Mapping[str, int], exact: bool = True
+    ) -> ViewChange | None:
+        """What is to be committed of a view that goes to a ts; None if it has to wait."""
+        error = self.errors.get(name)
+        if isinstance(error, SourceAwayError | BarrierError):
+            return None
+        if error is not None:
+            return Stop(name, str(error))
+        return Advance(name, until, positions, self.files.get(name, ()), exact=exact)
+
+    def report(
+        self, number: int, entries: Sequence[Entry], seconds: float, now: float
+    ) -> BatchReport:
+        """The batch in numbers, `now` that it is committed."""
+        return BatchReport(
+            number=number,
+            where=self.where,
+            views=tuple(self.files),
+            transactions=len(entries),
+            changes=self.changes,
+            rows=self.rows,
+            lookups=dict(self.lookups),
+            parts=self.parts,
+            seconds=seconds,
+            freshness=max(0.0, now - min(entry.committed_at for entry in entries)),
+        )
+
+
+class Batches:
+    """Runs batches for a project."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        connections: Connections,
+        spark: SparkHandle,
+        spool: Path,
+        beside: Callable[[int], Iterable[SweepPlan]],
+    ) -> None:
+        """`beside` gives the plans of all views that were loaded before a ts."""
+        self._settings = settings
+        self._connections = connections
+        self._spark = spark
+        self._spool = spool
+        self._beside = beside
+
+    def run(
+        self,
+        number: int,
+        members: Sequence[Member],
+        entries: Sequence[Entry],
+        ends: Mapping[str, int],
+    ) -> Outcome:
+        """Maintain the members for these entries; `ends` are the sources' positions after them.
+
+        Spilled changes stay in the spool until `clean`.
+        """
+        outcome = Outcome()
+        able = self._read(members, entries, outcome)
+        self._sweep(number, able, ends, outcome)
+        return outcome
+
+    def clean(self) -> None:
+        """Remove what the last batch spilled."""
+        shutil.rmtree(self._spool / "batch", ignore_errors=True)
+
+    def _read(
+        self, members: Sequence[Member], entries: Sequence[Entry], outcome: Outcome
+    ) -> list[Member]:
+        """Read the changes into `outcome.kept`; the members whose changes could all be read."""
+        able = list(members)
+        while True:
+            try:
+                outcome.kept = self.queue([member.plan for member in able], entries)
+                break
+            except WarehouseError:
+                # A full disk is nobody's fault among the views.
+                raise
+            except Exception as error:
+                if isinstance(error, SourceAwayError):
+                    self._connections.note(error)
+                found = self._unreadable(able, entries)
+                if not found:
+                    raise
+                outcome.errors |= found
+                able = [member for member in able if member.name not in found]
+        outcome.changes = sum(changes.rows for changes in outcome.kept.relations.values())
+        return able
+
+    def queue(self, plans: Sequence[SweepPlan], entries: Sequence[Entry]) -> BatchChanges:
+        """The changes of these entries, of the relations that the views with these plans read.
+
+        With all columns that any view reads of them by then: so what `history:` keeps of a relation
+        is the same whichever view it was read for. But where another view's column cannot be read,
+        these views go on without it.
+        """
+        mine = columns_of(plans)
+        others = columns_of(self._beside(entries[0].ts if entries else LAST_TS))
+        all_columns = {r: _union(fields, others.get(r, ())) for r, fields in mine.items()}
+        # Two views may be on both sides of a change of type.
+        if any(len(fields) > len({f.name for f in fields}) for fields in all_columns.values()):
+            return self._queued(mine, entries)
+        try:
+            return self._queued(all_columns, entries)
+        except (ConversionError, BarrierError):
+            if all_columns == mine:
+                raise
+            return self._queued(mine, entries)
+
+    def cross(
+        self,
+        number: int,
+        member: Member,
+        entries: Sequence[Entry],
+        ends: Mapping[str, int],
+        sieve: Sieve,
+    ) -> Outcome:
+        """Maintain one view for these entries as one transaction, with the last one's ts.
+
+        What the sieve says has gone is for the caller to take out of the view.
+        """
+        outcome = Outcome()
+        try:
+            outcome.kept = self._queued(columns_of([member.plan]), entries, sieve)
+        except WarehouseError:
+            raise
+        except ViewkeeperError as error:
+            return self.failed(member, error)
+        outcome.changes = sum(changes.rows for changes in outcome.kept.relations.values())
+        self._sweep(number, [member], ends, outcome)
+        return outcome
+
+    def failed(self, member: Member, error: ViewkeeperError) -> Outcome:
+        """What a batch brings for a view that cannot do it."""
+        if isinstance(error, SourceAwayError):
+            self._connections.note(error)
+        return Outcome(errors={member.name: error})
+
+    def _queued(
+        self,
+        wanted: Mapping[Relation, Sequence[Field]],
+        entries: Sequence[Entry],
+        sieve: Sieve | None = None,
+    ) -> BatchChanges:
+        self.clean()
+        folder = self._spool / "batch"
+        with disk.refusals("create", folder):
+            folder.mkdir(parents=True)
+        schemas = {relation: change_schema(fields) for relation, fields in wanted.items()}
+        types = {relation: types_of(fields) for relation, fields in wanted.items()}
+        queue = UpdateQueue(schemas, str(folder), self._settings.batch.memory)
+        stamps: dict[str, Stamps] = {}
+        for name in dict.fromkeys(entry.source for entry in entries):
+            mine = [entry for entry in entries if entry.source == name]
+            stamps[name] = Stamps(
+                [entry.until for entry in mine],
+                [entry.ts if sieve is None else entries[-1].ts for entry in mine],
+            )
+            tables = {
+                relation.table: [field.name for field in fields]
+                for relation, fields in wanted.items()
+                if relation.source == name
+            }
+            if not tables:
+                # Nobody here reads it: whether it answers is not their trouble.
+                continue
+            source = self._connections.source(name)
+            for table, batch in source.changes(tables, mine[0].after, mine[-1].until):
+                relation = Relation(name, table)
+                batch = cast(relation, batch, types[relation])
+                for part in (batch,) if sieve is None else sieve.passed(relation, batch):
+                    with disk.refusals("spill into", folder):
+                        queue.append(relation, stamps[name], part)
+        with disk.refusals("spill into", folder):
+            for relation, batch in () if sieve is None else sieve.rest():
+                queue.append(relation, stamps[relation.source], batch)
+            return queue.seal()
+
+    def _unreadable(
+        self, members: Sequence[Member], entries: Sequence[Entry]
+    ) -> dict[str, ViewkeeperError]:
+        """The members whose changes cannot be read, found by reading for each on its own."""
+        found: dict[str, ViewkeeperError] = {}
+        for member in members:
+            try:
+                self.queue([member.plan], entries)
+            except WarehouseError:
+                raise
+            except ViewkeeperError as error:
+                found[member.name] = error
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is of this view
+                found[member.name] = UnexpectedViewError(member.name, error)
+        return found
+
+    def _sweep(
+        self, number: int, members: Sequence[Member], ends: Mapping[str, int], outcome: Outcome
+    ) -> None:
+        """Sweep the changes in `outcome.kept` for these members."""
+        inline = outcome.changes <= self._settings.batch.inline_rows
+        here = inline and not any(member.plan.view.needs_spark for member in members)
+        views = [member.plan.view for member in members]
+        with prepared(self._connections, ends, views, when_asked=here) as openers:
+            tasks = {m.name: ViewTask(m.plan, m.schema, str(m.folder)) for m in members}
+            batch = Batch(number, tasks, outcome.kept, ends, openers, self._connections.reader)
+            results = self._results(batch, members, inline, outcome)
+        for member in members:
+            mine = [result for result in results if result.view == member.name]
+            try:
+                self._gather(batch, member, mine, outcome)
+            except WarehouseError:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is of this view
+                outcome.errors[member.name] = UnexpectedViewError(member.name, error)
+
+    def _results(
+        self, batch: Batch, members: Sequence[Member], inline: bool, outcome: Outcome
+    ) -> list[PartResult]:
+        early = [m for m in members if not m.plan.view.needs_spark]
+        late = [m for m in members if m.plan.view.needs_spark]
+        slots = 1 if inline else self._slots()
+        tasks = [task for m in early for task in self._tasks(batch, m, slots)]
+        minutes = self._settings.spark.job_minutes
+        results: list[PartResult] = []
+        if tasks and inline:
+            results += run_inline(batch, tasks)
+        elif tasks:
+            outcome.where = "spark"
+            results += run_on_spark(self._spark.get(), batch, tasks, minutes)
+        outcome.parts = len(tasks)
+        for member in late:
+            tasks = self._tasks(batch, member, slots)
+            if tasks:
+                outcome.where = "spark"
+                outcome.parts += len(tasks)
+                results += run_late(self._spark.get(), batch, member.name, tasks, minutes)
+        return results
+
+    def _slots(self) -> int:
+        return self._spark.get().sparkContext.defaultParallelism
+
+    def _tasks(self, batch: Batch, member: Member, slots: int) -> list[PartTask]:
+        """Parts of bounded size, as many for every task slot as for the others."""
+        places = member.plan.view.places
+        rows = {p.index: batch.changes.relations[p.relation].rows for p in places}
+        total = sum(rows.values())
+        waves = max(1, -(-total // (slots * self._settings.batch.part_rows)))
+        parts = split(member.plan, rows, max(1, -(-total // (slots * waves))))
+        return [PartTask(member.name, number, part) for number, part in enumerate(parts)]
+
+    def _gather(
+        self, batch: Batch, member: Member, results: Sequence[PartResult], outcome: Outcome
+    ) -> None:
+        for result in results:
+            outcome.lookups.update(result.lookups)
+        failed = next((r.error for r in results if r.error), None)
+        if isinstance(failed, WarehouseError):
+            raise failed
+        if failed is not None:
+            if isinstance(failed, SourceAwayError):
+                self._connections.note(failed)
+            outcome.errors[member.name] = failed
+            return
+        files = [file for result in results for file in result.files]
+        small = [result.rows for result in results if result.rows is not None]
+        if small:
+            rows = pa.concat_tables(small)
+            number = len(results)
+            files.append(write_rows(member.folder, member.schema, rows, batch.number, number))
+        outcome.files[member.name] = tuple(files)
+
+
+def _union(some: Iterable[Field], others: Iterable[Field]) -> tuple[Field, ...]:
+    return tuple(sorted({*some, *others}, key=lambda field: field.name))
+
+
+def columns_of(plans: Iterable[SweepPlan]) -> dict[Relation, tuple[Field, ...]]:
+    """Every column of every relation that some of these views read."""
+    used: dict[Relation, set[Field]] = {}
+    for plan in plans:
+        for relation in plan.view.relations:
+            used.setdefault(relation, set()).update(plan.view.columns(relation))
+    return {r: tuple(sorted(fs, key=lambda f: f.name)) for r, fs in used.items()}
+
+
+def apart(plans: Sequence[SweepPlan]) -> set[str]:
+    """The views that know a column by another type than some other of these views does: one is
+    held before a schema change that the other has followed. They are not swept together."""
+    types: dict[tuple[Relation, str], set[pa.DataType]] = {}
+    for plan in plans:
+        for relation in plan.view.relations:
+            for each in plan.view.columns(relation):
+                types.setdefault((relation, each.name), set()).add(each.type)
+    clashes = {relation for (relation, _), found in types.items() if len(found) > 1}
+    return {plan.view.name for plan in plans if clashes & {*plan.view.relations}}

@@ -1,0 +1,156 @@
+"""Running the parts of a batch: inline in the driver, or as one Spark job.
+
+On Spark the batch is broadcast once, as Arrow, and every task picks its part by number; rows never
+pass through the JVM, and there is no shuffle. An RDD carries the numbers out and the descriptors
+back, which costs half of what a DataFrame does. A view with expressions that only Spark can
+evaluate has a job of its own: sweep, Spark SQL, write, three stages of one pipeline in one task.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from viewkeeper.engine.batch.part_sweep import Batch, PartResult, PartTask, joined_rows, sweep_part
+from viewkeeper.engine.load.view_recomputation import spark_schema
+from viewkeeper.engine.spark.error_silence import silence_errors
+from viewkeeper.engine.spark.task_errors import Courier
+from viewkeeper.errors import ViewkeeperError
+from viewkeeper.updates.source_protocol import COUNT, TS
+from viewkeeper.view.expression import Expression
+from viewkeeper.view.render import quote_name, spark_sql_of, spark_type_of
+from viewkeeper.view.sweep_plan import SweepPlan
+from viewkeeper.warehouse.lake.data_files import stored_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def run_inline(batch: Batch, tasks: Sequence[PartTask]) -> list[PartResult]:
+    """Every part, one after the other, here."""
+    return [sweep_part(batch, task) for task in tasks]
+
+
+def run_on_spark(
+    spark: SparkSession, batch: Batch, tasks: Sequence[PartTask], minutes: float
+) -> list[PartResult]:
+    """Every part as a task of one job."""
+    shared = spark.sparkContext.broadcast((batch, tuple(tasks)))
+
+    def sweep(number: int) -> PartResult:
+        mine, parts = shared.value
+        return sweep_part(mine, parts[number])
+
+    try:
+        with limited(spark, f"batch {batch.number} of {batch.reader}", minutes):
+            numbers = spark.sparkContext.parallelize(range(len(tasks)), len(tasks))
+            return numbers.map(sweep).collect()
+    finally:
+        shared.destroy()
+
+
+def run_late(
+    spark: SparkSession, batch: Batch, view: str, tasks: Sequence[PartTask], minutes: float
+) -> list[PartResult]:
+    """The parts of one view whose last expressions Spark evaluates, as one job."""
+    from viewkeeper.warehouse.rows.spark_frames import write_frame
+
+    courier = Courier()
+    shared = spark.sparkContext.broadcast((batch, tuple(tasks)))
+    target = batch.views[view]
+    asked = {name: spark.sparkContext.accumulator(0) for name in batch.ends}
+
+    def sweep(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        mine, parts = shared.value
+        for numbers in batches:
+            for number in numbers.column(0).to_numpy():
+                lookups: Counter[str] = Counter()
+                rows = joined_rows(mine, parts[number], lookups)
+                for name, count in lookups.items():
+                    asked[name].add(count)
+                if rows is not None:
+                    yield from rows.to_batches()
+
+    try:
+        with limited(spark, f"batch {batch.number} of {view}", minutes):
+            numbers = spark.range(0, len(tasks), 1, len(tasks))
+            stage = courier.wrap_stage(sweep)
+            joined = numbers.mapInArrow(stage, _joined_schema(target.plan))
+            rows = finished(joined, target.plan, target.schema)
+            stored = stored_schema(target.schema)
+            files = courier.run_job(
+                lambda: write_frame(rows, Path(target.folder), stored, batch.number)
+            )
+    except ViewkeeperError as error:
+        return [PartResult(view, error=error)]
+    finally:
+        shared.destroy()
+    return [PartResult(view, files, lookups={name: a.value for name, a in asked.items()})]
+
+
+def finished(joined: DataFrame, plan: SweepPlan, schema: pa.Schema) -> DataFrame:
+    """Spark's share of a view change: its conditions and its outputs.
+
+    Counts are not summed here: a sum would need a shuffle, and readers sum anyway.
+    """
+    for condition in plan.late:
+        joined = joined.where(spark_sql_of(condition))
+    outputs = zip(plan.view.outputs, schema, strict=True)
+    columns = [f"{_canonical(o.expression, f.type)} AS {quote_name(o.name)}" for o, f in outputs]
+    return joined.selectExpr(*columns, f"`{COUNT}`", f"`{TS}`")
+
+
+def _canonical(expression: Expression, kind: pa.DataType) -> str:
+    """The expression with one bit pattern for zero, as the kernel has it."""
+    text = spark_sql_of(expression)
+    return f"({text} + CAST(0 AS {spark_type_of(kind)}))" if pa.types.is_floating(kind) else text
+
+
+@contextmanager
+def limited(spark: SparkSession, what: str, minutes: float, pool: str = "batch") -> Iterator[None]:
+    """A job group that is cancelled after a time limit; pools share the task slots fairly.
+
+    What fails in it is raised, and printed nowhere.
+    """
+    context = spark.sparkContext
+    group = f"viewkeeper {what}"
+    context.setJobGroup(group, group, interruptOnCancel=True)
+    context.setLocalProperty("spark.scheduler.pool", pool)
+    timer = threading.Timer(minutes * 60, lambda: context.cancelJobGroup(group))
+    timer.daemon = True
+    timer.start()
+    try:
+        with silence_errors():
+            yield
+    finally:
+        timer.cancel()
+
+
+def progress(spark: SparkSession, what: str) -> str | None:
+    """How far the jobs that `limited` began under this name are; None before they have tasks."""
+    tracker = spark.sparkContext.statusTracker()
+    jobs = [
+        tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(f"viewkeeper {what}")
+    ]
+    stages = [tracker.getStageInfo(number) for job in jobs if job for number in job.stageIds]
+    known = [stage for stage in stages if stage]
+    total = sum(stage.numTasks for stage in known)
+    done = sum(stage.numCompletedTasks for stage in known)
+    return f"{done} of {total} tasks" if total else None
+
+
+def cancel(spark: SparkSession, what: str) -> None:
+    """Cancel what `limited` began under this name."""
+    spark.sparkContext.cancelJobGroup(f"viewkeeper {what}")
+
+
+def _joined_schema(plan: SweepPlan) -> Any:
+    fields = [(f"{p.index}.{f.name}", f.type) for p in plan.view.places for f in p.fields]
+    schema = pa.schema([*fields, (TS, pa.int64()), (COUNT, pa.int64())])
+    return spark_schema(schema)

@@ -1,0 +1,152 @@
+"""The task: one part of a batch, swept from its origin rows to files of the view.
+
+This function is what a Spark task runs and what the driver runs inline; there is no second way. It
+opens its own snapshots of the sources that it has to ask, each with its own cut and tail, sweeps,
+and writes the result with the one writer of data files. What it returns is small: descriptors, or
+the rows themselves where they are few, so that a batch of many small parts becomes one file.
+
+An error that concerns one view (a source is away, a value does not fit) is returned, not raised, so
+that the views beside it go on; so is what nobody foresaw, with its traceback.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from viewkeeper.delta.kernel import Kernel
+from viewkeeper.engine.batch.answer_types import typed_answer
+from viewkeeper.engine.batch.snapshot_openers import Openers
+from viewkeeper.engine.connections.guarded_source import PASSING
+from viewkeeper.errors import UnexpectedViewError, ViewkeeperError
+from viewkeeper.maintain.sweep_family.batch_sweep import Part, batch_sweep, drive
+from viewkeeper.maintain.view_change import view_change
+from viewkeeper.updates.queue import BatchChanges
+from viewkeeper.updates.source_protocol import COUNT, TS, Answer, Lookup, Snapshot
+from viewkeeper.view.sweep_plan import SweepPlan
+from viewkeeper.warehouse.lake.data_files import write_rows
+from viewkeeper.warehouse.metadata.record import DataFile
+
+RETURN_BYTES = 256 << 10
+"""Results below this size come back to the driver instead of becoming a file of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewTask:
+    """A view as a task needs it: its plan, its schema and the folder of its Delta Lake table."""
+
+    plan: SweepPlan
+    schema: pa.Schema
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What all tasks of a batch share; sent to them once."""
+
+    number: int
+    views: Mapping[str, ViewTask]
+    changes: BatchChanges
+    ends: Mapping[str, int]
+    """Per source, the position where the batch ends; changes after it are an answer's tail."""
+    openers: Openers
+    reader: str
+    """Whose batch it is: several projects may share a Spark session."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartTask:
+    """One part of one view."""
+
+    view: str
+    number: int
+    part: Part
+
+
+@dataclass(frozen=True, slots=True)
+class PartResult:
+    """What became of a part: files or rows, and what it cost."""
+
+    view: str
+    files: tuple[DataFile, ...] = ()
+    rows: pa.Table | None = None
+    lookups: Mapping[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    error: ViewkeeperError | None = None
+
+
+def sweep_part(batch: Batch, task: PartTask) -> PartResult:
+    """Sweep one part; errors of the view are in the result."""
+    started = time.perf_counter()
+    view = batch.views[task.view]
+    lookups: Counter[str] = Counter()
+    try:
+        with asking(batch, view, lookups) as ask:
+            sweep = batch_sweep(Kernel(), view.plan, origins(batch, view, task.part), batch.changes)
+            rows, _ = drive(sweep, ask)
+        files, small = _keep(batch, task, view, rows)
+    except ViewkeeperError as error:
+        return PartResult(task.view, lookups=lookups, error=error)
+    except PASSING:
+        raise
+    except BaseException as error:  # noqa: BLE001 - a library's panic too is of this view
+        return PartResult(task.view, lookups=lookups, error=UnexpectedViewError(task.view, error))
+    seconds = time.perf_counter() - started
+    return PartResult(task.view, files, small, dict(lookups), seconds)
+
+
+def joined_rows(batch: Batch, task: PartTask, lookups: Counter[str]) -> pa.Table | None:
+    """The joined rows of a part before its projection, for views that Spark must finish."""
+    view = batch.views[task.view]
+    with asking(batch, view, lookups) as ask:
+        sweep = view_change(Kernel(), view.plan, origins(batch, view, task.part), batch.changes)
+        return drive(sweep, ask)[0]
+
+
+def origins(batch: Batch, view: ViewTask, part: Part) -> dict[int, pa.Table]:
+    """The origin rows of a part, by place."""
+    places = view.plan.view.places
+    return {
+        piece.place: batch.changes.relations[places[piece.place].relation].slice(
+            piece.start, piece.stop
+        )
+        for piece in part
+    }
+
+
+@contextmanager
+def asking(
+    batch: Batch, view: ViewTask, lookups: Counter[str]
+) -> Iterator[Callable[[Lookup], Answer]]:
+    """A way to ask the sources of a batch; snapshots are opened when first needed, and closed."""
+    snapshots: dict[str, Snapshot] = {}
+    with ExitStack() as closing:
+
+        def ask(lookup: Lookup) -> Answer:
+            name = lookup.relation.source
+            if name not in snapshots:
+                snapshots[name] = batch.openers[name]()
+                closing.callback(snapshots[name].close)
+            lookups[name] += 1
+            answer = snapshots[name].ask(lookup, batch.ends[name])
+            return typed_answer(view.plan.view, lookup, answer)
+
+        yield ask
+
+
+def _keep(
+    batch: Batch, task: PartTask, view: ViewTask, rows: pa.Table | None
+) -> tuple[tuple[DataFile, ...], pa.Table | None]:
+    """Rows as a file where they are many, as they are where they are few."""
+    if rows is None or rows.num_rows == 0:
+        return (), None
+    ordered = rows.select([*view.schema.names, COUNT, TS])
+    if ordered.nbytes < RETURN_BYTES:
+        return (), ordered.combine_chunks()
+    return (write_rows(Path(view.folder), view.schema, ordered, batch.number, task.number),), None

@@ -1,0 +1,270 @@
+"""The sources of a project as the maintainer sees them: open, away, or coming back.
+
+A source that cannot be reached is left alone for a while, longer each time; the views that need it
+wait meanwhile and the others go on. Whoever uses a source has it from here, guarded, so that all
+that goes wrong in it is its own error; `note` decides what an error means for the source.
+
+What can hang is asked in errands, threads of their own: every look, and whether a source that was
+away is back. While a source has an errand it is not ready, and nobody waits for it: neither the
+views of other sources, nor whoever wants to stop.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from viewkeeper.engine.connections.errand import Errand
+from viewkeeper.engine.connections.guarded_source import GuardedSource, contained
+from viewkeeper.errors import (
+    DamagedSourceError,
+    SourceAwayError,
+    SourceError,
+    UnexpectedSourceError,
+    ViewkeeperError,
+)
+from viewkeeper.sources.kinds import open_source as open_database
+from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.updates.source_protocol import Source
+from viewkeeper.warehouse.metadata.warehouse_identity import known_identity
+
+RETRY_SECONDS_MAX = 30.0
+SILENT_SECONDS = 2.0
+"""A source that has not answered for so long is away."""
+
+CLOSE_SECONDS = 1.0
+
+if TYPE_CHECKING:
+    from viewkeeper.sources.files.acceptor import Differ
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """Since when a source is away, why, and when it is tried again."""
+
+    error: SourceAwayError
+    since: float
+    attempts: int
+    retry_at: float
+
+
+def reader_of(warehouse: Path) -> str:
+    """How the warehouse is called at its sources; nothing while it follows none."""
+    return known_identity(warehouse)
+
+
+def open_source(settings: SourceSettings, reader: str) -> Source:
+    """The source that the settings describe, a database or another project; nothing is connected
+    yet."""
+    if settings.kind == "warehouse":
+        # Imported here, because reading warehouses needs more than most projects do.
+        from viewkeeper.upstream import source as view_source
+
+        return view_source.open_source(settings, reader)
+    return open_database(settings, reader)
+
+
+class Connections:
+    """Every source of a project, opened when first used."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, SourceSettings],
+        reader: str,
+        now: Callable[[], float],
+        differ: Differ | None = None,
+    ) -> None:
+        """`differ` takes large differences between states of folders."""
+        self.settings = settings
+        self.reader = reader
+        self.away: dict[str, Away] = {}
+        self._now = now
+        self._differ = differ
+        self._open: dict[str, Source] = {}
+        self._errands: dict[str, Errand[object]] = {}
+        self._probes: dict[str, Errand[object]] = {}
+        """Errands that ask sources whether they are back."""
+        self._greeted: set[str] = set()
+        self._last: dict[str, Away] = {}
+        """Per source, how it was away the last time."""
+        self.failed: dict[str, SourceError] = {}
+        """Sources that are damaged or failed as nobody foresaw: left alone until the next run."""
+        self._untold: deque[ViewkeeperError] = deque()
+        self._thread = threading.get_ident()
+        self.trouble: Callable[[ViewkeeperError], None] = lambda _: None
+        """Is told of errors that spoil nothing, like that of closing a snapshot."""
+
+    def source(self, name: str) -> Source:
+        if name not in self._open:
+            with contained(name):
+                opened = self._opened(self.settings[name])
+            self._open[name] = GuardedSource(opened, self._spoils_nothing)
+        return self._open[name]
+
+    def _spoils_nothing(self, error: ViewkeeperError) -> None:
+        self.note(error)
+        self._untold.append(error)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tell of troubles, here where all is told; a load in a thread of its own has some too."""
+        while self._untold and threading.get_ident() == self._thread:
+            self.trouble(self._untold.popleft())
+
+    def _opened(self, settings: SourceSettings) -> Source:
+        source = open_source(settings, self.reader)
+        if settings.kind == "files":
+            # Imported here, because it takes a second that other kinds need not pay.
+            from viewkeeper.sources.files import FilesSource
+
+            assert isinstance(source, FilesSource)
+            source.differ = self._differ
+        return source
+
+    def ask(self, questions: Mapping[str, Callable[[Source], object]], seconds: float) -> None:
+        """Send an errand to each of these sources that is ready, and wait for some time at most
+        until all are back; `answer` has what they bring."""
+        self._tell()
+        end = time.monotonic() + seconds
+        for name, question in questions.items():
+            if self.ready([name]) and name not in self._errands:
+                self._errands[name] = self._errand(name, question)
+        for name in questions:
+            if name in self._errands and not self._errands[name].wait(end - time.monotonic()):
+                self._miss(name)
+
+    def answer(self, name: str) -> object:
+        """What an errand brought; None if there was none, it is not back, or the source is away."""
+        errand = self._errands.get(name)
+        if errand is None or not errand.wait(0):
+            return None
+        del self._errands[name]
+        return self._done(name, errand.answer)
+
+    def greet(self, names: Iterable[str]) -> None:
+        """Send an errand to those of these sources that were never asked anything, and wait a
+        little: one that hangs must not hold up whoever binds the views of the others."""
+        new = [name for name in names if name not in self._greeted]
+        self._greeted |= {*new}
+        end = time.monotonic() + SILENT_SECONDS
+        for name in new:
+            if self.ready([name]):
+                self._probes[name] = self._errand(name, lambda source: source.health(()))
+        for name in new:
+            if name in self._probes:
+                self._probes[name].wait(end - time.monotonic())
+
+    @property
+    def busy(self) -> bool:
+        """Whether an errand to some source is not back."""
+        return any(self.is_busy(name) for name in {*self._errands, *self._probes})
+
+    def is_busy(self, name: str) -> bool:
+        """Whether an errand to a source is not back."""
+        sent = (self._errands.get(name), self._probes.get(name))
+        return any(errand is not None and not errand.wait(0) for errand in sent)
+
+    def _errand(self, name: str, question: Callable[[Source], object]) -> Errand[object]:
+        source = self.source(name)
+
+        def ask() -> object:
+            with contained(name):
+                return question(source)
+
+        return Errand(name, ask)
+
+    def _miss(self, name: str) -> None:
+        """Say of a source that has not answered for long that it is away."""
+        silent = time.monotonic() - self._errands[name].began
+        if silent > SILENT_SECONDS and name not in self.away:
+            hint = "nothing to do: it is waited for, and the views of other sources go on"
+            error = SourceAwayError(name, f"it has not answered for {silent:.0f} s", hint=hint)
+            self.away[name] = Away(error, self._now(), 0, self._now())
+
+    def attempt(self, name: str, action: Callable[[Source], T]) -> T | None:
+        """Do something with a source; None if it is, or turns out to be, away."""
+        if not self.ready([name]):
+            return None
+
+        def done() -> T:
+            with contained(name):
+                return action(self.source(name))
+
+        return self._done(name, done)
+
+    def _done(self, name: str, action: Callable[[], T]) -> T | None:
+        try:
+            result = action()
+        except SourceAwayError as error:
+            self.note(error)
+            return None
+        self.away.pop(name, None)
+        return result
+
+    def ready(self, names: Iterable[str]) -> bool:
+        """Whether all of these may be asked now.
+
+        A source that is away must have answered an errand first, which is sent when its time has
+        come.
+        """
+        states = [self._is_ready(name) for name in names]
+        return all(states)
+
+    def _is_ready(self, name: str) -> bool:
+        if name in self.failed or self.is_busy(name):
+            return False
+        self._settle(name)
+        away = self.away.get(name)
+        if away is not None and away.retry_at <= self._now():
+            self._probes[name] = self._errand(name, lambda source: source.health(()))
+        return away is None
+
+    def _settle(self, name: str) -> None:
+        """A source that was asked whether it is back may have answered."""
+        probe = self._probes.pop(name, None)
+        try:
+            if probe is not None:
+                self._done(name, probe.answer)
+        except ViewkeeperError as error:
+            # It answers, if not as wished: whoever needs more of it will say so.
+            self.note(error)
+            self.away.pop(name, None)
+
+    def note(self, error: ViewkeeperError) -> None:
+        """What an error means for the source that it names, if it names one."""
+        match error:
+            case SourceAwayError():
+                self._mark(error)
+            case UnexpectedSourceError() | DamagedSourceError():
+                self.failed.setdefault(error.source, error)
+
+    def _mark(self, error: SourceAwayError) -> None:
+        """A source did not answer; it is tried again after 1, 2, 4 ... seconds."""
+        now, before = self._now(), self.away.get(error.source)
+        # One that answers looks and nothing else is not tried again at once each time.
+        last = before or self._last.get(error.source)
+        again = last is not None and now - last.retry_at < RETRY_SECONDS_MAX
+        attempts = last.attempts + 1 if last is not None and again else 1
+        wait = min(2.0 ** min(attempts - 1, 10), RETRY_SECONDS_MAX)
+        since = before.since if before else now
+        self.away[error.source] = Away(error, since, attempts, now + wait)
+        self._last[error.source] = self.away[error.source]
+
+    def close(self) -> None:
+        """Let go of all sources; one that hangs is let go of when it comes back."""
+        end = time.monotonic() + CLOSE_SECONDS
+        for name, source in self._open.items():
+            sent = (self._errands.pop(name, None), self._probes.pop(name, None))
+            late = [e for e in sent if e is not None and not e.wait(end - time.monotonic())]
+            if late:
+                late[0].then(source.close)
+            else:
+                source.close()
+        self._open.clear()

@@ -1,0 +1,105 @@
+"""What a proposed definition would do to a view's rows, computed and thrown away.
+
+The view is computed under the proposed definition, as of where the ledger stands, and compared with
+what is stored, while the maintainer and the writers go on. Where the stored rows stay as they are
+nothing is computed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from viewkeeper.engine.batch.part_runner import limited
+from viewkeeper.engine.batch.snapshot_openers import prepared
+from viewkeeper.engine.connections.open_sources import Connections
+from viewkeeper.engine.evolution.proposals import Proposed
+from viewkeeper.engine.load.load_job import Stored, row_schema
+from viewkeeper.engine.load.view_recomputation import recomputed
+from viewkeeper.engine.operations.verification import held
+from viewkeeper.engine.settings.project_file import Settings
+from viewkeeper.engine.spark.spark_session import SparkHandle
+from viewkeeper.engine.spark.task_errors import Courier
+from viewkeeper.engine.views.view_binding import bind_again
+from viewkeeper.updates.source_protocol import COUNT
+from viewkeeper.view.definition import ViewDefinition
+from viewkeeper.warehouse.metadata.head import ViewHead, read_head
+from viewkeeper.warehouse.metadata.plan_files import load_ledger
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """How many rows come and go, and some of them: the view's columns and `_count`.
+
+    None for `sample` where no row is touched, or where all are written anew.
+    """
+
+    came: int
+    went: int
+    sample: pa.Table | None = None
+
+
+def preview(
+    settings: Settings, spark: SparkHandle, connections: Connections, proposed: Proposed
+) -> Preview | None:
+    """What would change; None if a source that the definition needs is not followed yet."""
+    head = read_head(settings.warehouse).view(proposed.view)
+    if proposed.adaptation in ("nothing", "restate"):
+        return Preview(0, 0)
+    view = bind_again(proposed.version, None).view
+    courier = Courier()
+    with held(connections, view.sources):
+        positions = _positions(settings, view, head)
+        if positions is None:
+            return None
+        with (
+            prepared(connections, positions, [view]) as openers,
+            limited(spark.get(), f"changes of {view.name}", settings.spark.job_minutes),
+        ):
+            frame = recomputed(spark.get(), view, openers, positions, courier)
+            if proposed.adaptation == "reload":
+                return Preview(_rows(frame, courier), head.rows)
+            stored = Stored(settings.warehouse, head, spark.staging)
+            old = stored.frame(spark.get(), row_schema(frame, view))
+            return _compared(frame, old, courier)
+
+
+def _positions(settings: Settings, view: ViewDefinition, head: ViewHead) -> dict[str, int] | None:
+    ledger = load_ledger(settings.warehouse)
+    found: dict[str, int] = {}
+    for source in view.sources:
+        at = ledger.position(source, ledger.next_ts)
+        at = head.positions.get(source) if at is None else at
+        if at is None:
+            return None
+        found[source] = at
+    return found
+
+
+def _compared(frame: DataFrame, stored: DataFrame, courier: Courier) -> Preview:
+    from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
+
+    from viewkeeper.warehouse.rows.spark_frames import grouped, named
+
+    names = [name for name in frame.columns if name != COUNT]
+    columns = [named(name) for name in names]
+    old = stored.select(*columns, (-F.col(COUNT)).alias(COUNT))
+    both = grouped(frame.select(*columns, F.col(COUNT)).unionAll(old), names).persist()
+    try:
+        came, went = (_rows(both.where(F.col(COUNT) * sign > 0), courier) for sign in (1, -1))
+        sample = courier.run_job(lambda: both.limit(SHOWN).toArrow())
+    finally:
+        both.unpersist()
+    return Preview(came, -went, sample)
+
+
+def _rows(frame: DataFrame, courier: Courier) -> int:
+    found: Any = courier.run_job(lambda: frame.agg({COUNT: "sum"}).collect())
+    return int(found[0][0] or 0)

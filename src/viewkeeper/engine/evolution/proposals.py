@@ -1,0 +1,118 @@
+"""What views would become, laid before somebody who approves or rejects it.
+
+A view whose policy is `approve` is held at a schema change. What it would become is written into
+the warehouse, for `viewkeeper changes` to show; `viewkeeper approve` and `viewkeeper reject` leave
+their word beside it, from any process, and the maintainer finds it there. The word names what it is
+about, so that a later schema change cannot be approved by accident.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from viewkeeper.errors import ProjectError
+from viewkeeper.storage import disk
+from viewkeeper.storage.sealed_json import decoding, unseal_or_plain, write_sealed
+from viewkeeper.storage.typed_json import read_typed
+from viewkeeper.warehouse.metadata.definition_version import READERS, Version, encode_versions
+
+FOLDER = "proposals"
+HELD = (
+    "held at a schema change that needs approval\n"
+    "  way out: `viewkeeper changes` shows it, `viewkeeper approve {0}` or `viewkeeper reject {0}` "
+    "decides"
+)
+
+Word = Literal["approve", "reject"]
+
+_MEND = "remove the file; the next run proposes again, and waits for a decision"
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """A definition that a view would get, and what would be done to its rows."""
+
+    view: str
+    version: Version
+    before: str
+    adaptation: str
+    at: float
+
+    @property
+    def id(self) -> str:
+        """What is proposed, in short: the same proposal has the same id whenever it is made."""
+        facts = (self.version.text, *self.version.causes, self.adaptation)
+        return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """What was decided about a proposal."""
+
+    id: str
+    word: Word
+
+
+class Proposals:
+    """The proposals of a warehouse."""
+
+    def __init__(self, root: Path) -> None:
+        self._folder = root / FOLDER
+
+    def put(self, proposed: Proposed) -> None:
+        """Lay a proposal before whoever decides, in place of an earlier one for the view."""
+        known = self.get(proposed.view)
+        if known is not None and known.id == proposed.id:
+            return
+        disk.make_folder(self._folder)
+        (version,) = encode_versions([proposed.version])
+        body = {**{k: getattr(proposed, k) for k in ("view", "before", "adaptation", "at")}}
+        write_sealed(self._file(proposed.view), "proposal", {**body, "version": version})
+
+    def get(self, view: str) -> Proposed | None:
+        path = self._file(view)
+        try:
+            with decoding(path, "proposal", _MEND):
+                return read_typed(Proposed, unseal_or_plain(path, "proposal", _MEND), READERS)
+        except FileNotFoundError:
+            return None
+
+    def all(self) -> list[Proposed]:
+        found = (self.get(path.stem) for path in sorted(self._folder.glob("*.json")))
+        return [proposed for proposed in found if proposed is not None]
+
+    def answer(self, view: str, word: Word) -> Proposed:
+        """Leave a word for the maintainer."""
+        proposed = self.get(view)
+        if proposed is None:
+            raise ProjectError(
+                f'view "{view}": nothing waits for a decision', hint="`viewkeeper changes`"
+            )
+        body = {"id": proposed.id, "word": word}
+        write_sealed(self._word(view), "word", body)
+        return proposed
+
+    def word(self, proposed: Proposed) -> Word | None:
+        """What was decided about exactly this, if anything."""
+        path = self._word(proposed.view)
+        try:
+            with decoding(path, "word", _MEND):
+                found = read_typed(_Decided, unseal_or_plain(path, "word", _MEND))
+        except FileNotFoundError:
+            return None
+        return found.word if found.id == proposed.id else None
+
+    def clear(self, views: Iterable[str]) -> None:
+        for view in views:
+            disk.remove(self._file(view))
+            disk.remove(self._word(view))
+
+    def _file(self, view: str) -> Path:
+        return self._folder / f"{view}.json"
+
+    def _word(self, view: str) -> Path:
+        return self._folder / f"{view}.word"

@@ -1,0 +1,345 @@
+"""What becomes of a view when its sources change their shape.
+
+Schema changes are in the ledger, in the order of the sources. For a view that has not passed them
+yet, all of them together have one net effect: what its tables and columns are called now, and which
+are gone. The definition is rewritten for that (`viewkeeper.evolution.synchronization`), bound to
+the tables of now, and compared with the old one (`viewkeeper.evolution.adaptation`): either the
+stored rows are right as they are, under other columns, or they must be repaired by a difference, or
+loaded again. The view's policy says whether that may be done at all.
+
+Names are asked for live, one after the other, while sources go on. What was decided counts only if
+they are still the same afterwards; else it is decided again, by the names of then. If a table moves
+on later, the repair breaks, and the next look brings the change that explains it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, assert_never
+
+import pyarrow as pa
+
+from viewkeeper.engine.views.algorithm_choice import Choice
+from viewkeeper.engine.views.project_choices import Choices
+from viewkeeper.engine.views.view_binding import Binding, bind_now
+from viewkeeper.errors import DefinitionError, ProjectError, SchemaError
+from viewkeeper.evolution.adaptation import (
+    Adaptation,
+    Difference,
+    Nothing,
+    Reload,
+    Restate,
+    adaptation,
+)
+from viewkeeper.evolution.policy import Policy
+from viewkeeper.evolution.synchronization import Impossible, Rewriting, synchronize
+from viewkeeper.updates.schema_change import SchemaChange
+from viewkeeper.updates.source_protocol import Became
+from viewkeeper.view.definition import Field, Relation, ViewDefinition
+from viewkeeper.warehouse.metadata.head import ViewHead
+
+if TYPE_CHECKING:
+    from viewkeeper.view.sql.view_statement import ParsedView
+
+
+MOVES_MAX = 10
+"""How often it is decided again because names changed meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reshaped:
+    """A schema change at a source, with the ts of its transaction."""
+
+    ts: int
+    source: str
+    change: SchemaChange
+
+    def __str__(self) -> str:
+        return f"{self.source}.{self.change}"
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What a view would become: its definition, its algorithm, and what its rows need."""
+
+    binding: Binding
+    choice: Choice
+    causes: tuple[str, ...]
+    extent: str
+    adaptation: Adaptation
+    became: Mapping[Relation, Became | None]
+    """What the tables of the old definition were called when this was decided."""
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """A view cannot go on, and what would mend it."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """A view waits until somebody approves what it would become."""
+
+    proposal: Proposal
+
+
+Decision = Proposal | Approval | Halt
+
+
+class Evolving:
+    """Decides what becomes of the views of a project."""
+
+    def __init__(self, choices: Choices) -> None:
+        self._settings = choices.settings
+        self._store = choices.store
+        self._catalogue = choices.catalogue
+        self._connections = choices.connections
+        self._choices = choices
+
+    def pending(self, name: str, until: int) -> tuple[Reshaped, ...]:
+        """The schema changes up to `until` that concern a view and that it has not passed."""
+        head, ledger = self._store.head.views[name], self._store.ledger
+        entries = [entry for entry in ledger.between(head.ts, until) if entry.reshaped]
+        if not entries:
+            return ()
+        binding, keyed = self._catalogue.bindings[name], self._choices[name].kind.keyed
+        return tuple(
+            Reshaped(entry.ts, entry.source, change)
+            for entry in entries
+            for change in entry.reshaped
+            if concerns(change, entry.source, binding, keyed)
+        )
+
+    def decide(self, name: str, changes: Sequence[Reshaped]) -> Decision:
+        """What a view becomes by these changes; a SourceAwayError if that cannot be seen now."""
+        binding = self._catalogue.bindings[name]
+        for _ in range(MOVES_MAX):
+            became = self._became(binding)
+            decision = self._decision(name, changes, became)
+            if self._became(binding) == became:
+                break
+        return decision
+
+    def still_holds(self, name: str, proposal: Proposal) -> bool:
+        """Whether what is followed for a proposal, from now on whatever it is called, is what it
+        was decided for: names may have passed to others in between."""
+        new = self._became(proposal.binding)
+        return not self.has_moved(name, proposal) and all(
+            found is not None and all(c.lower() == n.lower() for c, n in found.columns.items())
+            for found in new.values()
+        )
+
+    def has_moved(self, name: str, proposal: Proposal) -> bool:
+        """Whether the tables of a view are no longer what they were when this was decided."""
+        return self._became(self._catalogue.bindings[name]) != proposal.became
+
+    def _decision(
+        self,
+        name: str,
+        changes: Sequence[Reshaped],
+        became: Mapping[Relation, Became | None],
+    ) -> Decision:
+        policy = self._settings.evolution.of(name).policies.of(each.change for each in changes)
+        if policy == "exception":
+            return Halt(_halted(changes, "its policy is `exception`", self._resumed(name)))
+        rewriting = self._rewriting(name, policy, became)
+        if isinstance(rewriting, Impossible):
+            return Halt(_halted(changes, rewriting.reason, rewriting.mends))
+        try:
+            proposal = self._proposal(name, rewriting, changes, became)
+        except (DefinitionError, SchemaError, ProjectError) as error:
+            return Halt(_halted(changes, str(error), self._resumed(name)))
+        return Approval(proposal) if policy == "approve" else proposal
+
+    def _resumed(self, name: str) -> tuple[str, ...]:
+        return (f"viewkeeper run --full-refresh {name}",)
+
+    # -- the definition ------------------------------------------------------------------------
+
+    def _rewriting(
+        self, name: str, policy: Policy, became: Mapping[Relation, Became | None]
+    ) -> Rewriting | Impossible:
+        if policy == "try_evolve":
+            found = self._synchronized(name, became, null_for_lost=False)
+            if isinstance(found, Rewriting):
+                return found
+            return self._synchronized(name, became, null_for_lost=True)
+        lenient = policy in ("lenient", "ignore")
+        return self._synchronized(name, became, lenient, keep_columns=policy == "ignore")
+
+    def _synchronized(
+        self,
+        name: str,
+        became: Mapping[Relation, Became | None],
+        null_for_lost: bool,
+        keep_columns: bool = False,
+    ) -> Rewriting | Impossible:
+        binding = self._catalogue.bindings[name]
+        return synchronize(
+            binding.parsed,
+            became,
+            self._fields_now,
+            self._settings.evolution.of(name).preferences,
+            self._settings.evolution.substitutes,
+            null_for_lost=null_for_lost,
+            keep_columns=keep_columns,
+            lost_types=types(binding),
+        )
+
+    def _became(self, binding: Binding) -> dict[Relation, Became | None]:
+        return {
+            Relation(b.source, b.table): self._connections.source(b.source).became(b.handle)
+            for b in binding.bound
+        }
+
+    def _fields_now(self, relation: Relation) -> tuple[Field, ...] | None:
+        if relation.source not in self._connections.settings:
+            return None
+        source = self._connections.source(relation.source)
+        try:
+            return source.schema(source.handle(relation.table))
+        except SchemaError:
+            return None
+
+    # -- the rows ------------------------------------------------------------------------------
+
+    def _proposal(
+        self,
+        name: str,
+        rewriting: Rewriting,
+        changes: Sequence[Reshaped],
+        became: Mapping[Relation, Became | None],
+    ) -> Proposal:
+        from viewkeeper.view.sql.view_statement import parse_view
+
+        old = self._catalogue.bindings[name]
+        new = bind_now(parse_view(rewriting.text, old.parsed.path), self._connections)
+        choice = self._choices.choice(name, new.view)
+        found = adaptation(
+            self._choices[name].view,
+            choice.view,
+            same_columns(old, new, became),
+            frozenset(_rewritten(changes)),
+            added=frozenset(_added(changes, old, new, became)),
+        )
+        head = self._store.head.views[name]
+        if choice.hidden != head.hidden or _comes_back(head, choice.view, found):
+            found = Reload()
+        causes = tuple(dict.fromkeys((*map(str, changes), *rewriting.steps)))
+        return Proposal(new, choice, causes, rewriting.extent.value, found, became)
+
+
+def concerns(change: SchemaChange, source: str, binding: Binding, keyed: bool) -> bool:
+    """Whether a view must do something about a schema change."""
+    relation = Relation(source, change.table)
+    if relation not in binding.view.relations:
+        return False
+    match change.kind:
+        case "rename_table" | "drop_table" | "recreate_table":
+            return True
+        case "change_key":
+            return keyed
+        case "add_column" | "add_filled_column":
+            return _takes_in(binding, relation, change.column)
+        case "rename_column" | "widen_type" | "drop_column" | "change_type" | "rewrite":
+            used = {field.name.lower() for field in binding.view.columns(relation)}
+            return change.column.lower() in used
+        case _:
+            assert_never(change.kind)
+
+
+def _takes_in(binding: Binding, relation: Relation, column: str) -> bool:
+    """Whether a star of the view stands for this table, and the column is not in it yet."""
+    seen = next(b.fields.names for b in binding.bound if Relation(b.source, b.handle) == relation)
+    if column.lower() in {name.lower() for name in seen}:
+        return False
+    aliases = {p.alias.lower() for p in binding.view.places if p.relation == relation}
+    return any(star is None or star in aliases for star in stars(binding.parsed))
+
+
+def stars(parsed: ParsedView) -> Iterator[str | None]:
+    """What the view's stars stand for: everything (None), or one alias."""
+    from sqlglot import exp
+
+    for item in parsed.parts.items:
+        node = item.piece.node
+        if isinstance(node, exp.Star):
+            yield None
+        elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
+            yield node.table.lower()
+
+
+def same_columns(
+    old: Binding, new: Binding, became: Mapping[Relation, Became | None]
+) -> dict[tuple[Relation, str], tuple[Relation, str]]:
+    """The columns of the old definition's tables that are the same ones in the new definition."""
+    handles = {(b.source, b.table): Relation(b.source, b.handle) for b in new.bound}
+    found = {}
+    for b in old.bound:
+        now = became[Relation(b.source, b.table)]
+        handle = handles.get((b.source, now.table)) if now else None
+        if now is not None and handle is not None:
+            for column, name in now.columns.items():
+                found[Relation(b.source, b.handle), column] = (handle, name)
+    return found
+
+
+def _rewritten(changes: Iterable[Reshaped]) -> Iterator[tuple[Relation, str]]:
+    for each in changes:
+        if each.change.kind in ("change_type", "rewrite"):
+            yield Relation(each.source, each.change.table), each.change.column
+
+
+def _added(
+    changes: Iterable[Reshaped],
+    old: Binding,
+    new: Binding,
+    became: Mapping[Relation, Became | None],
+) -> Iterator[tuple[Relation, str]]:
+    """The columns of the new definition that are NULL in all rows from before."""
+    handles = {(b.source, b.table): Relation(b.source, b.handle) for b in new.bound}
+    for each in changes:
+        for b in old.bound:
+            now = became[Relation(b.source, b.table)]
+            mine = (b.source, b.handle) == (each.source, each.change.table)
+            if each.change.kind == "add_column" and mine and now is not None:
+                handle = handles.get((b.source, now.table))
+                if handle is not None:
+                    yield handle, each.change.column
+
+
+def types(binding: Binding) -> dict[tuple[Relation, str], pa.DataType]:
+    """The types of all columns that the tables of a definition had when it was bound."""
+    return {
+        (Relation(b.source, b.table), field.name): field.type
+        for b in binding.bound
+        for field in b.fields
+    }
+
+
+def _comes_back(head: ViewHead, view: ViewDefinition, found: Adaptation) -> bool:
+    """Whether a column gets a name that old files may still have another column under."""
+    if isinstance(found, Nothing | Reload):
+        return False
+    before = {name.lower() for version in head.versions for name in version.columns}
+    now = {name.lower() for name in head.schema.names}
+    return any(o.name.lower() in before - now for o in view.outputs)
+
+
+def _halted(changes: Iterable[Reshaped], reason: str, mends: Iterable[str]) -> str:
+    lines = [*dict.fromkeys(map(str, changes)), reason]
+    return "\n".join([*lines, *(f"  way out: {mend}" for mend in mends)])
+
+
+def needs_rows(found: Adaptation) -> bool:
+    """Whether rows must be read from the sources."""
+    match found:
+        case Nothing() | Restate():
+            return False
+        case Difference() | Reload():
+            return True
+        case _:
+            assert_never(found)

@@ -1,0 +1,353 @@
+"""Bringing views over schema changes: Dyno's loop, as the maintainer walks it.
+
+Before a view is maintained, everything that waits for it is scanned for schema changes (pre-exec
+detection). None is the rule, and costs one look at every transaction. Otherwise, unless the user
+chose to be optimistic and everything before the change is tried first, the net effect of all of
+them decides (`viewkeeper.engine.evolution.schema_decision`):
+
+- Values are kept, or what is lost can be done without: the definition is switched at once, at the
+  positions that the view stands at, and the batch goes on under the new one. Still complete.
+- Rows must be read: what can be maintained before the change on its own, by the legal order of the
+  dependency graph, is; the rest merges with the change into one state, loaded as of the newest ts
+  while the other views go on.
+
+A question that meets a table of another shape breaks (in-exec and post-exec detection are the
+source's, inside the snapshot): nothing of the batch is committed for that view, the next look
+brings the change, and the view is never tried again on its near side.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from viewkeeper.engine.batch.barrier import barrier_of
+from viewkeeper.engine.capture.lookout import Lookout
+from viewkeeper.engine.evolution.proposals import HELD, Proposals, Proposed
+from viewkeeper.engine.evolution.schema_decision import (
+    MOVES_MAX,
+    Approval,
+    Evolving,
+    Halt,
+    Proposal,
+    Reshaped,
+    needs_rows,
+)
+from viewkeeper.engine.load.loader import Definition, Loader
+from viewkeeper.engine.views.project_choices import Choices
+from viewkeeper.errors import SchemaError, SourceAwayError
+from viewkeeper.evolution.adaptation import Adaptation, Difference, Restate
+from viewkeeper.evolution.correction import legal_order
+from viewkeeper.evolution.dependencies import Update, reads_of
+from viewkeeper.view.definition import Relation, ViewDefinition
+from viewkeeper.warehouse.metadata.head import ViewHead
+from viewkeeper.warehouse.metadata.record import Redefine, Stop
+
+BROKEN_SECONDS = 30.0
+"""So long a view may meet a table of another shape without any look that explains it."""
+
+
+class Adapting:
+    """The views of a project on their way over schema changes; used by one thread."""
+
+    def __init__(
+        self, choices: Choices, lookout: Lookout, tell: Callable[[str, str], None]
+    ) -> None:
+        self._settings = choices.settings
+        self._store = choices.store
+        self._catalogue = choices.catalogue
+        self._connections = choices.connections
+        self._choices = choices
+        self._lookout = lookout
+        self._tell = tell
+        self._evolving = Evolving(choices)
+        self._proposals = Proposals(choices.store.root)
+        self.waits: dict[str, Proposal] = {}
+        """Views that are to be loaded under another definition."""
+        self.halfway = False
+        """Whether a view was let go on to a schema change, which it has yet to meet."""
+        self._held: dict[str, Proposed] = {}
+        self._decided: dict[str, int] = {}
+        self._broken: dict[str, tuple[float, int]] = {}
+        """Since when questions of a view break, and at which ts it stood then."""
+        self._asks: dict[str, str] = {}
+        """Sources that must answer before it can be decided what becomes of a view."""
+
+    def meet(self, name: str, until: int, attempts: int = MOVES_MAX) -> int | None:
+        """The ts to which a view may be maintained as it is now defined; None: it waits."""
+        if self._is_settled(name):
+            return None
+        changes = self._evolving.pending(name, until)
+        if not changes:
+            self._forget(name)
+            if name in self._choices.provisional:
+                self._decided[name] = self._store.ledger.next_ts
+                return None
+            return until
+        if self._settings.evolution.detection == "optimistic":
+            before = changes[0].ts - 1
+            if before > self._ts(name) and not self._is_broken(name):
+                self.halfway = True
+                return before
+        self._decided[name] = self._store.ledger.next_ts
+        try:
+            decision = self._evolving.decide(name, changes)
+        except SourceAwayError as error:
+            self._connections.note(error)
+            self._asks[name] = error.source
+            return None
+        allowed: Proposal | Halt | None
+        if isinstance(decision, Approval):
+            allowed = self._approved(name, decision.proposal)
+        else:
+            allowed = decision
+        if isinstance(allowed, Proposal):
+            return self._follow(name, changes, allowed, until, attempts)
+        if allowed is not None:
+            self._stop(name, allowed.reason)
+        return None
+
+    def anchor(self, name: str, cause: str) -> None:
+        """Have a view repaired by its difference from what its sources show, as it is defined."""
+        head = self._store.head.views[name]
+        extent = head.versions[-1].extent if head.versions else "equal"
+        binding, choice = self._catalogue.bindings[name], self._choices[name]
+        self._forget(name)
+        self.waits[name] = Proposal(binding, choice, (cause,), extent, Difference(), {})
+        self._decided[name] = self._store.ledger.next_ts
+
+    def _is_settled(self, name: str) -> bool:
+        """Whether nothing has come since it was decided that a view waits."""
+        if name in self._asks and not self._connections.ready([self._asks[name]]):
+            return True
+        if self._decided.get(name) != self._store.ledger.next_ts:
+            return False
+        if name in self._choices.provisional:
+            return True
+        held = self._held.get(name)
+        return name in self.waits or (held is not None and self._proposals.word(held) is None)
+
+    def blocked(self, name: str, loading: bool) -> bool:
+        """Whether a view can do nothing now but wait."""
+        return self._is_settled(name) and (name not in self.waits or loading)
+
+    def broke(self, name: str) -> bool:
+        """A question of a view met another shape; False if that goes on too long unexplained."""
+        now = time.monotonic()
+        since = self._broken[name][0] if self._is_broken(name) else now
+        self._broken[name] = (since, self._ts(name))
+        return now - since < BROKEN_SECONDS
+
+    def has_moved(self, name: str) -> bool:
+        """Whether what a view waits to become has been overtaken by another schema change."""
+        proposal = self.waits.get(name)
+        # One that is only anchored again goes on as it is, whatever its tables have become.
+        is_changed = proposal is not None and bool(proposal.became)
+        return is_changed and self._evolving.has_moved(name, self.waits[name])
+
+    def _is_broken(self, name: str) -> bool:
+        """Whether a question broke since the view last advanced."""
+        return name in self._broken and self._broken[name][1] == self._ts(name)
+
+    def _ts(self, name: str) -> int:
+        head = self._store.head.views.get(name)
+        return head.ts if head else -1
+
+    def definition(self, name: str) -> Definition:
+        """What a view is to be loaded as: one that waits, or a new one."""
+        proposal = self.waits.get(name)
+        if proposal is None:
+            binding = self._catalogue.bindings[name]
+            return Definition(self._catalogue.text(name), binding, self._choices[name])
+        return Definition(
+            self._catalogue.text(name),
+            proposal.binding,
+            proposal.choice,
+            proposal.causes,
+            proposal.extent,
+        )
+
+    def load(self, loader: Loader, name: str, ts: int, positions: Mapping[str, int]) -> None:
+        """Begin to load a view as of a ts: a new one, or one that waits."""
+        proposal, definition = self.waits.get(name), self.definition(name)
+        if proposal is not None and isinstance(proposal.adaptation, Difference):
+            loader.begin_difference(definition, ts, positions)
+        else:
+            loader.begin(definition, ts, positions)
+        if definition.causes:
+            self._tell(name, "recomputed: " + "; ".join(definition.causes))
+
+    def finished(self, name: str) -> None:
+        """A view was loaded as it was to be."""
+        proposal = self.waits.get(name)
+        if proposal is not None:
+            self._became(name, proposal)
+        else:
+            self._forget(name)
+
+    def failed(self, name: str) -> None:
+        """A load did not succeed: what becomes of the view is decided anew."""
+        self.waits.pop(name, None)
+        self._decided.pop(name, None)
+        self._catalogue.coming.pop(name, None)
+
+    def reasons(self) -> dict[str, str]:
+        """Why views wait."""
+        waits = {
+            name: "being brought over a schema change" if proposal.became else "being re-anchored"
+            for name, proposal in self.waits.items()
+        }
+        return {**waits, **{name: HELD.format(name) for name in self._held}}
+
+    # -- one view ------------------------------------------------------------------------------
+
+    def _forget(self, name: str) -> None:
+        self.waits.pop(name, None)
+        self._held.pop(name, None)
+        self._asks.pop(name, None)
+        self._decided.pop(name, None)
+        self._catalogue.coming.pop(name, None)
+
+    def _stop(self, name: str, reason: str) -> None:
+        self._forget(name)
+        self._store.commit([Stop(name, reason)])
+        self._proposals.clear([name])
+        self._tell(name, f"stopped: {reason}")
+
+    def _approved(self, name: str, proposal: Proposal) -> Proposal | Halt | None:
+        head = self._store.head.views[name]
+        version = proposal.binding.version(head.ts, 0.0, proposal.causes, proposal.extent)
+        before = self._catalogue.bindings[name].parsed.text
+        kind = type(proposal.adaptation).__name__.lower()
+        proposed = Proposed(name, version, before, kind, self._store.now())
+        word = self._proposals.word(proposed)
+        if word is None:
+            self._proposals.put(proposed)
+            if name not in self._held:
+                self._tell(name, f"held, see `viewkeeper changes {name}`")
+            self._held[name] = proposed
+            return None
+        # What was said stays until it is done: a run that dies before need not ask again.
+        self._held.pop(name, None)
+        if word == "approve":
+            return proposal
+        causes = "\n".join(proposal.causes)
+        again = f"`viewkeeper run` proposes it again, `--full-refresh {name}` loads as written"
+        return Halt(f"{causes}\nrejected\n  way out: {again}")
+
+    def _follow(
+        self,
+        name: str,
+        changes: Sequence[Reshaped],
+        proposal: Proposal,
+        until: int,
+        attempts: int,
+    ) -> int | None:
+        self._catalogue.coming[name] = proposal.choice.view
+        if self._meets_barrier(name, until) and not needs_rows(proposal.adaptation):
+            # The ledger names what was emptied as the present definition does.
+            if all(each.change.keeps_values for each in changes) and not self._is_broken(name):
+                self._decided.pop(name, None)
+                self.halfway = True
+                return until
+            proposal = replace(proposal, adaptation=Difference())
+        if needs_rows(proposal.adaptation):
+            prefix = self._prefix(name, changes)
+            if prefix > self._store.head.views[name].ts:
+                self._decided.pop(name, None)
+                self.halfway = True
+                return prefix
+            self.waits[name] = proposal
+            return None
+        try:
+            for source in proposal.choice.view.sources:
+                if self._connections.attempt(source, self._lookout.follow) is None:
+                    return None
+            moved = not self._evolving.still_holds(name, proposal)
+        except SchemaError:
+            moved = True
+        if moved:
+            # It is decided again, by the names of now; too often, and others have their turn.
+            self._forget(name)
+            return self.meet(name, until, attempts - 1) if attempts else None
+        self._redefine(name, proposal)
+        return until
+
+    def _redefine(self, name: str, proposal: Proposal) -> None:
+        head = self._store.head.views[name]
+        version = proposal.binding.version(
+            head.ts, self._store.now(), proposal.causes, proposal.extent
+        )
+        change = Redefine(
+            name,
+            self._catalogue.text(name),
+            version,
+            restated(head, proposal.choice.view, proposal.adaptation),
+            head.ts,
+            head.positions,
+            hidden=proposal.choice.hidden,
+            distinct=not (isinstance(proposal.adaptation, Restate) and proposal.adaptation.drop),
+        )
+        self._store.commit([change])
+        self._became(name, proposal)
+        self._tell(name, "follows: " + "; ".join(proposal.causes))
+
+    def _became(self, name: str, proposal: Proposal) -> None:
+        """What a view was to become is committed; a source that nobody reads any more is left."""
+        before = self._catalogue.sources(name)
+        self._choices.put(name, proposal.binding, proposal.choice)
+        self._forget(name)
+        self._proposals.clear([name])
+        read = {source for view in self._catalogue for source in self._catalogue.sources(view)}
+        for source in before:
+            if source not in read:
+                self._connections.attempt(source, lambda each: each.detach())
+                self._tell(name, f'source "{source}" is not read any more, and was detached')
+
+    def _meets_barrier(self, name: str, until: int) -> bool:
+        return barrier_of(self._store, self._choices[name].view, until) is not None
+
+    def _prefix(self, name: str, changes: Sequence[Reshaped]) -> int:
+        """How far a view can be maintained before the first change that takes values away."""
+        head, view = self._store.head.views[name], self._choices[name].view
+        first = next((each for each in changes if not each.change.keeps_values), changes[0]).ts
+        if self._is_broken(name):
+            return head.ts
+        updates = self._updates(view, head, changes)
+        in_order = zip(updates, legal_order(updates), strict=False)
+        reached = head.ts
+        for update, unit in in_order:
+            if unit != (update,) or update.breaks or update.id >= first:
+                break
+            reached = update.id
+        return min(reached, first - 1)
+
+    def _updates(
+        self, view: ViewDefinition, head: ViewHead, changes: Sequence[Reshaped]
+    ) -> list[Update]:
+        """What waits for a view, as the dependency graph sees it."""
+        reshaped: dict[int, set[Relation]] = {}
+        for each in changes:
+            if not each.change.keeps_values:
+                found = reshaped.setdefault(each.ts, set())
+                found.add(Relation(each.source, each.change.table))
+        updates = []
+        for entry in self._store.ledger.between(head.ts, changes[-1].ts):
+            mine = [r for r in view.relations if r.source == entry.source]
+            broken = frozenset(reshaped.get(entry.ts, ()))
+            # To repair a view, all its relations are read.
+            reads = frozenset(view.relations) if broken else reads_of(view, mine)
+            if mine:
+                updates.append(Update(entry.ts, entry.source, frozenset(mine), reads, broken))
+        return updates
+
+
+def restated(head: ViewHead, view: ViewDefinition, found: Adaptation) -> pa.Schema:
+    """The schema of a view's stored rows under another definition that needs no other rows."""
+    known = {field.name: field for field in head.schema}
+    if isinstance(found, Restate):
+        known |= {f.name: pa.field(f.name, f.type) for f in (*found.widen, *found.add)}
+    return pa.schema([known[output.name] for output in view.outputs])

@@ -1,0 +1,160 @@
+"""Talking to the registry: what it has ordered, what is reported to it, and when it is away.
+
+While the registry does not answer, everything that it ordered already can still be taken; it is
+asked again after a second. Whatever else it says - that it is another registry, or an older copy -
+ends the run, because going on would give one group two orders.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+from viewkeeper.engine.group.membership import Membership
+from viewkeeper.engine.group.reporter_claims import Reporting
+from viewkeeper.errors import ClosedGroupError, OrderError, RegistryAwayError, ViewkeeperError
+from viewkeeper.order.global_id import GlobalId
+from viewkeeper.order.mediator import Mediator, Wait
+from viewkeeper.order.registry_protocol import Ordered, Registry
+
+ORDER_MAX = 10_000
+QUEUE_MAX = 100_000
+"""As much is kept of what is not taken yet; the rest stays with the sources and the registry."""
+ORDER_SECONDS = 0.04
+RETRY_SECONDS = 1.0
+REREAD_SECONDS = 5.0
+PATIENCE_SECONDS = 1.0
+"""For how long one question is tried again: meanwhile nothing else is done."""
+
+T = TypeVar("T")
+
+
+class Ordering:
+    """The registry as one member sees it."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        registry: Registry,
+        told: Callable[[ViewkeeperError], None],
+    ) -> None:
+        self._membership = membership
+        self._registry = registry
+        self._told = told
+        self._retry_at = 0.0
+        self.trouble: RegistryAwayError | None = None
+        """Why the registry does not answer."""
+        self.begin()
+
+    def begin(self) -> None:
+        """Take part in the group of the newest span."""
+        self._fetched = self._looked = 0.0
+        self._waits: tuple[Wait | None, float] = None, 0.0
+        self.closed = False
+        """Whether the group's order has ended, and all of it was heard."""
+        self.changed = True
+        """Whether other members may read something else than before."""
+        span = self._membership.span
+        group = span.group if span else ""
+        self._reporting = Reporting(self._registry, group, self._membership.member)
+
+    def join(self, now: bool, awaits: Mapping[str, int]) -> None:
+        """Keep up with the assignment; `awaits` are positions that must get a number."""
+        found = self._ask(partial(self._membership.join, now, awaits))
+        if found is not None and found.asked:
+            self.trouble = None
+        self.changed |= found is not None and found.changed
+
+    def fetch(self, mediator: Mediator, now: bool = False) -> None:
+        """Hear what is ordered, unless that was just done."""
+        span = self._membership.span
+        assert span is not None
+        if not now and time.monotonic() - self._fetched < ORDER_SECONDS:
+            return
+        self._fetched = time.monotonic()
+        self._read_again(mediator, span.group)
+        while not self.closed and len(mediator.queued) < QUEUE_MAX:
+            try:
+                found = self._ask(
+                    partial(self._registry.order, span.group, mediator.last, ORDER_MAX)
+                )
+            except ClosedGroupError:
+                self.closed = True
+                return
+            if found is not None:
+                self.trouble = None
+            mediator.ordered(found or ())
+            if found is None or len(found) < ORDER_MAX:
+                return
+
+    def _read_again(self, mediator: Mediator, group: str) -> None:
+        """Hear again of ids that are waited for: an administrator may have taken one back."""
+        wait, now = mediator.wait, time.monotonic()
+        if wait is None or wait != self._waits[0]:
+            self._waits = wait, now
+        elif now - self._waits[1] >= REREAD_SECONDS:
+            self._waits = wait, now
+            found = self._ask(partial(self._registry.order, group, mediator.n, ORDER_MAX))
+            mediator.correct(found or ())
+
+    def claim(self, base: str) -> bool:
+        """Become or stay the reporter of a base; whether it became so now."""
+        try:
+            return bool(self._ask(partial(self._reporting.claim, base)))
+        except (ClosedGroupError, OrderError):
+            # The registry has not heard yet that we read it.
+            return False
+
+    def reports(self, base: str) -> bool:
+        return self._reporting.reports(base)
+
+    def register(self, base: str, positions: Sequence[int]) -> bool | None:
+        """Give numbers to positions; whether some were new, None if that is not known."""
+        return self._ask(partial(self._reporting.register, base, positions))
+
+    def passed(self, mediator: Mediator) -> list[Ordered]:
+        """The last ids of bases that were passed before this run, as if they were passed now.
+
+        Nothing if that was just asked.
+        """
+        if time.monotonic() - self._looked < RETRY_SECONDS:
+            return []
+        self._looked = time.monotonic()
+        found, span = self._ask(self._registry.status), self._membership.span
+        mine = [g for g in found.groups if span and g.identity == span.identity] if found else []
+        # What is registered by now is queued by now, unless it was passed long ago.
+        self.fetch(mediator, now=True)
+        if self.trouble is not None or len(mediator.queued) >= QUEUE_MAX:
+            return []
+        waiting = {each.id for each in mediator.queued}
+        reports = [each for group in mine for each in group.reports if each.position is not None]
+        last = [GlobalId(each.source, each.position or 0) for each in reports]
+        return [Ordered(mediator.n, each) for each in last if each not in waiting]
+
+    def drop(self, base: str) -> None:
+        """Let somebody else report a base."""
+        self._ask(partial(self._reporting.drop, base))
+
+    def tell(self, n: int) -> None:
+        """How far this member has committed."""
+        self._ask(partial(self._membership.tell, n))
+
+    def close(self) -> None:
+        self._reporting.release()
+        self._registry.close()
+
+    def _ask(self, call: Callable[[], T]) -> T | None:
+        """What the registry answers; None while it is away."""
+        if time.monotonic() < self._retry_at:
+            return None
+        try:
+            answer = call()
+        except RegistryAwayError as error:
+            if self.trouble is None:
+                self._told(error)
+            self.trouble = error
+            self._retry_at = time.monotonic() + RETRY_SECONDS
+            return None
+        return answer

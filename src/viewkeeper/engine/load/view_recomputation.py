@@ -1,0 +1,168 @@
+"""A view computed from scratch on Spark, from scans of running sources, as of given positions.
+
+The initial load, verification and the specification are this one function. Each relation is scanned
+by a task under its own cut while writers go on; what the cut includes beyond the wanted position is
+in the scan's tail and counts the other way. Since the join is bilinear, signed rows can be joined
+as they are: the user's own SELECT runs with the product of the counts beside it, and one sum per
+row gives the bag. A row that changed a thousand times since would be joined a thousand times with
+each of the others, though, so what cancels out within a tail is left out before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from viewkeeper.delta.kernel import Kernel
+from viewkeeper.engine.batch.answer_types import cast, types_of
+from viewkeeper.engine.batch.snapshot_openers import Openers
+from viewkeeper.engine.connections.guarded_source import plain_opener
+from viewkeeper.engine.spark.parsed_plan import check_plan
+from viewkeeper.engine.spark.task_errors import Courier
+from viewkeeper.updates.source_protocol import COUNT, Opener
+from viewkeeper.view.definition import Field, Relation, ViewDefinition
+from viewkeeper.view.render import extend_query, quote_name
+from viewkeeper.warehouse.metadata.head import ViewHead
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pc: Any = pyarrow.compute
+"""Untyped: the stubs do not know that every function takes arrays and scalars alike."""
+
+NETTED_ROWS = 500_000
+"""So many changes of a tail are held in memory at a time."""
+
+
+def recomputed(
+    spark: SparkSession,
+    view: ViewDefinition,
+    openers: Openers,
+    positions: Mapping[str, int],
+    courier: Courier,
+) -> DataFrame:
+    """The view's rows and `_count` as of the positions: one row per tuple, no zeros."""
+    bases = {
+        relation: scanned(
+            spark,
+            relation,
+            view.columns(relation),
+            openers[relation.source],
+            positions[relation.source],
+            courier,
+        )
+        for relation in view.relations
+    }
+    return counted(spark, view, bases)
+
+
+def counted(
+    spark: SparkSession, view: ViewDefinition, bases: Mapping[Relation, DataFrame]
+) -> DataFrame:
+    """The view over base rows with signed counts: one row per tuple, no zeros."""
+    for place in view.places:
+        bases[place.relation].createOrReplaceTempView(f"__place_{place.index}")
+    product = " * ".join(f"{quote_name(place.alias)}.`{COUNT}`" for place in view.places)
+    query = extend_query(view, [f"{product} AS `{COUNT}`"])
+    check_plan(spark, query, {f"__place_{place.index}" for place in view.places})
+    joined = spark.sql(query)
+    names = [quote_name(output.name) for output in view.outputs]
+    return (
+        joined.groupBy(*names)
+        .agg({COUNT: "sum"})
+        .withColumnRenamed(f"sum({COUNT})", COUNT)
+        .where(f"`{COUNT}` <> 0")
+    )
+
+
+def scanned(
+    spark: SparkSession,
+    relation: Relation,
+    fields: Sequence[Field],
+    opener: Opener,
+    position: int,
+    courier: Courier,
+) -> DataFrame:
+    """The relation's rows, counted, as of a position: those of a parent's view are read by Spark,
+    a database is read by one task."""
+    if (rows := _of_parent(spark, relation, fields, opener, position)) is not None:
+        return rows
+    columns = [field.name for field in fields]
+    schema = pa.schema([*((f.name, f.type) for f in fields), (COUNT, pa.int64())])
+
+    def typed(rows: pa.RecordBatch, counts: pa.Array[Any]) -> pa.RecordBatch:
+        exact = cast(relation, rows.select(columns), types_of(fields))
+        return pa.record_batch([*exact.columns, counts], schema=schema)
+
+    def scan(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with closing(opener()) as snapshot:
+            found = snapshot.scan(relation, columns, position)
+            for batch in found.batches:
+                ones = pa.array(np.ones(batch.num_rows, np.int64))
+                yield typed(batch, ones)
+            yield from netted(typed(b, pc.negate(b.column(COUNT))) for b in found.tail)
+
+    return spark.range(0, 1, 1, 1).mapInArrow(courier.wrap_stage(scan), spark_schema(schema))
+
+
+def netted(
+    changes: Iterable[pa.RecordBatch], rows_max: int = NETTED_ROWS
+) -> Iterator[pa.RecordBatch]:
+    """The same signed rows, without those that cancel each other among some `rows_max`."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in changes:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows >= rows_max:
+            held = _net(held)
+            rows = sum(piece.num_rows for piece in held)
+            if rows > rows_max // 2:
+                yield from held
+                held, rows = [], 0
+    yield from _net(held)
+
+
+def _net(changes: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    if not changes or changes[0].num_columns == 1:
+        return changes
+    return Kernel().consolidate(pa.Table.from_batches(changes)).to_batches()
+
+
+def _of_parent(
+    spark: SparkSession,
+    relation: Relation,
+    fields: Sequence[Field],
+    opener: Opener,
+    position: int,
+) -> DataFrame | None:
+    """The rows of a view of another project, each counted once; None if it is none, or if its
+    values have to be brought into other types."""
+    # Imported here, because reading warehouses needs more than most projects do.
+    from viewkeeper.upstream.snapshot import ViewOpener
+    from viewkeeper.warehouse.rows.spark_frames import named, state_frame
+
+    opener = plain_opener(opener)
+    if not isinstance(opener, ViewOpener):
+        return None
+    root, staging, types = opener.reader.parent.root, opener.staging, types_of(fields)
+
+    def rows(view: ViewHead) -> DataFrame | None:
+        if any(view.schema.field(name).type != kind for name, kind in types.items()):
+            return None
+        frame = state_frame(spark, root, view, staging, position).select(*map(named, types))
+        return frame.selectExpr("*", f"1L AS `{COUNT}`")
+
+    return opener.reader.reading(relation.table, tuple(types), position, rows)
+
+
+def spark_schema(schema: pa.Schema) -> Any:
+    """The Spark schema of an Arrow schema; naive timestamps stay naive."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)

@@ -1,0 +1,346 @@
+"""How far everything is: gathered from the warehouse's files and the sources, nothing started.
+
+No lock is taken and no JVM is started, so it works beside a running maintainer, and when a source
+is away. A view's lag at a source is what the source has beyond the view's position: how many
+changes, and how old the oldest of them is, where it can count that beside whoever maintains;
+elsewhere what the ledger knows. Transactions are counted where they have a ts, in the ledger.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from viewkeeper.engine.connections.guarded_source import contained
+from viewkeeper.engine.connections.open_sources import open_source, reader_of
+from viewkeeper.engine.evolution.proposals import HELD, Proposals
+from viewkeeper.engine.settings.project_file import Settings
+from viewkeeper.errors import ViewkeeperError, WarehouseError
+from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.updates.source_protocol import Behind, Retained
+from viewkeeper.upstream import leases
+from viewkeeper.upstream.leases import Lease
+from viewkeeper.warehouse.lock import Holder, holder
+from viewkeeper.warehouse.metadata.batch_plan import Ledger, read_plan
+from viewkeeper.warehouse.metadata.head import Head, ViewHead, read_head
+from viewkeeper.warehouse.metadata.plan_files import FOLDED, load_ledger
+from viewkeeper.warehouse.scrub import find_damage
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """A source now; `error` says why it does not answer, `retained` is how much it keeps for its
+    readers, in `unit`."""
+
+    name: str
+    kind: str
+    error: str | None = None
+    followed: bool = False
+    position: int | None = None
+    retained: int = 0
+    unit: str = "changes"
+    readers: tuple[Retained, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far a view is behind one source.
+
+    `transactions` have a ts and are not applied; `more` says whether the source has changes beyond
+    those, or where it cannot say, whether its log goes on. `changes` and `seconds` (the age of the
+    oldest change) are None while it is away, or if nothing captures its changes any more.
+    """
+
+    source: str
+    position: int | None
+    transactions: int
+    more: bool
+    changes: int | None
+    seconds: float | None
+    captured: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ViewStatus:
+    """A view as committed; `loaded` is False before its initial load."""
+
+    name: str
+    loaded: bool
+    ts: int | None
+    horizon: int | None
+    rows: int | None
+    files: int | None
+    committed_at: float | None
+    lags: tuple[Lag, ...]
+    problem: str | None
+
+    @property
+    def seconds(self) -> float | None:
+        """The age of the oldest change that it does not show; None if a source is away."""
+        ages = [lag.seconds for lag in self.lags]
+        known = [age for age in ages if age is not None]
+        return max(known, default=0.0) if len(known) == len(ages) else None
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectStatus:
+    """Everything at one moment, `at`, in seconds since the epoch."""
+
+    at: float
+    folder: Path
+    warehouse: Path
+    running: Holder | None
+    views: tuple[ViewStatus, ...]
+    sources: tuple[SourceStatus, ...]
+    leases: tuple[Lease, ...] = ()
+    """What other projects that read these views still need of their past."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing needs anybody's attention."""
+        away = any(source.error for source in self.sources)
+        return not away and all(view.loaded and view.problem is None for view in self.views)
+
+
+def gather(settings: Settings, now: float, count_transactions: bool = True) -> ProjectStatus:
+    """The status of a project; without `count_transactions` the ledger is not read."""
+    head = read_head(settings.warehouse)
+    ledger = _ledger(settings.warehouse) if count_transactions else Ledger()
+    reader = reader_of(settings.warehouse)
+    wanted = _wanted(head, ledger)
+    looks = {
+        name: _look(source, reader, wanted.get(name, set()))
+        for name, source in settings.sources.items()
+    }
+    planned = _planned(settings, head)
+    held = {p.view for p in Proposals(settings.warehouse).all()}
+    views = [
+        _loaded(view, ledger, looks, now, planned, held, find_damage(settings.warehouse, view))
+        for view in head.views.values()
+    ]
+    views += [_unloaded(name, found) for name, found in planned.items() if name not in head.views]
+    return ProjectStatus(
+        at=now,
+        folder=settings.folder,
+        warehouse=settings.warehouse,
+        running=running(settings.warehouse),
+        views=tuple(sorted(views, key=lambda view: view.name)),
+        sources=tuple(status for status, _ in looks.values()),
+        leases=tuple(leases.leases(settings.warehouse, now)),
+    )
+
+
+def _ledger(root: Path) -> Ledger:
+    """The ledger; while nothing is folded, the plans alone.
+
+    An empty Arrow table, as the general way makes one, imports pandas: a second for nothing.
+    """
+    if (root / "plans" / FOLDED).exists():
+        return load_ledger(root)
+    ledger = Ledger()
+    try:
+        for file in sorted((root / "plans").glob("[0-9]*.json")):
+            ledger.extend(read_plan(file).entries)
+    except FileNotFoundError:
+        # The plans were folded while we read them.
+        return load_ledger(root)
+    return ledger
+
+
+def running(warehouse: Path) -> Holder | None:
+    """Who maintains the warehouse now, if anybody does.
+
+    A holder that was killed leaves its name behind. The lock itself is tried only where a process
+    of that number lives, so that a maintainer that is just starting is never in our way, nor we in
+    its.
+    """
+    path = warehouse / "lock"
+    found = holder(path)
+    if found is None or found.host != socket.gethostname():
+        return found
+    try:
+        os.kill(found.pid, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        return found
+    return found if _is_locked(path) else None
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+# -- sources -----------------------------------------------------------------------------------
+
+
+def _wanted(head: Head, ledger: Ledger) -> dict[str, set[int]]:
+    """The positions from which on changes are to be counted, per source."""
+    wanted: dict[str, set[int]] = {}
+    for view in head.views.values():
+        for source, position in view.positions.items():
+            known = ledger.position(source, ledger.next_ts)
+            wanted.setdefault(source, set()).update((position, max(position, known or 0)))
+    return wanted
+
+
+Look = tuple[SourceStatus, Mapping[int, Behind]]
+
+
+def _look(settings: SourceSettings, reader: str, positions: set[int]) -> Look:
+    """A source as it is now."""
+    name, kind = settings.name, settings.kind
+    try:
+        with contained(name), closing(open_source(settings, reader)) as source:
+            found = source.health(positions)
+    except ViewkeeperError as error:
+        return SourceStatus(name, kind, error=str(error)), {}
+    status = SourceStatus(
+        name,
+        kind,
+        None,
+        found.followed,
+        found.position,
+        found.retained,
+        found.unit,
+        found.readers,
+        found.warnings,
+    )
+    return status, found.behind
+
+
+# -- views -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A view as the project has it now: its sources, or what is wrong with it."""
+
+    sources: tuple[str, ...]
+    problem: str | None
+
+
+def _planned(settings: Settings, head: Head) -> dict[str, _Planned]:
+    """The views of the project's folder; only what is not stored as it stands is parsed."""
+    stored = {view.definition: view for view in head.views.values()}
+    found: dict[str, _Planned] = {}
+    for file in sorted((settings.folder / "views").glob("*.sql")):
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            found[file.stem] = _Planned((), f"{file}: {error}")
+            continue
+        if text in stored:
+            found[stored[text].view] = _Planned(tuple(stored[text].positions), None)
+        else:
+            name, planned = _parsed(text, file, head)
+            found[name] = planned
+    return found
+
+
+def _parsed(text: str, file: Path, head: Head) -> tuple[str, _Planned]:
+    from viewkeeper.view.sql.view_statement import parse_view
+
+    try:
+        view = parse_view(text, str(file))
+    except ViewkeeperError as error:
+        return file.stem, _Planned((), str(error))
+    sources = tuple(dict.fromkeys(relation.source for relation in view.relations))
+    changed = (
+        "its SQL is not the one that the stored rows were made by\n"
+        f"  hint: `viewkeeper run --full-refresh {view.name}` loads it again"
+    )
+    return view.name, _Planned(sources, changed if view.name in head.views else None)
+
+
+def _loaded(
+    view: ViewHead,
+    ledger: Ledger,
+    looks: Mapping[str, Look],
+    now: float,
+    planned: Mapping[str, _Planned],
+    held: Collection[str],
+    damage: WarehouseError | None,
+) -> ViewStatus:
+    found = planned.get(view.view)
+    gone = "its SQL file is gone: the next run drops it" if found is None else found.problem
+    return ViewStatus(
+        name=view.view,
+        loaded=True,
+        ts=view.ts,
+        horizon=view.horizon,
+        rows=view.rows,
+        files=view.files,
+        committed_at=view.committed_at,
+        lags=tuple(_lag(view, name, ledger, looks.get(name), now) for name in view.positions),
+        problem=_stopped(view)
+        or _detached(view, looks)
+        or (HELD.format(view.view) if view.view in held else gone)
+        or (str(damage) if damage else None),
+    )
+
+
+def _detached(view: ViewHead, looks: Mapping[str, Look]) -> str | None:
+    """Whether what a view still needs of a source is not captured any more."""
+    for name in view.positions:
+        if name in looks and not (looks[name][0].followed or looks[name][0].error):
+            return (
+                f'source "{name}" is detached: its changes are not captured for this project\n'
+                f"  way out: `viewkeeper run --reanchor {view.view}` commits the difference as one "
+                f"state, `viewkeeper run --full-refresh {view.view}` loads the view again"
+            )
+    return None
+
+
+def _stopped(view: ViewHead) -> str | None:
+    if view.stopped is None or view.stopped_at is None:
+        return view.stopped
+    since = datetime.fromtimestamp(view.stopped_at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return f"stale since {since}: {view.stopped}"
+
+
+def _lag(view: ViewHead, source: str, ledger: Ledger, look: Look | None, now: float) -> Lag:
+    position = view.positions[source]
+    waiting = [e for e in ledger.between(view.ts, ledger.next_ts) if e.source == source]
+    known = max(position, ledger.position(source, ledger.next_ts) or 0)
+    behind = look[1] if look else {}
+    if look is not None and not (look[0].followed or look[0].error):
+        return Lag(source, position, len(waiting), False, None, None, captured=False)
+    if position not in behind:
+        age = max((now - entry.committed_at for entry in waiting), default=None)
+        if look is None or look[0].error:
+            return Lag(source, position, len(waiting), False, None, age)
+        changes = sum(entry.changes for entry in waiting)
+        more = (look[0].position or 0) > known
+        return Lag(source, position, len(waiting), more, changes, age or 0.0)
+    here = behind[position]
+    age = max(0.0, now - here.oldest_at) if here.changes else 0.0
+    more = known in behind and behind[known].changes > 0
+    return Lag(source, position, len(waiting), more, here.changes, age)
+
+
+def _unloaded(name: str, found: _Planned) -> ViewStatus:
+    lags = tuple(Lag(source, None, 0, False, None, None) for source in found.sources)
+    return ViewStatus(name, False, None, None, None, None, None, lags, found.problem)
+
+
+def away(status: ProjectStatus, sources: Sequence[str]) -> tuple[str, ...]:
+    """Those of these sources that do not answer."""
+    return tuple(s.name for s in status.sources if s.error and s.name in sources)

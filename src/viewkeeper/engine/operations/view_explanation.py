@@ -1,0 +1,329 @@
+"""How a view is maintained, as plain data: who is asked what, by which key, at what cost.
+
+Everything here follows from the definition, the sweep plan and the sources' indexes; nothing is
+run. A change at a place takes part in those steps of the plan whose origins name the place; each
+step is one lookup, so a batch of any size costs at most 2(m - 1) of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from viewkeeper.engine.connections.open_sources import Connections
+from viewkeeper.engine.views.algorithm_choice import DEFAULT, SCENARIO, AlgorithmSettings
+from viewkeeper.evolution.synchronization.quoted_names import spelled_at_source, spelled_table
+from viewkeeper.maintain.promises import Level
+from viewkeeper.sources.kinds import merges_commits
+from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.view.definition import ViewDefinition
+from viewkeeper.view.expression import (
+    Arithmetic,
+    Cast,
+    Column,
+    Compare,
+    Expression,
+    IsNull,
+    Literal,
+    Logic,
+    Not,
+    SparkSql,
+    needs_spark,
+    places_of,
+    type_of,
+)
+from viewkeeper.view.render import spark_sql_of, spark_type_of
+from viewkeeper.view.sweep_plan import Step, SweepPlan, sweep_plan
+
+COMPLETE_REASON = (
+    "The view has a state for every transaction of every source, and every state that it shows "
+    "stands for one state of each source, in commit order."
+)
+MERGED_LEVEL = "complete over reports, strong over commits"
+MERGED_REASON = (
+    "{merging} without transaction ids: what was committed between two looks is reported as one "
+    "transaction, whole commits in their order. The view has a state for every report, and every "
+    "state that it shows stands for one state of each source, in commit order."
+)
+STRONG_REASON = (
+    "Every state that the view shows stands for one state of each source, in commit order; "
+    "transactions that came close together may share a state."
+)
+WEAKER_REASON = (
+    "Less than strong: states in between may stand for no state that the sources had. "
+    "`viewkeeper simulate` shows runs in which it happens."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UsedRelation:
+    """A place of the view: which table, under which alias, and the columns that it reads."""
+
+    place: int
+    alias: str
+    source: str
+    table: str
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UsedSource:
+    """A source of the view: where it is, and what should be done about it."""
+
+    name: str
+    kind: str
+    description: str
+    advice: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """An edge of the join tree, parent first; no condition means a cross product."""
+
+    parent: int
+    child: int
+    condition: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One lookup: which table of whom, by which columns, and how the source finds the rows."""
+
+    source: str
+    table: str
+    alias: str
+    key: tuple[str, ...]
+    by: str
+    served: str
+    cheap: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeCost:
+    """What a change at one place asks."""
+
+    place: int
+    alias: str
+    asks: tuple[Ask, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition that is no join key: `local`, `residual` or `constant`, and where it runs."""
+
+    text: str
+    kind: str
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A column of the view; the type is None where only Spark knows it before the load."""
+
+    name: str
+    type: str | None
+    expression: str
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A view, explained."""
+
+    view: str
+    path: str | None
+    incremental: bool
+    relations: tuple[UsedRelation, ...]
+    sources: tuple[UsedSource, ...]
+    root: int
+    tree: tuple[Branch, ...]
+    changes: tuple[ChangeCost, ...]
+    lookups_max: int
+    conditions: tuple[Condition, ...]
+    outputs: tuple[Shown, ...]
+    runs: str
+    algorithm: str
+    level: str
+    level_reason: str
+    warnings: tuple[str, ...]
+
+
+def explain_view(
+    view: ViewDefinition, connections: Connections, algorithm: AlgorithmSettings
+) -> Explanation:
+    """Explain a bound view; asks its sources for their indexes only."""
+    plan = sweep_plan(view)
+    changes = tuple(_cost(view, plan, place.index, connections) for place in view.places)
+    sources = tuple(_source(connections, name) for name in view.sources)
+    merging = [name for name in view.sources if merges_commits(connections.settings[name])]
+    level, reason = _level(algorithm.kind.promise[SCENARIO], merging)
+    return Explanation(
+        view=view.name,
+        path=view.path,
+        incremental=True,
+        relations=tuple(
+            UsedRelation(p.index, p.alias, p.relation.source, p.relation.table, p.columns)
+            for p in view.places
+        ),
+        sources=sources,
+        root=plan.tree.root,
+        tree=tuple(
+            Branch(e.parent, e.child, _joined(view, [(k.have, k.want, k.null_safe) for k in e.on]))
+            for e in plan.tree.edges
+        ),
+        changes=changes,
+        lookups_max=len(plan.steps),
+        conditions=_conditions(view, plan),
+        outputs=tuple(
+            Shown(
+                o.name, _type_name(o.expression), readable(view, o.expression), where(o.expression)
+            )
+            for o in view.outputs
+        ),
+        runs=_runs(view, algorithm),
+        algorithm=algorithm.name,
+        level=level,
+        level_reason=reason,
+        warnings=(
+            *view.warnings,
+            *_scans(changes, connections.settings),
+            *(s.advice for s in sources if s.advice),
+        ),
+    )
+
+
+def _cost(
+    view: ViewDefinition, plan: SweepPlan, place: int, connections: Connections
+) -> ChangeCost:
+    steps = [step for step in plan.steps if place in step.origins]
+    asks = tuple(_ask(view, step, connections) for step in steps)
+    return ChangeCost(place, view.places[place].alias, asks)
+
+
+def _ask(view: ViewDefinition, step: Step, connections: Connections) -> Ask:
+    target = view.places[step.target]
+    relation = target.relation
+    columns = [key.want.name for key in step.on]
+    source = connections.source(relation.source)
+    if not columns:
+        served, cheap = "reads the whole table: no equality joins it", False
+    elif source.indexed(relation.table, columns):
+        served, cheap = "an index finds the rows", True
+    elif source.finds_by_key(relation.table, columns):
+        served, cheap = "no index: reads the table, returns matching rows only", False
+    else:
+        served, cheap = "reads the whole table: values of this type have several spellings", False
+    by = _joined(view, [(k.have, k.want, k.null_safe) for k in step.on])
+    return Ask(relation.source, relation.table, target.alias, tuple(columns), by, served, cheap)
+
+
+def _scans(changes: Sequence[ChangeCost], settings: Mapping[str, SourceSettings]) -> list[str]:
+    """A sentence for every lookup by key that no index serves."""
+    slow = {(a.source, a.table, a.key) for c in changes for a in c.asks if not a.cheap and a.key}
+    return [
+        f"{source}.{table} has no index that begins with ({', '.join(key)}): every lookup reads "
+        f"the table; {_index(table, key, settings[source].kind)} in {source} makes it a search"
+        for source, table, key in sorted(slow)
+    ]
+
+
+def _index(table: str, key: tuple[str, ...], kind: str) -> str:
+    mark = "`" if kind == "mariadb" else '"'
+    name = spelled_at_source("_".join((table.replace(".", "_"), *key)), mark)
+    columns = ", ".join(spelled_at_source(column, mark) for column in key)
+    return f"CREATE INDEX {name} ON {spelled_table(table, mark)} ({columns})"
+
+
+def _source(connections: Connections, name: str) -> UsedSource:
+    source, kind = connections.source(name), connections.settings[name].kind
+    return UsedSource(name, kind, source.describe(), source.advice())
+
+
+def _conditions(view: ViewDefinition, plan: SweepPlan) -> tuple[Condition, ...]:
+    kinds = ("constant", "local")
+    found = []
+    for expression in (*plan.conditions, *plan.late):
+        places = len(places_of(expression))
+        kind = kinds[places] if places < len(kinds) else "residual"
+        found.append(Condition(readable(view, expression), kind, where(expression)))
+    return tuple(found)
+
+
+def where(expression: Expression) -> str:
+    """Who evaluates an expression, and why."""
+    if not needs_spark(expression):
+        return "kernel"
+    return "Spark: the kernel has no equal of it"
+
+
+def _level(promise: Level, merging: Sequence[str]) -> tuple[str, str]:
+    """The level in words, given the sources that report several commits as one."""
+    if promise is Level.COMPLETE and merging:
+        who = f"{', '.join(merging)} {'reports' if len(merging) == 1 else 'report'}"
+        return MERGED_LEVEL, MERGED_REASON.format(merging=who)
+    reasons = {Level.COMPLETE: COMPLETE_REASON, Level.STRONG: STRONG_REASON}
+    return promise.word, reasons.get(promise, WEAKER_REASON)
+
+
+def _runs(view: ViewDefinition, algorithm: AlgorithmSettings) -> str:
+    if algorithm.name != DEFAULT:
+        return f"{algorithm.name} runs in the driver, transaction by transaction; no Spark job"
+    if view.needs_spark:
+        return (
+            "every batch ends in a Spark job, because some expression is evaluated by Spark SQL "
+            "on the joined rows"
+        )
+    return "small batches run in the driver without Spark, large ones as one Spark job"
+
+
+def _joined(view: ViewDefinition, pairs: Sequence[tuple[Column, Column, bool]]) -> str:
+    words = [
+        f"{_name(view, have)} {'<=>' if safe else '='} {_name(view, want)}"
+        for have, want, safe in pairs
+    ]
+    return " AND ".join(words)
+
+
+def _name(view: ViewDefinition, column: Column) -> str:
+    return f"{view.places[column.place].alias}.{column.name}"
+
+
+def _type_name(expression: Expression) -> str | None:
+    kind = type_of(expression)
+    return None if kind is None else spark_type_of(kind)
+
+
+def readable(view: ViewDefinition, expression: Expression) -> str:
+    """An expression as a user would write it, with the view's own aliases."""
+    match expression:
+        case Column():
+            return _name(view, expression)
+        case Literal():
+            return _literal(expression)
+        case Compare() | Logic() | Arithmetic():
+            left, right = readable(view, expression.left), readable(view, expression.right)
+            return f"({left} {expression.operator.upper()} {right})"
+        case Not():
+            return f"NOT {readable(view, expression.operand)}"
+        case IsNull():
+            return f"({readable(view, expression.operand)} IS NULL)"
+        case Cast():
+            return f"CAST({readable(view, expression.operand)} AS {spark_type_of(expression.type)})"
+        case SparkSql():
+            text = expression.text
+            for column in expression.columns:
+                text = text.replace(spark_sql_of(column), _name(view, column))
+            return text
+        case _:
+            assert_never(expression)
+
+
+def _literal(literal: Literal) -> str:
+    if literal.value is None:
+        return "NULL"
+    if isinstance(literal.value, bool):
+        return str(literal.value).upper()
+    if isinstance(literal.value, str):
+        return "'" + literal.value.replace("'", "''") + "'"
+    return str(literal.value)

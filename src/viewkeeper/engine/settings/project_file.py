@@ -1,0 +1,268 @@
+"""The project file: `viewkeeper.yml`, read into frozen settings with a default for everything.
+
+A minimal file names the warehouse and the sources. Unknown keys are errors that suggest the nearest
+known key; paths are relative to the file. Durations are written `500ms`, `1s`, `5m`, `2h`, `7d`;
+sizes `64mb`, `2gb`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from viewkeeper.engine.settings.evolution_settings import EvolutionSettings, read_evolution
+from viewkeeper.engine.settings.gap_settings import GapSettings, read_gaps
+from viewkeeper.engine.settings.registry_settings import RegistrySettings, read_registry
+from viewkeeper.engine.views.algorithm_choice import (
+    DEFAULT,
+    AlgorithmSettings,
+    read_algorithm,
+    read_level,
+)
+from viewkeeper.errors import ProjectError
+from viewkeeper.sources.kinds import check_settings
+from viewkeeper.sources.project_yaml import read_yaml
+from viewkeeper.sources.settings import SourceSettings, nearest, shortened
+
+FILE_NAME = "viewkeeper.yml"
+
+_NUMBER_MAX = 2**53
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_BYTES = {"kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSettings:
+    """How batches are cut and where they run."""
+
+    rows: int = 500_000
+    """A batch starts at the latest when this many changes wait."""
+    inline_rows: int = 20_000
+    """Up to this many changes a batch runs in the driver, above it as one Spark job."""
+    part_rows: int = 100_000
+    """Origin rows that one task sweeps at a time."""
+    wait_rows: int = 20_000_000
+    """Changes of a source that a waiting view may hold back in its log before it is stale."""
+    memory: int = 256 << 20
+    """Bytes of changes held in memory before the update queue spills to files."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """How the local session is made, when none is given."""
+
+    master: str = "local[*,3]"
+    memory: str = "2g"
+    job_minutes: float = 60.0
+    """A Spark job that takes longer is cancelled and its batch tried again."""
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that `viewkeeper.yml` says."""
+
+    folder: Path
+    warehouse: Path
+    sources: Mapping[str, SourceSettings]
+    freshness: float = 1.0
+    """The age in seconds that a committed change should at most reach before a view shows it."""
+    history: float = 3600.0
+    """For how many seconds changes are kept, so that `verify --every-state` can look back."""
+    retention: float = 7 * 86400.0
+    """For how many seconds past states can be read; compaction folds what is older."""
+    publish: float | None = None
+    """Every how many seconds plain tables are published; None: only by command."""
+    batch: BatchSettings = BatchSettings()
+    spark: SparkSettings = SparkSettings()
+    algorithm: AlgorithmSettings = field(default_factory=AlgorithmSettings)
+    """What maintains the views that `views` does not name."""
+    views: Mapping[str, AlgorithmSettings] = field(default_factory=dict)
+    evolution: EvolutionSettings = field(default_factory=EvolutionSettings)
+    """How views meet schema changes."""
+    on_gap: GapSettings = field(default_factory=GapSettings)
+    """What becomes of views whose sources have lost what they still need."""
+    access: Literal["owner", "group"] = "owner"
+    """Who may read the files of the warehouse: its owner alone, or its group too."""
+    registry: RegistrySettings | None = None
+    """What orders the transactions that this project shares with others; None: nothing does."""
+
+    def algorithm_of(self, view: str) -> AlgorithmSettings:
+        return self.views.get(view, self.algorithm)
+
+    def using(self, algorithm: str | None, level: str | None) -> Settings:
+        """The same with another algorithm for every view, or another level to be content with."""
+        if algorithm is not None:
+            facts = {} if level is None else {"level": level}
+            return replace(
+                self, algorithm=read_algorithm(algorithm, facts, "--algorithm"), views={}
+            )
+        if level is None:
+            return self
+        accepted = read_level(level, "--level")
+        return replace(
+            self,
+            algorithm=replace(self.algorithm, level=accepted),
+            views={name: replace(chosen, level=accepted) for name, chosen in self.views.items()},
+        )
+
+
+def read_settings(path: Path) -> Settings:
+    """The settings of a project: a folder with a `viewkeeper.yml`, or that file itself."""
+    file = path / FILE_NAME if path.is_dir() else path
+    if not file.is_file():
+        raise ProjectError(
+            f"no project here: {file} does not exist",
+            hint="`viewkeeper init FOLDER` makes a sample project that runs as it is",
+        )
+    return _settings(file.resolve(), _mapping(read_yaml(file), str(file)))
+
+
+def _settings(file: Path, raw: dict[str, Any]) -> Settings:
+    known = (*(f.name for f in fields(Settings) if f.name != "folder"), "substitutes")
+    _only(raw, known, str(file))
+    for required in ("warehouse", "sources"):
+        if required not in raw:
+            raise ProjectError(
+                f'{file}: "{required}" is missing',
+                hint="a minimal file has `warehouse: ./warehouse` and `sources: {crm: {kind: "
+                "sqlite, path: crm.db}}`",
+            )
+    where = str(file)
+    times = {
+        key: _duration(raw[key], f'{where}: "{key}"')
+        for key in ("freshness", "history", "retention")
+        if key in raw
+    }
+    publish = raw.get("publish")
+    views = _views(_mapping(raw.get("views") or {}, f'{where}: "views"'), where)
+    warehouse = file.parent / _typed(raw["warehouse"], str, f'{where}: "warehouse"')
+    return Settings(
+        folder=file.parent,
+        warehouse=warehouse,
+        sources=_sources(file, _mapping(raw["sources"], f'{where}: "sources"'), warehouse),
+        publish=None if publish in (None, False) else _duration(publish, f'{where}: "publish"'),
+        batch=_batch(_mapping(raw.get("batch") or {}, f'{where}: "batch"'), where),
+        spark=_spark(_mapping(raw.get("spark") or {}, f'{where}: "spark"'), where),
+        algorithm=read_algorithm(raw.get("algorithm", DEFAULT), {}, where),
+        views=_algorithms(views, where),
+        evolution=read_evolution(raw, views, where),
+        on_gap=read_gaps(raw, views, where),
+        registry=read_registry(raw.get("registry"), file.parent, where),
+        access=_access(raw.get("access", "owner"), where),
+        **times,
+    )
+
+
+def _access(given: object, where: str) -> Literal["owner", "group"]:
+    if given == "owner" or given == "group":
+        return "group" if given == "group" else "owner"
+    raise ProjectError(
+        f'{where}: "access" is {given!r}',
+        hint="access: owner keeps the warehouse's files to its owner; access: group lets its group "
+        "read them",
+    )
+
+
+def _sources(file: Path, raw: dict[str, Any], warehouse: Path) -> dict[str, SourceSettings]:
+    sources = {}
+    for name, entry in raw.items():
+        options = _mapping(entry, f'{file}: source "{name}"')
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise ProjectError(
+                f'{file}: source name "{name}" must be a plain word',
+                hint="put a word that YAML reads differently in quotes",
+            )
+        if "kind" not in options:
+            raise ProjectError(f'{file}: source "{name}" needs a kind', hint="kind: sqlite")
+        kind = str(options.pop("kind"))
+        home = str(warehouse.absolute() / "sources" / str(name))
+        sources[str(name)] = SourceSettings(str(name), kind, options, str(file.parent), home)
+        check_settings(sources[str(name)])
+    if not sources:
+        raise ProjectError(f'{file}: "sources" is empty', hint="name at least one source")
+    return sources
+
+
+def _batch(raw: dict[str, Any], where: str) -> BatchSettings:
+    _only(raw, tuple(f.name for f in fields(BatchSettings)), f'{where}: "batch"')
+    values = {k: _typed(v, int, f'{where}: "batch.{k}"') for k, v in raw.items() if k != "memory"}
+    for key, value in values.items():
+        if value < (0 if key == "inline_rows" else 1):
+            raise ProjectError(f'{where}: "batch.{key}" is too small: {value}')
+    if "memory" in raw:
+        values["memory"] = _size(raw["memory"], f'{where}: "batch.memory"')
+    return BatchSettings(**values)
+
+
+def _spark(raw: dict[str, Any], where: str) -> SparkSettings:
+    _only(raw, tuple(f.name for f in fields(SparkSettings)), f'{where}: "spark"')
+    values: dict[str, Any] = {
+        k: _typed(raw[k], str, f'{where}: "spark.{k}"') for k in ("master", "memory") if k in raw
+    }
+    if "job_minutes" in raw:
+        values["job_minutes"] = float(_typed(raw["job_minutes"], int, f"{where}: job_minutes"))
+    config = _mapping(raw.get("config") or {}, f'{where}: "spark.config"')
+    return SparkSettings(**values, config={str(k): str(v) for k, v in config.items()})
+
+
+def _views(raw: dict[str, Any], where: str) -> dict[str, dict[str, Any]]:
+    for name in raw:
+        _typed(name, str, f"{where}: the name of a view")
+    return {name: _mapping(entry, f'{where}: view "{name}"') for name, entry in raw.items()}
+
+
+def _algorithms(views: Mapping[str, dict[str, Any]], where: str) -> dict[str, AlgorithmSettings]:
+    found = {}
+    for name, entry in views.items():
+        place = f'{where}: view "{name}"'
+        facts = {key: value for key, value in entry.items() if key not in ("evolution", "on_gap")}
+        if facts and "algorithm" not in facts:
+            raise ProjectError(f"{place} names no algorithm", hint="algorithm: sweep")
+        if facts:
+            found[name] = read_algorithm(facts["algorithm"], facts, place)
+    return found
+
+
+def _only(raw: Mapping[str, object], known: tuple[str, ...], where: str) -> None:
+    for key in raw:
+        if key not in known:
+            raise ProjectError(
+                f'{where}: unknown key "{key}"',
+                hint=f"known keys: {', '.join(known)}{nearest(str(key), known)}",
+            )
+
+
+def _mapping(value: object, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ProjectError(f"{where} must be a mapping", hint="write `key: value` lines below it")
+    return dict(value)
+
+
+def _typed(value: Any, kind: type[Any], where: str) -> Any:
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        word = {str: "a text", int: "a whole number"}[kind]
+        raise ProjectError(f"{where} must be {word}, not {shortened(value)}")
+    if kind is int and value > _NUMBER_MAX:
+        raise ProjectError(f"{where} is too large")
+    return value
+
+
+def _duration(value: object, where: str) -> float:
+    return _measure(value, _SECONDS, where, "a duration like 500ms, 1s, 5m, 2h or 7d")
+
+
+def _size(value: object, where: str) -> int:
+    return int(_measure(value, _BYTES, where, "a size like 64mb or 2gb"))
+
+
+def _measure(value: object, units: Mapping[str, float], where: str, what: str) -> float:
+    match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]+)?)\s*([a-z]+)", str(value).strip().lower())
+    if value == 0 and not isinstance(value, bool):
+        return 0.0
+    if not match or match.group(2) not in units:
+        raise ProjectError(f"{where} must be {what}, not {shortened(value)}")
+    return float(match.group(1)) * units[match.group(2)]

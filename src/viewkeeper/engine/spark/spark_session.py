@@ -1,0 +1,223 @@
+"""The Spark session: made with good settings when none is given, in the background when possible.
+
+Starting a JVM takes seconds, so whoever needs Spark holds a `SparkHandle`, which can begin to start
+in a thread of its own and is waited for only when a job is there. Starting in a thread also keeps
+PySpark from replacing the process's Ctrl-C handler.
+
+What SQL means depends on settings of the session that reads it. So whatever we run goes through a
+session in which those settings are ours (`PINNED`). A session that is given to us stays as it is:
+jobs run in a child of it, with the same context and its other settings.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+import threading
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from viewkeeper.engine.settings.project_file import SparkSettings
+from viewkeeper.errors import SparkUnavailableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_CONFIG: Mapping[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.speculation": "false",
+    # A load does not keep the batches of other views waiting.
+    "spark.scheduler.mode": "FAIR",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:+ExitOnOutOfMemoryError",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Thousands of small files are normal here: list them in the driver, and pack them into tasks.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
+    "spark.sql.files.openCostInBytes": "65536",
+}
+
+PINNED: Mapping[str, str] = {
+    # Spark would put settings and environment variables into every text that has ${...} in it.
+    "spark.sql.variable.substitute": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+    "spark.sql.ansi.enforceReservedKeywords": "false",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.parser.quotedRegexColumnNames": "false",
+    "spark.sql.legacy.consecutiveStringLiterals.enabled": "false",
+    "spark.sql.legacy.setopsPrecedence.enabled": "false",
+}
+"""What views and queries mean must not depend on who starts Spark; the project's own settings do
+not win over these."""
+
+
+class SparkHandle:
+    """A Spark session that is there, or can be."""
+
+    def __init__(self, settings: SparkSettings, given: SparkSession | None = None) -> None:
+        self._settings = settings
+        self._given = given
+        self._session = given
+        self._thread: threading.Thread | None = None
+        self._error: SparkUnavailableError | None = None
+        self._scratch: str | None = None
+        self._staging: str | None = None
+        if given is not None:
+            refuse_connect(given)
+            prepare(given)
+            self._session = child_session(given)
+
+    @property
+    def started(self) -> bool:
+        return self._session is not None
+
+    def begin(self) -> None:
+        """Begin to start the session in the background, if nobody has."""
+        if self._session is None and self._thread is None:
+            self._thread = threading.Thread(target=self._start, name="spark-start", daemon=True)
+            self._thread.start()
+
+    def get(self) -> SparkSession:
+        """The session; waits until it has started."""
+        self.begin()
+        if self._thread is not None:
+            self._thread.join()
+        if self._session is None:
+            assert self._error is not None
+            raise self._error
+        return self._session
+
+    def get_shared(self) -> SparkSession:
+        """The session of DataFrames that are handed out: the given one, or ours."""
+        return self._given or self.get()
+
+    @property
+    def staging(self) -> Path:
+        """A folder for files that DataFrames still read; removed when the handle is stopped."""
+        if self._staging is None:
+            self._staging = tempfile.mkdtemp(prefix="viewkeeper-staging-")
+        return Path(self._staging)
+
+    def stop(self) -> None:
+        """Stop the session, unless it was given to us."""
+        if self._thread is not None:
+            self._thread.join()
+        if self._session is not None and self._given is None:
+            self._session.stop()
+            self._session = None
+        for folder in (self._scratch, self._staging):
+            if folder:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _start(self) -> None:
+        try:
+            self._scratch = tempfile.mkdtemp(prefix="viewkeeper-spark-")
+            session = start(self._settings, Path(self._scratch))
+            prepare(session)
+            self._session = session
+        except SparkUnavailableError as error:
+            self._error = error
+
+
+def start(settings: SparkSettings, scratch: Path) -> SparkSession:
+    """Start a session with our defaults; the project's own settings win."""
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        raise SparkUnavailableError(
+            "Spark needs Java 17 or newer, and there is none",
+            hint="apt-get install openjdk-17-jre-headless (or `make setup`), or set JAVA_HOME",
+        )
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    # The setting alone is not enough: the driver reads this variable when it describes a function.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    quiet = Path(__file__).with_name("log4j2.properties")
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-Dlog4j2.configurationFile={quiet.as_uri()}")
+    builder = SparkSession.builder.appName("viewkeeper").master(settings.master)
+    own = {
+        **_CONFIG,
+        "spark.driver.memory": settings.memory,
+        "spark.pyspark.python": sys.executable,
+        "spark.local.dir": str(scratch / "local"),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+    }
+    if settings.master.startswith("local["):
+        own["spark.python.daemon.module"] = "viewkeeper.engine.batch.worker_daemon"
+    for key, value in {**own, **_authentication(settings), **settings.config, **PINNED}.items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except (PySparkException, RuntimeError, OSError) as error:
+        raise SparkUnavailableError(
+            "Spark could not be started",
+            detail=str(error),
+            hint="check `java -version` (17 or newer) and the project's `spark:` settings",
+        ) from error
+
+
+def _authentication(settings: SparkSettings) -> Mapping[str, str]:
+    """Whoever connects to the driver's ports must know a secret.
+
+    YARN and Kubernetes make one and hand it to their executors. A standalone cluster has its own,
+    which only the project file can say; without it nobody could connect.
+    """
+    if settings.master.startswith("local"):
+        secret = secrets.token_hex(32)
+        return {"spark.authenticate": "true", "spark.authenticate.secret": secret}
+    if settings.master.startswith(("yarn", "k8s://")):
+        return {"spark.authenticate": "true"}
+    return {}
+
+
+def child_session(given: SparkSession) -> SparkSession:
+    """A session beside a given one, which stays as it is: its settings, but for the pinned ones."""
+    child = given.newSession()
+    before = dict(child.conf.getAll)
+    for key, value in {**dict(given.conf.getAll), **PINNED}.items():
+        if before.get(key) != value and child.conf.isModifiable(key):
+            child.conf.set(key, value)
+    wrong = sorted(key for key, value in PINNED.items() if child.conf.get(key) != value)
+    if wrong:
+        raise SparkUnavailableError(
+            f"the given Spark session does not let {', '.join(wrong)} be set",
+            hint="give another session, or none",
+        )
+    return child
+
+
+def prepare(session: SparkSession) -> None:
+    """What every session needs before a job: quiet logs, and our package on other machines."""
+    session.sparkContext.setLogLevel("ERROR")
+    if not str(session.sparkContext.master).startswith("local["):
+        session.sparkContext.addPyFile(_package())
+
+
+def refuse_connect(session: object) -> None:
+    """A Spark Connect session has no context to broadcast with."""
+    if "pyspark.sql.connect" in type(session).__module__:
+        raise SparkUnavailableError(
+            "a Spark Connect session cannot run maintenance jobs",
+            hint="pass a classic SparkSession, or none",
+        )
+
+
+def _package() -> str:
+    """This package as a zip file that executors can import."""
+    root = Path(__file__).parents[2]
+    target = Path(tempfile.mkdtemp(prefix="viewkeeper-package-"), "viewkeeper.zip")
+    with zipfile.ZipFile(target, "w") as archive:
+        for file in sorted(root.rglob("*.py")):
+            archive.write(file, Path("viewkeeper", file.relative_to(root)))
+    return str(target)

@@ -1,0 +1,111 @@
+"""SQL that the user has edited since its rows were stored.
+
+A view is stored by a definition. Other SQL needs other rows, and is refused unless the view is to
+be loaded again; but SQL that says what the view has become anyhow, like the new name of a column
+whose rename was followed, is taken as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from viewkeeper.engine.connections.open_sources import Connections
+from viewkeeper.engine.evolution.schema_decision import same_columns, types
+from viewkeeper.engine.views.view_binding import Binding, bind_again, bind_now, same_meaning
+from viewkeeper.engine.views.view_catalogue import ViewCatalogue
+from viewkeeper.errors import ProjectError, SchemaError, ViewkeeperError
+from viewkeeper.evolution.adaptation import Nothing, adaptation
+from viewkeeper.evolution.preferences import Preferences
+from viewkeeper.evolution.synchronization import Impossible, synchronize
+from viewkeeper.view.definition import Field, Relation
+from viewkeeper.warehouse.metadata.head import ViewHead
+from viewkeeper.warehouse.metadata.record import Redefine
+from viewkeeper.warehouse.store import Store
+
+
+def write_first_versions(store: Store, catalogue: ViewCatalogue) -> None:
+    """Give views that were stored before definitions had versions the one that they have now."""
+    changes = [
+        _same_rows(stored, catalogue, binding, store.now(), ())
+        for name, stored in store.head.views.items()
+        if not stored.versions and (binding := catalogue.bindings.get(name)) is not None
+    ]
+    if changes:
+        store.commit(changes)
+
+
+def _same_rows(
+    stored: ViewHead, catalogue: ViewCatalogue, binding: Binding, at: float, causes: tuple[str, ...]
+) -> Redefine:
+    """Another definition for the rows that are stored."""
+    return Redefine(
+        stored.view,
+        catalogue.text(stored.view),
+        binding.version(stored.ts, at, causes),
+        stored.schema,
+        stored.ts,
+        stored.positions,
+        hidden=stored.hidden,
+        distinct=True,
+    )
+
+
+def take_edits(
+    store: Store, catalogue: ViewCatalogue, connections: Connections, again: Sequence[str]
+) -> None:
+    """Take what means the same; refuse the rest, but for views that are loaded again."""
+    for name, stored in list(store.head.views.items()):
+        if name not in catalogue or name in again or catalogue.text(name) == stored.definition:
+            continue
+        if not _taken(store, catalogue, connections, stored):
+            raise ProjectError(
+                f'view "{name}": its SQL is not the one that the stored rows were made by',
+                hint=f"`viewkeeper run --full-refresh {name}` loads it again",
+            )
+
+
+def _taken(
+    store: Store, catalogue: ViewCatalogue, connections: Connections, stored: ViewHead
+) -> bool:
+    if not stored.versions:
+        return False
+    was = bind_again(stored.versions[-1], None)
+    try:
+        written = catalogue.as_written(stored.view, connections)
+        same = same_meaning(written.view, was.view) or _follows(was, written, connections)
+    except ViewkeeperError:
+        # Whatever is wrong with it, it is not what is stored.
+        return False
+    if not same:
+        return False
+    causes = ("its SQL was edited",)
+    store.commit([_same_rows(stored, catalogue, written, store.now(), causes)])
+    catalogue.put(stored.view, written)
+    return True
+
+
+def _follows(was: Binding, written: Binding, connections: Connections) -> bool:
+    """Whether SQL says what a view becomes by schema changes that it has not even met yet, and its
+    rows stay as they are: a rename is often deployed together with the SQL."""
+    became = {
+        Relation(b.source, b.table): connections.source(b.source).became(b.handle)
+        for b in was.bound
+    }
+
+    def fields_now(relation: Relation) -> tuple[Field, ...] | None:
+        source = connections.source(relation.source)
+        try:
+            return source.schema(source.handle(relation.table))
+        except SchemaError:
+            return None
+
+    found = synchronize(was.parsed, became, fields_now, Preferences(), (), lost_types=types(was))
+    if isinstance(found, Impossible):
+        return False
+    from viewkeeper.view.sql.view_statement import parse_view
+
+    now = bind_now(parse_view(found.text), connections)
+    same = same_columns(was, now, became)
+    return same_meaning(written.view, now.view) and isinstance(
+        adaptation(was.view, now.view, same, frozenset()), Nothing
+    )

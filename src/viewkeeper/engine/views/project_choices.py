@@ -1,0 +1,114 @@
+"""The views of a project with their algorithms, fixed for one run.
+
+A view is bound and its algorithm chosen as soon as its sources answer. An algorithm or SQL that is
+refused is an error at once, before anything is dropped; a source that is away only delays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from viewkeeper.engine.connections.open_sources import Connections
+from viewkeeper.engine.settings.project_file import Settings
+from viewkeeper.engine.views.algorithm_choice import Choice, check_in_group, choose
+from viewkeeper.engine.views.shared_bases import refuse_dependent
+from viewkeeper.engine.views.view_binding import Binding
+from viewkeeper.engine.views.view_catalogue import ViewCatalogue
+from viewkeeper.errors import (
+    DamagedSourceError,
+    ProjectError,
+    SchemaError,
+    SourceAwayError,
+    UnexpectedSourceError,
+)
+from viewkeeper.view.definition import ViewDefinition
+from viewkeeper.warehouse.store import Store
+
+
+class Choices(Mapping[str, Choice]):
+    """The choice of every view that could be bound."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        catalogue: ViewCatalogue,
+        connections: Connections,
+    ) -> None:
+        self.settings = settings
+        self.store = store
+        self.catalogue = catalogue
+        self.connections = connections
+        self._made: dict[str, Choice] = {}
+        self.again: frozenset[str] = frozenset()
+        """Views that are about to be loaded again, so that it does not matter what is stored."""
+        self.provisional: set[str] = set()
+        """Views that can only be maintained once they have followed a schema change."""
+
+    def __getitem__(self, name: str) -> Choice:
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def bind(self) -> None:
+        """Bind every view whose sources answer; wrong SQL or tables are an error here."""
+        for name in self.catalogue:
+            if name not in self._made:
+                self._bind(name)
+
+    def _bind(self, name: str) -> None:
+        sources = self.catalogue.sources(name)
+        self.connections.greet(sources)
+        if not self.connections.ready(sources):
+            return
+        try:
+            view = self.catalogue.bind(name, self.connections)
+            try:
+                self._put(name, self.choice(name, view))
+            except SchemaError:
+                if name in self.again or name not in self.store.head.views:
+                    raise
+                # Its keys went with a schema change that the next look reports.
+                kind = self.settings.algorithm_of(name).kind
+                self._made[name] = Choice(kind, {}, view, None)
+                self.catalogue.stored[name] = view
+                self.provisional.add(name)
+        except (SourceAwayError, DamagedSourceError, UnexpectedSourceError) as error:
+            self.connections.note(error)
+
+    def choice(self, name: str, view: ViewDefinition) -> Choice:
+        """The algorithm of a view with this definition; an error if it cannot be."""
+        refuse_dependent(view, self.settings, self.connections)
+        if self.settings.registry is not None:
+            check_in_group(name, self.settings.algorithm_of(name).kind)
+        return choose(view, self.settings.algorithm_of(name), self.connections)
+
+    def _put(self, name: str, choice: Choice) -> None:
+        """Fix the algorithm of a view; refuse one that its stored rows do not fit."""
+        stored = self.store.head.views.get(name)
+        if stored is not None and name not in self.again and stored.hidden != choice.hidden:
+            if stored.hidden and choice.hidden:
+                # All algorithms that store keys store the same ones: the tables have others now.
+                self.provisional.add(name)
+                self._made[name] = choice
+                self.catalogue.stored[name] = choice.view
+                return
+            raise ProjectError(
+                f'view "{name}": {choice.kind.name} stores other columns than those that are there',
+                detail="algorithms that delete by key keep the keys of all relations in the view",
+                hint=f"the algorithm that it was loaded for, or `--full-refresh {name}`",
+            )
+        self._made[name] = choice
+        self.catalogue.stored[name] = choice.view
+
+    def put(self, name: str, binding: Binding, choice: Choice) -> None:
+        """From now on a view is this."""
+        self.catalogue.put(name, binding)
+        self.catalogue.coming.pop(name, None)
+        self.provisional.discard(name)
+        self._made[name] = choice
+        self.catalogue.stored[name] = choice.view

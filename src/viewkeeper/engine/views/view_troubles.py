@@ -1,0 +1,110 @@
+"""What an error means: a view waits, is tried again or stops, and the others go on.
+
+An error that names a source is the trouble of the views that read it, one in the maintenance of a
+view is that view's. Nothing else ends with it. What nobody foresaw is treated in the same way, but
+is loud: its traceback is kept in the warehouse folder, one file for each source and view.
+
+Errors of the warehouse are everybody's: they are raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from viewkeeper.engine.connections.guarded_source import PASSING
+from viewkeeper.engine.connections.open_sources import Connections
+from viewkeeper.engine.views.view_catalogue import ViewCatalogue
+from viewkeeper.errors import (
+    BarrierError,
+    GapError,
+    SourceAwayError,
+    SourceError,
+    UnexpectedSourceError,
+    UnexpectedViewError,
+    ViewkeeperError,
+    WarehouseError,
+)
+from viewkeeper.storage import disk
+from viewkeeper.warehouse.metadata.record import Stop
+from viewkeeper.warehouse.store import Store
+
+
+class Troubles:
+    """The troubles of the views of one warehouse."""
+
+    def __init__(
+        self,
+        store: Store,
+        catalogue: ViewCatalogue,
+        connections: Connections,
+        told: Callable[[ViewkeeperError], None],
+        explained_soon: Callable[[str], bool],
+    ) -> None:
+        """`explained_soon` says whether the next looks will tell what a question of a view met."""
+        self._store = store
+        self._catalogue = catalogue
+        self._connections = connections
+        self._told = told
+        self._explained_soon = explained_soon
+        connections.trouble = self.tell
+        self.failed: dict[str, ViewkeeperError] = {}
+        """Views that could not be loaded."""
+        self.met_barrier = False
+        """Whether a view waits for a transaction that a snapshot saw and no look has reported."""
+
+    def tell(self, error: ViewkeeperError) -> None:
+        """Say it to whoever watches, and keep its traceback if it has one."""
+        if isinstance(error, UnexpectedSourceError | UnexpectedViewError):
+            file = self._store.root / error.trace_file
+            disk.make_folder(file.parent)
+            disk.replace(file, error.traceback.encode(errors="replace"))
+        self._told(error)
+
+    def stop_source(self, source: str, error: SourceError) -> None:
+        """The views of a source that has lost what they still need stop; the others go on."""
+        using = [name for name in self._catalogue if source in self._catalogue.sources(name)]
+        again = " ".join(f"--full-refresh {name}" for name in using)
+        reason = f"{error}\n  way out: mend the source, then `viewkeeper run {again}`"
+        if isinstance(error, GapError):
+            anchored = again.replace("--full-refresh", "--reanchor")
+            reason += f", or `viewkeeper run {anchored}` to commit the difference as one state"
+        if isinstance(error, UnexpectedSourceError):
+            reason = str(error)
+        views = self._store.head.views
+        stops = [Stop(n, reason) for n in using if n in views and not views[n].stopped]
+        if stops:
+            self._store.commit(stops)
+        self.tell(error)
+
+    def fail(self, name: str, error: ViewkeeperError, plan: int | None = None) -> None:
+        """What an error of a view means: it is tried again, or it stops, which ends its plan."""
+        awaits = isinstance(error, BarrierError) and self._explained_soon(name)
+        waits = awaits or isinstance(error, SourceAwayError)
+        stops = [Stop(name, str(error))] if name in self._store.head.views and not waits else []
+        if stops or plan is not None:
+            self._store.commit(stops, plan)
+        if awaits:
+            # What it met will be reported by the next look, or by one that follows.
+            self.met_barrier = True
+            return
+        if waits:
+            self._connections.note(error)
+        elif not stops:
+            self.failed[name] = error
+        self.tell(error)
+
+    @contextmanager
+    def of_view(self, name: str, plan: int | None = None) -> Iterator[None]:
+        """Inside, what goes wrong is the trouble of this view alone."""
+        try:
+            yield
+        except WarehouseError:
+            raise
+        except ViewkeeperError as error:
+            self.fail(name, error, plan)
+        except PASSING:
+            raise
+        except BaseException as error:  # noqa: BLE001 - it is said, and the view stops
+            # Not only Exception: a panic of a library in Rust derives from BaseException.
+            self.fail(name, UnexpectedViewError(name, error), plan)

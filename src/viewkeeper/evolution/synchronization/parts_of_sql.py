@@ -1,0 +1,215 @@
+"""A view's SQL as what it shows and what it demands, each with the columns that it uses.
+
+Rewriting decides about one output and one condition at a time, so the SQL is taken apart that far:
+stars into the outputs that they stand for, USING into the equations that it means. Names resolve to
+what they meant when the view was bound, whatever is left of the tables by now.
+
+Conditions are compared in a normal form: names in full and in lower case, the sides of an equation
+in order, no brackets around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from sqlglot import exp, parse_one
+
+from viewkeeper.errors import DefinitionError
+from viewkeeper.view.definition import Field, Relation
+from viewkeeper.view.expression import Column
+from viewkeeper.view.sql.scope import Scope, Scopes, qualifier_of, scopes
+from viewkeeper.view.sql.select_parts import SelectItem, TableUse
+from viewkeeper.view.sql.sql_text import Piece, Span, leaf_span, own_span
+from viewkeeper.view.sql.view_statement import ParsedView
+
+Use = tuple[int, str]
+"""A column of the relation at a place, as the view calls it."""
+
+Namer = Callable[[exp.Column], tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """Where the SQL names a column; `name` is the last part of `span`, without the table."""
+
+    span: Span
+    name: Span
+    use: Use
+    parts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One column of the view, by its name; `item` is the SELECT item that it comes from."""
+
+    item: int
+    name: str
+    uses: frozenset[Use]
+    starred: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One conjunct. `home` is the table in whose ON or USING it stands, None for WHERE; a USING has
+    no piece of its own, only the two columns that it makes equal."""
+
+    home: int | None
+    uses: frozenset[Use]
+    normal: str
+    written: str
+    piece: Piece | None
+    scope: Scope
+    pair: tuple[Use, Use] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Anatomy:
+    """A view, taken apart, with the types that its columns had."""
+
+    parsed: ParsedView
+    whole: Scope
+    shown: tuple[Shown, ...]
+    conditions: tuple[Condition, ...]
+    types: Mapping[Use, pa.DataType]
+
+    @property
+    def tables(self) -> tuple[TableUse, ...]:
+        return self.parsed.parts.tables
+
+    @property
+    def items(self) -> tuple[SelectItem, ...]:
+        return self.parsed.parts.items
+
+    def used(self, place: int) -> tuple[str, ...]:
+        """The columns of a place that the view uses."""
+        parts: tuple[Shown | Condition, ...] = (*self.shown, *self.conditions)
+        uses = {use for part in parts for use in part.uses}
+        return tuple(name for where, name in self.types if where == place and (where, name) in uses)
+
+    def normal(self, text: str) -> str:
+        """The normal form of a condition that somebody wrote about this view."""
+        node = parse_one(text, dialect="spark")
+        try:
+            return normal_form(node, _in_scope(self.whole))
+        except DefinitionError:
+            # It names what the view has not got, so it is equal to none of its conditions.
+            return _sql(node)
+
+
+def anatomy(parsed: ParsedView, before: Callable[[Relation], tuple[Field, ...]]) -> Anatomy:
+    """The parts of a view over tables that had these columns."""
+    seen = scopes(parsed.plain, parsed.parts.tables, before)
+    return Anatomy(
+        parsed,
+        seen.whole,
+        tuple(_shown(parsed, seen.whole)),
+        (*_conditions(parsed, seen), *_equations(parsed, seen)),
+        {(c.place, c.name): c.type for seat in seen.whole.seats for c in seat.columns},
+    )
+
+
+def star_of(scope: Scope, item: SelectItem) -> tuple[Column, ...] | None:
+    """The columns that an item stands for if it is a star."""
+    node = item.piece.node
+    if isinstance(node, exp.Star):
+        return scope.visible
+    if isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
+        return scope.seat(qualifier_of(node), item.span).columns
+    return None
+
+
+def mentions(scope: Scope, node: exp.Expr) -> list[Mention]:
+    """Every column that an expression names, in the order of the text."""
+    found = []
+    for column in node.find_all(exp.Column):
+        span, name = leaf_span(column), own_span(column.this)
+        assert span is not None, "column references know their place"
+        assert name is not None, "identifiers know their place"
+        resolved = scope.resolve(column)
+        use = (resolved.place, resolved.name)
+        found.append(Mention(span, name, use, len(qualifier_of(column))))
+    return sorted(found, key=lambda mention: mention.span)
+
+
+def normal_form(node: exp.Expr, named: Namer) -> str:
+    """A condition with each column written as `named` says.
+
+    >>> plain = lambda column: (column.table, column.name)
+    >>> normal_form(parse_one("(B.y = a.X)"), plain) == normal_form(parse_one("a.x=b.y"), plain)
+    True
+    """
+
+    def rename(inner: exp.Expr) -> exp.Expr:
+        if not isinstance(inner, exp.Column):
+            return inner
+        table, name = named(inner)
+        return exp.column(name.lower(), table=table.lower(), quoted=True)
+
+    tree = node.unnest().copy().transform(rename)
+    if isinstance(tree, exp.EQ | exp.NullSafeEQ | exp.NEQ):
+        sides = sorted(_sql(side.unnest()) for side in (tree.left, tree.right))
+        return f"{type(tree).__name__} {sides[0]} {sides[1]}"
+    return _sql(tree)
+
+
+def _sql(node: exp.Expr) -> str:
+    return node.sql("spark", comments=False)
+
+
+def _in_scope(scope: Scope) -> Namer:
+    def named(column: exp.Column) -> tuple[str, str]:
+        resolved = scope.resolve(column)
+        seat = next(seat for seat in scope.seats if resolved in seat.columns)
+        return seat.table.alias, resolved.name
+
+    return named
+
+
+def _shown(parsed: ParsedView, scope: Scope) -> list[Shown]:
+    shown = []
+    for index, item in enumerate(parsed.parts.items):
+        if (star := star_of(scope, item)) is not None:
+            for column in star:
+                use = (column.place, column.name)
+                shown.append(Shown(index, column.name, frozenset([use]), starred=True))
+        else:
+            uses = frozenset(mention.use for mention in mentions(scope, item.piece.node))
+            name = item.alias or item.piece.node.name
+            shown.append(Shown(index, name, uses, starred=False))
+    return shown
+
+
+def _conditions(parsed: ParsedView, seen: Scopes) -> list[Condition]:
+    homes: list[tuple[int | None, Scope, tuple[Piece, ...]]] = [
+        (index, scope, table.on)
+        for index, (table, scope) in enumerate(zip(parsed.parts.tables, seen.on, strict=True))
+    ]
+    homes.append((None, seen.whole, parsed.parts.where))
+    found = []
+    for home, scope, pieces in homes:
+        for piece in pieces:
+            uses = frozenset(mention.use for mention in mentions(scope, piece.node))
+            normal = normal_form(piece.node, _in_scope(scope))
+            written = parsed.sql.slice(piece.span)
+            found.append(Condition(home, uses, normal, written, piece, scope))
+    return found
+
+
+def _equations(parsed: ParsedView, seen: Scopes) -> list[Condition]:
+    """What USING means, one equation for each of its names."""
+    found = []
+    pairs = iter(seen.using)
+    for home, table in enumerate(parsed.parts.tables):
+        for _ in table.using:
+            pair = next(pairs)
+            left, right = ((column.place, column.name) for column in pair)
+            sides = [(seen.whole.seats[place].table.alias, name) for place, name in (left, right)]
+            nodes = [exp.column(name, table=alias, quoted=True) for alias, name in sides]
+            equation = exp.EQ(this=nodes[0], expression=nodes[1])
+            normal = normal_form(equation, lambda column: (column.table, column.name))
+            written = " = ".join(f"{alias}.{name}" for alias, name in sides)
+            uses = frozenset((left, right))
+            found.append(Condition(home, uses, normal, written, None, seen.on[home], (left, right)))
+    return found

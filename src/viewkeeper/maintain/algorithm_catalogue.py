@@ -1,0 +1,128 @@
+"""All algorithms by name: how they are made, what they need, what they promise.
+
+The names are those of the command line and of the project file. The promises are the papers' and
+DESIGN's, per scenario; `make simulate` finds the levels that runs really have and compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from viewkeeper.errors import ProjectError
+from viewkeeper.maintain.algorithm_protocol import Algorithm
+from viewkeeper.maintain.eca import Eca
+from viewkeeper.maintain.promises import Level, Scenario
+from viewkeeper.maintain.recompute import Recompute
+from viewkeeper.maintain.strobe_family.c_strobe import CStrobe
+from viewkeeper.maintain.strobe_family.c_t_strobe import CTStrobe
+from viewkeeper.maintain.strobe_family.conventional import Conventional
+from viewkeeper.maintain.strobe_family.g_strobe import GStrobe
+from viewkeeper.maintain.strobe_family.strobe import Strobe
+from viewkeeper.maintain.strobe_family.t_strobe import TStrobe
+from viewkeeper.maintain.sweep_family.batch_sweep_machine import BatchSweep
+from viewkeeper.maintain.sweep_family.nested_sweep import NestedSweep
+from viewkeeper.maintain.sweep_family.pvm import Pvm
+from viewkeeper.maintain.sweep_family.pvm_cc import PvmCc
+from viewkeeper.maintain.sweep_family.sweep import Sweep
+
+Make = Callable[..., Algorithm]
+"""Called with the algebra, the sweep plan, the resume and the kind's options."""
+
+
+CHOICES: Mapping[str, tuple[str, ...]] = {"strategy": ("sweep", "posse")}
+"""Options that are one of a few words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """An algorithm as users know it."""
+
+    name: str
+    make: Make
+    promise: Mapping[Scenario, Level]
+    arrival: bool = False
+    """Infers what an answer saw from arrival order; gets FIFO channels, real or emulated."""
+    caught_up: bool = False
+    """Uses an answer only when everything that its cut includes was delivered."""
+    keyed: bool = False
+    """Needs a key of every relation in the stored view (`viewkeeper.view.keyed_view`)."""
+    one_source: bool = False
+    """All relations must be at one source."""
+    quiescence: bool = False
+    """The view may stand still for as long as updates keep coming."""
+    as_of: bool = False
+    """The promise is over the states as of every ts; a reader of the newest state gets strong."""
+    options: Mapping[str, Any] | None = None
+    """Names and default values of its options."""
+
+    def check(self, options: Mapping[str, Any], where: str) -> None:
+        """Refuse an option that it does not have, or a value that does not fit."""
+        known = dict(self.options or {})
+        for key, value in options.items():
+            if key not in known:
+                words = ", ".join(known) or "none"
+                raise ProjectError(
+                    f'{where}: {self.name} has no option "{key}"',
+                    hint=f"options of {self.name}: {words}",
+                )
+            fits = type(value) is type(known[key]) and value in CHOICES.get(key, (value,))
+            if not fits or (type(value) is int and value < 1):
+                words = ", ".join(CHOICES.get(key, (f"like {known[key]!r}, at least 1",)))
+                raise ProjectError(
+                    f'{where}: "{key}" cannot be {value!r}', hint=f"possible: {words}"
+                )
+
+
+def _all(level: Level) -> dict[Scenario, Level]:
+    return dict.fromkeys(Scenario, level)
+
+
+def _levels(single: Level, local: Level, across: Level) -> dict[Scenario, Level]:
+    return {Scenario.SINGLE: single, Scenario.LOCAL: local, Scenario.GLOBAL: across}
+
+
+def _keyed(
+    name: str, make: Make, promise: Mapping[Scenario, Level], quiescence: bool, **options: Any
+) -> Kind:
+    """One of those that delete by key and read arrival order."""
+    return Kind(
+        name,
+        make,
+        promise,
+        arrival=True,
+        keyed=True,
+        quiescence=quiescence,
+        options=options or None,
+    )
+
+
+_STROBE = _levels(Level.STRONG, Level.CONVERGENCE, Level.CONVERGENCE)
+_RECOMPUTE = _T_STROBE = _levels(Level.STRONG, Level.STRONG, Level.WEAK)
+_C_STROBE = _levels(Level.COMPLETE, Level.CONVERGENCE, Level.CONVERGENCE)
+_C_T_STROBE = _levels(Level.COMPLETE, Level.COMPLETE, Level.WEAK)
+
+_C = {"grouped": True, "period": 1}
+_SWEEP = {"parallel": 1, "arms": False}
+_PVM = {"parallel": 4, "strategy": "sweep"}
+_BATCH = {"part_rows": 10_000}
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind("recompute", Recompute, _RECOMPUTE, caught_up=True),
+        _keyed("conventional", Conventional, _all(Level.NONE), quiescence=False),
+        Kind("eca", Eca, _all(Level.STRONG), arrival=True, one_source=True, quiescence=True),
+        _keyed("strobe", Strobe, _STROBE, quiescence=True),
+        _keyed("t_strobe", TStrobe, _T_STROBE, quiescence=True, gather=False),
+        _keyed("g_strobe", GStrobe, _all(Level.STRONG), quiescence=True),
+        _keyed("c_strobe", CStrobe, _C_STROBE, quiescence=False, **_C),
+        _keyed("c_t_strobe", CTStrobe, _C_T_STROBE, quiescence=False, **_C, gather=False),
+        Kind("sweep", Sweep, _all(Level.COMPLETE), options=_SWEEP),
+        Kind("nested_sweep", NestedSweep, _all(Level.STRONG), options={"depth": 5}),
+        Kind("pvm", Pvm, _all(Level.CONVERGENCE), options=_PVM),
+        Kind("pvm_cc", PvmCc, _all(Level.COMPLETE), options=_PVM),
+        Kind("batch_sweep", BatchSweep, _all(Level.COMPLETE), as_of=True, options=_BATCH),
+    )
+}

@@ -1,0 +1,100 @@
+"""Questions that a source with all relations answers by itself: sums of terms.
+
+A term is the view's join with some relations replaced by given rows. Evaluating it needs no
+compensation: everything is read in one state of one source (ECA, which sends whole queries), or
+every answer is taken as it is (Strobe's *source_evaluate*). It is the same view change as
+everywhere, with nothing to correct.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from viewkeeper.delta.algebra import COUNT, POSITION, TS, Algebra, D
+from viewkeeper.maintain.algorithm_protocol import Ask, Term
+from viewkeeper.maintain.sweep_family.batch_sweep import drive
+from viewkeeper.maintain.view_change import Sweep, view_change
+from viewkeeper.updates.cut import Cut
+from viewkeeper.updates.source_protocol import Answer, Lookup
+from viewkeeper.view.sweep_plan import SweepPlan
+
+
+class Uncorrected:
+    """Nothing is known to be pending: answers are taken as they are."""
+
+    def __init__(self, plan: SweepPlan) -> None:
+        self._plan = plan
+
+    def matching(self, lookup: Lookup) -> pa.Table:
+        fields = self._plan.view.places[lookup.place].fields
+        columns = [(field.name, field.type) for field in fields]
+        extra = [(name, pa.int64()) for name in (COUNT, POSITION, TS)]
+        return pa.schema([*columns, *extra]).empty_table()
+
+
+def source_evaluate(
+    algebra: Algebra[D],
+    plan: SweepPlan,
+    origins: Mapping[int, pa.Table],
+    bound: Mapping[int, pa.Table] | None = None,
+) -> Sweep[D | None]:
+    """The joined rows that have rows of `origins` at one of its places, answers taken as they are.
+
+    At `bound` places there are the given rows instead of a relation. Not yet projected, all under
+    ts 0; None if there are none.
+    """
+    stamped = {
+        place: rows.append_column(TS, pa.array(np.zeros(rows.num_rows, np.int64)))
+        for place, rows in origins.items()
+    }
+    stages = [[step] for step in plan.walk(*origins)] if len(origins) == 1 else None
+    return (yield from view_change(algebra, plan, stamped, Uncorrected(plan), stages, bound))
+
+
+def term_rows(algebra: Algebra[D], plan: SweepPlan, term: Term) -> Sweep[D | None]:
+    """The joined rows of one term, not yet projected, all under ts 0; None if there are none."""
+    start = min(term.bound)
+    bound = {place: table for place, table in term.bound.items() if place != start}
+    found = yield from source_evaluate(algebra, plan, {start: term.bound[start]}, bound)
+    return found if found is None or term.sign > 0 else algebra.negate(found)
+
+
+def sum_of_terms(algebra: Algebra[D], plan: SweepPlan, terms: Sequence[Term]) -> Sweep[D]:
+    """The joined rows of all terms together, consolidated."""
+    found: list[D] = []
+    for term in terms:
+        rows = yield from term_rows(algebra, plan, term)
+        if rows is not None:
+            found.append(rows)
+    return algebra.consolidate(algebra.add(found)) if found else algebra.lift(_nothing(plan))
+
+
+def _nothing(plan: SweepPlan) -> pa.Table:
+    columns = [(f"{p.index}.{f.name}", f.type) for p in plan.view.places for f in p.fields]
+    return pa.schema([*columns, (TS, pa.int64()), (COUNT, pa.int64())]).empty_table()
+
+
+def answered(
+    algebra: Algebra[D], plan: SweepPlan, ask: Ask, read: Callable[[Lookup], Answer], now: Cut
+) -> tuple[Answer, ...]:
+    """The answers to a question, given a way to read one state of the source that is asked.
+
+    Lookups keep their tails. Terms are evaluated in that very state: nothing in it is too early.
+    Where nothing has to be read, the state is the one of the cut `now`.
+    """
+    if not ask.terms:
+        return tuple(read(lookup) for lookup in ask.lookups)
+    cuts: list[Cut] = []
+
+    def as_it_is(lookup: Lookup) -> Answer:
+        answer = read(lookup)
+        cuts.append(answer.whole_cut)
+        return replace(answer, after=answer.cut.position, tail=answer.tail.slice(0, 0))
+
+    rows, _ = drive(sum_of_terms(algebra, plan, ask.terms), as_it_is)
+    cut = Cut(cuts[-1].position, frozenset().union(*(c.missing for c in cuts))) if cuts else now
+    return (Answer(algebra.lower(rows), cut, ask.after, pa.table({})),)

@@ -1,0 +1,224 @@
+"""C-Strobe: the view after every single update, by queries that put right what queries saw early.
+
+Citation: Zhuge, Garcia-Molina, Wiener: The Strobe Algorithms for Multi-Source Warehouse Consistency
+(1996), section 6 and appendix B.
+
+Assumes: the stored view has a key of every relation; a source's reports and answers arrive in the
+order in which they were sent.
+
+Guarantees: complete consistency when every transaction is one insertion or one deletion; like
+Strobe it does not understand transactions, and with several changes in one only convergence is
+left. With a `period` of k, up to k updates that wait are handled together and shown together:
+strong instead of complete. It needs no quiet moments.
+
+Invariants:
+1. Updates are handled one at a time (k at a time), in order; all later ones wait in the holding
+   queue. A deletion is a key delete. An insertion is a query, whose rows are collected in Delta.
+2. An answer lacks the rows of later deletions. For each of those, received after what caused the
+   query and before its answer, the query is asked once more with the deleted row in place of its
+   relation; that has one relation less, so it ends. `grouped`: one query for all deletions of a
+   place.
+3. When all is answered, rows that later updates inserted are taken out of Delta, unless the very
+   same row (in every column that the view reads) was deleted by a later update before: then it was
+   there all the time.
+4. Delta has unprojected rows, so that versions of one key can be told apart; it has no duplicates.
+5. A commit stands for whole transactions only, as in Strobe.
+
+How many queries: with K deletions during each query and n relations, the paper bounds one
+insertion's compensating queries by K^(n-2), and by (n-1)! when grouped. It counts only the last
+round. With all rounds there are K + K^2 + ... + K^(n-2), and grouped (n-1) + (n-1)(n-2) + ... down
+to queries with one relation. `queries` and `compensating` count those that need a source at all.
+
+Symbols: Q_{i,i,0} is the first `Query` of a `_Work`, Q_{i,j,k}<U_p> is `_again`; Delta is
+`_Work.delta`; key_delete* is `without` on all columns of a place.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Generic
+
+import pyarrow as pa
+
+from viewkeeper.delta.algebra import Algebra, D
+from viewkeeper.maintain.algorithm_protocol import Action, Change, Delivered, Event, Resume
+from viewkeeper.maintain.query_terms import source_evaluate
+from viewkeeper.maintain.running_sweeps import Jobs
+from viewkeeper.maintain.strobe_family.holding_queue import (
+    START,
+    HoldingQueue,
+    Moment,
+    Update,
+    as_changes,
+)
+from viewkeeper.maintain.strobe_family.key_delete import (
+    Keys,
+    at_places,
+    inserts,
+    key_deletes,
+    net_of,
+    stored,
+    without,
+)
+from viewkeeper.maintain.unit_intake import Intake, Taken
+from viewkeeper.view.definition import Place
+from viewkeeper.view.sweep_plan import SweepPlan
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Query:
+    """Inserted rows at their places, deleted rows at others, and what it was caused by."""
+
+    origins: Mapping[int, pa.Table]
+    bound: Mapping[int, pa.Table]
+    since: Moment
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """Updates that are handled at a time; `ts` if their transactions are through with them."""
+
+    updates: tuple[Update, ...]
+    ts: int | None
+
+
+@dataclass(slots=True, eq=False)
+class _Work(Generic[D]):
+    """The pieces at work: what they delete, and what they insert as far as it is known."""
+
+    stamps: list[int]
+    deletes: list[Change]
+    delta: list[D] = field(default_factory=list)
+
+
+class CStrobe(Generic[D]):
+    """C-Strobe; `grouped` and `period` as above, `gather` is C-TStrobe's."""
+
+    def __init__(
+        self,
+        algebra: Algebra[D],
+        plan: SweepPlan,
+        resume: Resume,
+        *,
+        keys: Keys,
+        grouped: bool = True,
+        period: int = 1,
+        gather: bool = False,
+    ) -> None:
+        self._algebra = algebra
+        self._plan = plan
+        self._keys = keys
+        self._grouped = grouped
+        self._period = period
+        self._intake = Intake(plan.view, resume, apart=not gather)
+        self._queue = HoldingQueue(resume.positions)
+        self._jobs: Jobs[Query, D | None] = Jobs(self._intake.backlog.known)
+        self._pieces: deque[Piece] = deque()
+        """The rest of what was taken."""
+        self._work: _Work[D] | None = None
+        self.queries = 0
+        """How many queries the insertions themselves needed."""
+        self.compensating = 0
+        """How many queries later deletions made necessary."""
+
+    def receive(self, event: Event) -> list[Action]:
+        actions: list[Action] = []
+        if isinstance(event, Delivered):
+            self._intake.deliver(event)
+            self._queue.receive(self._intake.backlog)
+        else:
+            self._intake.answered(event)
+            actions += self._intake.asking(self._jobs.answer(event))
+            actions += self._compensated()
+        while self._work is None and (self._pieces or self._intake.ready):
+            actions += self._begun()
+        return actions
+
+    # -- one piece of work -------------------------------------------------------------------------
+
+    def _begun(self) -> list[Action]:
+        actions: list[Action] = []
+        pieces: list[Piece] = []
+        while len(pieces) < self._period and (self._pieces or self._intake.ready):
+            if not self._pieces:
+                taken = self._intake.take()
+                actions += taken.actions
+                self._pieces.extend(self._split(taken))
+            pieces.append(self._pieces.popleft())
+        updates = [update for piece in pieces for update in piece.updates]
+        self._queue.remove(updates)
+        net = net_of(self._plan, self._keys, as_changes(updates))
+        stamps = [piece.ts for piece in pieces if piece.ts is not None]
+        self._work = _Work(stamps, key_deletes(self._plan, self._keys, net.deleted))
+        if net.inserted:
+            first = Query(at_places(self._plan, net.inserted), {}, START)
+            self.queries += self._needs_source(first)
+            actions += self._start(first)
+        return actions + self._compensated()
+
+    def _split(self, taken: Taken) -> list[Piece]:
+        """Each update on its own; the last of them brings its transaction through."""
+        updates = self._queue.of(taken.unit)
+        if not updates:
+            return [Piece((), taken.ts)]
+        pieces = [Piece((update,), None) for update in updates[:-1]]
+        return [*pieces, Piece((updates[-1],), taken.ts)]
+
+    def _start(self, query: Query) -> list[Action]:
+        sweep = source_evaluate(self._algebra, self._plan, query.origins, query.bound)
+        return self._intake.asking(self._jobs.start(query, sweep))
+
+    # -- compensation ------------------------------------------------------------------------------
+
+    def _compensated(self) -> list[Action]:
+        """Collect answers and ask for what they lack; commit when nothing is unanswered."""
+        assert self._work is not None, "answers belong to the work at hand"
+        actions: list[Action] = []
+        while ended := self._jobs.take():
+            for query, found in ended:
+                if found is not None:
+                    self._work.delta.append(found)
+                for again in self._again(query):
+                    self.compensating += self._needs_source(again)
+                    actions += self._start(again)
+        return actions if len(self._jobs) else actions + self._committed(self._work)
+
+    def _again(self, query: Query) -> Iterator[Query]:
+        """The query with rows that were deleted after its cause in place of their relation."""
+        for place in self._plan.view.places:
+            origins = {p: rows for p, rows in query.origins.items() if p != place.index}
+            if place.index in query.bound or not origins:
+                continue
+            deletions = self._queue.deletions(place, query.since)
+            groups = [deletions] if self._grouped else [[deletion] for deletion in deletions]
+            for group in groups:
+                if group:
+                    rows = at_places(self._plan, as_changes(group))[place.index]
+                    bound = {**query.bound, place.index: rows}
+                    yield Query(origins, bound, (group[0].number, place.index))
+
+    def _needs_source(self, query: Query) -> bool:
+        """Whether some relation is left to be asked for."""
+        return len(self._plan.view.places) > len(query.bound) + 1
+
+    def _committed(self, work: _Work[D]) -> list[Action]:
+        changes = list(work.deletes)
+        if work.delta:
+            rows = self._algebra.lower(self._algebra.consolidate(self._algebra.add(work.delta)))
+            for place in self._plan.view.places:
+                rows = without(rows, _labels(place), self._queue.newcomers(place))
+            changes += inserts(stored(self._algebra, self._plan, self._algebra.lift(rows)))
+        self._work = None
+        if not work.stamps and not changes:
+            return []
+        return self._intake.commit(work.stamps, changes)
+
+    @property
+    def idle(self) -> bool:
+        return self._intake.idle
+
+
+def _labels(place: Place) -> list[str]:
+    return [f"{place.index}.{name}" for name in place.columns]

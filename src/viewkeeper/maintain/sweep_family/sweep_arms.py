@@ -1,0 +1,106 @@
+"""Arms: the branches of the join tree around a change, swept at the same time and merged.
+
+SWEEP's left and right sweep are independent (Agrawal, El Abbadi, Singh, Yurek 1997, section 5.3).
+In a join tree a change has as many arms as neighbours. The paper merges what they found by a join
+over the change's own columns; taken literally that multiplies the change's count once per arm. So
+every arm starts with each changed row counted once, and the change's own count is carried by the
+merge alone:
+
+    merged  =  changed rows with their counts  join  arm 1  join  arm 2  join ...
+
+What must hold:
+1. An arm makes exactly the steps of the walk that lie in its branch; all arms together ask m - 1
+   lookups, and none waits for another.
+2. A condition over places of different arms is checked when they are merged.
+
+A change of several places takes the plan's two passes instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic
+
+from viewkeeper.delta.algebra import COUNT, TS, Algebra, D
+from viewkeeper.maintain.compensation import Pending
+from viewkeeper.maintain.sweep_family.unit_change import Effort, by_walk, origins_of
+from viewkeeper.maintain.unit_intake import Taken
+from viewkeeper.maintain.view_change import Sweep, relevant, swept
+from viewkeeper.view.expression import Column
+from viewkeeper.view.join_tree import Key
+from viewkeeper.view.sweep_plan import Step, SweepPlan
+
+
+def by_arms(algebra: Algebra[D], plan: SweepPlan, taken: Taken, pending: Pending) -> Effort[D]:
+    """The branches around the place that changed, each in a sweep of its own."""
+    origins = origins_of(plan, taken)
+    if len(origins) != 1:
+        return by_walk(algebra, plan, taken, pending)
+    ((origin, changes),) = origins.items()
+    rows = relevant(algebra, plan, origin, changes)
+    around = _Arms(algebra, plan, origin, rows, branches(plan, origin))
+    return Effort([around.sweep(arm, pending) for arm in around.arms], around.merged)
+
+
+def branches(plan: SweepPlan, origin: int) -> list[tuple[Step, ...]]:
+    """The walk from a place, cut into its branches."""
+    arms: list[list[Step]] = []
+    for step in plan.walk(origin):
+        if step.via == origin:
+            arms.append([])
+        arms[-1].append(step)
+    return [tuple(arm) for arm in arms]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Arms(Generic[D]):
+    """The changed rows at a place, with their counts, and the arms around it."""
+
+    algebra: Algebra[D]
+    plan: SweepPlan
+    origin: int
+    rows: D
+    arms: Sequence[Sequence[Step]]
+
+    def sweep(self, arm: Sequence[Step], pending: Pending) -> Sweep[D | None]:
+        """Each changed row, counted once, extended by the relations of one arm."""
+        once = self.algebra.lift(self.algebra.lower(self.rows).drop_columns([COUNT]))
+        stages = [[step] for step in arm]
+        started = {self.origin: once}
+        found = yield from swept(self.algebra, self.plan, started, pending, stages)
+        return found.get(self.origin)
+
+    def merged(self, results: Sequence[D | None]) -> D | None:
+        """The changed rows with their counts, joined with what every arm found for them."""
+        rows, covered = self.rows, frozenset({self.origin})
+        for arm, found in zip(self.arms, results, strict=True):
+            if found is None:
+                return None
+            before, covered = covered, covered | {step.target for step in arm}
+            rows = self._joined(rows, found, covered)
+            rows = self.algebra.where(rows, self.plan.decidable(covered, before))
+        rows = self._select(rows, covered)
+        return None if self.algebra.is_empty(rows) else rows
+
+    def _joined(self, rows: D, found: D, covered: frozenset[int]) -> D:
+        """Both sides have the change's columns: those of the arm get a place of their own."""
+        aside = len(self.plan.view.places)
+        fields = self.plan.view.places[self.origin].fields
+        table = self.algebra.lower(found)
+        names = [f"{self.origin}.{field.name}" for field in fields]
+        renamed = {old: f"{aside}.{f.name}" for old, f in zip(names, fields, strict=True)}
+        right = self.algebra.lift(
+            table.rename_columns([renamed.get(name, name) for name in table.column_names])
+        )
+        on = [
+            Key(Column(self.origin, f.name, f.type), Column(aside, f.name, f.type), null_safe=True)
+            for f in fields
+        ]
+        return self._select(self.algebra.join(rows, right, on, None), covered)
+
+    def _select(self, rows: D, covered: frozenset[int]) -> D:
+        places = [place for place in self.plan.view.places if place.index in covered]
+        return self.algebra.select(
+            rows, [*(f"{p.index}.{c}" for p in places for c in p.columns), TS]
+        )

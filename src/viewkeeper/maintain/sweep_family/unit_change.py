@@ -1,0 +1,122 @@
+"""The view change of one unit, and the strategies that decide who is asked when.
+
+PVM asks for a view change that can be exchanged (Zhang, Ding, Rundensteiner 2003, section 3.5): the
+order of the lookups does not matter for the result, because every answer is corrected on its own. A
+*strategy* turns a unit into an effort, which is one sweep or several that go on at the same time,
+each at its own pace, and whose results are merged when all have ended:
+
+- `by_walk`: SWEEP's order, one relation after the other, lower places first.
+- `viewkeeper.maintain.sweep_family.sweep_arms.by_arms`: the branches around the changed place, each in its own sweep.
+- `viewkeeper.maintain.sweep_family.posse.by_cost`: one sweep in stages, several sources asked in each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from viewkeeper.delta.algebra import TS, Algebra, D
+from viewkeeper.maintain.algorithm_protocol import Add, Answered, Ask, Change
+from viewkeeper.maintain.compensation import Pending
+from viewkeeper.maintain.running_sweeps import Jobs
+from viewkeeper.maintain.unit_intake import Taken
+from viewkeeper.maintain.view_change import Sweep, shown, view_change
+from viewkeeper.view.sweep_plan import SweepPlan
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Effort(Generic[D]):
+    """Sweeps that make one view change together, and how their results become one.
+
+    A result of None has no rows.
+    """
+
+    sweeps: Sequence[Sweep[D | None]]
+    merge: Callable[[Sequence[D | None]], D | None]
+
+
+Strategy = Callable[[Algebra[D], SweepPlan, Taken, Pending], Effort[D]]
+
+
+def origins_of(plan: SweepPlan, *units: Taken) -> dict[int, pa.Table]:
+    """The changes of units by place: a relation used twice has them at both places."""
+    found: dict[int, pa.Table] = {}
+    for place in plan.view.places:
+        tables = [
+            changes.append_column(TS, pa.array(np.full(len(changes), taken.ts)))
+            for taken in units
+            for transaction in taken.unit
+            if (changes := transaction.changes.get(place.relation)) is not None
+        ]
+        if tables:
+            found[place.index] = pa.concat_tables(tables)
+    return found
+
+
+def alone(sweep: Sweep[D | None]) -> Effort[D]:
+    """The effort of a single sweep."""
+    return Effort((sweep,), lambda results: results[0])
+
+
+def by_walk(algebra: Algebra[D], plan: SweepPlan, taken: Taken, pending: Pending) -> Effort[D]:
+    """One relation after the other, from the place that changed; a change of several places takes
+    the plan's two passes."""
+    origins = origins_of(plan, taken)
+    stages = None
+    if len(origins) == 1:
+        stages = [[step] for step in plan.walk(*origins)]
+    sweep = view_change(algebra, plan, origins, pending, stages)
+    return alone(sweep)
+
+
+def unit_rows(algebra: Algebra[D], plan: SweepPlan, rows: D | None) -> list[Change]:
+    """What a view change adds to the view; nothing if it has no rows."""
+    return [] if rows is None else [Add(algebra.lower(shown(algebra, plan, rows)))]
+
+
+class Efforts(Generic[K, D]):
+    """Efforts at work, by key; `known` says up to which position a source's changes are known."""
+
+    def __init__(self, known: Callable[[str], int]) -> None:
+        self._jobs: Jobs[tuple[K, int], D | None] = Jobs(known)
+        self._merges: dict[K, Callable[[Sequence[D | None]], D | None]] = {}
+        self._results: dict[K, dict[int, D | None]] = {}
+        self._sizes: dict[K, int] = {}
+
+    def start(self, key: K, effort: Effort[D]) -> list[Ask]:
+        """Begin an effort: its first questions, or none if it ended at once."""
+        self._merges[key] = effort.merge
+        self._results[key] = {}
+        self._sizes[key] = len(effort.sweeps)
+        return [
+            ask
+            for number, sweep in enumerate(effort.sweeps)
+            for ask in self._jobs.start((key, number), sweep)
+        ]
+
+    def answer(self, event: Answered) -> list[Ask]:
+        """Hand over an answer: the questions that follow from it."""
+        return self._jobs.answer(event)
+
+    def take(self) -> list[tuple[K, D | None]]:
+        """The view changes that were completed since the last call."""
+        for (key, number), result in self._jobs.take():
+            self._results[key][number] = result
+        ended = [k for k, results in self._results.items() if len(results) == self._sizes[k]]
+        return [(key, self._merged(key)) for key in ended]
+
+    def _merged(self, key: K) -> D | None:
+        results, size = self._results.pop(key), self._sizes.pop(key)
+        return self._merges.pop(key)([results[number] for number in range(size)])
+
+
+def added(algebra: Algebra[D], results: Iterable[D | None]) -> D | None:
+    """The sum of results that have the same columns."""
+    found = [result for result in results if result is not None]
+    return algebra.add(found) if found else None

@@ -1,0 +1,174 @@
+"""The intake of an algorithm: from deliveries to units with a ts, and from results to commits.
+
+Every algorithm takes units in some order, works on them, and commits them in the same or another
+order. What they share is here: the backlog that compensation reads, the units that wait, the ts
+that they get when they are taken, and the *low-water mark*: the ts up to which everything is in the
+view. Commits out of order (PVM) are listed above the mark, so that a crash between them neither
+loses nor doubles a row.
+
+After a crash, transactions that had their ts keep it, and nothing is taken before all of them have
+come again: a restart does exactly what was begun.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from viewkeeper.maintain.algorithm_protocol import (
+    Acknowledge,
+    Action,
+    Answered,
+    Ask,
+    Change,
+    Commit,
+    Delivered,
+    Resume,
+    Stamp,
+)
+from viewkeeper.maintain.global_parts import Gather, Unit
+from viewkeeper.updates.backlog import Backlog
+from viewkeeper.view.definition import ViewDefinition
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Taken:
+    """A unit with its ts; `stamp` makes the ts durable, None if it is already."""
+
+    ts: int
+    unit: Unit
+    stamp: Stamp | None
+
+    @property
+    def actions(self) -> list[Action]:
+        return [] if self.stamp is None else [self.stamp]
+
+
+class Intake:
+    """Deliveries, units, ts and commits of one view."""
+
+    def __init__(self, view: ViewDefinition, resume: Resume, apart: bool = False) -> None:
+        """`apart`: the parts of a global transaction are taken for transactions of their own."""
+        self.backlog = Backlog(view, resume.positions)
+        self.waiting: deque[Unit] = deque()
+        """Units that nobody has taken yet, in order."""
+        self._apart = apart
+        self._gather = Gather(resume.positions)
+        self._mark = resume.ts
+        self._positions = dict(resume.positions)
+        self._next_ts = max([resume.ts, *(stamp.ts for stamp in resume.stamps)]) + 1
+        self._stamps = list(resume.stamps)
+        self._ahead = set(resume.ahead)
+        self._again: list[Taken] = []
+        self._taken: dict[int, Unit] = {}
+        self._acknowledged = dict(resume.positions)
+        for transaction in resume.again:
+            self.backlog.add(transaction, committed=True)
+
+    # -- in ----------------------------------------------------------------------------------------
+
+    def deliver(self, event: Delivered) -> None:
+        """Take in a report; the units that it completes wait now."""
+        arrived = event.transactions
+        if self._apart:
+            arrived = tuple(replace(transaction, whole=None) for transaction in arrived)
+        for transaction in arrived:
+            self.backlog.add(transaction)
+        self.waiting.extend(self._gather.add(arrived))
+        if self._stamps:
+            self._recover()
+
+    def _recover(self) -> None:
+        """Give transactions that had a ts before the crash the same one, once all are there."""
+        named = {(t.source, t.position): t for unit in self.waiting for t in unit}
+        wanted = [key for stamp in self._stamps for key in stamp.transactions]
+        if not all(key in named for key in wanted):
+            return
+        for stamp in sorted(self._stamps, key=lambda stamp: stamp.ts):
+            unit = tuple(named[key] for key in stamp.transactions)
+            self.backlog.take(unit, stamp.ts)
+            self._taken[stamp.ts] = unit
+            if stamp.ts in self._ahead:
+                self.backlog.commit(unit)
+            else:
+                self._again.append(Taken(stamp.ts, unit, None))
+        gone = set(wanted)
+        rest = [unit for unit in self.waiting if not gone & {(t.source, t.position) for t in unit}]
+        self.waiting = deque(rest)
+        self._stamps = []
+
+    # -- taking ------------------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is something to take."""
+        return not self._stamps and bool(self._again or self.waiting)
+
+    @property
+    def begun(self) -> int:
+        """How many of the next units had their ts before a crash, and keep it."""
+        return len(self._again)
+
+    def take(self, unit: Unit | None = None) -> Taken:
+        """The next unit, or a given one of those that wait, with its ts."""
+        if unit is None and self._again:
+            return self._again.pop(0)
+        if unit is None:
+            unit = self.waiting.popleft()
+        else:
+            self.waiting.remove(unit)
+        ts, self._next_ts = self._next_ts, self._next_ts + 1
+        self.backlog.take(unit, ts)
+        self._taken[ts] = unit
+        return Taken(ts, unit, Stamp(ts, tuple((t.source, t.position) for t in unit)))
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    def asking(self, asks: Iterable[Ask]) -> list[Action]:
+        """The asks themselves, noted: until they are answered, their cuts may be old."""
+        noted = list(asks)
+        for ask in noted:
+            self.backlog.asked(ask.number, ask.source)
+        return [*noted]
+
+    def answered(self, event: Answered) -> None:
+        """Note what an answer says about cuts to come."""
+        self.backlog.answered(event.number, event.answers[0].cut)
+
+    # -- out ---------------------------------------------------------------------------------------
+
+    def commit(self, stamps: Iterable[int], changes: Iterable[Change]) -> list[Action]:
+        """The commit of these ts, and what can be acknowledged after it."""
+        for ts in stamps:
+            self.backlog.commit(self._taken[ts])
+            self._ahead.add(ts)
+        while self._mark + 1 in self._ahead:
+            self._mark += 1
+            self._ahead.remove(self._mark)
+            for transaction in self._taken.pop(self._mark):
+                self._positions[transaction.source] = transaction.position
+        ahead = tuple(sorted(self._ahead))
+        done = Commit(self._mark, dict(self._positions), tuple(changes), ahead)
+        return [done, *self.acknowledge()]
+
+    def acknowledge(self) -> list[Action]:
+        """Forget what nothing needs, and tell the sources."""
+        self.backlog.clean()
+        actions: list[Action] = []
+        for source, position in self.backlog.acknowledged(self._positions).items():
+            if position > self._acknowledged.get(source, 0):
+                self._acknowledged[source] = position
+                actions.append(Acknowledge(source, position))
+        return actions
+
+    @property
+    def holds(self) -> bool:
+        """Whether something delivered waits for a missing part, or for what precedes it."""
+        return bool(self._gather.held)
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything delivered is committed."""
+        uncommitted = set(self._taken) - self._ahead
+        return not (self.waiting or self._again or self._gather.held or uncommitted)

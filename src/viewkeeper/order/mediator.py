@@ -1,0 +1,347 @@
+"""The mediator of one member: it takes ids in the registry's order, each when it can.
+
+Ding, Zhang, Rundensteiner, Scalable Maintenance in Distributed Data Warehousing Environment (2000),
+figure 9. Two queues: what the registry has ordered (UMQ) and what has come from the sources (RMQ).
+An id is taken when every source that it concerns has got there: a base when its log has been read
+up to the id's position, a parent view when the parent has committed all its own ids up to this one.
+An id that concerns nothing of ours passes.
+
+It is a state machine without clock and without I/O: the engine feeds it from databases and a real
+registry, the simulator from a seeded world. Of the RMQ it keeps only how far each source has come;
+the rows stay where they are until a batch reads them.
+
+What must hold: ids are taken in the order of their numbers, none twice; positions never go back; of
+a parent only states are taken that it shows, so ids which a parent showed as one are taken as one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from viewkeeper.order.global_id import GlobalId
+from viewkeeper.order.registry_protocol import Ordered
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A source whose transactions are registered: a database, or a view of another group."""
+
+    name: str
+    """Its global name, as in ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParentView:
+    """Views of another member of the group, and the bases behind them, by their global names."""
+
+    bases: frozenset[str]
+
+
+Upstream = Base | ParentView
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A parent's position that stands for everything up to number `n` of the order.
+
+    It is not `shown` where the parent went on in one state with what follows.
+    """
+
+    n: int
+    position: int
+    shown: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Ids that became one transaction of ours: up to number `n`, with where our sources go to.
+
+    Mostly one id; several only where a parent shows them as one state. Then whoever reads us has to
+    know that we show nothing from number `first` on until n: a mark there that is not shown.
+    """
+
+    n: int
+    ids: tuple[GlobalId, ...]
+    moves: Mapping[str, int]
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The next id, and the first of our sources that has not got there."""
+
+    next: Ordered
+    source: str
+
+
+@dataclass(slots=True)
+class _Received:
+    """What has come from one source."""
+
+    reached: int = 0
+    """A base: its log was read up to this position. A parent: everything up to this number that
+    concerns it is committed there."""
+    marks: list[Mark] = field(default_factory=list)
+    hidden: bool = False
+    """Whether a mark may be one that is not shown."""
+
+    def mark(self, n: int) -> Mark | None:
+        """The newest mark of a parent at or before a number."""
+        found = bisect_right(self.marks, n, key=lambda mark: mark.n)
+        return self.marks[found - 1] if found else None
+
+    def shows(self, n: int) -> bool:
+        """Whether a state as of a number is known; a parent without a mark is not placed yet."""
+        mark = self.mark(n) if self.hidden else None
+        return mark is None or mark.shown
+
+    def note(self, marks: Iterable[Mark], n: int) -> None:
+        """Add marks; of those at or before number n only the newest can matter."""
+        newest = self.marks[-1].n if self.marks else -1
+        self.marks += [mark for mark in marks if mark.n > newest]
+        old = bisect_right(self.marks, n, key=lambda mark: mark.n) - 1
+        if old > 0:
+            del self.marks[:old]
+        self.hidden = not all(mark.shown for mark in self.marks)
+
+
+class Mediator:
+    """The queues of one member."""
+
+    def __init__(self, n: int = 0) -> None:
+        """`n`: the number up to which the order is taken."""
+        self.n = n
+        self.positions: dict[str, int] = {}
+        """Where our sources stand as of number n; of a parent that has not got there, nothing."""
+        self.agrees: Callable[[Mapping[str, int]], bool] | None = None
+        """Whether our sources show one state of each base at some positions. Members of a young
+        group may stand apart; where a parent has gone ahead of the order by itself, all ids up to
+        where everybody is in step are taken as one. From then on the order keeps them so, and it is
+        None."""
+        self._upstream: dict[str, Upstream] = {}
+        self._received: dict[str, _Received] = {}
+        self._ordered: deque[Ordered] = deque()
+        self._by_base: dict[str, tuple[str, ...]] = {}
+        """The sources that an id of a base concerns, as far as it was asked for."""
+
+    @property
+    def last(self) -> int:
+        """The greatest number that was heard of."""
+        return self._ordered[-1].n if self._ordered else self.n
+
+    @property
+    def queued(self) -> Sequence[Ordered]:
+        """What is ordered and not taken (UMQ)."""
+        return self._ordered
+
+    def queued_of(self, base: str) -> list[int]:
+        """The positions of a base that are ordered and not taken."""
+        return [each.id.position for each in self._ordered if each.id.source == base]
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The sources that are taken into account."""
+        return tuple(self._upstream)
+
+    def expects(self, base: str, position: int) -> bool:
+        """Whether an id of a base at or beyond a position is ordered and not taken."""
+        ids = (each.id for each in self._ordered)
+        return any(id.source == base and id.position >= position for id in ids)
+
+    # In
+
+    def follow(self, source: str, upstream: Upstream, position: int | None = None) -> None:
+        """Take part of a source into account, from a position on if one is known.
+
+        What a base has registered up to that position is contained in it. Of a parent without a
+        position, it is where the parent stands as of number n; its first mark is of number 0.
+        """
+        if type(self._upstream.get(source)) is not type(upstream):
+            # What was received under another meaning, a position or a number, says nothing now.
+            self._received[source] = _Received()
+        self._upstream[source] = upstream
+        self._by_base.clear()
+        if position is not None:
+            self.positions[source] = position
+        self._place()
+
+    def forget(self, source: str) -> None:
+        """A source is not read any more."""
+        for facts in (self._upstream, self._received, self.positions):
+            facts.pop(source, None)
+        self._by_base.clear()
+
+    def ordered(self, ids: Iterable[Ordered]) -> None:
+        """The registry has ordered these; what is known already is passed over."""
+        for each in ids:
+            if each.n > self.last:
+                assert each.n == self.last + 1, "numbers have no gaps"
+                self._ordered.append(each)
+
+    def correct(self, ids: Iterable[Ordered]) -> None:
+        """The registry says this now of numbers that are queued: some ids may be void."""
+        now = {each.n: each for each in ids}
+        self._ordered = deque(now.get(each.n, each) for each in self._ordered)
+
+    def received(self, source: str, position: int) -> None:
+        """The log of a base has been read up to a position."""
+        got = self._received[source]
+        got.reached = max(got.reached, position)
+
+    def committed(self, source: str, marks: Iterable[Mark], reached: int) -> None:
+        """A parent has committed these marks, and everything up to number `reached`.
+
+        Every number that it took has a mark, or a state that has more would pass for this one.
+        """
+        got = self._received[source]
+        got.note(marks, self.n)
+        got.reached = max(got.reached, reached, got.marks[-1].n if got.marks else 0)
+        self._place()
+
+    # Out
+
+    def take(self, limit: int) -> list[Taken]:
+        """What can be taken now, in order, in at most so many transactions."""
+        if not self._is_placed():
+            return []
+        taken: list[Taken] = []
+        held: list[Ordered] = []
+        whole: list[Ordered] = []
+        seen = passed = 0
+        for each in self._ordered:
+            if len(taken) >= limit or self._missing(each) is not None:
+                break
+            seen += 1
+            if self._concerned(each.id):
+                held.append(each)
+            if not self._shown(each.n):
+                continue
+            if self.agrees is not None:
+                # Until our sources agree nothing is taken but all of it, as one.
+                passed, whole = seen, [*held, each]
+                continue
+            passed = seen
+            taken += self._taken(each.n, held)
+            held = []
+        if self.agrees is not None:
+            taken, passed = self._begun(whole, passed)
+        for _ in range(passed):
+            self._ordered.popleft()
+        self._place()
+        return taken
+
+    def _is_placed(self) -> bool:
+        """Whether it is known where all parents stand in a group that is young.
+
+        Those that have been in step with us stay so, and there is nothing to agree on.
+        """
+        if self.agrees is None:
+            return True
+        parents = [
+            (position, self._received[source].mark(self.n))
+            for source, position in self.positions.items()
+            if isinstance(self._upstream[source], ParentView)
+        ]
+        if any(mark is None for _, mark in parents):
+            return False
+        in_step = all(mark is not None and mark.position == at for at, mark in parents)
+        if in_step and self.agrees(self.positions):
+            self.agrees = None
+        return True
+
+    def _begun(self, whole: Sequence[Ordered], passed: int) -> tuple[list[Taken], int]:
+        """The first transaction of a group, once our sources agree with it; and how much that
+        takes from the queue."""
+        if not whole or self.agrees is None:
+            return [], 0
+        *held, last = whole
+        moves = self._moves(last.n, [each.id for each in held])
+        if not self.agrees({**self.positions, **moves}):
+            return [], 0
+        self.agrees = None
+        return self._taken(last.n, held), passed
+
+    def _taken(self, n: int, held: Sequence[Ordered]) -> list[Taken]:
+        """Go to a number with these ids; nothing if none of them moves a source."""
+        self.n = n
+        ids = tuple(each.id for each in held)
+        moves = self._moves(n, ids)
+        self.positions.update(moves)
+        return [Taken(n, ids, moves, held[0].n)] if moves else []
+
+    @property
+    def wait(self) -> Wait | None:
+        """Why the next id cannot be taken; None if there is none, or nothing is in its way."""
+        for each in self._ordered:
+            missing = self._missing(each)
+            if missing is not None:
+                return Wait(each, missing)
+            if self._shown(each.n):
+                return None
+        return None
+
+    def is_held_by(self, source: str) -> bool:
+        """Whether the next id waits for a source."""
+        wait = self.wait
+        return wait is not None and wait.source == source
+
+    # Rules
+
+    def _concerned(self, id: GlobalId) -> tuple[str, ...]:
+        """The sources that an id changes."""
+        found = self._by_base.get(id.source)
+        if found is None:
+            behind = (name for name, each in self._upstream.items() if _behind(each, id))
+            found = self._by_base[id.source] = tuple(behind)
+        return found
+
+    def _missing(self, each: Ordered) -> str | None:
+        """The first source that an id concerns and that has not got there."""
+        for source in self._concerned(each.id):
+            there = self._received[source].reached
+            if isinstance(self._upstream[source], Base):
+                there, needed = max(there, self.positions.get(source, 0)), each.id.position
+            else:
+                needed = each.n
+            if there < needed:
+                return source
+        return None
+
+    def _shown(self, n: int) -> bool:
+        """Whether all parents show a state as of a number."""
+        return all(received.shows(n) for received in self._received.values())
+
+    def _moves(self, n: int, ids: Sequence[GlobalId]) -> dict[str, int]:
+        """Where the sources go with these ids, the last of which has at most this number.
+
+        Only those that the ids concern: where a group begins, a parent may be ahead of where it
+        stands for us, and what derives from the same bases must follow together with it.
+        """
+        found: dict[str, int] = {}
+        for id in ids:
+            for source in self._concerned(id):
+                if isinstance(self._upstream[source], Base):
+                    found[source] = id.position
+                else:
+                    mark = self._received[source].mark(n)
+                    found[source] = mark.position if mark else 0
+        here = self.positions
+        return {name: to for name, to in found.items() if name in here and to > here[name]}
+
+    def _place(self) -> None:
+        """Parents without a position get the one that they have as of number n."""
+        for source, upstream in self._upstream.items():
+            if isinstance(upstream, ParentView) and source not in self.positions:
+                mark = self._received[source].mark(self.n)
+                if mark is not None and mark.shown and self._received[source].reached >= self.n:
+                    self.positions[source] = mark.position
+
+
+def _behind(upstream: Upstream, id: GlobalId) -> bool:
+    """Whether an id changes what a source gives."""
+    if isinstance(upstream, Base):
+        return id.source == upstream.name
+    return id.source in upstream.bases

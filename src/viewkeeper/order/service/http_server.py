@@ -1,0 +1,291 @@
+"""The service's HTTP: one request per connection, refused as early as it can be.
+
+What is looked at, in this order, each before more is read: the token; that no browser sends it, so
+that no web page can use somebody's reach (no `Origin`, a `Host` that we are called, JSON as its
+type); that its length is told, plainly, and fits. Nothing of a request is logged, and nothing of
+it but names is in an answer.
+"""
+
+from __future__ import annotations
+
+import hmac
+import http.client
+import ipaddress
+import json
+import socket
+import ssl
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler
+from io import BufferedIOBase
+from socketserver import TCPServer, ThreadingMixIn
+from typing import Any
+
+from viewkeeper.errors import AccessError, RegistryAwayError, RegistryError
+from viewkeeper.order.service import wire_format
+from viewkeeper.order.service.connection_gate import Gate, Limits
+from viewkeeper.order.service.service_calls import Caller, Calls
+from viewkeeper.order.service.wire_format import Arguments, MalformedError, read_json
+
+HEAD_BYTES_MAX = 16 << 10
+_DRAIN_BYTES_MAX = 2 << 20
+_DRAIN_SECONDS = 1.0
+_FULL_SECONDS = 0.05
+_BEARER = "Bearer "
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who is let in: whoever has the token, if there is one, and the administrator.
+
+    `names` are what the service is called besides its addresses; `certificate` and `key` are files.
+    """
+
+    token: str | None = None
+    administrator: str | None = None
+    names: tuple[str, ...] = ()
+    certificate: str | None = None
+    key: str | None = None
+
+    def caller(self, authorization: str, secret: str | None) -> Caller | None:
+        """Who sent this; None if it must not be answered."""
+        sent = authorization.removeprefix(_BEARER).encode("utf-8", "replace")
+        rules = authorization.startswith(_BEARER)
+        is_administrator, is_member = (
+            hmac.compare_digest(sent, (token or "").encode()) and bool(token) and rules
+            for token in (self.administrator, self.token)
+        )
+        nobody = self.administrator is None or not authorization
+        if is_administrator or is_member or (self.token is None and nobody):
+            return Caller(secret, is_administrator)
+        return None
+
+    def is_called(self, host: str) -> bool:
+        """Whether a Host header names us. A page of somebody else has a name, never an address."""
+        name = _without_port(host).lower()
+        if name in ("localhost", socket.gethostname().lower(), *map(str.lower, self.names)):
+            return True
+        try:
+            ipaddress.ip_address(name.strip("[]"))
+        except ValueError:
+            return False
+        return True
+
+
+def _without_port(host: str) -> str:
+    """
+    >>> [_without_port(host) for host in ("a:1", "[::1]:8765", "[::1]", "a")]
+    ['a', '[::1]', '[::1]', 'a']
+    """
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdecimal() else host
+
+
+class Server(ThreadingMixIn, TCPServer):
+    """Listens, with a thread for every connection; ended threads are waited for."""
+
+    allow_reuse_address = True
+    daemon_threads = False
+    request_queue_size = 256
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        calls: Calls,
+        access: Access,
+        limits: Limits,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.calls = calls
+        self.access = access
+        self.gate = Gate(limits)
+        self.tls = tls
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, Handler)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        try:
+            connection, address = super().get_request()
+        except OSError:
+            # No file is left for it. It stays in line, and is asked for again at once.
+            self.gate.make_room()
+            time.sleep(_FULL_SECONDS)
+            raise
+        if self.tls is not None:
+            connection = self.tls.wrap_socket(
+                connection, server_side=True, do_handshake_on_connect=False
+            )
+        return connection, address
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self.gate.enter(request, client_address[0]):
+            super().process_request(request, client_address)
+        else:
+            # The client sees a closed connection and tries again a little later.
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.gate.leave(request)
+
+    def service_actions(self) -> None:
+        self.gate.sweep()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away in the middle is no event; a defect of ours is told."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+
+class _Head(BufferedIOBase):
+    """The beginning of a request, of which only so much is read."""
+
+    def __init__(self, stream: BufferedIOBase) -> None:
+        self._stream = stream
+        self._left = HEAD_BYTES_MAX
+
+    def readline(self, size: int | None = -1) -> bytes:
+        if self._left <= 0:
+            raise http.client.LineTooLong("head")
+        line = self._stream.readline(min(size or 0, self._left))
+        self._left -= len(line)
+        return line
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request."""
+
+    server: Server
+    server_version = "viewkeeper-registry"
+    sys_version = ""
+    default_request_version = "HTTP/1.0"
+
+    def setup(self) -> None:
+        self.request.settimeout(self.server.gate.limits.reading_seconds)
+        super().setup()
+        if isinstance(self.connection, ssl.SSLSocket):
+            self.connection.do_handshake()
+        self._stream = self.rfile
+        self.rfile = _Head(self.rfile)
+
+    def do_POST(self) -> None:
+        sent = self.headers.get(wire_format.SECRET_HEADER)
+        caller = self.server.access.caller(self.headers.get("Authorization", ""), sent)
+        if caller is None:
+            self._refuse(401, "this service wants a token, and another one than was sent")
+            return
+        self.server.gate.trust(self.connection)
+        if (refusal := self._unfit()) is not None:
+            self._refuse(*refusal)
+            return
+        size = self._size()
+        if not 0 <= size <= wire_format.BODY_BYTES_MAX:
+            self._refuse(
+                413, f"a request has a length, of at most {wire_format.BODY_BYTES_MAX} bytes"
+            )
+            return
+        body = self._stream.read(size)
+        if len(body) < size:
+            # Whoever sent it is gone, or was too slow.
+            self.close_connection = True
+        elif not self.server.gate.work(self.connection):
+            self._send(
+                503, wire_format.write_error(RegistryAwayError("", "too much is asked at once"))
+            )
+        else:
+            self._answer(body, caller)
+
+    def _unfit(self) -> tuple[int, str] | None:
+        """Why no member of ours can have sent this, if that is so."""
+        for name in (
+            "Host",
+            "Content-Length",
+            "Content-Type",
+            "Authorization",
+            wire_format.SECRET_HEADER,
+        ):
+            if len(self.headers.get_all(name, ())) > 1:
+                return 400, f"the header {name} is there twice"
+        if "Origin" in self.headers or "Sec-Fetch-Site" in self.headers:
+            return 403, "this is no service for web pages"
+        host = self.headers.get("Host", "")
+        if not self.server.access.is_called(host):
+            name = ascii(_without_port(host)[:80])
+            return 421, f"this service is not called {name}; `registry serve --name` says how it is"
+        if self.headers.get_content_type() != "application/json":
+            return 415, "a request is of the type application/json"
+        if "Transfer-Encoding" in self.headers:
+            return 411, "a request tells its length, and comes in one piece"
+        return None
+
+    def _size(self) -> int:
+        text = self.headers.get("Content-Length", "")
+        return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else -1
+
+    def _answer(self, body: bytes, caller: Caller) -> None:
+        try:
+            call = self.path.removeprefix(wire_format.PREFIX)
+            result = self.server.calls.answer(call, Arguments(read_json(body)), caller)
+        except MalformedError as error:
+            self._refuse(400, str(error))
+        except RegistryAwayError as error:
+            self._send(503, wire_format.write_error(error))
+        except AccessError as error:
+            self._send(403, wire_format.write_error(error))
+        except RegistryError as error:
+            self._send(409, wire_format.write_error(error))
+        except Exception:
+            self._send(
+                500, wire_format.write_error(RegistryError("", "the service failed at this"))
+            )
+            raise
+        else:
+            self._send(200, {"result": result})
+
+    def _refuse(self, status: int, what: str) -> None:
+        self.close_connection = True
+        self._send(status, wire_format.write_error(RegistryError("", what)))
+        self._drain()
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What the library finds wrong: in the same form, without repeating what was sent."""
+        self.close_connection = True
+        what = http.client.responses.get(code, "bad request").lower()
+        self._send(
+            code, wire_format.write_error(RegistryError("", f"the request is refused: {what}"))
+        )
+        self._drain()
+
+    def _drain(self) -> None:
+        """Wait a moment for the client to close: what is not read when a connection is closed
+        would take the answer away with it."""
+        # Of a TLS connection the socket below; nothing of what still comes is looked at.
+        below, plain = socket.socket, self.connection
+        end, left = time.monotonic() + _DRAIN_SECONDS, _DRAIN_BYTES_MAX
+        with suppress(OSError):
+            below.shutdown(plain, socket.SHUT_WR)
+            while left > 0 and (seconds := end - time.monotonic()) > 0:
+                plain.settimeout(seconds)
+                if not (found := below.recv(plain, 4096)):
+                    return
+                left -= len(found)
+
+    def _send(self, status: int, data: object) -> None:
+        self.server.gate.answer(self.connection)
+        text = json.dumps(data).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing of a request is logged."""

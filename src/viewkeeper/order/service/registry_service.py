@@ -1,0 +1,141 @@
+"""The service behind `viewkeeper registry serve`: a store that one process owns, over HTTP.
+
+The service keeps nothing but the store, so a kill at any moment loses nothing that was answered. It
+owns the store under an epoch: a second service is refused while the first lives, and the first
+cannot write after the second took over. `service_gate` bounds its connections, `service_http` reads
+requests, `service_calls` says who may ask what.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import threading
+
+from viewkeeper.errors import RegistryAwayError, RegistryError
+from viewkeeper.order.service.connection_gate import Limits
+from viewkeeper.order.service.http_server import Access, Server
+from viewkeeper.order.service.service_calls import Calls
+from viewkeeper.order.store.stored_registry import StoredRegistry
+
+LEASE_SECONDS = 15.0
+OPEN = Access()
+"""Whoever reaches the address may use it, and nobody is its administrator."""
+LIMITS = Limits()
+
+
+class Service:
+    """A store that is owned and served, from `start` to `stop`."""
+
+    def __init__(
+        self,
+        store: StoredRegistry,
+        address: tuple[str, int],
+        access: Access = OPEN,
+        lease_seconds: float = LEASE_SECONDS,
+        limits: Limits = LIMITS,
+    ) -> None:
+        self._store = store
+        self._calls = Calls(store)
+        self._address = address
+        self._access = access
+        self._lease_seconds = lease_seconds
+        self._limits = limits
+        self._server: Server | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        assert self._server is not None, "not started"
+        host, port = self._server.server_address[:2]
+        place = f"[{host!s}]:{port}" if ":" in str(host) else f"{host!s}:{port}"
+        return f"{'http' if self._server.tls is None else 'https'}://{place}"
+
+    def start(self) -> None:
+        """Own the store and answer; a FencedError if another service owns it."""
+        tls = self._tls()
+        try:
+            self._server = Server(self._address, self._calls, self._access, self._limits, tls)
+        except (OSError, OverflowError) as error:
+            host, port = self._address
+            raise RegistryError(
+                self._store.name,
+                f"cannot listen at {host}:{port}",
+                detail=str(error),
+                hint="choose another address with --listen, or end what listens there",
+            ) from error
+        try:
+            self._store.own(this_process(), self._lease_seconds, is_gone)
+        except BaseException:
+            self._server.server_close()
+            raise
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,))
+        self._thread.start()
+
+    def _tls(self) -> ssl.SSLContext | None:
+        if self._access.certificate is None:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            # Without a password of ours, the library would ask for one in the terminal.
+            context.load_cert_chain(self._access.certificate, self._access.key, password="")
+        except (OSError, ValueError) as error:
+            raise RegistryError(
+                self._store.name,
+                "the certificate or its key cannot be used",
+                detail=str(error),
+                hint="--cert is a PEM file with the certificate and those behind it, --key one "
+                "with its private key, not encrypted",
+            ) from error
+        return context
+
+    def serve_until(self, stop: threading.Event) -> None:
+        """Keep the store ours until told to stop; a FencedError if somebody took it over."""
+        while not stop.wait(self._lease_seconds / 4):
+            try:
+                self._store.keep(self._lease_seconds)
+            except RegistryAwayError:
+                # The store may be back at the next turn; callers are told meanwhile.
+                continue
+
+    def stop(self) -> None:
+        """Answer what was asked, then let go of address and store."""
+        if self._server is None or self._thread is None:
+            return
+        self._calls.end()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.gate.close()
+        self._server.server_close()
+        self._server = self._thread = None
+        self._store.disown()
+
+
+def this_process() -> str:
+    """Who we are to other services: they must be able to tell whether we still live."""
+    return f"process {os.getpid()} on {_machine()}"
+
+
+def is_gone(holder: str) -> bool:
+    """Whether a holder is known to have died: a process of this machine that does not exist."""
+    process, _, machine = holder.removeprefix("process ").partition(" on ")
+    if machine != _machine() or not process.isdecimal():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
+def _machine() -> str:
+    """The host; containers on one host may have one name, and number their processes apart."""
+    try:
+        numbering = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return socket.gethostname()
+    return f"{socket.gethostname()} ({numbering})"

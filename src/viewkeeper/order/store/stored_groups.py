@@ -1,0 +1,345 @@
+"""Members and groups in a store: who joins, who leaves, and which groups follow from that.
+
+A member has a row in every group that it is, or was, in; the open groups are how things are now. In
+a group that is closed, rows stay as they were: they say who must still take its order, and what lay
+behind whom while it lasted. Joining and leaving hold one row for the whole environment, so groups
+are computed from facts that nobody else changes meanwhile, and everything that follows is in one
+transaction. Registering holds its own group's row and looks there whether the group is closed, so a
+group is closed before or after any report, never in the middle of one.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from abc import abstractmethod
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
+from typing import NamedTuple
+
+from viewkeeper.errors import ClosedGroupError, IdentityError, RegistryError, TrimmedError
+from viewkeeper.order.member_groups import find_ambiguous_names, find_circle, regroup_members
+from viewkeeper.order.name_rule import check_names
+from viewkeeper.order.registry_protocol import Assignment, Facts, Member
+from viewkeeper.order.retention_rule import Windows
+from viewkeeper.order.store.owned_store import OwnedStore, Rows
+from viewkeeper.order.store.stored_retention import note_place, remove_groups, trim_order
+from viewkeeper.order.store.stored_secrets import admit_secret, check_secret, forget_secret
+from viewkeeper.partition.view_group import name_of
+
+_NEVER = (1 << 63) - 1
+
+
+class GroupRow(NamedTuple):
+    """What is stored of a group; `closed` is the regrouping that closed it, 0 while it is open.
+
+    The order is kept from after number `trimmed` on.
+    """
+
+    identity: str
+    last: int
+    closed: int
+    trimmed: int
+
+
+class StoredGroups(OwnedStore):
+    """The part of a stored registry that knows members."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._identities: dict[str, str] = {}
+        self._joined: dict[str, str] = {}
+        """The group that each member was given, as far as it joined through this object."""
+        self.grouping = object()
+        """Another one after groups were computed again through this object."""
+        self.windows = Windows()
+        """How much is kept at least."""
+
+    @abstractmethod
+    def _reading(self) -> AbstractContextManager[Rows]:
+        """A transaction that sees one state."""
+
+    def join(
+        self,
+        member: str,
+        facts: Facts,
+        remembered: str | None = None,
+        secret: str | None = None,
+    ) -> Assignment:
+        """As every registry; a service hands on the secret that came with the request."""
+        joined = self._joined.get(member)
+        with self._regrouping(create=not (joined or remembered)) as rows:
+            if secret is not None:
+                admit_secret(self.name, rows, member, secret)
+            if joined:
+                self._group(rows, joined)
+            opened = self._opened(rows, member, remembered) if remembered else _NEVER
+            said = self._facts(rows, member)
+            self._check_warehouse(member, said.get(member, facts).warehouse, facts.warehouse)
+            changes = said != {member: facts}
+            if changes:
+                before = self._facts(rows)
+                after = {**before, member: facts}
+                check_names(self.name, member, facts, known=before)
+                self._check(after, member)
+                self._regroup(rows, before, after)
+            rows(
+                f"UPDATE registry_member SET facts = ?, seen = {self._now}"
+                f" WHERE member = ? AND {_IS_OPEN}",
+                *(_written(facts), member),
+            )
+            found = self._next(rows, member, opened)
+            if note_place(rows, member, opened if remembered else found.opened) or changes:
+                remove_groups(rows, self.windows)
+        self._joined[member], self._identities[found.group] = found.group, found.identity
+        if changes:
+            self.grouping = object()
+        return found
+
+    def leave(self, member: str) -> None:
+        with self._regrouping() as rows:
+            before = self._facts(rows)
+            changes = member in before
+            if changes:
+                after = {name: facts for name, facts in before.items() if name != member}
+                self._regroup(rows, before, after)
+        self._joined.pop(member, None)
+        if changes:
+            self.grouping = object()
+
+    def members(self, group: str) -> tuple[Member, ...]:
+        with self._reading() as rows:
+            self._group(rows, group)
+            return self._members(rows, group)
+
+    def reached(self, group: str, member: str, n: int) -> None:
+        with self._changing(group) as (rows, found):
+            if n > found.last:
+                raise self._older(group, n, found.last)
+            noted = rows(
+                f"UPDATE registry_member SET seen = {self._now},"
+                " reached = CASE WHEN reached < ? THEN ? ELSE reached END"
+                " WHERE grp = ? AND member = ? RETURNING reached",
+                *(n, n, group, member),
+            )
+            if not noted:
+                raise self._no_member(group, member)
+            if not found.closed:
+                trim_order(rows, group, found.last, found.trimmed, self.windows)
+
+    def check_secret(self, member: str, secret: str | None) -> None:
+        """An AccessError unless this is the secret that the member joined with."""
+        with self._reading() as rows:
+            check_secret(self.name, rows, member, secret)
+
+    def forget_secret(self, member: str) -> None:
+        with self._regrouping() as rows:
+            forget_secret(rows, member)
+
+    def check_identity(self, group: str, identity: str) -> None:
+        """An IdentityError if the group here is another one."""
+        with self._reading() as rows:
+            self._group(rows, group, identity)
+
+    # Groups that change
+
+    @contextmanager
+    def _regrouping(self, create: bool = False) -> Iterator[Rows]:
+        """A transaction in which nobody else joins or leaves."""
+        with self._writing(create=create) as rows:
+            self._check_owner(rows)
+            rows(f"SELECT regroupings FROM registry_environment{self._for_update}")
+            yield rows
+
+    def _facts(self, rows: Rows, member: str | None = None) -> dict[str, Facts]:
+        """What all members say now, or only this one."""
+        select = f"SELECT member, facts FROM registry_member WHERE {_IS_OPEN}"
+        found = rows(f"{select} AND member = ?", member) if member else rows(select)
+        return {member: read_facts(facts) for member, facts in found}
+
+    def _regroup(self, rows: Rows, before: Mapping[str, Facts], after: Mapping[str, Facts]) -> None:
+        groups: dict[str, set[str]] = defaultdict(set)
+        for group, member in rows(f"SELECT grp, member FROM registry_member WHERE {_IS_OPEN}"):
+            groups[group].add(member)
+        open_groups = {group: frozenset(members) for group, members in groups.items()}
+        change = regroup_members(open_groups, before, after)
+        ((number,),) = rows(
+            "UPDATE registry_environment SET regroupings = regroupings + 1 RETURNING regroupings"
+        )
+        for group in change.closed:
+            rows("UPDATE registry_group SET closed = ? WHERE name = ?", number, group)
+            rows("UPDATE registry_reporter SET until = 0 WHERE grp = ?", group)
+        for members in change.opened:
+            name = self._new_name(rows, members)
+            rows(
+                "INSERT INTO registry_group (name, identity, last, closed, opened)"
+                " VALUES (?, ?, 0, 0, ?)",
+                *(name, secrets.token_hex(16), number),
+            )
+            for member in members:
+                rows(
+                    "INSERT INTO registry_member (grp, member, facts, reached, seen) VALUES"
+                    " (?, ?, ?, 0, COALESCE((SELECT max(seen) FROM registry_member"
+                    f" WHERE member = ?), {self._now}))",
+                    *(name, member, _written(after[member]), member),
+                )
+
+    def _new_name(self, rows: Rows, members: tuple[str, ...]) -> str:
+        """The name of these members; with a number where a group had it before."""
+        plain = name_of(members)
+        alike = "SELECT name FROM registry_group WHERE substr(name, 1, ?) = ?"
+        used = {name for (name,) in rows(alike, len(plain), plain)}
+        name, count = plain, 1
+        while name in used:
+            count += 1
+            name = f"{plain}.{count}"
+        return name
+
+    def _opened(self, rows: Rows, member: str, identity: str) -> int:
+        """When the group that a member remembers was opened."""
+        found = rows("SELECT name, opened FROM registry_group WHERE identity = ?", identity)
+        if not found:
+            raise IdentityError(
+                self.name,
+                f'this registry is not the one that was joined by "{member}"',
+                detail=f"its group was {identity}, and there is none here: two registries would "
+                "order one group. Or it was away for so long that its group is not kept any more",
+                hint=f"{_SAME_REGISTRY}; a member that was away for long is loaded again with it",
+            )
+        ((name, opened),) = found
+        self._identities[name] = identity
+        return int(opened)
+
+    def _next(self, rows: Rows, member: str, opened: int) -> Assignment:
+        """The first group of a member that is open, or was opened later and has ids to take."""
+        ((group, identity, closed, since),) = rows(
+            "SELECT g.name, g.identity, g.closed, g.opened FROM registry_group g"
+            " JOIN registry_member m ON m.grp = g.name WHERE m.member = ?"
+            " AND (g.closed = 0 OR (g.opened > ? AND g.last > 0)) ORDER BY g.opened LIMIT 1",
+            *(member, opened),
+        )
+        return Assignment(group, identity, self._members(rows, group), bool(closed), since)
+
+    def _check(self, facts: Mapping[str, Facts], member: str) -> None:
+        """What cannot be: a member that reads itself, a name that stands for two things."""
+        if way := find_circle(facts, member):
+            raise RegistryError(
+                self.name,
+                f"members would read each other in a circle: {' <- '.join(way)}",
+                detail=f'"{member}" says that it reads {", ".join(sorted(facts[member].reads))}',
+                hint="build the views of one of them on the sources instead",
+            )
+        for name in sorted(find_ambiguous_names(facts)):
+            raise RegistryError(
+                self.name,
+                f'"{name}" would be the name of a source and of a member',
+                detail=f'"{member}" cannot join with that: ids carry both kinds of names',
+                hint="give the source another name with its option `global`, in all projects that "
+                "read it, or the project another one with `registry: member:`",
+            )
+
+    def _check_warehouse(self, member: str, known: str, given: str) -> None:
+        if known != given:
+            raise RegistryError(
+                self.name,
+                f'"{member}" is another warehouse',
+                detail="two warehouses with one name would each undo what the other one says",
+                hint="give this project another name with `registry: member:`; if the other one is "
+                f"gone for good, `viewkeeper registry leave URL {member}`",
+            )
+
+    # Inside a transaction
+
+    @contextmanager
+    def _changing(self, group: str, open_only: bool = False) -> Iterator[tuple[Rows, GroupRow]]:
+        """A transaction that holds the group's row."""
+        with self._writing() as rows:
+            self._check_owner(rows)
+            found = self._group(rows, group, lock=self._for_update)
+            if open_only and found.closed:
+                raise self._closed(group, found.last)
+            yield rows, found
+
+    def _group(
+        self, rows: Rows, group: str, expected: str | None = None, lock: str = ""
+    ) -> GroupRow:
+        """The group's row; an error if it is not the group that we know."""
+        expected = expected or self._identities.get(group)
+        select = "SELECT identity, last, closed, trimmed FROM registry_group"
+        found = [GroupRow(*row) for row in rows(f"{select} WHERE name = ?{lock}", group)]
+        if found and (expected is None or found[0].identity == expected):
+            return found[0]
+        if expected is None:
+            raise RegistryError(
+                self.name,
+                f'there is no group "{group}"',
+                hint="groups are made when members join; check the address of the registry",
+            )
+        there = f"it is {found[0].identity} here" if found else "there is no such group here"
+        raise IdentityError(
+            self.name,
+            f'group "{group}" is not the one that was joined',
+            detail=f"its identity was {expected}; {there}: two registries would order one group",
+            hint=_SAME_REGISTRY,
+        )
+
+    def _members(self, rows: Rows, group: str) -> tuple[Member, ...]:
+        found = rows(
+            f"SELECT member, facts, reached, {self._now} - seen FROM registry_member"
+            " WHERE grp = ? ORDER BY member",
+            group,
+        )
+        members = (Member(name, read_facts(facts), n, seen) for name, facts, n, seen in found)
+        return tuple(sorted(members, key=lambda member: member.name))
+
+    # Errors
+
+    def _closed(self, group: str, last: int) -> ClosedGroupError:
+        return ClosedGroupError(
+            self.name,
+            f'the order of group "{group}" has ended with number {last}',
+            detail="members have joined, left, or read something else; they are in other groups",
+            hint="nothing to do: each member takes the order to its end, then joins again",
+        )
+
+    def _older(self, group: str, n: int, last: int) -> IdentityError:
+        return IdentityError(
+            self.name,
+            f'group "{group}" has an order of {last} ids, and a member knows of {n}',
+            detail="this is an older copy of the registry; it would order later ids anew",
+            hint="bring back the newest copy of the registry's store; if it is lost, remove the "
+            "store and load every member of the group again with --full-refresh",
+        )
+
+    def _trimmed(self, group: str, after: int, trimmed: int) -> TrimmedError:
+        return TrimmedError(
+            self.name,
+            f'the order of group "{group}" is kept from after number {trimmed} on, and it is asked '
+            f"for from after {after}",
+            detail="all members had committed what lies before; a warehouse that was restored from "
+            "a backup comes from there",
+            hint="load all views of this member again: `viewkeeper run --full-refresh VIEW` each",
+        )
+
+    def _no_member(self, group: str, member: str) -> RegistryError:
+        return RegistryError(
+            self.name, f'group "{group}" has no member "{member}"', hint="it must join first"
+        )
+
+
+_IS_OPEN = "grp IN (SELECT name FROM registry_group WHERE closed = 0)"
+_SAME_REGISTRY = (
+    "give all members the address of the same registry; if the old one is lost, load every member "
+    "of the group again with --full-refresh"
+)
+
+
+def _written(facts: Facts) -> str:
+    return json.dumps(asdict(facts))
+
+
+def read_facts(text: str) -> Facts:
+    """Facts as they are stored."""
+    return Facts(**json.loads(text))

@@ -1,0 +1,174 @@
+"""What coordination costs: messages and update time, with one registry, with groups, with none.
+
+Ding, Zhang, Rundensteiner, Scalable Maintenance in Distributed Data Warehousing Environment (2000),
+section 5. RyCo is one registry for all bases and views, PyCo one for each group, *uncoordinated* is
+neither, for comparison.
+
+Symbols: m bases, n views, K updates in all, k_i at base i (all k: even updates). `registered` is
+M_r, `ordered` is M_v, `deltas` is M_d, `asked` is M_q. A group has m_i real bases, n_i views, and
+f_i updates that reach it through virtual bases.
+
+Not as printed:
+
+1. The formulas give every group a registry. One view alone needs none, and then costs no message:
+   `singles` says which is counted.
+2. M_d is not the same in RyCo and PyCo: a view passes ids that do not concern it as empty deltas,
+   in RyCo all of them, in PyCo those of its own group. They are counted apart, as `empty`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from viewkeeper.partition.group_levels import group_levels
+from viewkeeper.partition.pyco import Partition
+from viewkeeper.partition.view_graph import ViewGraph, ones
+from viewkeeper.partition.view_group import Group
+
+Updates = Mapping[str, int]
+"""How many updates each base has (k_i); a base that is missing has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """How many messages updates cause, by their kind."""
+
+    registered: float
+    """Ids from bases, real and virtual, to registries (M_r)."""
+    ordered: float
+    """Ids in order, from registries to views (M_v)."""
+    deltas: float
+    """Deltas from bases and views to those that read them (M_d), without the empty ones."""
+    asked: float
+    """Questions and answers between views and their parents (M_q), by sweeps."""
+    empty: float
+    """Empty deltas: ids that concern the order and not the view."""
+
+    @property
+    def coordination(self) -> float:
+        """What the registries cause: all but the maintenance itself."""
+        return self.registered + self.ordered + self.empty
+
+    @property
+    def total(self) -> float:
+        """M, and the empty deltas."""
+        return self.coordination + self.deltas + self.asked
+
+    def per(self, updates: int) -> Messages:
+        """The mean over so many updates."""
+        kinds = (self.registered, self.ordered, self.deltas, self.asked, self.empty)
+        return Messages(*(kind / updates for kind in kinds))
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long things take; of what differs by level, the last value is for all higher ones."""
+
+    transmission: float
+    """From any site to any other (t_t)."""
+    change: tuple[float, ...] = (0.0,)
+    """Computing a view change at level 1, 2, ... (t_v)."""
+    wait: tuple[float, ...] = (0.0,)
+    """From a delta's arrival to its turn, at level 1, 2, ... (t_w)."""
+
+
+def even(graph: ViewGraph, each: int = 1) -> dict[str, int]:
+    """The same number of updates at every base."""
+    return dict.fromkeys(graph.bases, each)
+
+
+def uncoordinated(graph: ViewGraph, updates: Updates) -> Messages:
+    """Maintenance alone."""
+    weigh = _weights(graph, updates)
+    read = {view: sum(map(weigh, parents)) for view, parents in graph.parents.items()}
+    # A sweep asks every other parent once for each delta: a question and an answer.
+    asked = sum(2 * (len(graph.parents[view]) - 1) * weight for view, weight in read.items())
+    return Messages(0, 0, sum(read.values()), asked, 0)
+
+
+def ryco(graph: ViewGraph, updates: Updates) -> Messages:
+    """One registry: every id goes to every view, and every view passes every id on."""
+    weigh = _weights(graph, updates)
+    count = sum(updates.values())
+    empty = sum(
+        count - weigh(parent)
+        for parents in graph.parents.values()
+        for parent in parents
+        if parent in graph.parents
+    )
+    plain = uncoordinated(graph, updates)
+    return Messages(count, count * len(graph.views), plain.deltas, plain.asked, empty)
+
+
+def pyco(found: Partition, updates: Updates, singles: bool = False) -> Messages:
+    """A registry for each group; with `singles` for those of one view too, as printed."""
+    graph = found.graph
+    weigh = _weights(graph, updates)
+    registered = ordered = empty = 0
+    for group in found.groups:
+        if not (singles or group.needs_registry):
+            continue
+        ids = sum(map(weigh, group.bases))
+        registered += ids
+        ordered += ids * len(group.views)
+        inside = frozenset(group.views)
+        for view in group.views:
+            empty += sum(ids - weigh(p) for p in graph.parents[view] if p in inside)
+    plain = uncoordinated(graph, updates)
+    return Messages(registered, ordered, plain.deltas, plain.asked, empty)
+
+
+def real_updates(group: Group, updates: Updates) -> int:
+    """The updates of a group's real bases: the sum of its k_ij."""
+    return sum(updates.get(base, 0) for base in group.real)
+
+
+def virtual_updates(graph: ViewGraph, group: Group, updates: Updates) -> int:
+    """The updates that reach a group through its virtual bases (f_i)."""
+    return sum(map(_weights(graph, updates), group.virtual))
+
+
+def uncoordinated_times(graph: ViewGraph, times: Times) -> dict[str, float]:
+    """From an update at a base to every view, without registry: one transmission for each level."""
+    return {view: _time(graph.levels[view], graph.levels[view], times) for view in graph.views}
+
+
+def ryco_times(graph: ViewGraph, times: Times) -> dict[str, float]:
+    """The same with one registry: one transmission more, since the id goes by the registry."""
+    return {view: _time(graph.levels[view], graph.levels[view] + 1, times) for view in graph.views}
+
+
+def pyco_times(found: Partition, times: Times) -> dict[str, float]:
+    """The same with groups: one transmission more for each level of the view's group."""
+    above, levels = group_levels(found), found.graph.levels
+    return {
+        view: _time(levels[view], levels[view] + 1 + above[group.name], times)
+        for group in found.groups
+        for view in group.views
+    }
+
+
+def _time(level: int, transmissions: int, times: Times) -> float:
+    """T_i: transmissions, and the change and the wait at every level up to this one."""
+    return times.transmission * transmissions + sum(
+        _at(times.change, below) + _at(times.wait, below) for below in range(1, level + 1)
+    )
+
+
+def _at(values: tuple[float, ...], level: int) -> float:
+    return values[min(level, len(values)) - 1]
+
+
+def _weights(graph: ViewGraph, updates: Updates) -> Callable[[str], int]:
+    """How many updates concern a name: those of the bases behind it."""
+    counts = [updates.get(base, 0) for base in graph.bases]
+    known: dict[int, int] = {}
+
+    def weigh(name: str) -> int:
+        bits = graph.base_bits[graph.numbers[name]]
+        if bits not in known:
+            known[bits] = sum(counts[bit] for bit in ones(bits))
+        return known[bits]
+
+    return weigh

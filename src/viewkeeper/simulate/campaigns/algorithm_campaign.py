@@ -1,0 +1,209 @@
+"""Campaigns: many seeds of one algorithm in one scenario, and what came of them.
+
+A seed determines everything: the view's shape, the workload, the schedule with its faults. Neither
+the algorithm nor its options go into it, so that all algorithms meet the same worlds, as far as
+their needs allow (keys, one source). A seed is run and checked in one call, and its outcome is
+small enough to be sent between processes; whoever wants the run itself makes it again.
+
+Failing means: the checker refuted the level that was promised, the run did not end, or the
+algorithm raised. What the checker could not decide is counted apart.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from viewkeeper.check.checker import Verdict, check
+from viewkeeper.maintain.algorithm_catalogue import KINDS
+from viewkeeper.maintain.promises import Level
+from viewkeeper.maintain.promises import Scenario as Transactions
+from viewkeeper.simulate.campaigns.shrink import Case, shrink
+from viewkeeper.simulate.campaigns.workload import Shape, Workload, random_scenario
+from viewkeeper.simulate.scenario import Scenario, Subject
+from viewkeeper.simulate.simulated_world import World
+from viewkeeper.simulate.step_choice import follow, play, random_tempo
+from viewkeeper.simulate.world_steps import read_step
+
+SHAPES = ("chain:1", "chain:2", "chain:3", "star:3", "self:3", "cycle:3", "chain:4")
+"""What is drawn from where no view is asked for."""
+
+
+class Runs(Protocol):
+    """What a campaign is about: something that can be run by seeds and promises a level."""
+
+    @property
+    def promise(self) -> Level: ...
+
+    def run(self, seed: int) -> Outcome: ...
+
+
+C = TypeVar("C", bound=Runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What a campaign is about: an algorithm under one kind of transactions."""
+
+    subject: Subject
+    transactions: Transactions
+    shape: Shape | None = None
+    """The view; None: drawn by the seed."""
+
+    @property
+    def promise(self) -> Level:
+        return KINDS[self.subject.name].promise[self.transactions]
+
+    def run(self, seed: int) -> Outcome:
+        return run_seed(self, seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one seed; `found` is proven, `possible` not refuted; `facts` are what else was
+    counted."""
+
+    seed: int
+    found: Level
+    possible: Level
+    updates: int
+    lookups: int
+    rows_sent: int
+    error: str | None = None
+    facts: Mapping[str, int] = field(default_factory=dict)
+
+    def is_below(self, level: Level) -> bool:
+        return self.error is not None or self.possible < level
+
+
+def scenario_of(cell: Cell, seed: int) -> Scenario:
+    """The scenario of a seed."""
+    rng = random.Random(f"{seed} scenario")
+    drawn = Shape.read(rng.choice(SHAPES))
+    kind = KINDS[cell.subject.name]
+    return random_scenario(
+        rng, Workload(cell.shape or drawn, cell.transactions, kind.keyed, kind.one_source)
+    )
+
+
+def run_seed(cell: Cell, seed: int) -> Outcome:
+    """Run a seed and check it."""
+    world = World(scenario_of(cell, seed), cell.subject)
+    error, verdict = None, None
+    try:
+        _play(world, seed)
+        verdict = judged(world)
+    except Exception as raised:  # noqa: BLE001 - whatever an algorithm raises is this seed's outcome
+        error = f"{type(raised).__name__}: {raised}"
+    return Outcome(
+        seed,
+        verdict.level if verdict else Level.NONE,
+        verdict.possible if verdict else Level.NONE,
+        len(world.committed),
+        sum(world.asks.values()),
+        world.asked_rows,
+        error,
+    )
+
+
+def replayed(cell: Cell, seed: int) -> World:
+    """The world of a seed after its run, as far as it came."""
+    world = World(scenario_of(cell, seed), cell.subject, observed=True)
+    try:
+        _play(world, seed)
+    except Exception:  # noqa: BLE001 - run_seed has said so; here the steps up to it are wanted
+        return world
+    return world
+
+
+def _play(world: World, seed: int) -> None:
+    rng = random.Random(f"{seed} schedule")
+    play(world, rng, random_tempo(rng, world))
+
+
+def judged(world: World) -> Verdict:
+    """What the checker says of a run.
+
+    Where the promise is over the states as of every ts, they are judged; but if a reader of the
+    newest state sees less than strong consistency, that is what is said.
+    """
+    newest = check(world.history(), at_least=Level.STRONG if world.kind.as_of else None)
+    if not world.kind.as_of or newest.possible < Level.STRONG:
+        return newest
+    return check(world.history(as_of=True))
+
+
+# -- failures --------------------------------------------------------------------------------------
+
+
+def steps_of(world: World) -> Case:
+    """The run of a world, to be made again."""
+    steps = tuple(map(read_step, world.trace.steps))
+    return Case(world.scenario, world.subject, steps)
+
+
+def failure(case: Case, level: Level) -> str | None:
+    """How a case fails when it is made again: by its level, or by what it raises."""
+    world = World(case.scenario, case.subject)
+    try:
+        follow(world, case.steps)
+        return "below" if judged(world).possible < level else None
+    except Exception as raised:  # noqa: BLE001 - to raise is to fail
+        return type(raised).__name__
+
+
+def smallest(cell: Cell, seed: int, level: Level) -> World:
+    """The smallest run found that fails like a seed, made and observed."""
+    case = steps_of(replayed(cell, seed))
+    how = failure(case, level)
+    if how is not None:
+        case = shrink(case, lambda smaller: failure(smaller, level) == how)
+    world = World(case.scenario, case.subject, observed=True)
+    try:
+        follow(world, case.steps)
+    except Exception:  # noqa: BLE001 - it may fail by raising; the steps up to it are the answer
+        return world
+    return world
+
+
+# -- aggregates ------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Tally(Generic[C]):
+    """Outcomes of one cell, summed up."""
+
+    cell: C
+    level: Level
+    """What every seed must have."""
+    seeds: int = 0
+    lowest: Level = Level.COMPLETE
+    incomplete: int = 0
+    """Seeds that were refuted to be complete."""
+    undecided: int = 0
+    updates: int = 0
+    lookups: int = 0
+    rows_sent: int = 0
+    facts: Counter[str] = field(default_factory=Counter)
+    failed: list[Outcome] = field(default_factory=list)
+
+    def add(self, outcomes: Iterable[Outcome]) -> None:
+        for outcome in outcomes:
+            self.seeds += 1
+            self.lowest = min(self.lowest, outcome.possible)
+            self.incomplete += outcome.possible < Level.COMPLETE
+            self.undecided += outcome.found < outcome.possible
+            self.updates += outcome.updates
+            self.lookups += outcome.lookups
+            self.rows_sent += outcome.rows_sent
+            self.facts.update(outcome.facts)
+            if outcome.is_below(self.level):
+                self.failed.append(outcome)
+
+    @property
+    def messages(self) -> float:
+        """Questions per update."""
+        return self.lookups / max(1, self.updates)

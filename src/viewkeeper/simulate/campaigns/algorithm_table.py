@@ -1,0 +1,133 @@
+"""The table of all algorithms: promised level, level found, lookups per update, quiet moments.
+
+It is written from what campaigns found, into files between two markers, so that README and pages
+say what was measured and nothing else. There are two forms: one line per algorithm, and one per
+algorithm and kind of transactions. Which one a file has is in its markers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from viewkeeper.errors import SimulationError
+from viewkeeper.maintain.algorithm_catalogue import KINDS
+from viewkeeper.maintain.promises import Level
+from viewkeeper.maintain.promises import Scenario as Transactions
+from viewkeeper.simulate.campaigns.algorithm_campaign import Cell, Tally
+
+MARKED = "<!-- {form}:begin -->\n{text}\n<!-- {form}:end -->"
+AS_OF = "¹"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What is known of an algorithm under one kind of transactions."""
+
+    name: str
+    transactions: Transactions
+    promised: Level
+    found: Level
+    seeds: int
+    incomplete: int
+    messages: float
+    still: bool
+
+    @property
+    def level(self) -> str:
+        """The level in one word, or in two where more was found than promised."""
+        more = f" ({self.found.word} found)" if self.found != self.promised else ""
+        return f"{self.promised.word}{self.mark}{more}"
+
+    @property
+    def mark(self) -> str:
+        """Whether the level is over the states as of every ts."""
+        return AS_OF if KINDS[self.name].as_of else ""
+
+
+def line_of(tally: Tally[Cell], still: bool) -> Line:
+    """A line from a campaign and the measurement of standstill."""
+    cell = tally.cell
+    return Line(
+        cell.subject.name,
+        cell.transactions,
+        cell.promise,
+        tally.lowest,
+        tally.seeds,
+        tally.incomplete,
+        tally.messages,
+        still,
+    )
+
+
+def brief(lines: Sequence[Line]) -> str:
+    """One line per algorithm."""
+    head = [
+        "| algorithm | single updates | source-local transactions | global transactions "
+        "| lookups per update | quiet moments |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    body = []
+    for name in dict.fromkeys(line.name for line in lines):
+        mine = {line.transactions: line for line in lines if line.name == name}
+        levels = " | ".join(mine[t].level for t in Transactions)
+        messages = " / ".join(f"{mine[t].messages:.1f}" for t in Transactions)
+        still = "needed" if any(line.still for line in mine.values()) else "not needed"
+        body.append(f"| `{name}` | {levels} | {messages} | {still} |")
+    return "\n".join([*head, *body, "", _note(lines)])
+
+
+def full(lines: Sequence[Line]) -> str:
+    """One line per algorithm and kind of transactions."""
+    head = [
+        "| algorithm | transactions | promised | found | seeds not complete | lookups per update "
+        "| quiet moments |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    body = [
+        f"| `{line.name}` | {line.transactions.value} | {line.promised.word}{line.mark} "
+        f"| {line.found.word}{line.mark} | {line.incomplete:,} of {line.seeds:,} "
+        f"| {line.messages:.2f} | {'needed' if line.still else 'not needed'} |"
+        for line in lines
+    ]
+    return "\n".join([*head, *body, "", _note(lines)])
+
+
+def _note(lines: Sequence[Line]) -> str:
+    seeds = min((line.seeds for line in lines), default=0)
+    return (
+        f"Each level is promised, and is the lowest that was found in {seeds:,} random runs over "
+        "views of one to four relations, with crashes, repeated and late messages; lookups are the "
+        f"mean over them.{_as_of_note(lines)}"
+    )
+
+
+def _as_of_note(lines: Sequence[Line]) -> str:
+    if not any(KINDS[line.name].as_of for line in lines):
+        return ""
+    names = ", ".join(dict.fromkeys(f"`{n.name}`" for n in lines if KINDS[n.name].as_of))
+    return (
+        f" {AS_OF} {names}: as of every ts; a reader of the newest state, which moves batch by "
+        "batch, has strong consistency."
+    )
+
+
+FORMS: dict[str, Callable[[Sequence[Line]], str]] = {"algorithms": brief, "scenarios": full}
+
+
+def into(text: str, lines: Sequence[Line], path: str) -> str:
+    """A file's text with the table between its markers."""
+    found = False
+    for form, write in FORMS.items():
+        place = re.search(f"<!-- {form}:begin -->.*?<!-- {form}:end -->", text, re.S)
+        if place is not None:
+            found = True
+            marked = MARKED.format(form=form, text=f"\n{write(lines)}\n")
+            text = text[: place.start()] + marked + text[place.end() :]
+    if not found:
+        raise SimulationError(
+            f"{path}: no place for the table",
+            hint="put <!-- algorithms:begin --> and <!-- algorithms:end --> where it belongs",
+        )
+    return text

@@ -1,0 +1,177 @@
+"""Random fleets, entirely determined by a seed: bases, members with views, and what happens.
+
+Members are made one after the other, each over bases and views that are there already, so diamonds,
+chains and views of several members over one base come by themselves. Values are few, so that joins
+hit. Some members come while the run is under way, some leave; some want to be together.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from viewkeeper.check.history.recorded_history import Bag, Row
+from viewkeeper.order.registry_protocol import Facts
+from viewkeeper.simulate.campaigns.workload import FIELDS, defined
+from viewkeeper.view.definition import Relation, ViewDefinition
+
+COLUMNS = tuple(field.name for field in FIELDS)
+DEPTH_MAX = 4
+VALUES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A transaction of one base: signed rows by table."""
+
+    base: str
+    changes: Mapping[str, tuple[tuple[Row, int], ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberPlan:
+    """A warehouse: its views by name, and when it comes and goes, in updates committed before."""
+
+    name: str
+    views: Mapping[str, ViewDefinition]
+    facts: Facts
+    joins: int = 0
+    leaves: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FleetScenario:
+    """What happens, not when."""
+
+    tables: Mapping[str, Mapping[str, Bag]]
+    """The rows of every base's tables at the start."""
+    updates: tuple[Update, ...]
+    members: tuple[MemberPlan, ...]
+    """Parents come before those who read them."""
+
+
+def random_fleet(rng: random.Random) -> FleetScenario:
+    """A fleet of two to seven members over one to four bases."""
+    tables = {
+        f"b{number}": {name: _rows(rng) for name in ("r", "s")[: rng.randint(1, 2)]}
+        for number in range(1, rng.randint(2, 5))
+    }
+    updates = _updates(rng, tables, rng.randint(3, 9))
+    return FleetScenario(tables, updates, _members(rng, tables, len(updates)))
+
+
+def member_plan(name: str, views: Mapping[str, str], together: str = "") -> MemberPlan:
+    """A member with these views, by their SELECT; a source that begins with b is a base."""
+    made = {view: defined(select) for view, select in views.items()}
+    read = {relation for view in made.values() for relation in view.relations}
+    bases = sorted({r.source for r in read if r.source.startswith("b")})
+    facts = Facts(
+        {base: tuple(sorted(r.table for r in read if r.source == base)) for base in bases},
+        tuple(sorted({r.source for r in read} - set(bases))),
+        together,
+    )
+    return MemberPlan(name, made, facts)
+
+
+def _members(
+    rng: random.Random, tables: Mapping[str, Mapping[str, Bag]], updates: int
+) -> tuple[MemberPlan, ...]:
+    known = [Relation(base, table) for base, mine in tables.items() for table in mine]
+    depth = dict.fromkeys(tables, 0)
+    one_group, labels = rng.random() < 0.1, rng.random() < 0.15
+    newest = rng.choice([0, 1, 3])
+    made: dict[str, MemberPlan] = {}
+    count, second = rng.randint(2, 7), rng.random() < 0.4
+    for number in range(1, count + 1):
+        name = f"m{number}"
+        if second and number == 1 + count // 3 and made:
+            known = _second(rng, known, made)
+        usable = [relation for relation in known if depth[relation.source] < DEPTH_MAX]
+        views = {
+            f"v{i}": _select(rng, usable, newest) for i in range(1, 3 if rng.random() < 0.2 else 2)
+        }
+        label = "all" if one_group else rng.choice(["", "some"]) if labels else ""
+        plan = member_plan(name, views, label)
+        depth[name] = 1 + max(depth[source] for source in plan.facts.reads)
+        known += [Relation(name, view) for view in views]
+        made[name] = _timed(rng, plan, made, updates)
+    parents = {parent for plan in made.values() for parent in plan.facts.parents}
+    return tuple(
+        _leaving(rng, plan, updates) if plan.name not in parents else plan for plan in made.values()
+    )
+
+
+def _second(
+    rng: random.Random, known: list[Relation], made: Mapping[str, MemberPlan]
+) -> list[Relation]:
+    """What a second cluster reads of the first: the views of one member, and bases besides it."""
+    chosen = rng.choice(sorted(made))
+    behind, waiting = set[str](), [chosen]
+    while waiting:
+        reads = made[waiting.pop()].facts.reads
+        behind |= reads
+        waiting += [name for name in reads if name in made]
+    return [r for r in known if r.source == chosen or r.source not in (*made, *behind)]
+
+
+def _timed(
+    rng: random.Random, plan: MemberPlan, made: Mapping[str, MemberPlan], updates: int
+) -> MemberPlan:
+    """When it comes: not before those that it reads."""
+    earliest = max((made[parent].joins for parent in plan.facts.parents), default=0)
+    joins = rng.randint(earliest, updates) if rng.random() < 0.25 else earliest
+    return MemberPlan(plan.name, plan.views, plan.facts, joins)
+
+
+def _leaving(rng: random.Random, plan: MemberPlan, updates: int) -> MemberPlan:
+    if rng.random() < 0.85:
+        return plan
+    return MemberPlan(
+        plan.name, plan.views, plan.facts, plan.joins, rng.randint(plan.joins, updates)
+    )
+
+
+def _select(rng: random.Random, known: list[Relation], newest: int) -> str:
+    """A chain over one to three relations; what is newest is read most, where that is wanted."""
+    count = min(rng.choice([1, 2, 2, 2, 3]), len(known))
+    weights = [1 + newest * number for number in range(len(known))]
+    used: list[Relation] = []
+    while len(used) < count:
+        chosen = rng.choices(known, weights)[0]
+        if chosen not in used:
+            used.append(chosen)
+    places = range(len(used))
+    columns = [f"p{rng.choice(places)}.{name} AS {name}" for name in COLUMNS]
+    pairs = [f"p{i}.{rng.choice('ab')} = p{i + 1}.{rng.choice('ka')}" for i in places[:-1]]
+    tables = ", ".join(f"{relation} p{i}" for i, relation in enumerate(used))
+    where = f" WHERE {' AND '.join(pairs)}" if pairs else ""
+    return f"SELECT {', '.join(columns)} FROM {tables}{where}"
+
+
+def _rows(rng: random.Random) -> dict[Row, int]:
+    return dict(Counter(_row(rng) for _ in range(rng.randint(1, 3))))
+
+
+def _row(rng: random.Random) -> Row:
+    return (rng.randrange(VALUES), rng.randrange(VALUES), rng.randrange(VALUES), rng.randrange(9))
+
+
+def _updates(
+    rng: random.Random, tables: Mapping[str, Mapping[str, Bag]], count: int
+) -> tuple[Update, ...]:
+    now = {b: {t: Counter(dict(rows)) for t, rows in mine.items()} for b, mine in tables.items()}
+    made = []
+    for _ in range(count):
+        base = rng.choice(sorted(now))
+        changes: dict[str, list[tuple[Row, int]]] = {}
+        for _ in range(rng.randint(1, 2)):
+            table = rng.choice(sorted(now[base]))
+            present = sorted(row for row, n in now[base][table].items() if n > 0)
+            delete = present and rng.random() < 0.4
+            row, sign = (rng.choice(present), -1) if delete else (_row(rng), 1)
+            now[base][table][row] += sign
+            changes.setdefault(table, []).append((row, sign))
+        made.append(Update(base, {table: tuple(rows) for table, rows in changes.items()}))
+    return tuple(made)

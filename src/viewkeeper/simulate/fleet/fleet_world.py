@@ -1,0 +1,148 @@
+"""A fleet in a seeded world: bases, a registry and members, one step at a time.
+
+Nothing happens by itself. A base commits, somebody reads a log, fetches the order, reports, takes,
+gets an answer, commits, crashes: each is a step. Messages of one link stay in order, since each is
+a log that is read from where the reader stands; how far anybody has read is up to chance.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from viewkeeper.check.fleet.fleet_history import BaseHistory, BaseState, FleetHistory
+from viewkeeper.order.mediator import Mediator
+from viewkeeper.simulate.fleet.fleet_registry import FleetRegistry
+from viewkeeper.simulate.fleet.fleet_scenario import COLUMNS, FleetScenario, Update
+from viewkeeper.simulate.fleet.member_agreement import settled
+from viewkeeper.simulate.fleet.member_warehouse import Warehouse
+from viewkeeper.simulate.fleet.mistakes import Mistake
+from viewkeeper.simulate.fleet.signed_log import SignedLog
+from viewkeeper.simulate.fleet.simulated_member import Member
+
+
+class FleetWorld:
+    """A scenario at work; `ordered` is False where members apply what arrives."""
+
+    def __init__(
+        self,
+        scenario: FleetScenario,
+        rng: random.Random,
+        mistake: Mistake | None = None,
+        ordered: bool = True,
+    ) -> None:
+        self.scenario = scenario
+        self.rng = rng
+        self.mistake = mistake
+        self.ordered = ordered
+        self.registry = FleetRegistry()
+        self.bases: Mapping[str, SignedLog] = {
+            name: SignedLog(tables) for name, tables in scenario.tables.items()
+        }
+        self.warehouses: Mapping[str, Warehouse] = {
+            plan.name: Warehouse(plan) for plan in scenario.members
+        }
+        self.members: dict[str, Member] = {}
+        """Those that run."""
+        self.left: set[str] = set()
+        self.clock = 0
+        self.committed = 0
+        self.down = False
+        self.loss = 0.0
+        self.crashes = 0
+        first = {p.name: p.facts for p in scenario.members if not ordered or p.joins == 0}
+        self.registry.change(first)
+        for name in first:
+            self.start(name)
+            self.members[name].load_at_start()
+
+    @property
+    def answers(self) -> bool:
+        """Whether the registry answers this time."""
+        return not self.down and self.rng.random() >= self.loss
+
+    # -- bases, members that come and go -----------------------------------------------------------
+
+    def commit(self) -> None:
+        """The next update of the scenario."""
+        update: Update = self.scenario.updates[self.committed]
+        log = self.bases[update.base]
+        changes = {table: _summed(rows) for table, rows in update.changes.items()}
+        log.commit(log.position + 1, changes)
+        self.committed += 1
+        self.come_and_go()
+
+    def come_and_go(self) -> None:
+        """Members whose time has come join, or leave."""
+        for plan in self.scenario.members:
+            known = plan.name in self.registry.facts
+            if not self.ordered or plan.name in self.left:
+                continue
+            if not known and plan.joins <= self.committed:
+                self.registry.change({plan.name: plan.facts})
+                self.start(plan.name)
+            elif known and plan.leaves is not None and plan.leaves <= self.committed:
+                self.registry.change({}, [plan.name])
+                self.left.add(plan.name)
+                self.members.pop(plan.name, None)
+
+    # -- faults ------------------------------------------------------------------------------------
+
+    def start(self, name: str) -> None:
+        """Start a member, from what is on its disk."""
+        self.members[name] = Member(self, self.warehouses[name])
+
+    def crash(self, name: str) -> None:
+        """A member loses all that it has not committed."""
+        del self.members[name]
+        self.crashes += 1
+
+    @property
+    def stopped(self) -> list[str]:
+        """Members that should run and do not."""
+        return [name for name in self.registry.facts if name not in self.members]
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    @property
+    def fingerprint(self) -> tuple[object, ...]:
+        """What changes when anything lasting has happened."""
+        groups = self.registry.groups
+        orders = tuple((group.name, group.last, group.closed, group.trimmed) for group in groups)
+        spans = tuple(
+            (name, w.ts, len(w.spans), w.span.n if w.spans else -1)
+            for name, w in self.warehouses.items()
+        )
+        return orders, spans
+
+    def waiting(self) -> list[str]:
+        """Who waits for whom, in words."""
+        said = []
+        for name, member in self.members.items():
+            if member.mediator is None:
+                said.append(f"{name} is not loaded")
+            elif isinstance(member.mediator, Mediator) and member.mediator.wait is not None:
+                wait = member.mediator.wait
+                said.append(f"{name} waits for {wait.source} to take {wait.next.id}")
+        return said
+
+    def history(self) -> FleetHistory:
+        """The run as the checker sees it."""
+        bases = []
+        for name, log in self.bases.items():
+            columns = dict.fromkeys(self.scenario.tables[name], COLUMNS)
+            states = (BaseState(p, log.at(p), f"{name}@{p}" if p else "") for p in log.positions)
+            bases.append(BaseHistory(name, columns, tuple(states)))
+        began = {
+            group.name: settled(group, self.warehouses) if self.ordered else 0
+            for group in (*self.registry.removed, *self.registry.groups)
+        }
+        shown = [w.history(began) for w in self.warehouses.values() if w.log is not None]
+        return FleetHistory(tuple(bases), tuple(shown))
+
+
+def _summed(rows: tuple[tuple[tuple[object, ...], int], ...]) -> dict[tuple[object, ...], int]:
+    total: dict[tuple[object, ...], int] = {}
+    for row, count in rows:
+        total[row] = total.get(row, 0) + count
+    return {row: count for row, count in total.items() if count}

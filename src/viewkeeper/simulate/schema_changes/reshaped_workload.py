@@ -1,0 +1,121 @@
+"""Random scenarios with schema changes, determined by a seed: few values, few names, all kinds.
+
+A view is a chain of two or three places over two or three sources, sometimes with a relation at two
+places. Beside its tables there are *stand-ins*, followed from the start, and *shadows*: tables that
+the view does not read but that have the same columns, so that a swap of names is not noticed by a
+query that succeeds.
+
+The generator says with every change what it means for the view (`changes`); the judge believes that
+and nothing else.
+"""
+
+from __future__ import annotations
+
+import random
+from itertools import count
+
+import pyarrow as pa
+
+from viewkeeper.evolution.dyno.rewriter import StandIn, Wishes
+from viewkeeper.evolution.dyno.table_identity import Key, Shape, Thing
+from viewkeeper.evolution.extent import Extent
+from viewkeeper.evolution.preferences import Parts, Preferences
+from viewkeeper.simulate.schema_changes.random_changes import reshaping
+from viewkeeper.simulate.schema_changes.reshaped_scenario import (
+    Meaning,
+    Scenario,
+    Shown,
+    Sketch,
+    Transaction,
+)
+from viewkeeper.simulate.schema_changes.reshaped_tables import Table
+from viewkeeper.simulate.schema_changes.scenario_model import Model, random_rows, rows
+
+LETTERS = "abvw"
+
+
+def random_scenario(rng: random.Random) -> Scenario:
+    """A scenario; some have only schema changes that keep values."""
+    model, wishes, start = _start(rng)
+    kept_only = rng.random() < 0.4
+    made: list[Transaction] = []
+    for _ in range(rng.randint(6, 14)):
+        source = rng.choice(sorted(model.tables))
+        if rng.random() < 0.4:
+            transaction = reshaping(model, source, kept_only)
+        else:
+            transaction = Transaction(source, tuple(rows(model, source, rng.randint(1, 2))))
+        if transaction is not None and transaction.operations:
+            made.append(transaction)
+            if transaction.kind == "rows":
+                model.commit(source, list(transaction.operations))
+    return Scenario(start[0], model.sketch, start[1], wishes, tuple(made), fifo=rng.random() < 0.5)
+
+
+# -- the start -------------------------------------------------------------------------------------
+
+
+def _start(rng: random.Random) -> tuple[Model, Wishes, tuple[str, dict[str, dict[int, Table]]]]:
+    sources = ["x", "y", "z"][: rng.choice([2, 2, 3])]
+    ids = count(1)
+    tables: dict[str, dict[int, Table]] = {source: {} for source in sources}
+
+    def add(source: str, name: str, letters: str) -> tuple[Key, dict[str, int]]:
+        columns = tuple(Thing(next(ids), letter, pa.int64()) for letter in letters)
+        shape = Shape(next(ids), name, columns)
+        tables[source][shape.id] = Table(shape, random_rows(rng, len(letters)))
+        plain = zip(LETTERS, columns, strict=True)
+        return (source, shape.id), {letter: column.id for letter, column in plain}
+
+    used: list[Meaning] = []
+    for number in range(rng.choice([2, 3, 3])):
+        source = sources[number % len(sources)] if number < 2 else rng.choice(sources)
+        used.append(Meaning(*add(source, f"r{number + 1}", LETTERS)))
+    if len(used) == 2 and rng.random() < 0.3:
+        used.append(used[0])
+    for number, source in enumerate(sources):
+        if not tables[source] or rng.random() < 0.6:
+            add(source, f"s{number + 1}", LETTERS)
+    stand_ins = []
+    for number, meaning in enumerate(dict.fromkeys(m.table for m in used)):
+        if rng.random() < 0.7:
+            columns = next(m.columns for m in used if m.table == meaning)
+            letters = LETTERS if rng.random() < 0.5 else "cdef"
+            key, theirs = add(rng.choice(sources), f"t{number + 1}", letters)
+            mapped = {columns[letter]: theirs[letter] for letter in LETTERS}
+            stand_ins.append(StandIn(meaning, key, mapped, rng.choice(list(Extent))))
+    sketch = _sketch(rng, used)
+    dispensable = frozenset(
+        o.name for o in sketch.outputs if o.letter == "w" and rng.random() < 0.7
+    )
+    preferences = Preferences(Extent.ANY, Parts(columns=dispensable))
+    wishes = Wishes(preferences, tuple(stand_ins))
+    names = {m.table: tables[m.table[0]][m.table[1]].shape.name for m in used}
+    model = Model(
+        rng,
+        {s: dict(t) for s, t in tables.items()},
+        sketch,
+        list(used),
+        wishes.stand_ins,
+        dispensable,
+    )
+    return model, wishes, (_text(sketch, names), tables)
+
+
+def _sketch(rng: random.Random, used: list[Meaning]) -> Sketch:
+    outputs = [Shown(f"v{p}", p, "v") for p in range(len(used))]
+    outputs += [Shown(f"w{p}", p, "w") for p in range(len(used)) if rng.random() < 0.7]
+    joins = tuple(((p, "b"), (p + 1, "a")) for p in range(len(used) - 1))
+    limit = (rng.randrange(len(used)), "v", 2) if rng.random() < 0.3 else None
+    return Sketch(tuple(used), joins, tuple(outputs), limit)
+
+
+def _text(sketch: Sketch, names: dict[Key, str]) -> str:
+    shown = ", ".join(f"p{o.place}.{o.letter} AS {o.name}" for o in sketch.outputs)
+    tables = ", ".join(
+        f"{m.table[0]}.{names[m.table]} p{place}" for place, m in enumerate(sketch.places)
+    )
+    where = [f"p{p}.{a} = p{q}.{b}" for (p, a), (q, b) in sketch.joins]
+    if sketch.limit is not None:
+        where.append("p{}.{} < {}".format(*sketch.limit))
+    return f"CREATE MATERIALIZED VIEW v AS SELECT {shown} FROM {tables} WHERE {' AND '.join(where)}"

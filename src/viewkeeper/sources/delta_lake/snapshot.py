@@ -1,0 +1,255 @@
+"""Reading a Delta Lake table: its rows as of a version, and what a version changed.
+
+Time travel makes answers exact: a snapshot asked about position `after` reads version `after`, so
+its cut is that position and its tail is empty. Files whose partition or statistics rule the keys
+out are not opened.
+
+What a version changed comes from its own log entry (`log`). Without a change data feed
+a writer that updates one row writes a whole file anew: the rows of files removed and files added
+cancel each other, in bounded memory, and what is left is the change.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+
+from viewkeeper.errors import BrokenQueryError, ConversionError, SourceAwayError
+from viewkeeper.sources.delta_lake import log
+from viewkeeper.sources.delta_lake.table_version import Version, gone, open_version
+from viewkeeper.sources.delta_lake.types import partition_value
+from viewkeeper.sources.delta_lake.version_shapes import (
+    Asked,
+    History,
+    SeenShape,
+    asked,
+    asked_plainly,
+)
+from viewkeeper.sources.files.bag_difference import MEMORY_BYTES, net, signed, spelled_out
+from viewkeeper.sources.files.parquet import (
+    DataFile,
+    Keys,
+    UnreadableFileError,
+    changed,
+    count_rows,
+    keys_of,
+    read_rows,
+    table_of,
+)
+from viewkeeper.sources.files.parquet_types import MisfitError
+from viewkeeper.sources.handles import Book
+from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.updates.cut import Cut
+from viewkeeper.updates.schema_change import called
+from viewkeeper.updates.source_protocol import COUNT, POSITION, Answer, Lookup, Scan
+from viewkeeper.view.definition import Relation
+
+pc: Any = pyarrow.compute
+"""Untyped: the stubs do not know that every function takes arrays and scalars alike."""
+
+_KIND = "_change_type"
+_SIGNS = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimage": -1}
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaLakeOpener:
+    """Opens a snapshot of a table, here or in a task."""
+
+    settings: SourceSettings
+    book: Book
+    history: History | None
+
+    def __call__(self) -> DeltaLakeSnapshot:
+        return DeltaLakeSnapshot(folder_of(self.settings), self.book, self.history)
+
+
+def folder_of(settings: SourceSettings) -> log.TableFolder:
+    outside = settings.switch("allow_outside")
+    return log.TableFolder(settings.name, settings.path(), outside)
+
+
+class DeltaLakeSnapshot:
+    """Reads one table at any version that it still has; used by one task."""
+
+    def __init__(self, folder: log.TableFolder, book: Book, history: History | None) -> None:
+        self._source = folder.source
+        self._folder = folder
+        self._book = book
+        self._history = history
+        self._version: Version | None = None
+
+    def ask(self, lookup: Lookup, after: int) -> Answer:
+        handle, version = lookup.relation.table, self._at(after)
+        columns = self._asked(handle, version, lookup.columns)
+        keys = keys_of(lookup)
+        if keys is not None:
+            on = self._asked(handle, version, tuple(keys.values)).stored
+            keys = Keys({on[name]: values for name, values in keys.values.items()})
+        pieces: list[pa.RecordBatch] = []
+        with reading(self._source, after):
+            for file in version.data_files(keys):
+                rows = read_rows(self._source, called(handle), file, columns.in_files(), keys)
+                pieces += (columns.renamed(batch) for batch in rows)
+        tail = table_of([], changed(columns.types))
+        return Answer(table_of(pieces, columns.types), Cut(after), after, tail)
+
+    def scan(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
+        version = self._at(after)
+        wanted = self._asked(relation.table, version, columns)
+        rows = rows_of(version, called(relation.table), wanted)
+        return Scan(Cut(after), rows, iter(()))
+
+    def _asked(self, handle: str, version: Version, columns: Sequence[str]) -> Asked:
+        named, seen = self._book.get(handle), version.shape.seen
+        if named is None or self._history is None or not set(columns) <= set(named.columns):
+            return asked_plainly(self._source, called(handle), seen, columns)
+        if seen.id != named.identity:
+            raise BrokenQueryError(self._source, called(handle), "another table is called so")
+        span = (version.number, version.number)
+        return asked(self._source, self._history, handle, named, columns, span)
+
+    def _at(self, after: int) -> Version:
+        if self._version is None or self._version.number != after:
+            self._version = open_version(self._folder, after)
+        return self._version
+
+    def close(self) -> None:
+        self._version = None
+
+
+def rows_of(version: Version, table: str, columns: Asked) -> Iterator[pa.RecordBatch]:
+    """Every row of a version."""
+    source = version.folder.source
+    with reading(source, version.number):
+        for file in version.data_files():
+            for batch in read_rows(source, table, file, columns.in_files()):
+                yield columns.renamed(batch)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeReader:
+    """Reads the changes of single versions of one table; `scratch` is a folder for large ones."""
+
+    folder: log.TableFolder
+    table: str
+    scratch: Path
+    memory_bytes: int = MEMORY_BYTES
+
+    @property
+    def source(self) -> str:
+        return self.folder.source
+
+    def changes(
+        self, commit: log.Commit, columns: Asked, known: SeenShape
+    ) -> Iterator[pa.RecordBatch]:
+        """The signed rows of a version; `known` is the shape of the table as of it."""
+        with reading(self.source, commit.version):
+            for batch in self._signed(commit, columns.in_files(), known):
+                position = pa.repeat(pa.scalar(commit.version, pa.int64()), batch.num_rows)
+                yield columns.renamed(batch.append_column(POSITION, position))
+
+    def _signed(
+        self, commit: log.Commit, columns: Mapping[str, pa.DataType], known: SeenShape
+    ) -> Iterator[pa.RecordBatch]:
+        if commit.feed:
+            for file in self._located(commit, commit.feed, known):
+                yield from self._fed(file, columns)
+            return
+        added = signed(self._rows(commit, commit.added, columns, known), 1)
+        removed = signed(self._rows(commit, commit.removed, columns, known), -1)
+        if not (commit.added and commit.removed):
+            yield from chain(added, removed)
+            return
+        with tempfile.TemporaryDirectory(dir=self._scratch()) as folder:
+            schema = pa.schema([*columns.items(), (COUNT, pa.int64())])
+            both = chain(removed, added)
+            for table in net(both, schema, Path(folder), self.memory_bytes):
+                yield from spelled_out(table).to_batches()
+
+    def _scratch(self) -> Path:
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        return self.scratch
+
+    def _fed(self, file: DataFile, columns: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+        words = pa.array(_SIGNS)
+        signs = pa.array(_SIGNS.values(), pa.int64())
+        wanted = {**columns, _KIND: pa.string()}
+        for batch in read_rows(self.source, self.table, file, wanted):
+            count = signs.take(pc.index_in(batch.column(_KIND), value_set=words))
+            yield batch.drop_columns([_KIND]).append_column(COUNT, count)
+
+    def _rows(
+        self,
+        commit: log.Commit,
+        files: Sequence[log.LoggedFile],
+        columns: Mapping[str, pa.DataType],
+        known: SeenShape,
+    ) -> Iterator[pa.RecordBatch]:
+        for file in self._located(commit, files, known):
+            yield from read_rows(self.source, self.table, file, columns)
+
+    def _located(
+        self, commit: log.Commit, files: Sequence[log.LoggedFile], known: SeenShape
+    ) -> Iterator[DataFile]:
+        types = {stored: known.type_of(stored) for stored in known.stored()}
+        before: Version | None = None
+        for file in files:
+            path = self.folder.locate(file.path)
+            if file.partition is None:
+                before = before or open_version(self.folder, commit.version - 1)
+                yield DataFile(path, file.path, before.partition_of(file.path))
+                continue
+            yield DataFile(path, file.path, self._fixed(file.path, file.partition, types))
+
+    def _fixed(
+        self,
+        file: str,
+        partition: Mapping[str, str | None],
+        types: Mapping[str, pa.DataType | None],
+    ) -> dict[str, Any]:
+        """The values that a file has in its partition's columns."""
+        fixed = {}
+        for name, text in partition.items():
+            if (kind := types.get(name)) is not None:
+                try:
+                    fixed[name] = partition_value(text, kind)
+                except MisfitError as error:
+                    raise ConversionError(
+                        self.source,
+                        f'table "{self.table}", column "{name}": {error}',
+                        detail=f"the partition of file {file}, in the log",
+                        hint="mend the value in the source",
+                    ) from error
+        return fixed
+
+    def count(self, commit: log.Commit) -> int:
+        """How many rows a version's changes are at most, without reading them."""
+        files = commit.feed or (*commit.added, *commit.removed)
+        with reading(self.source, commit.version):
+            paths = ((file, self.folder.locate(file.path)) for file in files)
+            return sum(count_rows(p) if f.rows is None else f.rows for f, p in paths)
+
+
+@contextmanager
+def reading(source: str, version: int) -> Iterator[None]:
+    """A data file that is gone was vacuumed; one that cannot be read is damaged."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise gone(source, version, str(error)) from error
+    except (OSError, UnreadableFileError) as error:
+        raise SourceAwayError(
+            source,
+            f"a data file of version {version} cannot be read",
+            detail=str(error),
+            hint="restore that file, or the table to a version without it; the views wait, and go"
+            " on by themselves",
+        ) from error

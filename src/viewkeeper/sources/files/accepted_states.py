@@ -1,0 +1,319 @@
+"""What the source keeps of its files, inside the warehouse: the last accepted states.
+
+    followed.json           the tables and columns that views read
+    states/N.json           state N: the files that it consisted of, and its changes
+    copies/HASH-DIGESTS.parquet      what was in a file, typed; HASH is of its content and types
+    changes/N-TABLE-DIGESTS.parquet  the signed rows by which state N differs from the one before
+    leases/NAME.json        a reader beside the maintainer, and until when it needs what is kept
+    problem.json            why the newest state could not be accepted
+
+A state is there when its file in `states` has its name; everything that it refers to is on disk
+before. What no state refers to is left over from a crash and is removed. Only the maintainer writes
+here, except leases; others read.
+
+The number of a state is the millisecond in which it was accepted, so a number is given once, also
+if what is kept was lost and begun anew. Each state names the one before, so a missing one is found.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import urllib.parse
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from viewkeeper.errors import GapError, SourceError
+from viewkeeper.sources.files.parquet_types import Columns
+from viewkeeper.sources.files.table_files import Listing, Stamp
+from viewkeeper.sources.files.text_types import type_of, word_of
+from viewkeeper.sources.state_files import read_kept, write_kept
+from viewkeeper.storage import disk
+from viewkeeper.storage.named_digest import Written, digest_name
+from viewkeeper.storage.typed_json import read_typed
+from viewkeeper.view.definition import Field
+
+_TEMPORARY = ".tmp"
+_LEASE_SECONDS_MAX = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFile:
+    """A data file as it was accepted, and the copy that was made of it."""
+
+    stamp: Stamp
+    copy: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTable:
+    """A table in an accepted state.
+
+    `declared` is what it was read by; `changes` is how many there are against the state before.
+    `made` and `since` are the numbers of the states from which on the table and each of its columns
+    have been there; `filled` are columns that this state added, with values in them.
+    """
+
+    declared: str
+    columns: Mapping[str, str]
+    refused: Mapping[str, str]
+    files: Mapping[str, KeptFile]
+    done_ns: int | None
+    changes: int
+    made: int = 0
+    since: Mapping[str, int] = field(default_factory=dict)
+    filled: Sequence[str] = ()
+    key: Sequence[str] = ()
+    gone: bool = False
+
+    def kept_columns(self) -> Columns:
+        return Columns(tuple(Field(n, _type(w)) for n, w in self.columns.items()), {**self.refused})
+
+    def is_of(self, listing: Listing, declared: str) -> bool:
+        """Whether a listing shows the very files of this state, to be read in the same way."""
+        stamps = {name: file.stamp for name, file in self.files.items()}
+        if self.gone or listing.gone:
+            return self.gone and listing.gone
+        return stamps == listing.files and declared == self.declared
+
+
+def _type(word: str) -> pa.DataType:
+    kind = type_of(word)
+    assert kind is not None, f"{word} was written by us"
+    return kind
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """An accepted state of all followed tables; `before` is the number of the one before it."""
+
+    number: int
+    before: int | None
+    committed_at: float
+    tables: Mapping[str, KeptTable]
+
+    @property
+    def changes(self) -> int:
+        return sum(table.changes for table in self.tables.values())
+
+
+class Kept:
+    """The folder of one source."""
+
+    def __init__(self, source: str, home: Path) -> None:
+        self._source = source
+        self.home = home
+        self._copies: dict[str, str] | None = None
+
+    def followed(self) -> dict[str, list[str]]:
+        return read_kept(self.home / "followed.json", "followed", _decode_followed) or {}
+
+    def write_followed(self, tables: Mapping[str, list[str]]) -> None:
+        write_kept(self.home / "followed.json", "followed", dict(tables))
+
+    def numbers(self) -> list[int]:
+        """The states that are there, in order."""
+        names = (path.stem for path in (self.home / "states").glob("*.json"))
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def state(self, number: int) -> State:
+        """An accepted state; a GapError if it is not there any more."""
+        try:
+            stored = read_kept(self.home / "states" / f"{number}.json", "state", _decode_state)
+        except SourceError as error:
+            raise self.gap(number, f"it was damaged: {error.detail}") from error
+        if stored is None:
+            raise self.gap(number, "it was removed")
+        return replace(stored, number=number)
+
+    def between(
+        self, after: int, until: int | None = None, limit: int | None = None
+    ) -> list[State]:
+        """The states after one and up to another, none missing; a GapError if one is."""
+        numbers = self.numbers()
+        wanted = [n for n in numbers if n > after and (until is None or n <= until)][:limit]
+        states = [self.state(number) for number in wanted]
+        for state, before in zip(states, [after, *wanted], strict=False):
+            if state.before != before or after not in numbers:
+                raise self.gap(before, "it is missing among those that are kept")
+        if until is not None and [after, *wanted][-1] != until:
+            raise self.gap(until, "it was removed or damaged")
+        return states
+
+    def newest(self) -> State | None:
+        numbers = self.numbers()
+        return self.state(numbers[-1]) if numbers else None
+
+    def write_state(self, state: State) -> None:
+        """The moment at which a state is accepted."""
+        write_kept(self.home / "states" / f"{state.number}.json", "state", asdict(state))
+
+    def copy_path(self, copy: str) -> Path:
+        return self.home / "copies" / f"{copy}.parquet"
+
+    def find_copy(self, content: str) -> str | None:
+        """The copy that was made of some content, if there is one."""
+        if self._copies is None:
+            found = sorted((self.home / "copies").glob("*.parquet"))
+            self._copies = {path.stem.partition("-")[0]: path.stem for path in found}
+        copy = self._copies.get(content)
+        return copy if copy is not None and self.copy_path(copy).exists() else None
+
+    def note_copy(self, content: str, copy: str) -> None:
+        """A copy was made of some content."""
+        if self._copies is not None:
+            self._copies[content] = copy
+
+    def changes_path(self, number: int, table: str) -> Path:
+        """Where the changes of a state are; where they will be, but for their digests, if not."""
+        name = f"{number}-{urllib.parse.quote(table, safe='')}.parquet"
+        path = self.home / "changes" / name
+        return next(_called(path), path)
+
+    def set_aside(self, path: Path) -> None:
+        """Let a damaged file count as lost; what no state refers to is removed in time."""
+        with suppress(OSError):
+            os.replace(path, path.with_name(f"{path.name}.damaged"))
+
+    def gap(self, number: int, detail: str) -> GapError:
+        return GapError(
+            self._source,
+            f"state {number} of the files is not kept any more",
+            detail=detail,
+            hint="load its views anew: viewkeeper run --full-refresh VIEW",
+        )
+
+    def write_lease(self, name: str, until: float) -> None:
+        lease = {"name": name, "until": until, "oldest": self._oldest()}
+        write_kept(self._lease(name), "lease", lease)
+
+    def _oldest(self) -> int:
+        return next(iter(self.numbers()), 0)
+
+    def end_lease(self, name: str) -> None:
+        self._lease(name).unlink(missing_ok=True)
+
+    def leases(self) -> list[dict[str, Any]]:
+        """Those that have not run out; the others are removed."""
+        found = []
+        for path in sorted((self.home / "leases").glob("*.json")):
+            try:
+                lease = read_kept(path, "lease", _decode_lease)
+            except SourceError:
+                # Nothing is removed on a guess; as long as a lease may last, it counts.
+                lease = self._damaged_lease(path)
+            if lease is not None and lease["until"] > time.time():
+                found.append(lease)
+            else:
+                path.unlink(missing_ok=True)
+        return found
+
+    def _damaged_lease(self, path: Path) -> dict[str, Any]:
+        until = path.stat().st_mtime + _LEASE_SECONDS_MAX
+        return {"name": path.stem, "until": until, "oldest": self._oldest()}
+
+    def _lease(self, name: str) -> Path:
+        return self.home / "leases" / f"{urllib.parse.quote(name, safe='')}.json"
+
+    def problem(self) -> str | None:
+        try:
+            return read_kept(self.home / "problem.json", "problem", lambda body: str(body["text"]))
+        except SourceError as error:
+            return str(error)
+
+    def write_problem(self, text: str | None) -> None:
+        path = self.home / "problem.json"
+        if text is None:
+            path.unlink(missing_ok=True)
+        else:
+            write_kept(path, "problem", {"text": text})
+
+    def forget(self, position: int) -> None:
+        """Remove what only states before `position` need; leases keep it."""
+        self.remove_before(min([position, *(int(lease["oldest"]) for lease in self.leases())]))
+        self.remove_unnamed()
+
+    def remove_before(self, position: int) -> None:
+        for number in self.numbers():
+            if number < position:
+                (self.home / "states" / f"{number}.json").unlink(missing_ok=True)
+
+    def remove_unnamed(self) -> None:
+        """Remove what no state refers to: outlived, or left over from a crash."""
+        states = [self.state(number) for number in self.numbers()]
+        files = [file for s in states for t in s.tables.values() for file in t.files.values()]
+        named = {self.copy_path(file.copy) for file in files}
+        # The oldest state's own changes lead to it from one that is gone.
+        named |= {self.changes_path(s.number, name) for s in states[1:] for name in s.tables}
+        for folder in (self.home / "copies", self.home / "changes"):
+            for path in folder.glob("*"):
+                if path not in named:
+                    path.unlink(missing_ok=True)
+
+    def bytes(self) -> int:
+        """How much disk the copies and changes take."""
+        found = (path for name in ("copies", "changes") for path in (self.home / name).glob("*"))
+        return sum(path.stat().st_size for path in found)
+
+    @contextmanager
+    def writing(self, path: Path, schema: pa.Schema) -> Iterator[Written]:
+        """Write a Parquet file that gets its name, with digests, when it is whole and on disk."""
+        disk.make_folder(path.parent)
+        temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}{_TEMPORARY}")
+        try:
+            with disk.refusals("write", path):
+                writer = pq.ParquetWriter(
+                    temporary, schema, compression="zstd", write_page_checksum=True
+                )
+            try:
+                written = Written(writer, path)
+                yield written
+            except BaseException:
+                with suppress(OSError):
+                    writer.close()
+                raise
+            with disk.refusals("write", path):
+                writer.close()
+                disk.protect_file(temporary)
+                disk.sync_file(temporary)
+                written.path = path.with_name(digest_name(temporary, path.stem))
+                os.replace(temporary, written.path)
+                disk.sync_folder(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def _called(path: Path) -> Iterator[Path]:
+    """The files that have a name, with digests or, if they were written before, without."""
+    if path.parent.is_dir():
+        pattern = re.compile(rf"{re.escape(path.stem)}(-[0-9a-f]{{36}})?\.parquet")
+        found = (each for each in path.parent.iterdir() if pattern.fullmatch(each.name))
+        yield from sorted(found)
+
+
+def _decode_followed(body: Any) -> dict[str, list[str]]:
+    return read_typed(dict[str, list[str]], body)
+
+
+def _decode_state(body: Any) -> State:
+    return read_typed(State, body)
+
+
+def _decode_lease(body: Any) -> dict[str, Any]:
+    name, until, oldest = read_typed(
+        tuple[str, float, int], [body["name"], body["until"], body["oldest"]]
+    )
+    return {"name": name, "until": until, "oldest": oldest}
+
+
+def words_of(columns: Columns) -> dict[str, str]:
+    return {field.name: word_of(field.type) for field in columns.fields}

@@ -1,0 +1,297 @@
+"""A CSV, JSON or Parquet file as typed batches, in bounded memory.
+
+The columns of a file are known before its rows: a CSV file's header names them (those that are not
+declared are text), a JSON file has the declared ones, a Parquet file says them itself. A JSON file
+has one object per line; a field that is missing is NULL, one that is not declared is ignored.
+
+A value that does not fit its column is a ConversionError naming file, row, column and value.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+
+from viewkeeper.errors import ConversionError, SchemaError
+from viewkeeper.sources.files import parquet_types as files_values
+from viewkeeper.sources.files.parquet import DataFile, UnreadableFileError, read_rows, stored_schema
+from viewkeeper.sources.files.parquet_types import Columns, MisfitError
+from viewkeeper.sources.files.settings import TableSettings
+from viewkeeper.sources.files.text_types import from_text, word_of
+from viewkeeper.view.definition import Field
+
+EXTENSIONS = {"csv": (".csv",), "json": (".json", ".jsonl", ".ndjson"), "parquet": (".parquet",)}
+# Arrow reads some thirty blocks ahead; a row must fit into one.
+BLOCK_BYTES = 1 << 20
+_FAILURES = (pa.ArrowException, UnreadableFileError, UnicodeError)
+# Rows of a JSON file that are converted at a time, and characters that they may have together; a
+# line alone must not have more, however long the file is without an end of line.
+_LINES = 20_000
+LINE_CHARACTERS = 32 << 20
+
+
+class Parser:
+    """Reads the files of one table."""
+
+    def __init__(self, source: str, format: str, table: TableSettings) -> None:
+        self._source = source
+        self._format = format
+        self._table = table
+
+    def columns(self, path: Path, name: str) -> Columns:
+        """The columns that a file has; a declared one that its header lacks is not among them."""
+        if self._format == "parquet":
+            with self._reading(name):
+                return files_values.columns_of(stored_schema(path))
+        declared = self._table.columns
+        names = list(declared) if self._format == "json" else self._header(path, name)
+        if not names:
+            raise SchemaError(
+                self._source,
+                f'table "{self._table.name}" has no declared columns',
+                hint=f"declare them: tables: {{{self._table.name}: {{columns: {{name: string}}}}}}",
+            )
+        return Columns(tuple(Field(n, declared.get(n, pa.string())) for n in names), {})
+
+    def batches(self, path: Path, name: str, columns: Columns) -> Iterator[pa.RecordBatch]:
+        """The rows of a file, in pieces."""
+        types = columns.types()
+        with self._reading(name):
+            if self._format == "parquet":
+                file = DataFile(path, name)
+                yield from read_rows(self._source, self._table.name, file, types)
+            elif self._format == "json":
+                yield from self._json(path, name, types)
+            else:
+                yield from self._csv(path, name, types)
+
+    def _header(self, path: Path, name: str) -> list[str]:
+        if not self._table.dialect.header:
+            return list(self._table.columns)
+        with self._reading(name):
+            reader = self._open_csv(path, {})
+            names: list[str] = reader.schema.names
+            reader.close()
+        twice = next((n for n in names if names.count(n) > 1), None)
+        if twice is not None:
+            raise SchemaError(
+                self._source,
+                f'table "{self._table.name}": the header of {name} names "{twice}" twice',
+                hint="give every column its own name",
+            )
+        return names
+
+    def _open_csv(self, path: Path, types: Mapping[str, pa.DataType]) -> Any:
+        dialect = self._table.dialect
+        return arrow_csv.open_csv(
+            str(path),
+            arrow_csv.ReadOptions(
+                use_threads=False,
+                block_size=BLOCK_BYTES,
+                encoding=dialect.encoding,
+                column_names=None if dialect.header else list(self._table.columns),
+            ),
+            arrow_csv.ParseOptions(
+                delimiter=dialect.delimiter,
+                quote_char=dialect.quote,
+                escape_char=dialect.escape or False,
+                newlines_in_values=True,
+            ),
+            arrow_csv.ConvertOptions(
+                column_types={name: pa.string() for name in types},
+                null_values=[dialect.null],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+
+    def _csv(
+        self, path: Path, name: str, types: Mapping[str, pa.DataType]
+    ) -> Iterator[pa.RecordBatch]:
+        self._check_quotes(path, name)
+        with self._open_csv(path, types) as reader:
+            first = 1
+            for batch in reader:
+                texts = {column: batch.column(column) for column in types}
+                yield self._typed(texts, types, name, range(first, first + batch.num_rows))
+                first += batch.num_rows
+
+    def _check_quotes(self, path: Path, name: str) -> None:
+        """Arrow takes a text that is not closed at the end of a file for a whole one."""
+        dialect = self._table.dialect
+        if dialect.escape:
+            return
+        # Bytes that are no text are told of later, with their place.
+        count = 0
+        with open(path, encoding=dialect.encoding, errors="ignore", newline="") as file:
+            while block := file.read(BLOCK_BYTES):
+                count += block.count(dialect.quote)
+        if count % 2:
+            raise self._broken(name, "a quoted text is not closed; it seems to be cut off")
+
+    def _json(
+        self, path: Path, name: str, types: Mapping[str, pa.DataType]
+    ) -> Iterator[pa.RecordBatch]:
+        rows: list[Any] = []
+        lines: list[int] = []
+        size = 0
+        for number, line in self._lines(path, name):
+            rows.append(self._object(line, number, name))
+            lines.append(number)
+            size += len(line)
+            if len(rows) == _LINES or size > LINE_CHARACTERS:
+                yield self._objects(rows, types, name, lines)
+                rows, lines, size = [], [], 0
+        if rows:
+            yield self._objects(rows, types, name, lines)
+
+    def _lines(self, path: Path, name: str) -> Iterator[tuple[int, str]]:
+        """The lines that are not blank, with their numbers."""
+        with open(path, encoding="utf-8-sig") as file:
+            for number in itertools.count(1):
+                line = file.readline(LINE_CHARACTERS + 1)
+                if not line:
+                    return
+                if len(line) > LINE_CHARACTERS:
+                    detail = (
+                        f"line {number} has more than {LINE_CHARACTERS >> 20} million characters"
+                    )
+                    raise self._broken(name, detail)
+                if line.strip():
+                    yield number, line
+
+    def _object(self, line: str, number: int, name: str) -> Mapping[str, object]:
+        try:
+            found = _DECODER.decode(line)
+        except RecursionError as error:
+            raise self._broken(name, f"line {number} is nested too deeply") from error
+        except ValueError as error:
+            raise self._broken(name, f"line {number} is not JSON: {error}") from error
+        if not isinstance(found, dict):
+            raise self._broken(name, f"line {number} is not an object")
+        return found
+
+    def _objects(
+        self,
+        rows: Sequence[Mapping[str, object]],
+        types: Mapping[str, pa.DataType],
+        name: str,
+        lines: Sequence[int],
+    ) -> pa.RecordBatch:
+        texts = {}
+        for column, kind in types.items():
+            try:
+                texts[column] = _texts([row.get(column) for row in rows], kind)
+            except MisfitError as error:
+                raise self._misfit(name, column, error, lines) from error
+        return self._typed(texts, types, name, lines)
+
+    def _typed(
+        self,
+        texts: Mapping[str, Any],
+        types: Mapping[str, pa.DataType],
+        name: str,
+        numbers: Sequence[int],
+    ) -> pa.RecordBatch:
+        arrays = []
+        for column, kind in types.items():
+            try:
+                arrays.append(from_text(texts[column], kind))
+            except MisfitError as error:
+                raise self._misfit(name, column, error, numbers) from error
+        return pa.record_batch(arrays, schema=pa.schema(list(types.items())))
+
+    def _misfit(
+        self, name: str, column: str, error: MisfitError, numbers: Sequence[int]
+    ) -> ConversionError:
+        unit = "line" if self._format == "json" else "row"
+        return ConversionError(
+            self._source,
+            f'table "{self._table.name}": file {name}, {unit} {numbers[error.index]},'
+            f' column "{column}": {error}',
+            hint="mend the file, or declare another type for the column",
+        )
+
+    def _broken(self, name: str, detail: str) -> ConversionError:
+        return ConversionError(
+            self._source,
+            f'table "{self._table.name}": the file {name} cannot be read',
+            detail=detail,
+            hint=f"mend the file, or check that it is {self._format} as declared",
+        )
+
+    def _reading(self, name: str) -> _Reading:
+        return _Reading(self, name)
+
+
+class _Reading:
+    """Turns what Arrow says about a file into our error."""
+
+    def __init__(self, parser: Parser, name: str) -> None:
+        self._parser = parser
+        self._name = name
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, _FAILURES):
+            raise self._parser._broken(self._name, str(error)) from error
+
+
+class _Number(str):
+    """A number of a JSON file, as it is written there."""
+
+    __slots__ = ()
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of a JSON file; which of two equal keys is meant, nobody can know."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [key for key, _ in pairs]
+        twice = next(key for key in names if names.count(key) > 1)
+        raise ValueError(f"the key {files_values.shortened(twice)} occurs twice in one object")
+    return found
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_int=_Number, parse_float=_Number, parse_constant=_Number
+)
+
+_NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+
+
+def _texts(values: Sequence[object], kind: pa.DataType) -> Any:
+    """JSON values as texts: numbers and texts where the column's type allows them."""
+    numeric = any(holds(kind) for holds in _NUMERIC)
+    from_words = not pa.types.is_integer(kind)
+    texts: list[str | None] = []
+    for index, value in enumerate(values):
+        if isinstance(value, bool) and pa.types.is_boolean(kind):
+            texts.append("true" if value else "false")
+        elif value is None:
+            texts.append(None)
+        elif isinstance(value, str) and (numeric if isinstance(value, _Number) else from_words):
+            texts.append(value)
+        else:
+            raise MisfitError(index, value, f"a value of type {word_of(kind)}")
+    try:
+        return pa.array(texts, pa.string())
+    except UnicodeEncodeError:
+        index = next(i for i, text in enumerate(texts) if text and not _is_unicode(text))
+        raise MisfitError(index, texts[index], "Unicode text") from None
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

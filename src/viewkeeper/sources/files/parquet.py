@@ -1,0 +1,315 @@
+"""Rows of one Parquet file, streamed: the asked columns in their exact types, by key if asked.
+
+A file may lack columns that its table got later (their values are NULL) and columns whose value is
+the same in the whole file (a Delta Lake table's partition). Keys narrow what is read, by the
+statistics of row groups and then by value: each key column on its own, so more rows may come than
+match a whole key, never fewer. Floating-point columns are not compared at all: statistics say
+nothing of NaN.
+
+A Parquet file comes from anybody, and Arrow says in many ways that it cannot be read. All of them
+are one UnreadableFileError here, which callers turn into an error of their own; only a file that is
+not there stays a FileNotFoundError. Page checksums are compared where a file has them.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.dataset
+import pyarrow.parquet as pq
+from pyarrow.fs import LocalFileSystem
+
+from viewkeeper.errors import ConversionError, SchemaError
+from viewkeeper.sources.files.parquet_types import Columns, MisfitError, exact, is_kept_in
+from viewkeeper.sources.settings import nearest
+from viewkeeper.storage.named_digest import has_own_footer
+from viewkeeper.updates.source_protocol import COUNT, POSITION, Lookup
+
+pc: Any = pyarrow.compute
+"""Untyped: the stubs do not know that every function takes arrays and scalars alike."""
+
+BATCH_ROWS = 65_536
+_RANGE_FROM = 50
+_INT_BITS = {pa.int8(): 7, pa.int16(): 15, pa.int32(): 31}
+_VIEWS: dict[pa.DataType, pa.DataType] = {
+    pa.string_view(): pa.string(),
+    pa.binary_view(): pa.binary(),
+}
+# What Arrow raises at damaged files, besides its own errors: texts that are no UTF-8 in names,
+# numbers that no type holds, types that it does not know.
+_FAILURES = (
+    *(pa.ArrowException, OSError, ValueError, TypeError),
+    *(LookupError, ArithmeticError, MemoryError),
+)
+_FORMAT: Any = pyarrow.dataset.ParquetFileFormat()
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file, what to call it, and the columns that have one value in all of it."""
+
+    path: Path
+    name: str
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The distinct values that a lookup allows per column; NULL among them where it is equal."""
+
+    values: Mapping[str, Any]
+
+
+class UnreadableFileError(Exception):
+    """A Parquet file cannot be read: damaged, encrypted, or refused by the operating system."""
+
+    def __init__(self, file: DataFile, error: BaseException) -> None:
+        super().__init__(f"{file.name}: {_first_line(error)}")
+        self.path = file.path
+        self.is_damaged = not (isinstance(error, OSError) and error.errno is not None)
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip().partition("\n")[0] or type(error).__name__
+    return text if len(text) <= 300 else text[:297] + "..."
+
+
+@contextmanager
+def _reading(file: DataFile) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except _FAILURES as error:
+        raise UnreadableFileError(file, error) from error
+
+
+def keys_of(lookup: Lookup) -> Keys | None:
+    """What a lookup compares; None if it asks for every row."""
+    if lookup.keys is None or not lookup.on:
+        return None
+    found = {}
+    for name, null_safe in zip(lookup.on, lookup.null_safe, strict=True):
+        values = pc.unique(lookup.keys[name].combine_chunks())
+        if not pa.types.is_floating(values.type):
+            found[name] = values if null_safe else values.drop_null()
+    return Keys(found)
+
+
+def stored_schema(path: Path) -> pa.Schema:
+    """The schema that a Parquet file has, as we read it."""
+    with _reading(DataFile(path, path.name)), _opened(path) as parquet:
+        schema: pa.Schema = parquet.schema_arrow
+        return schema
+
+
+def read_rows(
+    source: str,
+    table: str,
+    file: DataFile,
+    columns: Mapping[str, pa.DataType],
+    keys: Keys | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a file in pieces, with these columns in these types."""
+    target, start = pa.schema(list(columns.items())), 0
+    for rows in _pieces(source, table, file, columns, keys):
+        arrays = [
+            _values(source, table, file, name, kind, rows, start) for name, kind in columns.items()
+        ]
+        start += rows.num_rows
+        if rows.num_rows:
+            # Without columns, only the selection still knows how many rows there are.
+            yield pa.record_batch(arrays, schema=target) if arrays else rows.select([])
+
+
+def _pieces(
+    source: str,
+    table: str,
+    file: DataFile,
+    columns: Mapping[str, pa.DataType],
+    keys: Keys | None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows as they are stored, as far as the keys allow."""
+    with _reading(file), _opened(file.path) as parquet:
+        stored = parquet.schema_arrow
+        found = _comparisons(keys, file, stored) if keys else {}
+        if found is None:
+            return
+        present = [name for name in columns if name in stored.names and name not in file.fixed]
+        for name in present:
+            _check_type(source, table, file, name, stored.field(name).type, columns[name])
+        for batch in parquet.iter_batches(
+            BATCH_ROWS,
+            row_groups=_row_groups(file.path, found) if found else None,
+            columns=[*dict.fromkeys([*present, *found])],
+            use_threads=False,
+        ):
+            yield _filtered(batch, found)
+
+
+def _check_type(
+    source: str, table: str, file: DataFile, name: str, stored: pa.DataType, kind: pa.DataType
+) -> None:
+    """A file may have a column in a narrower type than its table, not in any other."""
+    if not is_kept_in(stored, kind):
+        raise ConversionError(
+            source,
+            f'table "{table}", column "{name}": file {file.name} has values of type {stored} where'
+            f" the table has {kind}",
+            hint="write the file anew, in the types of the table",
+        )
+
+
+def count_rows(path: Path) -> int:
+    """The number of rows of a file, from its footer."""
+    with _reading(DataFile(path, path.name)), _opened(path) as parquet:
+        return max(int(parquet.metadata.num_rows), 0)
+
+
+def _opened(path: Path) -> Any:
+    """A file to be read piece by piece: a scanner of Arrow's would read ahead without a limit.
+
+    Spark writes timestamps of 12 bytes unless it is told not to; as nanoseconds, what Arrow makes
+    of them by default, they would reach no further than the year 2262. A copy of ours has a digest
+    of its footer in its name.
+    """
+    if not has_own_footer(path):
+        raise ValueError("its footer is not the one that was written")
+    return pq.ParquetFile(
+        path,
+        coerce_int96_timestamp_unit="us",
+        pre_buffer=False,
+        page_checksum_verification=True,
+    )
+
+
+def _values(
+    source: str,
+    table: str,
+    file: DataFile,
+    name: str,
+    kind: Any,
+    batch: pa.RecordBatch,
+    start: int,
+) -> Any:
+    if name in file.fixed:
+        value: Any = pa.scalar(file.fixed[name], kind)
+        return pa.repeat(value, batch.num_rows)
+    if name not in batch.schema.names:
+        return pa.nulls(batch.num_rows, kind)
+    try:
+        return exact(batch.column(name), kind)
+    except MisfitError as error:
+        raise ConversionError(
+            source,
+            f'table "{table}", column "{name}": {error}',
+            detail=f"file {file.name}, row {start + error.index + 1} of those read",
+            hint="mend the value in the source",
+        ) from error
+
+
+def _comparisons(keys: Keys, file: DataFile, stored: pa.Schema) -> dict[str, Any] | None:
+    """The values that a row may have, per stored column; None if no row can match."""
+    found = {}
+    for name, values in keys.values.items():
+        if name in file.fixed:
+            if not pc.is_in(pa.scalar(file.fixed[name], values.type), value_set=values).as_py():
+                return None
+        elif name not in stored.names:
+            if not values.null_count:
+                return None
+        else:
+            comparable = _comparable(values, stored.field(name).type)
+            if comparable is not None:
+                found[name] = comparable
+    return found
+
+
+def _filtered(batch: Any, allowed: Mapping[str, Any]) -> Any:
+    if allowed and any(field.type in _VIEWS for field in batch.schema):
+        # Some writers of Delta Lake tables store views of text, which Arrow cannot pick rows of.
+        types = [(field.name, _VIEWS.get(field.type, field.type)) for field in batch.schema]
+        batch = batch.cast(pa.schema(types))
+    for name, values in allowed.items():
+        batch = batch.filter(pc.is_in(batch.column(name), value_set=values))
+    return batch
+
+
+def _row_groups(path: Path, allowed: Mapping[str, Any]) -> list[int]:
+    """The row groups whose statistics do not rule these values out."""
+    fragment = _FORMAT.make_fragment(str(path), filesystem=LocalFileSystem())
+    conditions = [_is_among(name, values) for name, values in allowed.items()]
+    narrowed = fragment.subset(functools.reduce(operator.and_, conditions))
+    return [group.id for group in narrowed.row_groups]
+
+
+def _comparable(values: Any, stored: pa.DataType) -> Any:
+    """The keys in the type that the file has; None if they cannot be compared there."""
+    if values.type == stored:
+        return values
+    if pa.types.is_int64(values.type) and stored in _INT_BITS:
+        limit = 1 << _INT_BITS[stored]
+        inside = pc.and_(pc.greater_equal(values, -limit), pc.less(values, limit))
+        return values.filter(pc.or_kleene(inside, pc.is_null(values))).cast(stored)
+    return None
+
+
+def _is_among(name: str, values: Any) -> Any:
+    """Arrow holds few values one by one against statistics; of many, it is given the range too."""
+    column = pc.field(name)
+    if len(values) <= _RANGE_FROM or values.null_count or not _is_ordered(values.type):
+        return column.isin(values)
+    low, high = pc.min_max(values).values()
+    return (column >= low) & (column <= high) & column.isin(values)
+
+
+def _is_ordered(kind: pa.DataType) -> bool:
+    return not (pa.types.is_boolean(kind) or pa.types.is_binary(kind))
+
+
+def allows(keys: Keys, name: str, low: Any, high: Any, nulls: int | None) -> bool:
+    """Whether a file whose values of a column lie in these bounds can have a row for the keys."""
+    values = keys.values.get(name)
+    if values is None:
+        return True
+    if values.null_count and nulls != 0:
+        return True
+    inside = pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high))
+    return bool(pc.any(inside).as_py())
+
+
+def chosen(
+    source: str, table: str, columns: Columns, names: Sequence[str]
+) -> dict[str, pa.DataType]:
+    """The types of some columns; a SchemaError for one that is missing or refused."""
+    types = columns.types()
+    for name in names:
+        if name in columns.refused:
+            raise SchemaError(source, f'table "{table}", column "{name}": {columns.refused[name]}')
+        if name not in types:
+            raise SchemaError(
+                source,
+                f'table "{table}" has no column "{name}"',
+                hint=f"columns: {', '.join(types)}{nearest(name, types)}",
+            )
+    return {name: types[name] for name in names}
+
+
+def changed(columns: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
+    """The columns of a change batch."""
+    return {**columns, COUNT: pa.int64(), POSITION: pa.int64()}
+
+
+def table_of(
+    batches: Sequence[pa.RecordBatch] | Iterator[pa.RecordBatch],
+    columns: Mapping[str, pa.DataType],
+) -> pa.Table:
+    return pa.Table.from_batches(list(batches), schema=pa.schema(list(columns.items())))

@@ -1,0 +1,98 @@
+"""The kinds of sources, by the word that a project file uses for them.
+
+A kind is imported when a source of it is opened, so that a project needs the drivers of its own
+databases only; a driver that is missing fails with the line that installs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+
+from viewkeeper.errors import ProjectError
+from viewkeeper.sources.settings import Option, SourceSettings, check_options, nearest
+from viewkeeper.updates.source_protocol import Source
+
+_MARIADB_URL = "mariadb://viewkeeper:${MARIADB_PASSWORD}@db/crm?ssl_mode=verify-full"
+_KINDS: Mapping[str, tuple[Option, ...]] = {
+    "sqlite": (
+        Option("path", "text", "shop.db", required=True),
+        Option("busy_seconds", "number", "5"),
+    ),
+    "postgres": (
+        Option("url", "text", "postgresql://viewkeeper:${PGPASSWORD}@db/shop", required=True),
+        Option("capture", "text", "decoding", one_of=("decoding", "triggers")),
+        Option("slot", "text", "viewkeeper_shop"),
+        Option("publication", "text", "viewkeeper_shop"),
+        Option("retention", "size", "10gb"),
+        Option("delete_by_key", "list", "[public.orders]"),
+        Option("statement_seconds", "number", "60"),
+    ),
+    "mariadb": (
+        Option("url", "text", _MARIADB_URL, required=True),
+        Option("server_id", "number", "4711"),
+        Option("statement_seconds", "number", "60"),
+    ),
+    "files": (
+        Option("path", "text", "exports", required=True),
+        Option("format", "text", "csv", required=True, one_of=("csv", "json", "parquet")),
+        Option("tables", "mapping", "{price: {columns: {sku: string}, key: [sku]}}"),
+        Option("settle_seconds", "number", "1"),
+        Option("allow_outside", "switch", "true"),
+    ),
+    "delta_lake": (
+        Option("path", "text", "lake/events", required=True),
+        Option("table", "text", "events"),
+        Option("allow_outside", "switch", "true"),
+    ),
+    "warehouse": (Option("path", "text", "../orders", required=True),),
+}
+
+_GLOBAL = Option("global", "text", "company_crm")
+"""What the source is called in all projects that read it; its own name if left out."""
+
+OPTIONS: Mapping[str, tuple[Option, ...]] = {
+    kind: (*options, _GLOBAL) for kind, options in _KINDS.items()
+}
+"""The options of each kind, beside `kind` itself."""
+
+EXTRAS: Mapping[str, str] = {"postgres": "postgres", "mariadb": "mariadb"}
+"""The kinds whose drivers come with an extra of the package."""
+
+
+def open_source(settings: SourceSettings, reader: str) -> Source:
+    """The source that the settings describe; nothing is connected yet.
+
+    A warehouse is no database, and is opened by those who know warehouses. `reader` is how this
+    warehouse is called among those who follow the source.
+    """
+    assert settings.kind != "warehouse"
+    try:
+        module = import_module(f"viewkeeper.sources.{settings.kind}")
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get(settings.kind)
+        if extra is None or (error.name or "").startswith("viewkeeper"):
+            raise
+        raise ProjectError(
+            f'source "{settings.name}": the driver for {settings.kind} is not installed',
+            detail=str(error),
+            hint=f"pip install 'viewkeeper[{extra}]'",
+        ) from error
+    source: Source = module.open_source(settings, reader)
+    return source
+
+
+def merges_commits(settings: SourceSettings) -> bool:
+    """Whether what the source reports as one transaction may be several commits."""
+    merging = settings.kind in ("sqlite", "files", "warehouse")
+    return merging or settings.options.get("capture") == "triggers"
+
+
+def check_settings(settings: SourceSettings) -> None:
+    """Refuse an unknown kind, an unknown or missing option, or a value of the wrong type."""
+    if settings.kind not in OPTIONS:
+        raise ProjectError(
+            f'source "{settings.name}": unknown kind "{settings.kind}"',
+            hint=f"known kinds: {', '.join(OPTIONS)}{nearest(settings.kind, OPTIONS)}",
+        )
+    check_options(settings, OPTIONS[settings.kind])

@@ -1,0 +1,200 @@
+"""Lookups in MariaDB: which rows of a table have one of many keys.
+
+One key column is asked for with an IN list, which searches an index where there is one, reads the
+table once where there is none, and finds each row once. Several columns are joined with a list of
+values, led by the columns that an index begins with. Columns that no index helps with are left out:
+the answer has more rows then, which is allowed, and the asker joins again.
+
+Texts are compared by the column's own collation, so that its index is used. Whatever bytes are
+equal are equal under it too; what else it calls equal (case, trailing blanks) comes along. So two
+keys may be one to the collation: the list is made distinct by it, and no row comes twice.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from viewkeeper.sources.mariadb.schema import Table
+from viewkeeper.sources.mariadb.server_connection import quote
+from viewkeeper.sources.mariadb.types import Kind, select_list
+from viewkeeper.updates.source_protocol import Lookup
+
+# Keys beyond this part of the rows touch so many pages that reading all of them is cheaper.
+SCAN_PART = 0.2
+_ADDRESS = re.compile(r"[0-9a-f.:-]{2,45}")
+# What an index of numbers can be searched for by the text of a label is not worth knowing.
+_UNJOINABLE = ("enum", "set")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    """A column that a lookup compares."""
+
+    index: int
+    name: str
+    kind: Kind
+    null_safe: bool
+
+
+def question(table: Table, lookup: Lookup) -> str:
+    """The query that finds at least the rows that a lookup asks for."""
+    searched = _searched(table, lookup)
+    literals = _literals(lookup, searched) if searched else None
+    everything = whole(table, lookup.columns)
+    if literals is None:
+        return everything
+    if len(searched) == 1:
+        return _by_list(everything, searched[0], [key for (key,) in literals])
+    select = select_list([table.kept(name) for name in lookup.columns])
+    return _by_join(table, select, searched, literals)
+
+
+def whole(table: Table, columns: Sequence[str]) -> str:
+    """The query for all rows."""
+    select = select_list([table.kept(name) for name in columns])
+    return f"SELECT {select} FROM {table.quoted} AS r"
+
+
+def _searched(table: Table, lookup: Lookup) -> list[KeyColumn]:
+    """The columns that are worth comparing: those that an index begins with, else the first."""
+    found = [
+        KeyColumn(index, *table.kept(name), safe)
+        for index, (name, safe) in enumerate(zip(lookup.on, lookup.null_safe, strict=True))
+    ]
+    plain = [key for key in found if key.kind.family not in _UNJOINABLE]
+    prefix = table.prefix([key.name for key in plain])
+    return [key for key in plain if key.name in prefix] or found[:1]
+
+
+def _literals(lookup: Lookup, searched: Sequence[KeyColumn]) -> list[tuple[str, ...]] | None:
+    """The distinct keys as SQL; None if they are of another type than the columns."""
+    if lookup.keys is None:
+        return None
+    asked = lookup.keys.select(list(lookup.on))
+    columns = []
+    for key in searched:
+        try:
+            cast: Any = asked.column(key.index).cast(key.kind.arrow)
+        except pa.ArrowException:
+            return None
+        spell = speller(key.kind)
+        columns.append([_spelled(value, spell, key.null_safe) for value in cast.to_pylist()])
+    rows = dict.fromkeys(zip(*columns, strict=True))
+    return [row for row in rows if None not in row]
+
+
+def _spelled(value: object, spell: Callable[[object], str | None], null_safe: bool) -> str | None:
+    """A key as SQL; None if it finds nothing."""
+    if value is None:
+        return "NULL" if null_safe else None
+    return spell(value)
+
+
+def _by_list(relation: str, key: KeyColumn, keys: Sequence[str]) -> str:
+    column = f"r.{quote(key.name)}"
+    listed = ", ".join(literal for literal in keys if literal != "NULL")
+    parts = [f"{relation} WHERE {column} IN ({listed})"] if listed else []
+    if "NULL" in keys:
+        parts.append(f"{relation} WHERE {column} IS NULL")
+    return " UNION ALL ".join(parts) or f"{relation} WHERE FALSE"
+
+
+def _by_join(
+    table: Table, select: str, searched: Sequence[KeyColumn], keys: Sequence[tuple[str, ...]]
+) -> str:
+    if not keys:
+        return f"SELECT {select} FROM {table.quoted} AS r WHERE FALSE"
+    names = ", ".join(f"k{i}" for i in range(len(searched)))
+    rows = ", ".join(f"({', '.join(row)})" for row in keys)
+    distinct = ", ".join(
+        f"{_collated(key.kind, f'k{i}')} AS k{i}" for i, key in enumerate(searched)
+    )
+    matches = " AND ".join(
+        f"r.{quote(key.name)} {'<=>' if key.null_safe else '='} k.k{i}"
+        for i, key in enumerate(searched)
+    )
+    return (
+        f"WITH v({names}) AS (VALUES {rows}) SELECT {select}"
+        f" FROM (SELECT DISTINCT {distinct} FROM v) AS k"
+        f" STRAIGHT_JOIN {table.quoted} AS r ON {matches}"
+    )
+
+
+def speller(kind: Kind) -> Callable[[object], str | None]:
+    """How a value of a kind is written in SQL; None for a value that its column cannot have."""
+    match kind.family:
+        case "integer" | "unsigned" | "decimal" | "year" | "bits":
+            return _number
+        case "float":
+            return _float
+        case "text" | "enum" | "set":
+            return _text(kind)
+        case "binary":
+            return _binary
+        case "date":
+            return lambda value: f"DATE'{value}'"
+        case "datetime" | "timestamp":
+            return _moment
+        case "uuid" | "inet4" | "inet6":
+            return lambda value: f"'{value}'" if _ADDRESS.fullmatch(str(value)) else None
+
+
+def _number(value: object) -> str:
+    if isinstance(value, decimal.Decimal):
+        return f"{value:f}"
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _float(value: object) -> str | None:
+    assert isinstance(value, float)
+    if not math.isfinite(value):
+        return None
+    text = repr(value)
+    return text if "e" in text else text + "e0"
+
+
+def _text(kind: Kind) -> Callable[[object], str | None]:
+    charset = kind.charset
+    if kind.characters:
+        numbers = {character: number for number, character in enumerate(kind.characters)}
+    elif charset == "ascii":
+        numbers = {chr(number): number for number in range(128)}
+    else:
+        numbers = {}
+    narrow = charset in ("utf8", "utf8mb3")
+
+    def spell(value: object) -> str | None:
+        text = str(value)
+        if numbers:
+            if not numbers.keys() >= set(text):
+                return None
+            return f"_{charset} X'{bytes(numbers[c] for c in text).hex()}'"
+        if narrow and any(c > "\uffff" for c in text):
+            return None
+        return f"_{charset} X'{text.encode().hex()}'"
+
+    return spell
+
+
+def _binary(value: object) -> str:
+    assert isinstance(value, bytes)
+    return f"_binary X'{value.hex()}'"
+
+
+def _moment(value: object) -> str:
+    assert isinstance(value, datetime.datetime)
+    return f"TIMESTAMP'{value.replace(tzinfo=None).isoformat(' ', 'microseconds')}'"
+
+
+def _collated(kind: Kind, column: str) -> str:
+    if not kind.collation:
+        return column
+    return f"CONVERT({column} USING {kind.charset}) COLLATE {kind.collation}"

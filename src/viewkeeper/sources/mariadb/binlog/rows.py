@@ -1,0 +1,236 @@
+"""Rows that were read from the binlog, on their way to Arrow: raw values by column.
+
+Many small transactions share one batch, because making a batch costs as much as reading a hundred
+rows. The rows of a transaction that has not ended are the last ones here and have no position yet:
+a transaction's position is where it ends. Where it is so large that its rows should not wait in
+memory, they go to files as *pieces*, and get their position when it is known.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from viewkeeper.sources.mariadb.binlog.raw_values import Raw, Reader, reader_of
+from viewkeeper.sources.mariadb.binlog.row_cutter import Cutter, make_cutter
+from viewkeeper.sources.mariadb.binlog.table_map import LogTable
+from viewkeeper.sources.mariadb.byte_codes import MalformedError
+from viewkeeper.sources.mariadb.logged_shapes import Shape
+from viewkeeper.sources.mariadb.types import Array, Kind, MisfitError
+from viewkeeper.sources.stream.spool import PIECES, remove_stale
+from viewkeeper.storage import disk
+from viewkeeper.updates.source_protocol import COUNT, POSITION
+
+Columns = Sequence[tuple[str, Kind]]
+PIECE_ROWS = 50_000
+_PIECES_BYTES = 32 << 20
+
+
+class ChangedError(ValueError):
+    """The log describes a table otherwise than it should be by all statements before."""
+
+
+class ObscureError(ValueError):
+    """The log does not say enough of a table to read its rows."""
+
+    def __init__(self, shape: Shape, what: str) -> None:
+        super().__init__(f'table "{shape.full_name}" {what}')
+        self.table = shape.id
+
+
+class ValueMisfitError(ValueError):
+    """The value of a row, by its index, that no column of its kind can keep."""
+
+    def __init__(self, index: int, column: str, value: str) -> None:
+        super().__init__(f'column "{column}": {value} is not a value that can be kept')
+        self.index = index
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the rows of a followed table are cut and read; table and columns by their identity.
+    `width` is how many columns it has in all."""
+
+    table: str
+    columns: Columns
+    readers: tuple[Reader, ...]
+    cut: Cutter
+    full_name: str
+    names: tuple[str, ...]
+    width: int
+
+
+def layout_of(shape: Shape, wanted: Sequence[str], log: LogTable) -> Layout:
+    """The layout of a table as the log has it; a ChangedError where it is not of that shape.
+
+    What is wanted and not in the shape was added later, or is gone.
+    """
+    places = {column.name.lower(): i for i, column in enumerate(log.columns)}
+    columns, readers, names, cuts = [], [], [], []
+    for column in shape.columns:
+        kind = column.kind
+        if column.id not in wanted or kind is None:
+            continue
+        place = places.get(column.name.lower())
+        reader = None if place is None else reader_of(kind, log.columns[place])
+        if place is None or reader is None:
+            raise ChangedError(f'column "{column.name}" is not what it should be')
+        columns.append((column.id, kind))
+        readers.append(reader)
+        names.append(column.name)
+        cuts.append(place)
+    if not all(column.width for column in log.columns):
+        raise ObscureError(shape, "has a column of a type that cannot be read")
+    cut = make_cutter(log.columns, cuts)
+    return Layout(
+        shape.id,
+        tuple(columns),
+        tuple(readers),
+        cut,
+        shape.full_name,
+        tuple(names),
+        len(log.columns),
+    )
+
+
+class TableRows:
+    """The rows of one table; those without a position are of the transaction being read."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.counts: list[int] = []
+        self.positions: list[int] = []
+        self._raw: list[list[bytes | None]] = [[] for _ in layout.readers]
+        self._extends = [column.extend for column in self._raw]
+
+    @property
+    def open(self) -> int:
+        """How many rows have no position yet."""
+        return len(self.counts) - len(self.positions)
+
+    def add(self, data: bytes, at: int, signs: Sequence[int]) -> None:
+        """Cut the row images from an offset on; `signs` says what they stand for, in turn."""
+        pairs, left = divmod(self.layout.cut(data, at, self._extends), len(signs))
+        if left:
+            raise MalformedError("a row was updated, and what it became is not there")
+        self.counts.extend(tuple(signs) * pairs)
+
+    def commit(self, position: int) -> None:
+        self.positions.extend([position] * self.open)
+
+    def keep(self, size: int) -> None:
+        """Forget all but the first rows."""
+        for column in self._raw:
+            del column[size:]
+        del self.counts[size:], self.positions[size:]
+
+    def before(self, position: int) -> int:
+        """How many rows have a position below this one."""
+        return bisect_left(self.positions, position)
+
+    def committed(self) -> pa.RecordBatch:
+        """The rows that have a position, as a batch."""
+        batch = self._batch(slice(0, len(self.positions)))
+        return batch.append_column(POSITION, pa.array(self.positions, pa.int64()))
+
+    def drop_committed(self) -> None:
+        self._drop(len(self.positions))
+        self.positions = []
+
+    def take_open(self) -> pa.RecordBatch:
+        """The rows that have none; the others must have left before."""
+        assert not self.positions, "rows leave in order"
+        batch = self._batch(slice(0, len(self.counts)))
+        self._drop(len(self.counts))
+        return batch
+
+    def _drop(self, size: int) -> None:
+        for column in self._raw:
+            del column[:size]
+        del self.counts[:size]
+
+    def _batch(self, part: slice) -> pa.RecordBatch:
+        counts = pa.array(self.counts[part], pa.int64())
+        layout = self.layout
+        arrays: list[Array] = [
+            _read(reader, name, raw[part])
+            for reader, name, raw in zip(layout.readers, layout.names, self._raw, strict=True)
+        ]
+        ids = [id for id, _ in layout.columns]
+        return pa.RecordBatch.from_arrays([*arrays, counts], names=[*ids, COUNT])
+
+
+def _read(reader: Reader, name: str, raw: Raw) -> Array:
+    try:
+        return reader(raw)
+    except MisfitError as error:
+        raise ValueMisfitError(error.index, name, error.value) from None
+    except (pa.ArrowException, ValueError) as error:
+        for index, value in enumerate(raw):
+            try:
+                reader([value])
+            except (pa.ArrowException, ValueError):
+                raise ValueMisfitError(index, name, repr(value)[:60]) from None
+        raise ValueMisfitError(0, name, str(error)[:60]) from None
+
+
+@dataclass(slots=True)
+class Pieces:
+    """Batches of a transaction that has not ended, in files where they are many."""
+
+    home: Path
+    _kept: list[tuple[str, pa.RecordBatch | Path]] = field(default_factory=list)
+    _rows: list[int] = field(default_factory=list)
+    _bytes: int = 0
+    _folder: Path | None = None
+
+    @property
+    def rows(self) -> int:
+        return sum(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def add(self, table: str, batch: pa.RecordBatch) -> None:
+        self._rows.append(batch.num_rows)
+        if self._bytes + batch.nbytes > _PIECES_BYTES:
+            self._kept.append((table, self._write(batch)))
+        else:
+            self._bytes += batch.nbytes
+            self._kept.append((table, batch))
+
+    def __iter__(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+        for table, piece in self._kept:
+            if isinstance(piece, Path):
+                with pa.memory_map(str(piece)) as source, pa.ipc.open_file(source) as reader:
+                    yield table, reader.get_batch(0)
+            else:
+                yield table, piece
+
+    def keep(self, size: int) -> None:
+        """Forget all but the first batches."""
+        del self._kept[size:], self._rows[size:]
+        if not size:
+            self._bytes = 0
+            if self._folder is not None:
+                shutil.rmtree(self._folder, ignore_errors=True)
+                self._folder = None
+
+    def _write(self, batch: pa.RecordBatch) -> Path:
+        if self._folder is None:
+            disk.make_folder(self.home)
+            remove_stale(self.home)
+            prefix = f"{PIECES}{os.getpid()}-"
+            self._folder = Path(tempfile.mkdtemp(prefix=prefix, dir=self.home))
+        file = self._folder / f"{len(self._kept):08d}.arrow"
+        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        disk.protect_file(file)
+        return file

@@ -1,0 +1,383 @@
+"""The transactions of a MariaDB server, in commit order, from its binlog into a spool.
+
+Every transaction begins with a GTID event. One that changed rows ends with an XID event, or with
+COMMIT as a statement; a change of a table is a transaction of its own, one statement long. The
+rows of followed tables are kept, everything else only moves the position on.
+
+A followed table may change its shape: its rows are read by the shape that it had when they were
+written, and go to the spool by the identities of table and columns (`tracker`).
+
+What must hold: a transaction is in the spool whole or not at all, and positions only grow. A
+stream that meets something that it cannot carry exactly (a value fits no type, a statement changed
+rows without listing them) *halts* before it: what came before is in the spool, and `halted` says
+what stands in the way. Damaged bytes are read a second time, over another connection, before they
+count as such; and again when somebody asks again, for it may be the network that damages them.
+
+A prepared XA transaction has its rows in the log when it is prepared and counts when it is
+committed, which is another, later transaction of the log. Its rows wait until then; if it was
+prepared before where the reading began, the log is searched backwards for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from viewkeeper.errors import ConversionError, GapError, SchemaError, SourceAwayError, SourceError
+from viewkeeper.sources.mariadb.binlog.event_bodies import (
+    SIGNS,
+    Group,
+    Statement,
+    group_of,
+    images_of,
+    statement_of,
+)
+from viewkeeper.sources.mariadb.binlog.event_frames import Event, Mark, Type
+from viewkeeper.sources.mariadb.binlog.log import Log, event_after, log_files
+from viewkeeper.sources.mariadb.binlog.rows import Layout, ObscureError, Pieces
+from viewkeeper.sources.mariadb.binlog.shape_tracker import KeyOf, Tracker, Watch
+from viewkeeper.sources.mariadb.binlog.transactions import Gathering, MisfitAtError
+from viewkeeper.sources.mariadb.byte_codes import MalformedError, piece
+from viewkeeper.sources.mariadb.position import FIRST_OFFSET, file_of, position_of
+from viewkeeper.sources.mariadb.server_connection import Server
+from viewkeeper.sources.stream.spool import Spool
+
+_NO_GROUP = Group(alone=False, prepared=False, completed=False, xid=b"")
+# The clock is read once for so many events.
+_CHECK_EVENTS = 64
+_ALL = 1 << 62
+
+
+class _HaltError(Exception):
+    """Something that the stream cannot carry exactly; of one table, if that is known."""
+
+    def __init__(self, error: SourceError, table: str = "") -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.table = table
+
+
+class Stream:
+    """Reads from a position on, into a spool; with `prepared_only`, nothing but prepared rows.
+
+    Rows are kept of what comes after `rows_after`; before that only shapes are of interest.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        watch: Watch,
+        start: int,
+        spool: Spool,
+        server_id: int,
+        home: Path,
+        *,
+        blocking: bool,
+        prepared_only: bool = False,
+        rows_after: int = 0,
+        key_of: KeyOf | None = None,
+    ) -> None:
+        self._server = server
+        self._watch = watch
+        self.tracker = Tracker(server, watch, start, key_of)
+        self._rows_after = rows_after
+        self._server_id = server_id
+        self._home = home
+        self._blocking = blocking
+        self._prepared_only = prepared_only
+        self._start = start
+        self._log: Log | None = None
+        self._events: Iterator[Event] = iter(())
+        self._gathering = Gathering(spool, home)
+        self._maps: dict[bytes, Layout | None] = {}
+        self._prepared: dict[bytes, Pieces] = {}
+        self._group: Group | None = None
+        self._marks: dict[int, Mark] = {}
+        self._last: Event | None = None
+        self._handlers = self._known()
+        self.position = start
+        self.halted: SourceError | None = None
+        self.halted_by = ""
+        """The identity of the table that is in the way, if it is one."""
+        self._is_damaged = False
+
+    def advance(self, until: int, seconds: float = _ALL, transactions: int = _ALL) -> None:
+        """Read up to a position that the log is known to have, or until a limit is reached.
+
+        A connection that was lost is made again once, from the last transaction that has ended.
+        """
+        end = time.monotonic() + seconds
+        if self._is_damaged:
+            self.halted, self._is_damaged = None, False
+        try:
+            try:
+                self._read(until, end, transactions)
+            except (SourceAwayError, MalformedError):
+                self.disconnect()
+                self._read(until, end, transactions)
+            self._gathering.flush()
+        except MalformedError as error:
+            self._is_damaged = True
+            self._halt(self._damaged(str(error)))
+        except MisfitAtError as error:
+            self._halt(self._misfit(error), error.table)
+        except _HaltError as halt:
+            self._halt(halt.error, halt.table)
+
+    def _halt(self, error: SourceError, table: str = "") -> None:
+        self.halted, self.halted_by = error, table
+        self.disconnect()
+        try:
+            self._gathering.flush()
+        except MisfitAtError as earlier:
+            self.halted, self.halted_by = self._misfit(earlier), earlier.table
+
+    def _read(self, until: int, end: float, transactions: int) -> None:
+        if self.position >= until or self.halted:
+            return
+        if self._log is None:
+            self._check_last()
+            self._log = Log(self._server, self._server_id, self.position, blocking=self._blocking)
+            self._events = self._log.events()
+        for number, event in enumerate(self._events):
+            self._take(event)
+            if self.position >= until or self._gathering.ended >= transactions:
+                return
+            if number % _CHECK_EVENTS == 0 and time.monotonic() > end:
+                return
+        raise SourceAwayError(self._server.source, "the server ended its binlog early")
+
+    def _check_last(self) -> None:
+        """Before reading goes on over another connection: the log must still have what was read
+        last. It may have been reset meanwhile, and have grown beyond the place again."""
+        last = self._last
+        # The first event of a file is sent with other content to who begins behind it.
+        if last is None or last.type == Type.FORMAT or not last.mark().can_be_read:
+            return
+        found = event_after(self._server, self._server_id ^ 2, last.mark().start)
+        if found is None or (found.position, found.mark()) != (last.position, last.mark()):
+            raise GapError(
+                self._server.source,
+                f"its binlog does not have any more what ended at position {last.position}",
+                detail="its data were restored, or its binlog was reset",
+                hint="viewkeeper run --full-refresh VIEW loads its views anew",
+            )
+
+    @property
+    def thread(self) -> int | None:
+        """The server's thread that sends us the log, if one does."""
+        return None if self._log is None else self._log.thread
+
+    def mark(self, position: int) -> Mark | None:
+        """What tells the event that ends at a position from any other, if it was read."""
+        if self._last is not None and self._last.position == position:
+            return self._last.mark()
+        return self._marks.get(position)
+
+    def forget(self, position: int) -> None:
+        """Nobody will ask for marks and shapes before a position."""
+        self.tracker.forget(position)
+        for known in [known for known in self._marks if known < position]:
+            del self._marks[known]
+
+    def disconnect(self) -> None:
+        """Forget the connection and the transaction that was being read."""
+        if self._log is not None:
+            self._log.close()
+        self._log, self._events = None, iter(())
+        self._gathering.abandon()
+        self._abandon()
+
+    def _abandon(self) -> None:
+        if self._group is not None:
+            self._gathering.abandon()
+            self.tracker.abandon()
+        self._group = None
+        self._maps.clear()
+
+    def _take(self, event: Event) -> None:
+        handler = self._handlers.get(event.type)
+        if handler is not None:
+            handler(event)
+        if self._group is None and event.position > self.position:
+            self.position, self._last = event.position, event
+            self.tracker.reached = event.position
+
+    def _known(self) -> dict[int, Callable[[Event], None]]:
+        """What is done with each type of event; the others say nothing about changes."""
+        handlers: dict[Type, Callable[[Event], None]] = {
+            Type.TABLE_MAP: self._take_map,
+            Type.GTID: self._begin,
+            Type.XID: self._end,
+            Type.QUERY: self._take_statement,
+            Type.QUERY_COMPRESSED: self._take_statement,
+            Type.LOAD_STATEMENT: self._take_statement,
+            Type.XA_PREPARE: self._prepare,
+            Type.INCIDENT: self._take_incident,
+            # A server that was killed may leave a transaction without an end.
+            Type.FORMAT: lambda _: self._abandon(),
+        }
+        found = {int(kind): handler for kind, handler in handlers.items()}
+        return {**found, **dict.fromkeys(SIGNS, self._take_rows)}
+
+    def _begin(self, event: Event) -> None:
+        self._abandon()
+        self._group = group_of(event)
+
+    def _take_incident(self, event: Event) -> None:
+        raise self._lost("the server could not write something to its binlog")
+
+    def _take_map(self, event: Event) -> None:
+        try:
+            layout = self.tracker.lay_out(event.body[8:], event.position)
+        except ObscureError as error:
+            raise self._obscure(str(error), error.table) from None
+        self._maps[event.body[:6]] = layout
+
+    def _take_rows(self, event: Event) -> None:
+        signs = SIGNS[event.type]
+        layout = self._maps.get(event.body[:6])
+        group = self._group or _NO_GROUP
+        if layout is None or not (group.prepared or self._keeps_rows()):
+            return
+        images = images_of(event, len(signs), layout.width)
+        if images is None:
+            what = f'rows of "{layout.full_name}" were logged without all columns'
+            raise self._lost(what, layout.table)
+        rows = self._gathering.rows(layout)
+        rows.add(*images, signs)
+        if self._gathering.is_full(rows):
+            self._gathering.make_room(rows)
+
+    def _keeps_rows(self) -> bool:
+        return not self._prepared_only and self.position >= self._rows_after
+
+    def _take_statement(self, event: Event) -> None:
+        statement = statement_of(event)
+        word = statement.text[:9].upper()
+        group = self._group or _NO_GROUP
+        if word == "COMMIT":
+            self._end(event)
+        elif word in ("ROLLBACK", "ROLLBACK ", "SAVEPOINT"):
+            self._roll_back(event, statement.text)
+        elif group.completed:
+            self._complete(event, group.xid, committed=word == "XA COMMIT")
+        elif word != "BEGIN":
+            self._apply(statement, event.position)
+            if group.alone:
+                self._end(event)
+
+    def _roll_back(self, event: Event, text: str) -> None:
+        """Savepoints are in the log only where a table without transactions was changed too."""
+        words = text.replace("`", " ").split()
+        if words[0].upper() == "SAVEPOINT":
+            self._gathering.set_savepoint(words[-1])
+        elif len(words) > 1:
+            self._gathering.roll_back(words[-1])
+        else:
+            self._gathering.roll_back()
+            self._end(event)
+
+    def _apply(self, statement: Statement, position: int) -> None:
+        effect = None if self._prepared_only else self.tracker.apply(statement, position)
+        if effect is None:
+            return
+        unlisted = [shape for shape in effect.unlisted if self.tracker.is_wanted(shape.id)]
+        if unlisted:
+            self.tracker.abandon()
+            what = f'"{unlisted[0].full_name}" was changed by a statement that lists no rows'
+            raise self._lost(what, unlisted[0].id)
+        self._gathering.empty(tuple(effect.emptied))
+
+    def _end(self, event: Event) -> None:
+        reshaped = self.tracker.is_reshaping
+        self.tracker.end(event.position)
+        if self._gathering.end(event.position, event.time, reshaped=reshaped):
+            self._marks[event.position] = event.mark()
+        self._group = None
+        self._maps.clear()
+
+    def _prepare(self, event: Event) -> None:
+        """The first half of an XA transaction, or all of it if it needs no second one."""
+        if piece(event.body, 0, 1)[0]:
+            self._end(event)
+            return
+        if self._group is None:
+            raise MalformedError("a transaction is prepared that has not begun")
+        if self.tracker.is_reshaping:
+            raise self._lost("rows of a prepared transaction do not fit their table")
+        self._prepared[self._group.xid] = self._gathering.take_aside()
+        self._abandon()
+
+    def _complete(self, event: Event, xid: bytes, *, committed: bool) -> None:
+        pieces = self._prepared.pop(xid, None)
+        if committed and not self._prepared_only:
+            self._gathering.bring_back(self._find_prepared(xid) if pieces is None else pieces)
+        self._end(event)
+
+    def _find_prepared(self, xid: bytes) -> Pieces:
+        """What a transaction did that was prepared before this stream began."""
+        with self._server.errors():
+            connection = self._server.connect()
+            oldest = min(log_files(connection))
+            connection.close()
+        for number in range(file_of(self._start), oldest - 1, -1):
+            earlier = Stream(
+                self._server,
+                self._watch,
+                position_of(number, FIRST_OFFSET),
+                Spool(self._home),
+                self._server_id ^ 1,
+                self._home,
+                blocking=False,
+                prepared_only=True,
+            )
+            earlier.advance(self._start)
+            earlier.disconnect()
+            if earlier.halted is not None:
+                raise _HaltError(earlier.halted, earlier.halted_by)
+            if xid in earlier._prepared:
+                return earlier._prepared[xid]
+        raise self._lost("the first half of an XA transaction is not in the binlog any more")
+
+    def _misfit(self, error: MisfitAtError) -> ConversionError:
+        return ConversionError(
+            self._server.source,
+            str(error),
+            detail=f"it is in a change that the binlog has after position {self.position}",
+            hint="correct the value, or leave the column out of the views; "
+            "then viewkeeper run --full-refresh VIEW",
+        )
+
+    def _damaged(self, what: str) -> SourceAwayError:
+        return SourceAwayError(
+            self._server.source,
+            f"its binlog is damaged after position {self.position}",
+            detail=what,
+            hint="it is tried again; if it stays so, the server's file is damaged (mariadb-binlog "
+            "--verify-binlog-checksum): viewkeeper run --full-refresh VIEW loads its views anew",
+        )
+
+    def _obscure(self, what: str, table: str) -> _HaltError:
+        return _HaltError(
+            SchemaError(
+                self._server.source,
+                f"{what}, after position {self.position}",
+                hint="SET GLOBAL binlog_row_metadata = FULL, or change the type of that column; "
+                "then viewkeeper run --full-refresh VIEW",
+            ),
+            table,
+        )
+
+    def _lost(self, what: str, table: str = "") -> _HaltError:
+        return _HaltError(
+            GapError(
+                self._server.source,
+                what,
+                detail=f"after position {self.position}",
+                hint="SET GLOBAL binlog_format = ROW, binlog_row_image = FULL; end the sessions "
+                "that have other settings; then viewkeeper run --full-refresh VIEW",
+            ),
+            table,
+        )

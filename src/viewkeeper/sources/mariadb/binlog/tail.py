@@ -1,0 +1,161 @@
+"""The tail of a snapshot: the changes after a position that its cut includes, from the binlog.
+
+It is read once per snapshot, when it is first needed, for all tables that the snapshot may be asked
+about, and only if anything was logged since. Reading goes on a little beyond the cut, to where the
+tables were touched: what they are called and how they are shaped there is what the snapshot shows.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pyarrow as pa
+
+from viewkeeper.errors import BarrierError, SourceAwayError
+from viewkeeper.sources.mariadb.binlog.shape_tracker import Told, Watch
+from viewkeeper.sources.mariadb.binlog.stream import Stream
+from viewkeeper.sources.mariadb.logged_shapes import Shapes
+from viewkeeper.sources.mariadb.server_connection import Server
+from viewkeeper.sources.mariadb.types import Array
+from viewkeeper.sources.stream.spool import Spool, is_alive
+from viewkeeper.updates.source_protocol import COUNT, POSITION
+
+_NUMBERS = count()
+_ALL = 1 << 62
+_DIGITS = 76
+_FOLDER = "viewkeeper-tail-"
+
+
+def server_id(reader: str) -> int:
+    """A number for a reader of the binlog, that no other has: replicas are told apart by it."""
+    text = f"{reader} {os.uname().nodename} {os.getpid()} {next(_NUMBERS)}"
+    return crc32(text.encode()) | 1 << 31
+
+
+def select(
+    batches: Iterator[pa.RecordBatch], columns: Mapping[str, tuple[str, pa.DataType]]
+) -> Iterator[pa.RecordBatch]:
+    """Change batches of the asked columns: each by its name, as what identity, in what type.
+
+    A column that was not there yet has no values. Values come in the type that the column has now,
+    if that is a wider one; else as what they were.
+    """
+    for batch in batches:
+        arrays = [_column(batch, id, kind) for id, kind in columns.values()]
+        arrays += [batch[COUNT], batch[POSITION]]
+        yield pa.RecordBatch.from_arrays(arrays, names=[*columns, COUNT, POSITION])
+
+
+def _column(batch: pa.RecordBatch, id: str, kind: pa.DataType) -> Array:
+    if id not in batch.schema.names:
+        return pa.array([None] * batch.num_rows, kind)
+    array: Array = batch[id]
+    if array.type == kind or not _widens(array.type, kind):
+        return array
+    if pa.types.is_decimal(kind):
+        # Arrow asks for room for every integer, not for those that are there.
+        target: Any = kind
+        array = array.cast(pa.decimal256(_DIGITS, target.scale))
+    return array.cast(kind)
+
+
+def _widens(old: pa.DataType, new: pa.DataType) -> bool:
+    exact = pa.types.is_integer(old) or pa.types.is_decimal(old)
+    to_double = old == pa.float32() and new == pa.float64()
+    return (exact and pa.types.is_decimal(new)) or to_double
+
+
+def change_schema(columns: Mapping[str, tuple[str, pa.DataType]]) -> pa.Schema:
+    fields = [(name, kind) for name, (_, kind) in columns.items()]
+    return pa.schema([*fields, (COUNT, pa.int64()), (POSITION, pa.int64())])
+
+
+def private_folder() -> Path:
+    """A new folder for rows of a database, which are for nobody else on this machine: nobody can
+    guess its name, enter it, or have made it before."""
+    below = tempfile.gettempdir()
+    _remove_left(below)
+    return Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-", dir=below))
+
+
+@cache
+def _remove_left(below: str) -> None:
+    """Remove, once in a process, what processes left that were killed; only what is our own."""
+    for folder in Path(below).glob(f"{_FOLDER}*"):
+        number = folder.name.removeprefix(_FOLDER).partition("-")[0]
+        with suppress(OSError):
+            found = folder.lstat()
+            is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+            if is_ours and number.isdigit() and not is_alive(int(number)):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+class Tail:
+    """The changes of some tables from a position on, read from the log when asked for."""
+
+    def __init__(self, server: Server, reader: str, watch: Watch, start: int, cut: int) -> None:
+        self._home = private_folder()
+        self.start = start
+        self._server = server
+        self._cut = cut
+        self._spool = Spool(self._home)
+        self._stream = Stream(
+            server,
+            watch,
+            min(start, watch.position),
+            self._spool,
+            server_id(reader),
+            self._home,
+            blocking=False,
+            rows_after=start,
+        )
+
+    def read_to(self, end: int) -> None:
+        """Read up to a position of the log, if that was not done yet."""
+        stream = self._stream
+        stream.advance(end, self._server.statement_seconds, _ALL)
+        stream.disconnect()
+        if stream.halted is not None:
+            raise stream.halted
+        if stream.position < end:
+            raise SourceAwayError(
+                self._server.source,
+                f"reading the binlog from position {self.start} took too long",
+                hint="raise statement_seconds of this source",
+            )
+
+    @property
+    def shapes(self) -> Shapes:
+        """As of where reading has ended."""
+        return self._stream.tracker.shapes
+
+    def told(self, after: int) -> list[Told]:
+        """The changes of shapes after a position, also those beyond the cut."""
+        return self._stream.tracker.between(after, _ALL)
+
+    def require_rows(self, handle: str, table: str, after: int) -> None:
+        """A BarrierError if a table was emptied after a position."""
+        for transaction in self._spool.transactions(after):
+            if transaction.position <= self._cut and table in transaction.emptied:
+                raise BarrierError(self._server.source, handle, transaction.position)
+
+    def batches(
+        self, table: str, columns: Mapping[str, tuple[str, pa.DataType]], after: int
+    ) -> Iterator[pa.RecordBatch]:
+        """The changes of a table that the cut includes."""
+        return select(self._spool.changes(table, after, self._cut), columns)
+
+    def close(self) -> None:
+        self._stream.disconnect()
+        self._spool.clear()
+        shutil.rmtree(self._home, ignore_errors=True)

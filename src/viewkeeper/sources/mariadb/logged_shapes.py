@@ -1,0 +1,158 @@
+"""Tables and columns by identity: numbers of our own that stay while names change.
+
+MariaDB has no number of a table or column that lasts (every ALTER may make a new table inside). So
+a table gets an identity when it is followed, its columns with it, and the DDL in the binlog carries
+them along: `reshape` makes of the shapes before a statement those after it. What a table was called
+at any place of the log then follows from the shapes at an earlier place and the statements between.
+
+An identity that the log gives, as to a column that is added, is made of the position of the
+statement: whoever reads the log again gives it again.
+
+What must hold: of two shapes that are there, no two have one name. A table that is gone stays here
+as such, so that another one under its name is noticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from viewkeeper.sources.mariadb.schema import Table
+from viewkeeper.sources.mariadb.types import Declared, Kind, Refusal, kind_of
+
+
+@dataclass(frozen=True, slots=True)
+class ShapedColumn:
+    """A column: its identity, what it is called and how it is declared at some place of the log."""
+
+    id: str
+    name: str
+    declared: Declared
+    nullable: bool = True
+    generated: bool = False
+
+    @property
+    def kind(self) -> Kind | None:
+        """How its values are kept; None if they cannot be."""
+        found = kind_of(self.declared)
+        return None if isinstance(found, Refusal) else found
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A table at some place of the log.
+
+    `key` are the identities of the columns of its key, `charset` is what text columns get that say
+    none. Before the position `since` nothing is known of it but its name.
+    """
+
+    id: str
+    database: str
+    name: str
+    columns: tuple[ShapedColumn, ...]
+    key: tuple[str, ...] = ()
+    charset: str = ""
+    since: int = 0
+    gone: bool = False
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.database}.{self.name}"
+
+    def called(self, name: str) -> ShapedColumn | None:
+        """A column by its name, in MariaDB's way: without regard to case."""
+        folded = name.lower()
+        return next((column for column in self.columns if column.name.lower() == folded), None)
+
+    def column(self, id: str) -> ShapedColumn | None:
+        return next((column for column in self.columns if column.id == id), None)
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The identities of the columns by their names."""
+        return {column.name: column.id for column in self.columns}
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """The followed tables by identity, at one place of the log.
+
+    `folds` where the server does not tell upper from lower case in names of tables.
+    """
+
+    tables: Mapping[str, Shape]
+    folds: bool = False
+
+    def __iter__(self) -> Iterator[Shape]:
+        """The tables that are there."""
+        return (shape for shape in self.tables.values() if not shape.gone)
+
+    def get(self, id: str) -> Shape | None:
+        """A table by its identity; None if it is gone."""
+        found = self.tables.get(id)
+        return None if found is None or found.gone else found
+
+    def find(self, database: str, name: str) -> Shape | None:
+        """The table that is called so."""
+        return next((shape for shape in self if self.same(shape, database, name)), None)
+
+    def lost(self, database: str, name: str) -> Iterator[Shape]:
+        """The tables that were called so when they went."""
+        gone = (shape for shape in self.tables.values() if shape.gone)
+        return (shape for shape in gone if self.same(shape, database, name))
+
+    def same(self, shape: Shape, database: str, name: str) -> bool:
+        return self.fold(shape.database, shape.name) == self.fold(database, name)
+
+    def fold(self, database: str, name: str) -> tuple[str, str]:
+        return (database.lower(), name.lower()) if self.folds else (database, name)
+
+    def with_table(self, shape: Shape) -> Shapes:
+        return Shapes({**self.tables, shape.id: shape}, self.folds)
+
+    def without(self, ids: Iterable[str]) -> Shapes:
+        dropped = set(ids)
+        left = {id: shape for id, shape in self.tables.items() if id not in dropped}
+        return Shapes(left, self.folds)
+
+    def known_from(self, position: int) -> Shapes:
+        """The same, where nothing is known of the time before a position."""
+        tables = {
+            id: replace(shape, since=max(shape.since, position))
+            for id, shape in self.tables.items()
+        }
+        return Shapes(tables, self.folds)
+
+
+def shape_of(table: Table, id: str, since: int) -> Shape:
+    """A table as the server describes it, with new identities."""
+    columns = tuple(
+        ShapedColumn(f"{id}.{number}", one.name, one.declared, one.nullable, one.generated)
+        for number, one in enumerate(table.columns, 1)
+    )
+    shape = Shape(id, table.database, table.name, columns, (), table.charset, since)
+    return replace(shape, key=key_ids(shape, table.exact_key))
+
+
+def key_ids(shape: Shape, names: Sequence[str]) -> tuple[str, ...]:
+    """The identities of the columns of a key; () if one of them is not known."""
+    found = [shape.called(name) for name in names]
+    return tuple(column.id for column in found if column is not None) if all(found) else ()
+
+
+def to_json(shapes: Shapes) -> dict[str, Any]:
+    return {"folds": shapes.folds, "tables": [asdict(one) for one in shapes.tables.values()]}
+
+
+def from_json(read: Mapping[str, Any]) -> Shapes:
+    tables = {one["id"]: _table(one) for one in read["tables"]}
+    return Shapes(tables, read["folds"])
+
+
+def _table(read: Mapping[str, Any]) -> Shape:
+    columns = tuple(
+        ShapedColumn(**{**column, "declared": Declared(**column["declared"])})
+        for column in read["columns"]
+    )
+    return Shape(**{**read, "columns": columns, "key": tuple(read["key"])})

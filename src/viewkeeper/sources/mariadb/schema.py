@@ -1,0 +1,289 @@
+"""The shape of a MariaDB table: columns, keys and indexes, and what would make it uncapturable.
+
+All of it comes from information_schema. A table is refused where its binlog cannot be trusted to
+list every change of it: another engine than InnoDB (its rows are in no snapshot), a child of a
+foreign key that deletes or updates by itself (InnoDB does that below the binlog), a table with
+system versioning (it keeps rows that are gone), a view or a sequence.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from viewkeeper.errors import SchemaError
+from viewkeeper.sources.mariadb.server_connection import Connection, quote, texts
+from viewkeeper.sources.mariadb.types import Declared, Kind, Refusal, kind_of
+from viewkeeper.updates.schema_change import called
+
+_EVERY_BYTE = bytes(range(256)).hex()
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: how it is kept, or why it is not."""
+
+    name: str
+    declared: Declared
+    kind: Kind | Refusal
+    nullable: bool
+    generated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The columns of an index, in order; `whole` unless it has only the start of a value."""
+
+    name: str
+    columns: tuple[str, ...]
+    unique: bool
+    whole: bool
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; `database` and `name` as the server spells them, `charset` that of new texts."""
+
+    source: str
+    database: str
+    name: str
+    engine: str
+    type: str
+    columns: tuple[Column, ...]
+    indexes: tuple[Index, ...]
+    cascades: tuple[str, ...]
+    charset: str = ""
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.database}.{self.name}"
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return self.database, self.name
+
+    @property
+    def quoted(self) -> str:
+        return f"{quote(self.database)}.{quote(self.name)}"
+
+    @cached_property
+    def _folded(self) -> dict[str, Column]:
+        return {column.name.lower(): column for column in self.columns}
+
+    def column(self, name: str) -> Column:
+        """A column by its name, in MariaDB's way: without regard to case."""
+        found = self._folded.get(name.lower())
+        if found is None:
+            names = [column.name for column in self.columns]
+            raise SchemaError(
+                self.source,
+                f'table "{self.full_name}" has no column "{name}"',
+                hint=nearest(name, names),
+            )
+        return found
+
+    def has(self, name: str) -> bool:
+        return name.lower() in self._folded
+
+    def kept(self, name: str) -> tuple[str, Kind]:
+        """The column's own name and kind; a SchemaError if it cannot be kept."""
+        column = self.column(name)
+        if isinstance(column.kind, Refusal):
+            raise SchemaError(
+                self.source,
+                f'table "{self.full_name}": column "{column.name}" cannot be kept exactly',
+                detail=column.kind.reason,
+                hint=column.kind.hint,
+            )
+        return column.name, column.kind
+
+    def prefix(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """The longest start of an index that consists of these columns."""
+        wanted = set(columns)
+        best: tuple[str, ...] = ()
+        for index in self.indexes:
+            length = next(
+                (i for i, name in enumerate(index.columns) if name not in wanted),
+                len(index.columns),
+            )
+            best = max(best, index.columns[:length], key=len)
+        return best
+
+    @property
+    def strict_key(self) -> tuple[str, ...]:
+        """The columns of a key that no two rows share and that cannot be NULL; the primary key
+        if it is one."""
+        found = [index for index in self.indexes if index.unique and self._is_strict(index)]
+        found.sort(key=lambda index: (index.name != "PRIMARY", len(index.columns), index.columns))
+        return found[0].columns if found else ()
+
+    @property
+    def exact_key(self) -> tuple[str, ...]:
+        """The strict key, if all of its columns can be kept."""
+        columns = [self.column(name) for name in self.strict_key]
+        refused = any(isinstance(column.kind, Refusal) for column in columns)
+        return () if refused else self.strict_key
+
+    def _is_strict(self, index: Index) -> bool:
+        columns = [self.column(name) for name in index.columns]
+        return index.whole and not any(column.nullable for column in columns)
+
+    def refusal(self) -> SchemaError | None:
+        """Why the table cannot be captured, with the way out; None if it can."""
+        reason: tuple[str, str] | None = None
+        if self.type == "VIEW":
+            reason = ("is a view, whose changes are not logged", "use the tables that it reads")
+        elif self.type != "BASE TABLE":
+            reason = (
+                f"is a table of the type {self.type.lower()}, which cannot be captured",
+                f"ALTER TABLE {self.quoted} DROP SYSTEM VERSIONING"
+                if self.type == "SYSTEM VERSIONED"
+                else "use an ordinary table",
+            )
+        elif self.engine.lower() != "innodb":
+            reason = (
+                f"has the engine {self.engine}, which ignores snapshots",
+                f"ALTER TABLE {self.quoted} ENGINE=InnoDB",
+            )
+        elif self.cascades:
+            reason = (
+                "is changed by a foreign key itself, which the binlog does not show "
+                f"({', '.join(self.cascades)})",
+                "; ".join(self._recreated(name) for name in self.cascades)
+                + "; and let the application or a trigger on the parent do what the key did",
+            )
+        if reason is None:
+            return None
+        return SchemaError(self.source, f'"{self.full_name}" {reason[0]}', hint=reason[1])
+
+    def _recreated(self, constraint: str) -> str:
+        name = quote(constraint.partition(" ")[0])
+        return (
+            f"ALTER TABLE {self.quoted} DROP FOREIGN KEY {name}, ADD CONSTRAINT {name}"
+            " FOREIGN KEY (...) REFERENCES ... ON DELETE RESTRICT ON UPDATE RESTRICT"
+        )
+
+
+def read_named(connection: Connection, source: str, database: str, handle: str) -> Table:
+    """The table that a handle is the name of, now; `orders#2` is called `orders`, unless there is
+    a table with just that name."""
+    try:
+        return read_table(connection, source, database, handle)
+    except SchemaError:
+        if called(handle) == handle:
+            raise
+        return read_table(connection, source, database, called(handle))
+
+
+def read_table(connection: Connection, source: str, database: str, table: str) -> Table:
+    """The shape of a table now; a SchemaError with the nearest names if there is none."""
+    place, _, rest = table.partition(".")
+    schema, name = (place, rest) if rest else (database, table)
+    query = (
+        "SELECT table_schema, table_name, engine, table_type, table_collation"
+        " FROM information_schema.tables"
+        " WHERE table_schema = %s AND table_name = %s"
+    )
+    found = texts(connection, query, (schema, name))
+    if not found:
+        raise SchemaError(
+            source, f'there is no table "{table}"', hint=_known(connection, schema, name)
+        )
+    schema, name, engine, kind, collation = found[0]
+    return Table(
+        source,
+        schema,
+        name,
+        engine,
+        kind,
+        _columns(connection, schema, name),
+        _indexes(connection, schema, name),
+        _cascades(connection, schema, name),
+        collation.split("_")[0],
+    )
+
+
+def folds_names(connection: Connection) -> bool:
+    """Whether the server does not tell upper from lower case in the names of tables."""
+    return texts(connection, "SELECT @@lower_case_table_names")[0][0] != "0"
+
+
+def _columns(connection: Connection, schema: str, table: str) -> tuple[Column, ...]:
+    rows = texts(
+        connection,
+        "SELECT c.column_name, c.column_type, c.character_set_name, c.collation_name,"
+        " c.is_nullable, s.maxlen, c.is_generated FROM information_schema.columns AS c"
+        " LEFT JOIN information_schema.character_sets AS s"
+        " ON s.character_set_name = c.character_set_name"
+        " WHERE c.table_schema = %s AND c.table_name = %s ORDER BY c.ordinal_position",
+        (schema, table),
+    )
+    charsets = {charset for _, _, charset, _, _, width, _ in rows if charset and width == "1"}
+    characters = {
+        charset: characters_of(connection, charset) for charset in sorted(charsets - {"ascii"})
+    }
+    found = []
+    for name, declared_type, charset, collation, nullable, _, generated in rows:
+        declared = Declared(declared_type, charset, collation, characters.get(charset, ""))
+        kind = kind_of(declared)
+        found.append(Column(name, declared, kind, nullable == "YES", generated == "ALWAYS"))
+    return tuple(found)
+
+
+def characters_of(connection: Connection, charset: str) -> str:
+    """The characters that a one-byte character set has for the bytes 0 to 255, as the server
+    itself converts them; "" for any other character set."""
+    query = "SELECT maxlen FROM information_schema.character_sets WHERE character_set_name = %s"
+    if texts(connection, query, (charset,)) != [("1",)] or not charset.isalnum():
+        return ""
+    query = f"SELECT CONVERT(_{charset} X'{_EVERY_BYTE}' USING utf8mb4)"
+    return texts(connection, query)[0][0]
+
+
+def _indexes(connection: Connection, schema: str, table: str) -> tuple[Index, ...]:
+    rows = texts(
+        connection,
+        "SELECT index_name, column_name, non_unique, sub_part FROM information_schema.statistics"
+        " WHERE table_schema = %s AND table_name = %s AND index_type = 'BTREE'"
+        " ORDER BY index_name, seq_in_index",
+        (schema, table),
+    )
+    names = dict.fromkeys(name for name, *_ in rows)
+    found = []
+    for name in names:
+        parts = [row for row in rows if row[0] == name]
+        columns = tuple(column for _, column, _, _ in parts)
+        unique = parts[0][2] == "0"
+        found.append(Index(name, columns, unique, not any(part for *_, part in parts)))
+    return tuple(found)
+
+
+def _cascades(connection: Connection, schema: str, table: str) -> tuple[str, ...]:
+    """The foreign keys by which InnoDB changes rows of this table by itself."""
+    rows = texts(
+        connection,
+        "SELECT constraint_name, delete_rule, update_rule"
+        " FROM information_schema.referential_constraints"
+        " WHERE constraint_schema = %s AND table_name = %s ORDER BY constraint_name",
+        (schema, table),
+    )
+    acting = {"CASCADE", "SET NULL", "SET DEFAULT"}
+    return tuple(
+        f"{name} ON DELETE {on_delete} ON UPDATE {on_update}"
+        for name, on_delete, on_update in rows
+        if acting & {on_delete, on_update}
+    )
+
+
+def _known(connection: Connection, schema: str, name: str) -> str:
+    query = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s"
+    return nearest(name, [row[0] for row in texts(connection, query, (schema,))])
+
+
+def nearest(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    if close:
+        return "did you mean " + " or ".join(f'"{match}"' for match in close) + "?"
+    return "there are: " + (", ".join(f'"{match}"' for match in sorted(known)[:10]) or "none")

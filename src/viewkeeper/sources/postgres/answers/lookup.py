@@ -1,0 +1,113 @@
+"""How a lookup is put to PostgreSQL: keys as array literals, in conditions that can use an index.
+
+One column is compared by `= ANY(array)`, several by `IN (SELECT ... FROM unnest(arrays))`; both
+find every row at most once, also where PostgreSQL's equality is coarser than that of the keys (a
+collation that ignores case). Keys that hold NULL in a null-safe column ask for rows that are NULL
+there: the keys are split by which of their columns are NULL, and each split is a query of its own,
+so that the other columns can still search an index. No row answers two of them.
+
+Arrays work in read-only transactions and under an imported snapshot; temporary tables do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from viewkeeper.sources.postgres.schema import Table
+from viewkeeper.sources.postgres.types import Kind, array_literal, literal
+
+SCAN_SHARE = 0.15
+"""Beyond this share of a table's rows, reading all of them is cheaper than finding the keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    """A column that a lookup compares."""
+
+    name: str
+    kind: Kind
+    null_safe: bool
+    sql: str
+
+    @property
+    def compared(self) -> str:
+        return self.kind.compared.format(f"r.{self.sql}")
+
+
+def key_columns(
+    source: str, table: Table, on: Sequence[str], null_safe: Sequence[bool]
+) -> tuple[KeyColumn, ...]:
+    return tuple(
+        KeyColumn(name, table.kind(source, name), safe, table.column(source, name).sql)
+        for name, safe in zip(on, null_safe, strict=True)
+    )
+
+
+def conditions(columns: Sequence[KeyColumn], keys: pa.Table) -> Iterator[str]:
+    """What the rows `r` must satisfy to match one of the keys; disjoint conditions."""
+    for nulls, split in _splits(columns, keys):
+        missing = [f"r.{c.sql} IS NULL" for c, null in zip(columns, nulls, strict=True) if null]
+        compared = [c for c, null in zip(columns, nulls, strict=True) if not null]
+        matches = [_matches(compared, split)] if compared else []
+        if all(matches):
+            yield " AND ".join([*missing, *matches])
+
+
+def _splits(
+    columns: Sequence[KeyColumn], keys: pa.Table
+) -> Iterator[tuple[tuple[bool, ...], pa.Table]]:
+    """The keys by which of their columns are NULL; a NULL that equals nothing is left out."""
+    rest = keys
+    for column in columns:
+        if not column.null_safe:
+            rest = rest.filter(pc.is_valid(rest[column.name]))
+    patterns = [pc.is_null(rest[column.name]) for column in columns]
+    if not any(pc.any(pattern).as_py() for pattern in patterns):
+        if rest.num_rows:
+            yield (False,) * len(columns), rest
+        return
+    names = [f"n{number}" for number in range(len(columns))]
+    found = pa.table(dict(zip(names, patterns, strict=True))).group_by(names).aggregate([])
+    for row in found.to_pylist():
+        nulls = tuple(bool(row[name]) for name in names)
+        mask: Any = pa.scalar(True)
+        for pattern, null in zip(patterns, nulls, strict=True):
+            mask = pc.and_(mask, pattern if null else pc.invert(pattern))
+        yield nulls, rest.filter(mask)
+
+
+def _matches(columns: Sequence[KeyColumn], keys: pa.Table) -> str:
+    """The condition for keys without NULL; empty if none of them can match."""
+    spelled = [
+        column.kind.spell(keys[column.name].combine_chunks().cast(column.kind.arrow))
+        for column in columns
+    ]
+    mask: Any = pc.is_valid(spelled[0])
+    for values in spelled[1:]:
+        mask = pc.and_(mask, pc.is_valid(values))
+    arrays = [
+        f"{literal(array_literal(values.filter(mask)))}::{column.kind.key}[]"
+        for column, values in zip(columns, spelled, strict=True)
+    ]
+    if not pc.any(mask, min_count=0).as_py():
+        return ""
+    if len(columns) == 1:
+        return f"{columns[0].compared} = ANY({arrays[0]})"
+    compared = ", ".join(column.compared for column in columns)
+    return f"({compared}) IN (SELECT * FROM unnest({', '.join(arrays)}))"
+
+
+def is_indexed(table: Table, columns: Sequence[KeyColumn]) -> bool:
+    """Whether an index begins with one of these columns."""
+    wanted = {column.name for column in columns if column.kind.is_indexable}
+    return any(index.searchable and index.columns[0] in wanted for index in table.indexes)
+
+
+def scans(table: Table, columns: Sequence[KeyColumn], keys: int) -> bool:
+    """Whether so many keys are better answered by the whole table."""
+    return table.rows >= 0 and is_indexed(table, columns) and keys > SCAN_SHARE * table.rows > 1000

@@ -1,0 +1,116 @@
+"""Rows of PostgreSQL as Arrow: from the text of an answer, from ADBC, and from the spool.
+
+All three end in the same types. A value that does not fit names its table and column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from psycopg import pq
+
+from viewkeeper.errors import ConversionError
+from viewkeeper.sources.postgres.schema import Table
+from viewkeeper.sources.postgres.types import (
+    Array,
+    Kind,
+    MisfitError,
+    convert,
+    convert_native,
+    quote,
+)
+from viewkeeper.updates.source_protocol import COUNT, POSITION
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The asked columns of a table, in order, and how each is kept."""
+
+    source: str
+    table: str
+    names: tuple[str, ...]
+    kinds: tuple[Kind, ...]
+    sql: tuple[str, ...] = ()
+    """What the columns are called in a query now."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([(n, k.arrow) for n, k in zip(self.names, self.kinds, strict=True)])
+
+    @property
+    def changes(self) -> pa.Schema:
+        return self.schema.append(pa.field(COUNT, pa.int64())).append(
+            pa.field(POSITION, pa.int64())
+        )
+
+    def select(self, native: bool) -> str:
+        """The select list; `native` is for ADBC, which does not read every type itself."""
+        columns = [f"r.{name}" for name in self.sql]
+        if native:
+            kinds = zip(columns, self.kinds, self.names, strict=True)
+            columns = [f"{kind.select.format(c)} AS {quote(name)}" for c, kind, name in kinds]
+        return ", ".join(columns) or "1"
+
+    def from_result(self, result: pq.abc.PGresult) -> pa.Table:
+        """The rows of an answer in text format."""
+        rows, get = range(result.ntuples), result.get_value
+        texts = [[get(row, number) for row in rows] for number in range(len(self.names))]
+        arrays = [self._column(n, pa.array(t, pa.binary()), convert) for n, t in enumerate(texts)]
+        if not arrays:
+            return without_columns(len(rows))
+        return pa.Table.from_arrays(arrays, schema=self.schema)
+
+    def changes_from_result(self, result: pq.abc.PGresult) -> pa.Table:
+        """Changes in text format: the columns, then count and position."""
+        width = len(self.names)
+        rows, get = range(result.ntuples), result.get_value
+        texts = [pa.array([get(r, n) for r in rows], pa.binary()) for n in range(width + 2)]
+        arrays = [self._column(n, each, convert) for n, each in enumerate(texts[:width])]
+        arrays += [each.cast(pa.string()).cast(pa.int64()) for each in texts[width:]]
+        return pa.Table.from_arrays(arrays, schema=self.changes)
+
+    def from_native(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        """The batches of an answer of ADBC."""
+        for batch in reader:
+            arrays = [
+                self._column(number, batch.column(number), convert_native)
+                for number in range(len(self.names))
+            ]
+            if arrays:
+                yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+            else:
+                yield from without_columns(batch.num_rows).to_batches()
+
+    def from_spool(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Changes with the asked columns typed."""
+        arrays = [
+            self._column(number, batch.column(name), convert)
+            for number, name in enumerate(self.names)
+        ]
+        arrays += [batch.column(COUNT), batch.column(POSITION)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.changes)
+
+    def _column(self, number: int, values: Any, how: Callable[[Array, Kind], Array]) -> Array:
+        try:
+            return how(values, self.kinds[number])
+        except MisfitError as error:
+            raise ConversionError(
+                self.source,
+                f'table "{self.table}", column "{self.names[number]}": {error}',
+                hint="correct the value, or leave the column out of the views",
+            ) from None
+
+
+def without_columns(count: int) -> pa.Table:
+    """So many rows of nothing."""
+    return pa.table({"_": pa.nulls(count)}).select([])
+
+
+def layout(source: str, table: Table, columns: Sequence[str]) -> Layout:
+    """How these columns are read; a SchemaError for one that cannot be kept."""
+    kinds = tuple(table.kind(source, column) for column in columns)
+    sql = tuple(table.column(source, column).sql for column in columns)
+    return Layout(source, table.asked, tuple(columns), kinds, sql)

@@ -1,0 +1,262 @@
+"""Reading in a snapshot that many connections share.
+
+A coordinator has taken and exported the snapshot; every task imports it, so that all answers have
+one cut. Few keys are asked for on a connection that is opened quickly and answers in text; many
+keys, and scans, on one whose answers are Arrow. Whichever is opened checks that it sees what the
+coordinator saw.
+
+What an answer's tail is depends on how the database is captured, and is left to the kinds.
+
+Answers of a database that is captured by logical decoding, and their tails.
+
+The tail was computed by the driver from the change stream, which it had read past everything that
+the snapshot can contain. A cut has holes where a commit was decoded and is not visible yet, so the
+tail of an answer has both signs: what the cut includes after the asked position, and, reversed,
+what it lacks up to it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from viewkeeper.errors import BarrierError, SourceAwayError
+from viewkeeper.sources.postgres.answers.lookup import conditions, key_columns, scans
+from viewkeeper.sources.postgres.answers.rows import Layout, layout, without_columns
+from viewkeeper.sources.postgres.postgres_server import Server
+from viewkeeper.sources.postgres.schema import Table
+from viewkeeper.sources.postgres.types import literal
+from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.updates.cut import Cut
+from viewkeeper.updates.source_protocol import COUNT, POSITION, Answer, Lookup, Scan
+from viewkeeper.view.definition import Relation
+
+BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+# From so many keys on an answer is read as Arrow, on a connection that takes longer to open: 60 ms,
+# which keys that find one row each must be more to be worth, unless it is open already.
+_MANY_KEYS = 5_000
+_UNIQUE_TIMES = 8
+
+
+class ExportedSnapshot(Protocol):
+    """What a task has to know to import a snapshot."""
+
+    @property
+    def settings(self) -> SourceSettings: ...
+    @property
+    def exported(self) -> str: ...
+    @property
+    def snapshot(self) -> str: ...
+    @property
+    def tables(self) -> Mapping[str, Table]: ...
+
+
+class SharedSnapshot(ABC):
+    """Reads one PostgreSQL database under a shared snapshot; used by one task."""
+
+    def __init__(self, shared: ExportedSnapshot) -> None:
+        self._shared = shared
+        self._server = Server(shared.settings)
+        self._text: psycopg.Connection[Any] | None = None
+        self._arrow: Any = None
+
+    def ask(self, lookup: Lookup, after: int) -> Answer:
+        source, name = self._server.source, lookup.relation.table
+        table = self._shared.tables[name]
+        self._check_barriers(name, after)
+        shape = layout(source, table, lookup.columns)
+        if lookup.keys is None or not lookup.on:
+            rows = self._read_many(table, shape, [])
+        else:
+            columns = key_columns(source, table, lookup.on, lookup.null_safe)
+            if scans(table, columns, lookup.keys.num_rows):
+                rows = self._read_many(table, shape, [])
+            else:
+                found = list(conditions(columns, lookup.keys))
+                few = lookup.keys.num_rows < self._many_keys(table, lookup.on)
+                rows = (
+                    self._read_few(table, shape, found)
+                    if few
+                    else self._read_many(table, shape, found)
+                )
+                if not found:
+                    rows = shape.schema.empty_table()
+        return Answer(
+            rows, self._answer_cut(after), after, self._answer_tail(name, lookup.columns, after)
+        )
+
+    def scan(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
+        table = self._shared.tables[relation.table]
+        self._check_barriers(relation.table, after)
+        shape = layout(self._server.source, table, columns)
+        batches = self._read_batches(query_of(table, shape, ""), shape)
+        tail = self._answer_tail(relation.table, tuple(columns), after)
+        return Scan(self._answer_cut(after), batches, iter(tail.to_batches()))
+
+    @abstractmethod
+    def _check_barriers(self, table: str, after: int) -> None:
+        """A BarrierError if rows of the table went after the position without being listed."""
+
+    @abstractmethod
+    def _answer_cut(self, after: int) -> Cut:
+        """What rows and tail together stand for."""
+
+    @abstractmethod
+    def _answer_tail(self, table: str, columns: Sequence[str], after: int) -> pa.Table:
+        """The signed difference between the rows and the relation as of a position."""
+
+    def _many_keys(self, table: Table, on: Sequence[str]) -> int:
+        is_unique = any(set(on).issuperset(key) for key in table.keys)
+        return _MANY_KEYS * (_UNIQUE_TIMES if is_unique and self._arrow is None else 1)
+
+    def _read_few(self, table: Table, shape: Layout, found: Sequence[str]) -> pa.Table:
+        with self._server.errors():
+            connection = self._text_connection()
+            results = []
+            for condition in found:
+                cursor = connection.execute(
+                    query_of(table, shape, condition, native=False).encode()
+                )
+                assert cursor.pgresult is not None
+                results.append(shape.from_result(cursor.pgresult))
+        if not shape.names:
+            return without_columns(sum(result.num_rows for result in results))
+        return pa.concat_tables(results) if results else shape.schema.empty_table()
+
+    def _read_many(self, table: Table, shape: Layout, found: Sequence[str]) -> pa.Table:
+        queries = [query_of(table, shape, condition) for condition in found or [""]]
+        batches = [batch for query in queries for batch in self._read_batches(query, shape)]
+        return pa.Table.from_batches(batches, None if batches else shape.schema)
+
+    def _read_batches(self, query: str, shape: Layout) -> Iterator[pa.RecordBatch]:
+        from viewkeeper.sources.postgres.arrow_connection import errors
+
+        with errors(self._server), self._arrow_connection().cursor() as cursor:
+            cursor.execute(query)
+            yield from shape.from_native(cursor.fetch_record_batch())
+
+    def _text_connection(self) -> psycopg.Connection[Any]:
+        if self._text is None:
+            self._text = self._server.connect()
+            cursor = self._text.execute(f"{self._import_statement()}; {_SEEN}".encode())
+            while cursor.nextset():
+                pass
+            row = cursor.fetchone()
+            self._check_snapshot(None if row is None else row[0])
+        return self._text
+
+    def _arrow_connection(self) -> Any:
+        from viewkeeper.sources.postgres.arrow_connection import connect
+
+        if self._arrow is None:
+            self._arrow = connect(self._server)
+            with self._arrow.cursor() as cursor:
+                for statement in self._import_statement().split("; "):
+                    cursor.execute(statement)
+                cursor.execute(_SEEN)
+                row = cursor.fetchone()
+            self._check_snapshot(None if row is None else row[0])
+        return self._arrow
+
+    def _import_statement(self) -> str:
+        return f"{BEGIN}; SET TRANSACTION SNAPSHOT {literal(self._shared.exported)}"
+
+    def _check_snapshot(self, seen: object) -> None:
+        if seen != self._shared.snapshot:
+            raise SourceAwayError(
+                self._server.source,
+                "a connection does not share the snapshot",
+                hint="connect to the server itself; a pooler must keep a session on one connection",
+            )
+
+    def close(self) -> None:
+        if self._arrow is not None:
+            self._arrow.close()
+        if self._text is not None:
+            self._text.close()
+        self._arrow = self._text = None
+
+
+_SEEN = "SELECT pg_current_snapshot()::text"
+
+
+def query_of(table: Table, shape: Layout, condition: str, native: bool = True) -> str:
+    where = f" WHERE {condition}" if condition else ""
+    return f"SELECT {shape.select(native)} FROM {table.quoted} AS r{where}"
+
+
+@dataclass(frozen=True, slots=True)
+class TableTail:
+    """What the stream tells of one table around a cut: all its changes after the oldest position
+    that may be asked for, those that the cut lacks, and where rows went that were not listed."""
+
+    changes: bytes | Path
+    barriers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresOpener:
+    """Opens the shared snapshot; can be pickled, and holds no secret."""
+
+    settings: SourceSettings
+    exported: str
+    snapshot: str
+    newest: int
+    lacking: frozenset[int]
+    after: int
+    tables: Mapping[str, Table]
+    told: Mapping[str, TableTail]
+
+    def __call__(self) -> PostgresSnapshot:
+        return PostgresSnapshot(self)
+
+
+class PostgresSnapshot(SharedSnapshot):
+    """The shared snapshot, and what the stream tells around it."""
+
+    def __init__(self, opener: PostgresOpener) -> None:
+        super().__init__(opener)
+        self._opener = opener
+        self._tails: dict[str, pa.Table] = {}
+
+    def _check_barriers(self, table: str, after: int) -> None:
+        """A BarrierError if rows of the table went after the position without being listed."""
+        assert after >= self._opener.after, "the snapshot was opened for a later position"
+        met = [at for at in self._opener.told[table].barriers if at > after]
+        if met:
+            raise BarrierError(self._server.source, table, max(met))
+
+    def _answer_cut(self, after: int) -> Cut:
+        """What rows and tail stand for: the tail brings back what the snapshot lacks up to
+        `after`."""
+        newest = max(self._opener.newest, after)
+        holes = (at for at in self._opener.lacking if after < at < newest)
+        return Cut(newest, frozenset(holes))
+
+    def _answer_tail(self, table: str, columns: Sequence[str], after: int) -> pa.Table:
+        told = self._changes_of(table).select([*columns, COUNT, POSITION])
+        holes = pa.array(sorted(self._opener.lacking), pa.int64())
+        lacks = pc.is_in(told[POSITION], value_set=holes)
+        later = pc.greater(told[POSITION], pa.scalar(after, pa.int64()))
+        early = told.filter(pc.and_not(later, lacks))
+        lacking = told.filter(pc.and_not(lacks, later))
+        reverse = pc.negate(lacking[COUNT])
+        lacking = lacking.set_column(len(columns), COUNT, reverse)
+        return pa.concat_tables([early, lacking])
+
+    def _changes_of(self, table: str) -> pa.Table:
+        if table not in self._tails:
+            changes = self._opener.told[table].changes
+            if isinstance(changes, Path):
+                with pa.memory_map(str(changes)) as file:
+                    self._tails[table] = pa.ipc.open_stream(file).read_all()
+            else:
+                self._tails[table] = pa.ipc.open_stream(pa.py_buffer(changes)).read_all()
+        return self._tails[table]

@@ -1,0 +1,269 @@
+"""A PostgreSQL database that answers questions about its tables, whatever way it is captured.
+
+Both ways of capture have this in common: one control connection under one lock, opened when it is
+first needed and again after it broke, and what the catalogues say of tables, columns and keys.
+
+A handle that is followed stands for a table by its oid and for columns by their numbers, and what
+is said of it is said by the handle's names. Any other handle is a name of now.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from viewkeeper.errors import SchemaError, SourceAwayError, SourceError
+from viewkeeper.sources.handles import Names
+from viewkeeper.sources.postgres.answers.lookup import is_indexed, key_columns
+from viewkeeper.sources.postgres.decoding.follow import check_privilege
+from viewkeeper.sources.postgres.postgres_server import OLDEST_VERSION, Server
+from viewkeeper.sources.postgres.schema import Table, find_table, read_table, table_at
+from viewkeeper.sources.postgres.shape_query import prepare_shapes
+from viewkeeper.sources.postgres.types import Refusal
+from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.updates.schema_change import called
+from viewkeeper.updates.source_protocol import Became, Tables
+from viewkeeper.view.definition import Field
+
+
+class PostgresDatabase:
+    """What every PostgreSQL source can say of itself."""
+
+    def __init__(self, settings: SourceSettings, reader: str) -> None:
+        self.name = settings.name
+        self.settings = settings
+        self.reader = reader
+        self._server = Server(settings)
+        self._lock = threading.RLock()
+        self._control: psycopg.Connection[Any] | None = None
+        self._free: list[psycopg.Connection[Any]] = []
+        self._names = Names(self.home)
+        self._path: tuple[str, ...] = ()
+
+    @property
+    def home(self) -> Path:
+        return Path(self.settings.home or self.settings.folder)
+
+    def describe(self) -> str:
+        return self._server.describe()
+
+    def handle(self, name: str) -> str:
+        """The handle of the table that is called `name` now."""
+        with self._using() as control:
+            table = read_table(control, self.name, name)
+        numbers = {column: str(number) for column, number in table.numbers.items()}
+        return self._names.handle(name, str(table.oid), numbers)
+
+    def became(self, handle: str) -> Became | None:
+        """What the table behind a handle is called now, and its columns."""
+        with self._using() as control:
+            table = self._find_table(control, handle)
+            if table is None:
+                return None
+            visible = control.execute("SELECT pg_table_is_visible(%s::oid)", (table.oid,))
+            row = visible.fetchone()
+        plain = bool(row and row[0]) and "." not in table.name
+        is_plain = plain and (self._names.get(handle) is None or "." not in called(handle))
+        names = {column.number: column.name for column in table.columns}
+        numbers = self._numbers(handle) or table.numbers
+        return Became(
+            table.name if is_plain else f"{table.schema}.{table.name}",
+            {name: names[number] for name, number in numbers.items() if number in names},
+        )
+
+    def _numbers(self, handle: str) -> dict[str, int]:
+        """The numbers of the columns that are followed under a handle, by its names for them."""
+        named = self._names.get(handle)
+        return {c: int(number) for c, number in named.columns.items()} if named else {}
+
+    def _oid(self, handle: str) -> int:
+        """The table behind a handle that is followed."""
+        named = self._names.get(handle)
+        if named is None:
+            raise SchemaError(
+                self.name,
+                f'table "{called(handle)}" is not followed',
+                hint="nothing to do: it is followed when a view that reads it is loaded",
+            )
+        return int(named.identity)
+
+    def _find_table(self, control: psycopg.Connection[Any], handle: str) -> Table | None:
+        """The table behind a handle, as it is called now; None if it is gone."""
+        if self._names.get(handle) is not None:
+            return table_at(control, self.name, handle, self._oid(handle))
+        name = handle if find_table(control, handle) is not None else called(handle)
+        oid = find_table(control, name)
+        return None if oid is None else table_at(control, self.name, handle, oid)
+
+    def _seen_table(self, control: psycopg.Connection[Any], handle: str) -> Table:
+        """The table by the handle's names; a SchemaError if it is gone."""
+        table = self._find_table(control, handle)
+        if table is None and self._names.get(handle) is not None:
+            raise SchemaError(
+                self.name,
+                f'table "{called(handle)}" was dropped',
+                hint="change the views that use it, or name a substitute",
+            )
+        table = table or read_table(control, self.name, called(handle))
+        return table.seen_as(handle, self._numbers(handle))
+
+    def schema(self, table: str) -> tuple[Field, ...]:
+        """The columns that can be kept exactly; `refused` says why the others cannot."""
+        found = self._read_table(table)
+        refused = self._refusals(found)
+        kinds = ((c.name, c.kind) for c in found.columns if c.name not in refused)
+        return tuple(Field(n, k.arrow) for n, k in kinds if not isinstance(k, Refusal))
+
+    def refused(self, table: str) -> dict[str, str]:
+        """The columns that no view can use, each with the reason and a hint."""
+        return self._refusals(self._read_table(table))
+
+    def _refusals(self, table: Table) -> dict[str, str]:
+        kinds = ((column.name, column.kind) for column in table.columns)
+        return {n: f"{k.reason}; {k.hint}" for n, k in kinds if isinstance(k, Refusal)}
+
+    def key(self, table: str) -> tuple[str, ...]:
+        """The columns of a key that is enforced at once and cannot be NULL; () without one."""
+        found = self._read_table(table)
+        refused = self._refusals(found)
+        return next((key for key in found.keys if not refused.keys() & set(key)), ())
+
+    def indexed(self, table: str, columns: Sequence[str]) -> bool:
+        """Whether a lookup by these columns searches an index instead of reading the table."""
+        found = self._read_table(table)
+        safe = [False] * len(columns)
+        return is_indexed(found, key_columns(self.name, found, columns, safe))
+
+    def finds_by_key(self, table: str, columns: Sequence[str]) -> bool:
+        """All kinds of columns can be compared, if need be by their text."""
+        found = self._read_table(table)
+        return bool(key_columns(self.name, found, columns, [False] * len(columns)))
+
+    def _read_table(self, table: str) -> Table:
+        with self._using() as control:
+            return self._seen_table(control, table)
+
+    def _followable(
+        self, control: psycopg.Connection[Any], tables: Tables
+    ) -> dict[str, tuple[Table, dict[str, int]]]:
+        """The tables that can be followed, with the numbers of their columns by the handles'
+        names; what a handle stands for and is gone is passed over."""
+        found = {}
+        for handle, columns in tables.items():
+            known = self._numbers(handle)
+            table = self._find_table(control, handle)
+            if table is None and self._names.get(handle) is not None:
+                continue
+            seen = self._seen_table(control, handle)
+            self._check_columns(seen, [column for column in columns if column not in known])
+            check_privilege(control, self.name, seen)
+            assert table is not None, "what is not there was an error"
+            there = seen.numbers
+            found[handle] = (table, {c: there[c] for c in columns if c in there})
+        return found
+
+    def _take_names(self, found: Mapping[str, tuple[Table, Mapping[str, int]]]) -> None:
+        """Let handles stand for what is followed under them from now on."""
+        for handle, (table, numbers) in found.items():
+            texts = {name: str(number) for name, number in numbers.items()}
+            self._names.follow(handle, str(table.oid), texts)
+
+    def _check_columns(self, table: Table, columns: Sequence[str]) -> None:
+        """A SchemaError if a column is not there or cannot be used."""
+        refused = self._refusals(table)
+        for column in columns:
+            table.column(self.name, column)
+            if column in refused:
+                reason, _, hint = refused[column].partition("; ")
+                raise SchemaError(
+                    self.name,
+                    f'table "{called(table.asked)}": column "{column}" cannot be used',
+                    detail=reason,
+                    hint=hint,
+                )
+        if table.inherited:
+            raise SchemaError(
+                self.name,
+                f'table "{called(table.asked)}" has tables that inherit from it',
+                detail="a query shows their rows too, the change stream does not",
+                hint="follow the tables that have the rows, or use declarative partitioning",
+            )
+
+    @contextmanager
+    def _using(self) -> Iterator[psycopg.Connection[Any]]:
+        """The control connection, under the lock; a broken one is replaced the next time."""
+        with self._lock:
+            if self._control is None or self._control.closed:
+                self._control = self._connect()
+            try:
+                with self._server.errors():
+                    yield self._control
+            except SourceAwayError:
+                # The server can end only when we let go of it.
+                self._disconnect()
+                raise
+
+    @contextmanager
+    def _coordinator(self) -> Iterator[psycopg.Connection[Any]]:
+        """A connection for one shared snapshot; one that is free again is kept for the next."""
+        with self._lock:
+            free = self._free.pop() if self._free else None
+        connection = free if free and not free.closed else self._server.connect()
+        try:
+            if connection is not free:
+                with self._server.errors():
+                    prepare_shapes(connection)
+            yield connection
+            with self._server.errors():
+                connection.execute("ROLLBACK")
+        except BaseException:
+            connection.close()
+            raise
+        with self._lock:
+            self._free.append(connection)
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        control = self._server.connect()
+        try:
+            with self._server.errors():
+                self._check_server(control)
+                prepare_shapes(control)
+        except BaseException:
+            control.close()
+            raise
+        return control
+
+    def _check_server(self, control: psycopg.Connection[Any]) -> None:
+        if control.info.server_version < OLDEST_VERSION:
+            raise SourceError(
+                self.name,
+                f"PostgreSQL {control.info.server_version // 10000} is too old",
+                hint="Viewkeeper needs PostgreSQL 14 or newer",
+            )
+        query = "SELECT pg_is_in_recovery(), current_schemas(false)::text[]"
+        row = control.execute(query).fetchone()
+        assert row is not None
+        self._path = tuple(row[1])
+        if row[0]:
+            raise SourceAwayError(
+                self.name,
+                "this is a standby server",
+                detail="the changes and the queries of a source must come from one server",
+                hint="let the url name the primary, or add target_session_attrs=read-write",
+            )
+
+    def _disconnect(self) -> None:
+        if self._control is not None:
+            self._control.close()
+        self._control = None
+        while self._free:
+            self._free.pop().close()
+
+    def close(self) -> None:
+        with self._lock:
+            self._disconnect()

@@ -1,0 +1,108 @@
+"""Rows of tables that go by key, completed: large values that an update left as they were.
+
+Such a value comes with neither the old row, which is not logged, nor the new one. If the row was
+changed again in the range that is read, nobody needs it: the value stays NULL. If not, the row is
+read by its key, in a snapshot that has every event of that key up to there and none after. If there
+is one after, a BarrierError names its position: read as one range, the value is not needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from viewkeeper.sources.postgres.answers.rows import Layout
+from viewkeeper.sources.postgres.decoding.pgoutput import ABSENT
+from viewkeeper.updates.source_protocol import COUNT, POSITION
+
+Key = tuple[bytes | None, ...]
+Batches = Callable[[], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Rows that lack a value and are the last of their key: by their number in the range."""
+
+    rows: Mapping[int, Key]
+
+    @property
+    def keys(self) -> list[Key]:
+        return list(dict.fromkeys(self.rows.values()))
+
+
+def without_absent(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """The batch with NULL for what did not come."""
+    for name in names:
+        column = batch.column(name)
+        absent = pc.equal(column, pa.scalar(ABSENT, pa.binary()))
+        if pc.any(absent, min_count=0).as_py():
+            cleared = pc.if_else(absent, pa.scalar(None, pa.binary()), column)
+            batch = batch.set_column(batch.schema.get_field_index(name), name, cleared)
+    return batch
+
+
+def wanted(batches: Batches, key: Sequence[str], names: Sequence[str]) -> Wanted:
+    """The rows of a range that have to be completed."""
+    lacking = {row for batch in batches() for row, lacks in _keys(batch, key, names) if lacks}
+    if not lacking:
+        return Wanted({})
+    last: dict[Key, tuple[int, bool]] = {}
+    number = 0
+    for batch in batches():
+        for row, lacks in _keys(batch, key, names):
+            if row in lacking:
+                last[row] = (number, lacks)
+            number += 1
+    return Wanted({at: row for row, (at, lacks) in last.items() if lacks})
+
+
+def _keys(
+    batch: pa.RecordBatch, key: Sequence[str], names: Sequence[str]
+) -> Iterator[tuple[Key, bool]]:
+    """Per row its key, and whether it lacks one of the named values."""
+    lacks: Any = pa.repeat(pa.scalar(False), batch.num_rows)
+    for name in names:
+        absent: Any = pc.equal(batch.column(name), pa.scalar(ABSENT, pa.binary()))
+        lacks = pc.or_(lacks, absent.fill_null(False))
+    columns = [batch.column(name).to_pylist() for name in key]
+    return zip(zip(*columns, strict=True), lacks.to_pylist(), strict=True)
+
+
+def later_event(
+    batches: Iterable[pa.RecordBatch], key: Sequence[str], keys: Sequence[Key], holes: set[int]
+) -> int | None:
+    """The last position at which one of these keys was changed, leaving out what is not visible."""
+    asked, found = set(keys), None
+    for batch in batches:
+        positions = batch.column(POSITION).to_pylist()
+        for (row, _), position in zip(_keys(batch, key, ()), positions, strict=True):
+            if row in asked and position not in holes:
+                found = position
+    return found
+
+
+def completed(
+    batches: Batches, shape: Layout, rows: Wanted, values: Mapping[Key, Mapping[str, object]]
+) -> Iterator[pa.RecordBatch]:
+    """The batches typed, with the values that were read put in."""
+    number = 0
+    for batch in batches():
+        typed = shape.from_spool(without_absent(batch, shape.names))
+        inside = {at - number: k for at, k in rows.rows.items() if 0 <= at - number < len(batch)}
+        for index, name in enumerate(shape.names):
+            places = {
+                at: values[key][name]
+                for at, key in inside.items()
+                if batch.column(name)[at].as_py() == ABSENT
+            }
+            if places:
+                column = typed.column(name).to_pylist()
+                for at, value in places.items():
+                    column[at] = value
+                typed = typed.set_column(index, name, pa.array(column, shape.kinds[index].arrow))
+        number += len(batch)
+        yield typed.select([*shape.names, COUNT, POSITION])

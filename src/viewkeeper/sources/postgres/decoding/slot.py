@@ -1,0 +1,262 @@
+"""The replication slot and the publication of a project: made, extended, watched and dropped.
+
+The slot keeps the log for us; the publication says which tables come. It lists tables one by one (a
+publication of all tables would make UPDATE and DELETE fail at the source for tables without a key),
+and publishes partitions under their own names: under the root's name PostgreSQL would leave out a
+TRUNCATE of one partition, and would show a row that a partition without FULL identity deleted as if
+its other columns had been NULL.
+
+The publication is made before the slot, because decoding looks it up in the catalogues as they were
+at the time of each change.
+
+What happened in transactions that were open when the capture began is not, or only partly, in the
+stream. The *gate* waits until all of them are visible: a snapshot that is opened afterwards
+has them, and the position that is returned lies after them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import errors
+
+from viewkeeper.errors import SchemaError, SourceAwayError
+from viewkeeper.sources.postgres.schema import Table
+from viewkeeper.sources.postgres.types import quote
+from viewkeeper.sources.settings import SourceSettings
+
+_NAME_MAX = 63
+_GATE_PAUSE_SECONDS = 0.02
+
+_SLOT = """
+SELECT active_pid, coalesce(wal_status, ''), (confirmed_flush_lsn - '0/0')::int8,
+       (pg_current_wal_lsn() - restart_lsn)::int8, safe_wal_size, database, coalesce(plugin, '')
+  FROM pg_replication_slots WHERE slot_name = %s
+"""
+_PUBLICATION = """
+SELECT puballtables, pubviaroot, pubinsert AND pubupdate AND pubdelete AND pubtruncate
+  FROM pg_publication WHERE pubname = %s
+"""
+_PUBLISHED = """
+SELECT r.prrelid::int8, coalesce(to_jsonb(r) ->> 'prqual', to_jsonb(r) ->> 'prattrs') IS NOT NULL
+  FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid WHERE p.pubname = %s
+"""
+_OTHERS = """
+SELECT slot_name FROM pg_replication_slots
+ WHERE slot_type = 'logical' AND database = current_database() AND plugin = 'pgoutput' ORDER BY 1
+"""
+_OPEN = """
+SELECT 'session ' || pid || ' (' || coalesce(nullif(application_name, ''), usename)
+       || '), open for ' || extract(epoch FROM clock_timestamp() - xact_start)::int || ' s'
+  FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid()
+ UNION ALL SELECT 'prepared transaction ' || gid FROM pg_prepared_xacts LIMIT 5
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A slot as the server shows it: how far it is confirmed, and what it keeps, in bytes."""
+
+    active_pid: int | None
+    status: str
+    confirmed: int | None
+    retained: int | None
+    safe: int | None
+    database: str | None
+    plugin: str
+
+    @property
+    def is_lost(self) -> bool:
+        return self.status == "lost" or self.confirmed is None or self.retained is None
+
+
+def slot_name(settings: SourceSettings, reader: str) -> str:
+    """The name of the slot, unique for this project and source on the whole server."""
+    return settings.text("slot") or derived_name(settings, reader)
+
+
+def publication_name(settings: SourceSettings, reader: str) -> str:
+    name = settings.text("publication") or derived_name(settings, reader)
+    if len(name.encode()) > _NAME_MAX:
+        raise SchemaError(
+            settings.name,
+            f'the name of the publication "{name}" is too long',
+            hint=f"PostgreSQL cuts names off after {_NAME_MAX} bytes; choose a shorter one",
+        )
+    return name
+
+
+def derived_name(settings: SourceSettings, reader: str) -> str:
+    """Readable, of the letters that a slot may have, and different for different projects."""
+    whole = f"{reader}/{settings.name}"
+    digest = hashlib.sha256(whole.encode()).hexdigest()[:8]
+    plain = re.sub(r"[^a-z0-9]+", "_", settings.name.lower()).strip("_")
+    return f"viewkeeper_{plain[: _NAME_MAX - len('viewkeeper__') - len(digest)]}_{digest}"
+
+
+def read_slot(connection: psycopg.Connection[Any], name: str) -> Slot | None:
+    row = connection.execute(_SLOT, (name,)).fetchone()
+    return None if row is None else Slot(*row)
+
+
+def check_ours(source: str, name: str, slot: Slot | None, database: str) -> None:
+    """A SchemaError if a slot of that name serves something else: it is not ours to drop."""
+    if slot is not None and (slot.database != database or slot.plugin != "pgoutput"):
+        raise SchemaError(
+            source,
+            f'the replication slot "{name}" belongs to something else',
+            detail=f"it decodes database {slot.database} with {slot.plugin or 'no plugin'}",
+            hint="give the source another `slot:` in viewkeeper.yml",
+        )
+
+
+def create_slot(connection: psycopg.Connection[Any], source: str, name: str) -> None:
+    """Make the slot; it waits for the transactions that are open now to end."""
+    try:
+        connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (name,))
+    except errors.QueryCanceled:
+        raise _kept_waiting(connection, source) from None
+    except errors.ObjectNotInPrerequisiteState as error:
+        raise SchemaError(
+            source,
+            "the server does not allow logical decoding",
+            detail=str(error),
+            hint="ALTER SYSTEM SET wal_level = logical, then restart the server; "
+            "or set `capture: triggers`",
+        ) from None
+    except errors.ConfigurationLimitExceeded as error:
+        raise SchemaError(
+            source,
+            "the server has no free replication slot",
+            detail=str(error),
+            hint="ALTER SYSTEM SET max_replication_slots = 20, then restart the server",
+        ) from None
+    except errors.InsufficientPrivilege as error:
+        raise SchemaError(
+            source,
+            "the role may not make a replication slot",
+            detail=str(error),
+            hint=f"ALTER ROLE {quote(str(connection.info.user))} REPLICATION; "
+            "or set `capture: triggers`",
+        ) from None
+
+
+def drop_slot(connection: psycopg.Connection[Any], source: str, name: str) -> bool:
+    """Drop the slot if it is there; waits a little for a connection of ours that just ended."""
+    for _ in range(50):
+        try:
+            query = (
+                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
+                " WHERE slot_name = %s"
+            )
+            return connection.execute(query, (name,)).fetchone() is not None
+        except errors.ObjectInUse:
+            time.sleep(0.1)
+    raise SourceAwayError(
+        source,
+        f'its slot "{name}" is used by another process',
+        hint="stop the `viewkeeper run` that uses it",
+    )
+
+
+def ensure_publication(
+    connection: psycopg.Connection[Any], source: str, name: str, tables: Iterable[Table]
+) -> tuple[bool, bool]:
+    """Publish these tables; whether the publication was made, and whether it was changed."""
+    wanted = {table.oid: table for table in tables}
+    row = connection.execute(_PUBLICATION, (name,)).fetchone()
+    listed = ", ".join(table.quoted for table in wanted.values())
+    if row is None:
+        _publish(connection, source, f"CREATE PUBLICATION {quote(name)} FOR TABLE {listed}")
+        return True, True
+    every, via_root, whole = row
+    if not whole or (via_root and any(table.partitioned for table in wanted.values())):
+        settings = (
+            "publish = 'insert, update, delete, truncate', publish_via_partition_root = false"
+        )
+        _publish(connection, source, f"ALTER PUBLICATION {quote(name)} SET ({settings})")
+    if every:
+        return False, not whole or via_root
+    found = dict(connection.execute(_PUBLISHED, (name,)).fetchall())
+    filtered = [table.quoted for oid, table in wanted.items() if found.get(oid)]
+    if filtered:
+        raise SchemaError(
+            source,
+            f'publication "{name}" publishes only some rows or columns of {", ".join(filtered)}',
+            hint=f"ALTER PUBLICATION {quote(name)} DROP TABLE {', '.join(filtered)}, then "
+            f"ALTER PUBLICATION {quote(name)} ADD TABLE {', '.join(filtered)}",
+        )
+    missing = ", ".join(table.quoted for oid, table in wanted.items() if oid not in found)
+    if missing:
+        _publish(connection, source, f"ALTER PUBLICATION {quote(name)} ADD TABLE {missing}")
+    return False, bool(missing) or not whole or via_root
+
+
+def _publish(connection: psycopg.Connection[Any], source: str, statement: str) -> None:
+    try:
+        connection.execute(statement.encode())
+    except (errors.InsufficientPrivilege, errors.WrongObjectType) as error:
+        raise SchemaError(
+            source,
+            "the role may not publish these tables",
+            detail=str(error).strip(),
+            hint=f"let the tables' owner run: {statement};",
+        ) from None
+
+
+def drop_publication(
+    connection: psycopg.Connection[Any], name: str, is_shared: bool
+) -> tuple[str, ...]:
+    """Drop the publication; why it is left alone, if it is.
+
+    One whose name the user chose may serve other projects too. A server does not tell which slots
+    are read through it, so it stays as long as there is any other one.
+    """
+    others = [str(slot) for (slot,) in connection.execute(_OTHERS)] if is_shared else []
+    if others:
+        slots = ", ".join(others)
+        return (f'publication "{name}", which others may read through: slots {slots}',)
+    try:
+        with connection.transaction():
+            connection.execute(f"DROP PUBLICATION IF EXISTS {quote(name)}".encode())
+    except errors.InsufficientPrivilege:
+        return (f'publication "{name}", which belongs to another role',)
+    return ()
+
+
+def emit(connection: psycopg.Connection[Any], mark: str) -> int:
+    """Commit an empty transaction that carries a mark through the stream; its 64-bit id."""
+    query = "SELECT pg_current_xact_id()::text::int8, pg_logical_emit_message(true, %s, %s::text)"
+    row = connection.execute(query, ("viewkeeper", mark)).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def pass_gate(connection: psycopg.Connection[Any], source: str, xid: int, seconds: float) -> None:
+    """Wait until every transaction up to `xid` has ended and is visible."""
+    end = time.monotonic() + seconds
+    query = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::int8"
+    while True:
+        row = connection.execute(query).fetchone()
+        assert row is not None
+        if int(row[0]) > xid:
+            return
+        if time.monotonic() > end:
+            raise _kept_waiting(connection, source)
+        time.sleep(_GATE_PAUSE_SECONDS)
+
+
+def _kept_waiting(connection: psycopg.Connection[Any], source: str) -> SourceAwayError:
+    open_now: Sequence[str] = [str(text) for (text,) in connection.execute(_OPEN)]
+    return SourceAwayError(
+        source,
+        "following has to wait for transactions that are still open",
+        detail="; ".join(open_now) or None,
+        hint="end them, or wait; it is tried again",
+    )

@@ -1,0 +1,94 @@
+"""What a project remembers of a PostgreSQL source between two runs.
+
+Which server it was, what is followed, and the newest transaction that was reported: its position,
+id and commit time. When a stream is opened, that transaction must come again. If it does not, this
+is another server, or one that was restored to an earlier state, and nothing may go on over the gap.
+The shapes that followed tables had since the last acknowledged position (`history`) are in a file
+of their own, which is seldom written.
+
+The files are replaced as a whole. They reach the disk before the slot is advanced; what merely was
+reported since may be lost with the power, never with the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from viewkeeper.sources.state_files import read_kept, write_kept
+from viewkeeper.storage.typed_json import read_typed
+
+FILE = "state.json"
+SHAPES = "shapes.json"
+VERSION = 2
+"""What is remembered in another way cannot be gone on from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A transaction that was reported, told apart from any other that may take its position."""
+
+    position: int
+    id: int
+    committed_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedTable:
+    """A table by its oid; columns and key by their numbers; the oids of its partitions."""
+
+    oid: int
+    columns: tuple[int, ...]
+    key: tuple[int, ...] = ()
+    leaves: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The whole file. `made_publication` says that the publication is ours to drop; up to `floor`
+    nothing is asked for any more, even if the server should send it again."""
+
+    system: str
+    timeline: int
+    slot: str
+    made_publication: bool = False
+    newest: Known | None = None
+    tables: Mapping[str, FollowedTable] = field(default_factory=dict)
+    floor: int = 0
+    version: int = VERSION
+
+
+def read_state(home: Path) -> State | None:
+    """What was remembered; None if nothing was."""
+    return read_kept(home / FILE, "state", _decode)
+
+
+def _decode(found: Any) -> State:
+    if found.get("version") != VERSION:
+        known = {name: found[name] for name in ("system", "timeline", "slot")}
+        return read_typed(State, {**known, "version": 0})
+    return read_typed(State, found)
+
+
+def write_state(home: Path, state: State, durable: bool) -> None:
+    write_kept(home / FILE, "state", asdict(state), durable=durable)
+
+
+def read_steps(home: Path) -> list[list[dict[str, Any]]]:
+    """The steps that were remembered, per table."""
+    return read_kept(home / SHAPES, "shapes", _decode_steps) or []
+
+
+def _decode_steps(found: Any) -> list[list[dict[str, Any]]]:
+    return read_typed(list[list[dict[str, Any]]], found)
+
+
+def write_steps(home: Path, steps: list[list[dict[str, Any]]]) -> None:
+    write_kept(home / SHAPES, "shapes", steps)
+
+
+def forget_state(home: Path) -> None:
+    (home / FILE).unlink(missing_ok=True)
+    (home / SHAPES).unlink(missing_ok=True)

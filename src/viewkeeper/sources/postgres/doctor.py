@@ -1,0 +1,244 @@
+"""What a PostgreSQL source tells about itself: its health for `status`, its findings for `doctor`.
+
+Both ask the server's own views and never touch the stream, so that they can be asked beside a
+maintainer. What a slot keeps of the log is the danger: it can fill the server's disk.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from viewkeeper.errors import SchemaError
+from viewkeeper.sources.postgres.decoding.ddl_watch import is_watched, watch_statements
+from viewkeeper.sources.postgres.decoding.follow import check_privilege
+from viewkeeper.sources.postgres.decoding.slot import Slot, read_slot
+from viewkeeper.sources.postgres.postgres_server import OLDEST_VERSION
+from viewkeeper.sources.postgres.schema import Table, read_table
+from viewkeeper.sources.postgres.types import quote
+from viewkeeper.updates.schema_change import called
+from viewkeeper.updates.source_protocol import Finding, Health, Retained, Tables
+
+_SLOTS = """
+SELECT slot_name, (confirmed_flush_lsn - '0/0')::int8,
+       coalesce((pg_current_wal_lsn() - restart_lsn)::int8, 0)
+  FROM pg_replication_slots
+ WHERE slot_type = 'logical' AND database = current_database() AND plugin = 'pgoutput'
+   AND (slot_name LIKE 'viewkeeper%%' OR slot_name = %s) AND confirmed_flush_lsn IS NOT NULL
+ ORDER BY 2
+"""
+_LIMITS = """
+SELECT current_setting('wal_level'),
+       current_setting('max_replication_slots')::int - (SELECT count(*) FROM pg_replication_slots),
+       current_setting('max_wal_senders')::int - (SELECT count(*) FROM pg_stat_replication),
+       current_setting('max_slot_wal_keep_size'),
+       (SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user),
+       extract(epoch FROM clock_timestamp())::float8,
+       has_database_privilege(current_database(), 'CREATE')
+"""
+_NAMES = """
+SELECT nspname, relname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+ WHERE c.oid = ANY(%s)
+"""
+_CLOCK_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Whom to report on."""
+
+    source: str
+    slot: str
+    publication: str
+    retention: int
+    watch: str
+    find: Callable[[psycopg.Connection[Any], str], Table | None]
+    check: Callable[[Table, Sequence[str]], None]
+
+
+def health(control: psycopg.Connection[Any], subject: Subject) -> Health:
+    """Who keeps how much of the log, and what somebody should read about it."""
+    row = control.execute("SELECT (pg_current_wal_flush_lsn() - '0/0')::int8").fetchone()
+    position = int(row[0]) if row else None
+    slot = read_slot(control, subject.slot)
+    if slot is None:
+        return Health(followed=False, position=position, unit="bytes")
+    readers = tuple(
+        Retained(str(name), name == subject.slot, int(at), int(amount))
+        for name, at, amount in control.execute(_SLOTS, (subject.slot,))
+    )
+    retained = slot.retained or 0
+    return Health(
+        True, position, retained, "bytes", readers, warnings=tuple(warnings(subject, slot))
+    )
+
+
+def warnings(subject: Subject, slot: Slot) -> Iterator[str]:
+    retained = slot.retained or 0
+    if slot.is_lost:
+        yield f'slot "{subject.slot}" has lost changes that are still needed'
+    elif slot.status in ("unreserved", "extended") and slot.safe is not None:
+        yield (
+            f'slot "{subject.slot}" keeps {shown(retained)} of the log; the server will drop it '
+            f"after {shown(max(slot.safe, 0))} more (max_slot_wal_keep_size)"
+        )
+    if retained > subject.retention / 2:
+        yield (
+            f'slot "{subject.slot}" keeps {shown(retained)} of the log on the server\'s disk; '
+            f"it is dropped at {shown(subject.retention)} (option retention)"
+        )
+
+
+def shown(size: int) -> str:
+    """
+    >>> shown(3 << 29)
+    '1.5 GB'
+    """
+    for unit, power in (("GB", 30), ("MB", 20), ("kB", 10)):
+        if size >= 1 << power:
+            return f"{size / (1 << power):.1f} {unit}"
+    return f"{size} bytes"
+
+
+def diagnose(
+    control: psycopg.Connection[Any], subject: Subject, tables: Tables
+) -> Iterator[Finding]:
+    """Everything that can be wrong with a server that answers."""
+    version = control.info.server_version
+    good = version >= OLDEST_VERSION
+    yield Finding("reachable", "good", "the server answers")
+    yield Finding(
+        "version",
+        "good" if good else "bad",
+        f"PostgreSQL {version // 10000}.{version % 10000}",
+        None if good else "PostgreSQL 14 or newer",
+    )
+    row = control.execute(_LIMITS).fetchone()
+    assert row is not None
+    level, slots, senders, keep, replication, now, create = row
+    slot = read_slot(control, subject.slot)
+    yield _level(level)
+    yield _free("replication slots", "max_replication_slots", slots, slot is not None)
+    yield _free("wal senders", "max_wal_senders", senders, slot is not None)
+    yield _replication(control.info.user, bool(replication))
+    yield _publication(control, subject, tables, bool(create))
+    for name, columns in tables.items():
+        yield _table(control, subject, name, columns)
+    yield _watching(control, subject.watch)
+    yield _retention(subject, slot, str(keep))
+    yield clock(float(now))
+
+
+def _level(level: str) -> Finding:
+    if level == "logical":
+        return Finding("wal_level", "good", "logical")
+    mend = "ALTER SYSTEM SET wal_level = logical; -- then restart the server\n"
+    mend += "-- or, where that is not allowed, set `capture: triggers` in viewkeeper.yml"
+    return Finding("wal_level", "bad", f"{level}: the server does not decode its log", mend)
+
+
+def _free(check: str, setting: str, free: int, have: bool) -> Finding:
+    if free > 0:
+        return Finding(check, "good", f"{free} are free")
+    mend = f"ALTER SYSTEM SET {setting} = 20; -- then restart the server"
+    text = "none is free; `verify` beside a run needs one" if have else "none is free"
+    return Finding(check, "warning" if have else "bad", text, mend)
+
+
+def _replication(user: str, allowed: bool) -> Finding:
+    if allowed:
+        return Finding("privileges", "good", "the role may use replication slots")
+    mend = f"ALTER ROLE {quote(user)} REPLICATION;"
+    return Finding("privileges", "bad", "the role may not use replication slots", mend)
+
+
+def _publication(
+    control: psycopg.Connection[Any], subject: Subject, tables: Tables, create: bool
+) -> Finding:
+    """Whether every table is published, or can be by us."""
+    query = "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s"
+    published = set(control.execute(query, (subject.publication,)).fetchall())
+    missing = []
+    for name in tables:
+        try:
+            table = subject.find(control, name)
+        except SchemaError:
+            continue
+        if table is None:
+            continue
+        leaves = {part.oid for part in table.parts}
+        query = (
+            "SELECT nspname, relname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace"
+        )
+        found = control.execute(f"{query} WHERE c.oid = ANY(%s)".encode(), (list(leaves),))
+        if not published.issuperset(found.fetchall()):
+            missing.append(table.quoted)
+    if not missing:
+        return Finding("publication", "good", f'"{subject.publication}" has all tables')
+    owned = control.execute(
+        "SELECT bool_and(pg_has_role(relowner, 'USAGE')) FROM pg_class"
+        " WHERE oid = ANY(%s::text[]::regclass[])",
+        (missing,),
+    ).fetchone()
+    if create and owned is not None and owned[0]:
+        return Finding("publication", "good", "will be made when the first view is loaded")
+    exists = "ALTER" if published else "CREATE"
+    word = "ADD" if published else "FOR"
+    mend = f"{exists} PUBLICATION {quote(subject.publication)} {word} TABLE {', '.join(missing)};"
+    text = "the role can neither make nor extend it; let the tables' owner do it"
+    return Finding("publication", "bad", text, mend)
+
+
+def _table(
+    control: psycopg.Connection[Any], subject: Subject, name: str, columns: Sequence[str]
+) -> Finding:
+    check = f"table {name}"
+    try:
+        table = subject.find(control, name) or read_table(control, subject.source, called(name))
+        check_privilege(control, subject.source, table)
+        subject.check(table, columns)
+    except SchemaError as error:
+        return Finding(check, "bad", error.message, error.hint)
+    return Finding(check, "good", f"{len(columns)} columns can be kept exactly")
+
+
+def _watching(control: psycopg.Connection[Any], name: str) -> Finding:
+    """How schema changes become known."""
+    row = control.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user").fetchone()
+    if is_watched(control, name) or (row is not None and row[0]):
+        return Finding("schema changes", "good", "event triggers tell of them")
+    text = "looks find them: not exactly where they were, and a new type counts as new values"
+    mend = "-- a superuser may let event triggers tell:\n"
+    return Finding("schema changes", "good", text, mend + ";\n".join([*watch_statements(name), ""]))
+
+
+def _retention(subject: Subject, slot: Slot | None, keep: str) -> Finding:
+    if slot is None:
+        return Finding("retention", "good", "not followed yet; the first run begins")
+    troubles = list(warnings(subject, slot))
+    if troubles:
+        mend = "let `viewkeeper run` catch up, or `viewkeeper detach` if it is not needed any more"
+        return Finding("retention", "bad" if slot.is_lost else "warning", troubles[0], mend)
+    text = f"the slot keeps {shown(slot.retained or 0)} of the log"
+    if keep == "-1":
+        mend = "ALTER SYSTEM SET max_slot_wal_keep_size = '10GB'; SELECT pg_reload_conf();"
+        text += "; the server itself sets no limit while Viewkeeper is not running"
+        return Finding("retention", "warning", text, mend)
+    return Finding("retention", "good", f"{text}, at most {keep}")
+
+
+def clock(now: float) -> Finding:
+    """How far the server's clock is from ours; lag is told from both."""
+    difference = now - time.time()
+    if abs(difference) <= _CLOCK_SECONDS:
+        return Finding("clock", "good", f"differs by {difference:.1f} s")
+    return Finding(
+        "clock",
+        "warning",
+        f"the server's clock differs by {difference:.0f} s, and so do the lags that are shown",
+        "set both clocks by NTP",
+    )

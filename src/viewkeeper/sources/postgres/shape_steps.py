@@ -1,0 +1,146 @@
+"""The shapes that followed tables had, step by step, from the last acknowledged position on.
+
+What is reported of schema changes, and what can still be asked, is computed from here: it is the
+differences between the shapes that follow each other. A step is either told by the stream itself
+(a message in it has the whole shape) and found again whenever the stream is read again, or it was
+*inferred* with the help of the catalogue, which by then may say less. So the steps are remembered
+with the state, and an inferred one is taken from there when its transaction comes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+from viewkeeper.sources.postgres.shape_differences import Cause, Difference, differences
+from viewkeeper.sources.postgres.shape_query import Shape, restored, stored
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A shape, from a position on, and what is known of how it came about."""
+
+    position: int
+    shape: Shape
+    cause: Cause = field(default_factory=Cause)
+    inferred: bool = False
+
+
+class History:
+    """The steps of every followed table, by its oid; the first is the shape to begin with."""
+
+    def __init__(self, with_generated: bool, tells_added: bool = True) -> None:
+        self._with_generated = with_generated
+        self._tells_added = tells_added
+        """Whether the values of a column are told from when it was added, followed or not."""
+        self._steps: dict[int, list[Step]] = {}
+        self._inferred: dict[tuple[int, int], list[Step]] = {}
+
+    def __contains__(self, oid: int) -> bool:
+        return oid in self._steps
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._steps)
+
+    def begin(self, shape: Shape) -> None:
+        """Follow a table from this shape on."""
+        self._steps[shape.oid] = [Step(0, shape)]
+
+    def now(self, oid: int) -> Shape:
+        """The shape at the end of what is known."""
+        return self._steps[oid][-1].shape
+
+    def added(self, oid: int) -> set[int]:
+        """The columns that the table has by now and did not have to begin with."""
+        return self.now(oid).by_number.keys() - self._steps[oid][0].shape.by_number.keys()
+
+    def add(self, step: Step) -> bool:
+        """Add what comes next; whether it is anything new."""
+        steps = self._steps[step.shape.oid]
+        if steps[-1].shape == step.shape:
+            return False
+        steps.append(step)
+        return True
+
+    def inferred(self, position: int, oid: int) -> Step | None:
+        """What was inferred when the transaction at a position was read before."""
+        found = self._inferred.get((position, oid))
+        return found.pop(0) if found else None
+
+    def positions(self) -> set[int]:
+        """Where there are steps."""
+        return {step.position for steps in self._steps.values() for step in steps[1:]}
+
+    def at(self, position: int) -> list[tuple[int, Difference]]:
+        """What happened in the transaction at a position: table and difference, in order."""
+        return [
+            (oid, difference)
+            for oid, steps in self._steps.items()
+            for before, step in pairwise(steps)
+            if step.position == position
+            for difference in self.between(before.shape, step)
+        ]
+
+    def between(self, before: Shape, step: Step) -> Iterator[Difference]:
+        for each in differences(before, step.shape, step.cause, self._with_generated):
+            untold = each.kind == "add_column" and not self._tells_added
+            yield replace(each, kind="add_filled_column") if untold else each
+
+    def ending(self, oid: int, numbers: Collection[int], after: int) -> Difference | None:
+        """Something after a position that ends what can be asked of these columns before it."""
+        steps = self._steps[oid]
+        for before, step in pairwise(steps):
+            if step.position > after:
+                for difference in self.between(before.shape, step):
+                    if difference.ends(numbers):
+                        return difference
+        gone = self.now(oid).gone
+        return Difference("drop_table") if gone else None
+
+    def is_explained(self, shape: Shape) -> bool:
+        """Whether a shape is the one at the end of what is known."""
+        return self.now(shape.oid) == shape
+
+    def fold(self, position: int) -> None:
+        """Forget the steps up to a position; the last of them is what to begin with."""
+        for steps in self._steps.values():
+            while len(steps) > 1 and steps[1].position <= position:
+                del steps[0]
+        for key in [key for key in self._inferred if key[0] <= position]:
+            del self._inferred[key]
+
+    def rewind(self, position: int) -> None:
+        """What lies after a position is read again; what was inferred there is kept aside."""
+        self._inferred = {}
+        for oid, steps in self._steps.items():
+            for step in steps[1:]:
+                if step.position > position and step.inferred:
+                    self._inferred.setdefault((step.position, oid), []).append(step)
+            steps[1:] = [step for step in steps[1:] if step.position <= position]
+
+    def stored(self) -> list[list[dict[str, Any]]]:
+        return [
+            [{**asdict(step), "shape": stored(step.shape)} for step in steps]
+            for steps in self._steps.values()
+        ]
+
+    def restore(self, found: Collection[Collection[Mapping[str, Any]]]) -> None:
+        """Take over what was stored."""
+        for each in found:
+            steps = [_step(step) for step in each]
+            self._steps[steps[0].shape.oid] = steps
+
+    def clear(self) -> None:
+        self._steps, self._inferred = {}, {}
+
+
+def _step(found: Mapping[str, Any]) -> Step:
+    cause = found["cause"]
+    return Step(
+        found["position"],
+        restored(found["shape"]),
+        Cause(tuple(cause["plain"]), cause["watched"], cause["moved"]),
+        found["inferred"],
+    )

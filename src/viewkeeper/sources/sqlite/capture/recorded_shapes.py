@@ -1,0 +1,219 @@
+"""The shapes that a captured table had, and what changed from one of them to another.
+
+    _viewkeeper_shape      from a position on, the name of a table, its columns and its key
+
+A table keeps its number whatever it is called, and so does each of its columns: those that are
+captured by the triggers that SQLite rewrites (`observe`), the others by name. A shape is written
+together with a row in the log that says nothing else, so that it has a position of its own; a
+schema change is the difference of two shapes, and is the same for whoever looks again. What was
+done between two looks belongs to one report, whatever its order was.
+
+A number of a *rewrite* in a column says that values changed and no trigger saw it: what lies before
+cannot be asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Literal
+
+import pyarrow as pa
+
+from viewkeeper.sources.handles import Named
+from viewkeeper.sources.sqlite.schema import Table, fold
+from viewkeeper.sources.sqlite.types import Refusal, kind_of
+from viewkeeper.storage.typed_json import read_typed
+from viewkeeper.updates.schema_change import ChangeKind, SchemaChange, called
+
+Gone = Literal["", "dropped", "replaced"]
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeColumn:
+    """A column by its number. `filled`: rows from before it was added have a value in it.
+
+    `added` is one that the table did not have when it was first captured; `blank` one of those that
+    was NULL in all rows when it was captured itself.
+    """
+
+    id: int
+    name: str
+    declared: str
+    filled: bool = False
+    added: bool = False
+    blank: bool = False
+    rewritten: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A table; `next_id` is the number that the next new column gets."""
+
+    name: str
+    columns: tuple[ShapeColumn, ...]
+    key: tuple[int, ...] = ()
+    next_id: int = 1
+    gone: Gone = ""
+
+    def column(self, number: int) -> ShapeColumn | None:
+        return next((column for column in self.columns if column.id == number), None)
+
+    def rewritten(self) -> Shape:
+        """The same, its values changed in a way that was not listed."""
+        columns = (replace(column, rewritten=column.rewritten + 1) for column in self.columns)
+        return replace(self, columns=tuple(columns))
+
+
+def key_of(table: Table) -> tuple[str, ...]:
+    """The columns, by their names now, of a key that SQLite enforces and that cannot be NULL.
+
+    Rows that it tells apart must be told apart by the values that are kept, so a timestamp, which
+    has several spellings, is part of no key.
+    """
+    kinds = {column.name: kind_of(column.declared) for column in table.columns}
+    exact = {n for n, k in kinds.items() if not isinstance(k, Refusal) and k.one_spelling}
+    return next((key for key in table.strict_keys if exact.issuperset(key)), ())
+
+
+def shape_of(table: Table, numbers: Mapping[str, int], known: Shape | None) -> Shape:
+    """The shape of a table now. `numbers` are columns whose numbers are certain, by their names
+    now; the others are those that are known by their names or their places, or new."""
+    certain = set(numbers.values())
+    before = {c.id: c for c in known.columns} if known else {}
+    by_name = _by_place(table, numbers, known)
+    by_name |= {c.name: c.id for c in before.values() if c.id not in certain}
+    next_id = known.next_id if known else 1
+    columns = []
+    for column in table.columns:
+        number = numbers.get(column.name, by_name.get(column.name))
+        if number is None:
+            number, next_id = next_id, next_id + 1
+        old = before.get(number)
+        new = ShapeColumn(number, column.name, column.declared, column.filled, known is not None)
+        if old is not None:
+            new = replace(old, name=column.name, declared=column.declared)
+        columns.append(new)
+    ids = {column.name: column.id for column in columns}
+    key = tuple(ids[name] for name in key_of(table))
+    return Shape(table.name, tuple(columns), key, next_id)
+
+
+def _by_place(table: Table, numbers: Mapping[str, int], known: Shape | None) -> dict[str, int]:
+    """Columns that nobody follows and that were renamed, as it seems: in the place of one of the
+    same type that is not there any more, none being more or fewer."""
+    if known is None or len(known.columns) != len(table.columns):
+        return {}
+    there = {column.name for column in table.columns if column.name not in numbers}
+    certain = set(numbers.values())
+    return {
+        now.name: was.id
+        for was, now in zip(known.columns, table.columns, strict=True)
+        if was.name not in there and was.id not in certain and was.declared == now.declared
+    }
+
+
+def newest(connection: sqlite3.Connection, relation: int) -> Shape | None:
+    return at(connection, relation, None)
+
+
+def at(connection: sqlite3.Connection, relation: int, position: int | None) -> Shape | None:
+    """The shape that a table had at a position, or has as far as it is written down."""
+    query = (
+        "SELECT shape FROM main._viewkeeper_shape WHERE relation = ?1 AND (?2 IS NULL OR seq <= ?2)"
+        " ORDER BY seq DESC LIMIT 1"
+    )
+    row = connection.execute(query, (relation, position)).fetchone()
+    return None if row is None else read_typed(Shape, json.loads(row[0]))
+
+
+def are_between(connection: sqlite3.Connection, after: int, until: int) -> bool:
+    """Whether any shape was written down in a range; mostly there is none."""
+    query = "SELECT 1 FROM main._viewkeeper_shape WHERE seq > ? AND seq <= ? LIMIT 1"
+    return connection.execute(query, (after, until)).fetchone() is not None
+
+
+def write(connection: sqlite3.Connection, relation: int, shape: Shape, seq: int) -> None:
+    """From a position on, this is the shape; one that was written for it before is replaced."""
+    connection.execute(
+        "INSERT OR REPLACE INTO _viewkeeper_shape VALUES (?, ?, ?)",
+        (relation, seq, json.dumps(asdict(shape))),
+    )
+
+
+def trim(connection: sqlite3.Connection, position: int) -> None:
+    """Forget the shapes that were over before a position."""
+    connection.execute(
+        "DELETE FROM _viewkeeper_shape WHERE seq < (SELECT max(later.seq) FROM _viewkeeper_shape"
+        " AS later WHERE later.relation = _viewkeeper_shape.relation AND later.seq <= ?)",
+        (position,),
+    )
+
+
+def schema_changes(
+    handle: str, named: Named, before: Shape | None, now: Shape | None
+) -> Iterator[SchemaChange]:
+    """What happened to the table behind a handle and to its columns, by the handle's names.
+
+    A rename to what the handle calls it anyway is none.
+    """
+    if before is None or now is None or before.gone:
+        return
+    if now.gone:
+        kind: ChangeKind = "drop_table" if now.gone == "dropped" else "recreate_table"
+        yield SchemaChange(kind, handle)
+        return
+    if before.name != now.name and not is_called(handle, now.name):
+        yield SchemaChange("rename_table", handle, now=now.name)
+    for name, number in named.columns.items():
+        was, is_ = before.column(int(number)), now.column(int(number))
+        yield from _column_changes(handle, name, was, is_)
+    known = {column.id for column in before.columns}
+    for column in now.columns:
+        if column.id not in known:
+            kind = "add_filled_column" if column.filled else "add_column"
+            yield SchemaChange(kind, handle, column.name)
+    if before.key != now.key:
+        names = {column.id: column.name for column in now.columns}
+        yield SchemaChange("change_key", handle, now=", ".join(names[i] for i in now.key))
+
+
+def is_called(handle: str, name: str) -> bool:
+    """Whether a table's name is the one that a handle was made with."""
+    now = (fold(name), fold(f"main.{name}"))
+    return fold(called(handle)) in now or fold(handle) in now
+
+
+def _column_changes(
+    handle: str, name: str, before: ShapeColumn | None, now: ShapeColumn | None
+) -> Iterator[SchemaChange]:
+    if before is None:
+        return
+    if now is None:
+        yield SchemaChange("drop_column", handle, name)
+        return
+    if before.name != now.name and fold(name) != fold(now.name):
+        yield SchemaChange("rename_column", handle, name, now.name)
+    if (kind := type_change(before.declared, now.declared)) is not None:
+        yield SchemaChange(kind, handle, name, now.declared)
+    if before.rewritten != now.rewritten:
+        yield SchemaChange("rewrite", handle, name)
+
+
+def type_change(before: str, now: str) -> ChangeKind | None:
+    """What it means to values that a declared type became another one."""
+    old, new = kind_of(before), kind_of(now)
+    if isinstance(old, Refusal) or isinstance(new, Refusal):
+        return None if before == now else "change_type"
+    if old.arrow == new.arrow:
+        return None
+    return "widen_type" if _is_wider(old.arrow, new.arrow) else "change_type"
+
+
+def _is_wider(old: pa.DataType, new: pa.DataType) -> bool:
+    if not (isinstance(old, pa.Decimal128Type) and isinstance(new, pa.Decimal128Type)):
+        return False
+    whole = new.precision - new.scale >= old.precision - old.scale
+    return bool(whole and new.scale >= old.scale)

@@ -1,0 +1,310 @@
+"""What a handle stands for, decided inside the transaction that reads the rows.
+
+A handle that is followed stands for a table's number and columns' numbers (`shapes`); any other is
+a name of now. What the names are now is written down as long as the schema has the version that it
+had then; else the triggers say it (`observe`), so nothing can come between a question and what it
+is meant for: a table or column that is gone, is another one, or was rewritten since the asker's
+position is a BrokenQueryError, and a look that comes later reports it.
+
+The handles of a SQLite source: made when tables are bound, asked for what they became.
+
+The book of handles (`viewkeeper.sources.handles`) is the project's own; what tables and columns are
+by number is in the database, for all who follow it. A handle is made before its table is captured,
+and is a name of now until it is followed.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from viewkeeper.errors import BrokenQueryError, GapError, SchemaError
+from viewkeeper.sources.handles import Book, Named, Names
+from viewkeeper.sources.sqlite.capture import recorded_shapes
+from viewkeeper.sources.sqlite.capture.capture_tables import (
+    active_capture,
+    captures,
+    database_id,
+    is_installed,
+    is_recorded,
+)
+from viewkeeper.sources.sqlite.capture.captured_table import (
+    Alive,
+    captured_as,
+    observe,
+    refuse_uncapturable,
+)
+from viewkeeper.sources.sqlite.capture.recorded_shapes import (
+    Shape,
+    ShapeColumn,
+    schema_changes,
+    shape_of,
+)
+from viewkeeper.sources.sqlite.rows import Layout, kind_of_declared
+from viewkeeper.sources.sqlite.schema import Table, fold, nearest, read_table, resolve
+from viewkeeper.updates.schema_change import SchemaChange, called
+from viewkeeper.updates.source_protocol import Became, Tables
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTable:
+    """The table that a handle stands for; without a number nobody captures it.
+
+    `named` are the handle's names for columns, with their numbers.
+    """
+
+    source: str
+    handle: str
+    relation: int | None
+    shape: Shape
+    named: Mapping[str, str] = field(default_factory=dict)
+
+    def column_named(self, name: str) -> ShapeColumn:
+        """A column by the handle's name for it, in SQLite's way: without regard to ASCII case."""
+        number = next((n for each, n in self.named.items() if fold(each) == fold(name)), None)
+        if number is not None:
+            column = self.shape.column(int(number))
+            if column is None:
+                raise BrokenQueryError(self.source, called(self.handle), f"column {name} is gone")
+            return column
+        claimed = {int(number) for number in self.named.values()}
+        free = [column for column in self.shape.columns if column.id not in claimed]
+        for column in free:
+            if fold(column.name) == fold(name):
+                return column
+        raise SchemaError(
+            self.source,
+            f'table "{self.shape.name}" has no column "{name}"',
+            hint=nearest(name, [*self.named, *(column.name for column in free)]),
+        )
+
+    def current_names(self) -> dict[str, str]:
+        """The names that the handle's columns have now, of those that are there."""
+        found = {name: self.shape.column(int(number)) for name, number in self.named.items()}
+        return {name: column.name for name, column in found.items() if column is not None}
+
+    def layout_of(self, columns: Sequence[str], integers: tuple[str, ...] = ()) -> Layout:
+        """How columns are read; a SchemaError for one that cannot be kept."""
+        kinds = tuple(
+            kind_of_declared(self.source, self.shape.name, name, self.column_named(name).declared)
+            for name in columns
+        )
+        return Layout(self.source, self.shape.name, tuple(columns), kinds, integers)
+
+
+def identity_of(connection: sqlite3.Connection, relation: int) -> str:
+    """A table's number, together with the database that gave it."""
+    return f"{database_id(connection)[0]}/{relation}"
+
+
+def find_handle(connection: sqlite3.Connection, source: str, book: Book, handle: str) -> FoundTable:
+    """What a handle stands for now; a BrokenQueryError if that is gone."""
+    named = book.get(handle)
+    if named is None:
+        return find_name(connection, source, handle)
+    relation = _relation_number(connection, source, handle, named)
+    shape = _present_shape(connection, source, relation)
+    if shape is None:
+        raise _gone_error(source, handle)
+    return FoundTable(source, handle, relation, shape, named.columns)
+
+
+def _gone_error(source: str, handle: str) -> BrokenQueryError:
+    return BrokenQueryError(source, called(handle), "it is gone, or another table is called so")
+
+
+def find_name(connection: sqlite3.Connection, source: str, handle: str) -> FoundTable:
+    """The table that is called so now, or was called so when its handle was numbered."""
+    table = read_table(connection, source, _resolve_handle_name(connection, source, handle))
+    capture = captured_as(connection, table.name) if is_installed(connection) else None
+    for each in captures(connection) if capture is not None else ():
+        if each.id == capture:
+            shape = _present_shape(connection, source, each.relation)
+            if shape is not None:
+                return FoundTable(source, handle, each.relation, shape)
+    return FoundTable(source, handle, None, shape_of(table, {}, None))
+
+
+def _resolve_handle_name(connection: sqlite3.Connection, source: str, handle: str) -> str:
+    try:
+        return resolve(connection, source, handle)
+    except SchemaError:
+        if called(handle) == handle:
+            raise
+        return resolve(connection, source, called(handle))
+
+
+def _relation_number(connection: sqlite3.Connection, source: str, handle: str, named: Named) -> int:
+    database, _, number = named.identity.partition("/")
+    if not is_installed(connection) or database != database_id(connection)[0]:
+        raise GapError(
+            source,
+            f'table "{called(handle)}" was followed in another database',
+            detail="it was restored from a backup, replaced by another one, or detached",
+            hint="follow it again and load its views anew",
+        )
+    return int(number)
+
+
+def _present_shape(connection: sqlite3.Connection, source: str, relation: int) -> Shape | None:
+    """The shape of a captured table in this transaction; None if it is gone."""
+    known, capture = (
+        recorded_shapes.newest(connection, relation),
+        active_capture(connection, relation),
+    )
+    if known is None or known.gone or capture is None:
+        return None
+    if is_recorded(connection):
+        return known
+    found = observe(connection, source, capture, known)
+    if not isinstance(found, Alive):
+        return None
+    found.require_intact(source)
+    return found.shape
+
+
+def table_of(connection: sqlite3.Connection, found: FoundTable) -> Table:
+    """The table with its keys and indexes; columns are asked for by the handle's names."""
+    table = read_table(connection, found.source, found.shape.name)
+    return replace(table, called=found.current_names())
+
+
+def find_logged(
+    connection: sqlite3.Connection,
+    source: str,
+    book: Book,
+    handle: str,
+    columns: Sequence[str],
+    span: tuple[int, int],
+) -> FoundTable:
+    """What a handle stands for in a range of the log; the table itself may be gone since.
+
+    Columns come as they are now, if all that happened to them since has kept their values.
+    """
+    named = book.get(handle)
+    if named is None:
+        now = find_name(connection, source, handle)
+    else:
+        number = _relation_number(connection, source, handle, named)
+        shape = recorded_shapes.newest(connection, number)
+        if shape is None:
+            raise LookupError("a followed table has no shape")
+        now = FoundTable(source, handle, number, shape, named.columns)
+    then = _shape_before(connection, now, span[1]) or now.shape
+    if then.gone:
+        raise _gone_error(source, handle)
+    if now.shape.gone or _find_break(now, columns, then, now.shape):
+        now = replace(now, shape=then)
+    before = _shape_before(connection, now, span[0])
+    if what := _find_break(now, columns, before, then):
+        raise BrokenQueryError(source, called(handle), what)
+    return now
+
+
+def refuse_broken(
+    connection: sqlite3.Connection, found: FoundTable, columns: Sequence[str], after: int
+) -> None:
+    """A BrokenQueryError if these columns' values at a position cannot be known any more."""
+    if what := _find_break(found, columns, _shape_before(connection, found, after), found.shape):
+        raise BrokenQueryError(found.source, called(found.handle), what)
+
+
+def _shape_before(connection: sqlite3.Connection, found: FoundTable, position: int) -> Shape | None:
+    return (
+        None if found.relation is None else recorded_shapes.at(connection, found.relation, position)
+    )
+
+
+def _find_break(
+    found: FoundTable, columns: Sequence[str], before: Shape | None, until: Shape
+) -> str | None:
+    """What between two shapes did not keep the values of these columns."""
+    if before is None:
+        return None
+    numbers = {}
+    for name in columns:
+        column = found.column_named(name)
+        numbers[name] = str(column.id)
+        fresh = before.column(column.id) is None and until.column(column.id) is not None
+        if fresh and not column.blank:
+            return f"column {name} was added with values"
+    changes = schema_changes(found.handle, Named("", numbers), before, until)
+    adds = ("add_column", "add_filled_column")
+    return next((str(c) for c in changes if c.kind not in adds and not c.keeps_values), None)
+
+
+@dataclass(frozen=True, slots=True)
+class WantedTable:
+    """What a handle is to follow: its table, and its names for columns with those of now."""
+
+    handle: str
+    table: Table
+    columns: dict[str, str]
+
+
+def handle_of(connection: sqlite3.Connection, source: str, names: Names, name: str) -> str:
+    """The handle of the table that is called so now; a SchemaError if it cannot be captured."""
+    found = find_name(connection, source, name)
+    refuse_uncapturable(connection, source, table_of(connection, found))
+    if found.relation is None:
+        return names.handle(name, "", {})
+    columns = {column.name: str(column.id) for column in found.shape.columns}
+    return names.handle(name, identity_of(connection, found.relation), columns)
+
+
+def current_names_behind(
+    connection: sqlite3.Connection, source: str, book: Book, handle: str
+) -> Became | None:
+    try:
+        found = find_handle(connection, source, book, handle)
+    except (BrokenQueryError, SchemaError):
+        return None
+    columns = found.current_names() if handle in book else table_of(connection, found).names
+    return Became(found.shape.name, columns)
+
+
+def table_behind(connection: sqlite3.Connection, source: str, book: Book, handle: str) -> Table:
+    """The table behind a handle; a SchemaError if it is gone."""
+    try:
+        return table_of(connection, find_handle(connection, source, book, handle))
+    except BrokenQueryError:
+        raise SchemaError(
+            source,
+            f'table "{called(handle)}" is gone',
+            hint="bring it back, or change the views that use it",
+        ) from None
+
+
+def find_wanted(
+    connection: sqlite3.Connection, source: str, book: Book, tables: Tables
+) -> list[WantedTable]:
+    """What there is to follow; tables and columns that are gone are passed over."""
+    found = []
+    for handle, names in tables.items():
+        known = book[handle].columns if handle in book else {}
+        with suppress(BrokenQueryError):
+            behind, columns = find_handle(connection, source, book, handle), {}
+            for name in names:
+                with suppress(BrokenQueryError):
+                    now = behind.column_named(name).name
+                    columns[name if name in known else now] = now
+            table = replace(table_of(connection, behind), called={})
+            found.append(WantedTable(handle, table, columns))
+    return found
+
+
+def schema_changes_between(
+    connection: sqlite3.Connection, book: Book, after: int, until: int
+) -> tuple[SchemaChange, ...]:
+    """The schema changes in a range of positions that concern what is followed."""
+    found: list[SchemaChange] = []
+    if recorded_shapes.are_between(connection, after, until):
+        for handle, named in book.items():
+            relation = int(named.identity.partition("/")[2])
+            before = recorded_shapes.at(connection, relation, after)
+            found += recorded_shapes.schema_changes(
+                handle, named, before, recorded_shapes.at(connection, relation, until)
+            )
+    return tuple(found)

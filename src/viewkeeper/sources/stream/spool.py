@@ -1,0 +1,190 @@
+"""The spool: what was read of a source's change stream and is not acknowledged yet.
+
+A stream (PostgreSQL's logical decoding, MariaDB's binlog) is read once, in order, by the process
+that maintains. Its changes wait here, per table, until every view has committed them: in memory
+while they are few, in Arrow files when not, so that a transaction of a million rows is no special
+case. Nothing here is durable: what a crash forgets, the stream delivers again, because nothing is
+acknowledged to the source before it is committed.
+
+Positions only grow. A transaction is visible to readers of the spool when it has ended.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from viewkeeper.storage import disk
+from viewkeeper.updates.source_protocol import POSITION
+
+SEGMENT_BYTES = 16 << 20
+_PREFIX = "spool-"
+PIECES = "pieces-"
+"""What the names of folders with parts of an unfinished transaction begin with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """A transaction of the stream, ended.
+
+    `id` is what the database calls it (PostgreSQL's xid; 0 where cuts are positions); `end` is
+    where the stream goes on after it, in the stream's own terms.
+    """
+
+    position: int
+    committed_at: float
+    changes: int
+    id: int = 0
+    end: int = 0
+    emptied: tuple[str, ...] = ()
+    keyed: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Segment:
+    """A run of changes of one table: in memory, or in a file."""
+
+    first: int
+    last: int
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    bytes: int = 0
+    file: Path | None = None
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        if self.file is None:
+            yield from tuple(self.batches)
+            return
+        with pa.memory_map(str(self.file)) as source, pa.ipc.open_file(source) as reader:
+            for number in range(reader.num_record_batches):
+                yield reader.get_batch(number)
+
+
+class Spool:
+    """The spool of one source; `home` is the folder that the source may keep files in."""
+
+    def __init__(self, home: Path, memory_bytes: int = 64 << 20) -> None:
+        self._home = home
+        self._limit = memory_bytes
+        self._transactions: list[Streamed] = []
+        self._segments: dict[str, list[_Segment]] = {}
+        self._bytes = 0
+        self._files = 0
+        self._folder: Path | None = None
+
+    def write(self, table: str, batch: pa.RecordBatch) -> None:
+        """Add changes of the transaction that is being read; `_position` is its position."""
+        if not batch.num_rows:
+            return
+        segments = self._segments.setdefault(table, [])
+        position = int(batch[POSITION][-1].as_py())
+        same = segments and segments[-1].file is None and segments[-1].bytes < SEGMENT_BYTES
+        # One schema per segment: a table may have got another shape.
+        if not same or segments[-1].batches[0].schema != batch.schema:
+            segments.append(_Segment(int(batch[POSITION][0].as_py()), position))
+        segment = segments[-1]
+        segment.batches.append(batch)
+        segment.last = position
+        segment.bytes += batch.nbytes
+        self._bytes += batch.nbytes
+        if self._bytes > self._limit:
+            self._spill()
+
+    def end(self, transaction: Streamed) -> None:
+        """All changes of a transaction have been written."""
+        newest = self._transactions[-1].position if self._transactions else -1
+        assert transaction.position > newest, "a stream is in commit order"
+        self._transactions.append(transaction)
+
+    @property
+    def newest(self) -> Streamed | None:
+        return self._transactions[-1] if self._transactions else None
+
+    def transactions(self, after: int, limit: int | None = None) -> Sequence[Streamed]:
+        """The ended transactions after a position, in order."""
+        start = bisect_right(self._transactions, after, key=_position)
+        return self._transactions[start : None if limit is None else start + limit]
+
+    def until(self, position: int) -> Sequence[Streamed]:
+        """The kept transactions up to a position."""
+        return self._transactions[: bisect_right(self._transactions, position, key=_position)]
+
+    def changes(self, table: str, after: int, until: int) -> Iterator[pa.RecordBatch]:
+        """All kept columns of the changes of a table with `after` < position <= `until`."""
+        for segment in tuple(self._segments.get(table, ())):
+            if segment.last <= after or segment.first > until:
+                continue
+            for batch in segment.read():
+                positions = batch[POSITION].to_numpy()
+                start, stop = (int(n) for n in positions.searchsorted([after, until], "right"))
+                if stop > start:
+                    yield batch.slice(start, stop - start)
+
+    def forget(self, position: int) -> None:
+        """Drop what lies at or before a position."""
+        del self._transactions[: bisect_right(self._transactions, position, key=_position)]
+        for segments in self._segments.values():
+            while segments and segments[0].last <= position:
+                gone = segments.pop(0)
+                if gone.file is None:
+                    self._bytes -= gone.bytes
+                else:
+                    gone.file.unlink(missing_ok=True)
+
+    def clear(self) -> None:
+        """Drop everything, the folder included."""
+        self._transactions, self._segments, self._bytes = [], {}, 0
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def _spill(self) -> None:
+        for segments in self._segments.values():
+            for segment in segments:
+                if segment.file is None:
+                    self._write_file(segment)
+        self._bytes = 0
+
+    def _write_file(self, segment: _Segment) -> None:
+        self._files += 1
+        file = self._own_folder() / f"{self._files:08d}.arrow"
+        schema = segment.batches[0].schema
+        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            for batch in segment.batches:
+                writer.write_batch(batch)
+        disk.protect_file(file)
+        segment.file, segment.batches, segment.bytes = file, [], 0
+
+    def _own_folder(self) -> Path:
+        if self._folder is None:
+            remove_stale(self._home)
+            self._folder = self._home / f"{_PREFIX}{os.getpid()}-{id(self)}"
+            disk.make_folder(self._folder)
+        return self._folder
+
+
+def remove_stale(home: Path) -> None:
+    """Remove the folders of processes that were killed."""
+    for folder in (*home.glob(f"{_PREFIX}*"), *home.glob(f"{PIECES}*")):
+        number = folder.name.partition("-")[2].partition("-")[0]
+        if number.isdigit() and not is_alive(int(number)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _position(transaction: Streamed) -> int:
+    return transaction.position

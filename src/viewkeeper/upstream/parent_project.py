@@ -1,0 +1,215 @@
+"""A parent: another project as its children know it, from its files alone.
+
+Nothing is asked of the parent's process, and nothing is locked. The project file says where its
+warehouse is and what its sources are; the head and the ledger of the warehouse say the rest. A ts
+of the parent is a position for its children.
+
+Every ts stands for transactions of bases: of the parent's own databases, or of bases further up, if
+its sources are warehouses themselves. Their *global ids* are followed up to the bases here, and so
+is what a view is ultimately made from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from viewkeeper.errors import CorruptError, DefinitionError, ProjectError, SourceAwayError
+from viewkeeper.order.global_id import GlobalId, base_name
+from viewkeeper.sources.project_yaml import read_yaml
+from viewkeeper.warehouse.metadata.batch_plan import Entry, Ledger
+from viewkeeper.warehouse.metadata.head import NAME, Head, ViewHead, read_head
+from viewkeeper.warehouse.metadata.plan_files import load_ledger
+from viewkeeper.warehouse.metadata.warehouse_identity import FILE as FILE_OF_IDENTITY
+from viewkeeper.warehouse.metadata.warehouse_identity import read_identity
+
+FILE = "viewkeeper.yml"
+KIND = "warehouse"
+VIEWS = "views"
+DEPTH_MAX = 100
+"""Warehouses behind each other; more is a project that reads itself."""
+
+
+@dataclass(frozen=True)
+class Parent:
+    """The project in a folder, read by the source `name` of another one."""
+
+    name: str
+    folder: Path
+
+    @cached_property
+    def settings(self) -> Mapping[str, Any]:
+        """The project file; SourceAwayError if it cannot be read."""
+        file = self.folder / FILE
+        try:
+            raw = read_yaml(file)
+        except ProjectError as error:
+            raise self.away(f"{file} cannot be read", error.detail or error.message) from error
+        if not isinstance(raw, dict) or not isinstance(raw.get("sources"), dict):
+            raise self.away(f"{file} is no project file")
+        if not isinstance(raw.get("warehouse"), str):
+            raise self.away(f"{file} names no warehouse")
+        return raw
+
+    @cached_property
+    def root(self) -> Path:
+        """Its warehouse."""
+        return self.folder / str(self.settings["warehouse"])
+
+    def head(self) -> Head:
+        """What is committed there; SourceAwayError if that cannot be read."""
+        if not (self.root / NAME).exists():
+            raise self.away(f"there is no warehouse in {self.root}")
+        try:
+            return read_head(self.root)
+        except (CorruptError, OSError) as error:
+            raise self.damaged(error) from error
+
+    def defines(self, view: str) -> bool:
+        """Whether its project has a view of this name, loaded or not."""
+        from viewkeeper.view.sql.view_statement import parse_view
+
+        for file in sorted((self.folder / VIEWS).glob("*.sql")):
+            try:
+                if parse_view(file.read_text(encoding="utf-8"), str(file)).name == view:
+                    return True
+            except (OSError, UnicodeDecodeError, DefinitionError):
+                # Its own run says what is wrong with it.
+                continue
+        return False
+
+    def ledger(self) -> Ledger:
+        """Its ledger; SourceAwayError if that cannot be read."""
+        try:
+            return load_ledger(self.root)
+        except (CorruptError, OSError) as error:
+            raise self.damaged(error) from error
+
+    def identity(self) -> str:
+        """What tells its warehouse from any other, made with it."""
+        try:
+            return read_identity(self.root)
+        except (CorruptError, OSError) as error:
+            raise self.away(f"{self.root / FILE_OF_IDENTITY} cannot be read", str(error)) from error
+
+    def away(self, message: str, detail: str = "") -> SourceAwayError:
+        return SourceAwayError(
+            self.name,
+            message,
+            detail=detail or None,
+            hint="`path` is the folder of the other project, with its viewkeeper.yml; its views "
+            "are loaded by `viewkeeper run` there",
+        )
+
+    def damaged(self, error: Exception) -> SourceAwayError:
+        """A file of its warehouse cannot be believed; it is waited for until it can."""
+        hint = error.hint if isinstance(error, CorruptError) else None
+        return SourceAwayError(
+            self.name,
+            f"the warehouse in {self.root} cannot be read",
+            detail=" ".join(str(error).split()),
+            hint=f"mend it there: {hint or 'look at the disk'}",
+        )
+
+    # -- what is behind it ---------------------------------------------------------------------
+
+    def ids(self, after: int, until: int) -> dict[int, tuple[GlobalId, ...]]:
+        """Per ts with `after` < ts <= `until` the base transactions that it stands for.
+
+        As far as the ledgers further up still have them.
+        """
+        entries = self.ledger().between(after, until)
+        above = {source: self._above(source, entries) for source in {e.source for e in entries}}
+        found: dict[int, tuple[GlobalId, ...]] = {}
+        for entry in entries:
+            known = found.get(entry.ts, ())
+            new = self._ids_of(entry, above[entry.source])
+            found[entry.ts] = tuple(dict.fromkeys((*known, *new)))
+        return found
+
+    def _above(
+        self, source: str, entries: Sequence[Entry]
+    ) -> Mapping[int, tuple[GlobalId, ...]] | None:
+        """The ids behind the part of a parent's stream that is in some entries."""
+        parent = self.parent(source)
+        if parent is None:
+            return None
+        own = [entry for entry in entries if entry.source == source]
+        return parent.ids(min(e.after for e in own), max(e.until for e in own))
+
+    def _ids_of(
+        self, entry: Entry, above: Mapping[int, tuple[GlobalId, ...]] | None
+    ) -> Iterator[GlobalId]:
+        if above is None:
+            yield GlobalId(self.global_name(entry.source), entry.until)
+            return
+        for ts in range(entry.after + 1, entry.until + 1):
+            yield from above.get(ts, ())
+
+    def parent(self, source: str) -> Parent | None:
+        """The warehouse behind one of this project's sources; None for a database."""
+        facts = self._source(source)
+        if facts.get("kind") != KIND:
+            return None
+        return Parent(source, self.folder / str(facts.get("path", "")))
+
+    @property
+    def member(self) -> str:
+        """What it is called among the members of its registry."""
+        registry = self.settings.get("registry")
+        named = registry.get("member") if isinstance(registry, dict) else None
+        return str(named or self.folder.resolve().name)
+
+    def positions(self, ts: int) -> dict[str, int]:
+        """Where its sources stood as of a ts."""
+        ledger, found = self.ledger(), dict[str, int]()
+        for view in self.head().views.values():
+            found |= ledger.positions(view.positions, ts)
+        return found
+
+    def base_name(self, source: str) -> str:
+        """What a database is called in ids."""
+        kind = str(self._source(source).get("kind"))
+        return base_name(self.member, source, kind, self.global_name(source))
+
+    def global_name(self, source: str) -> str:
+        """What a database is called in every project."""
+        return str(self._source(source).get("global", source))
+
+    def bases(self, view: ViewHead, depth: int = 0) -> frozenset[str]:
+        """The global names of all databases that a view is ultimately made from."""
+        if depth > DEPTH_MAX:
+            raise self.away(f'view "{view.view}" is made from itself')
+        found: set[str] = set()
+        for source in view.positions:
+            parent = self.parent(source)
+            if parent is None:
+                found.add(self.global_name(source))
+                continue
+            views = parent.head().views
+            for table in {b.table for b in view.versions[-1].bound if b.source == source}:
+                if table in views:
+                    found |= parent.bases(views[table], depth + 1)
+        return frozenset(found)
+
+    def _source(self, source: str) -> Mapping[str, Any]:
+        facts = self.settings["sources"].get(source, {})
+        return facts if isinstance(facts, dict) else {}
+
+
+def common_base(bases: Mapping[str, frozenset[str]]) -> tuple[str, str, str] | None:
+    """The first two of some sources that share a base, and that base; `bases` are those of each.
+
+    >>> common_base({"crm": frozenset({"crm"}), "sales": frozenset({"shop", "crm"})})
+    ('crm', 'sales', 'crm')
+    >>> common_base({"crm": frozenset({"crm"}), "sales": frozenset({"shop"})}) is None
+    True
+    """
+    for one, other in combinations(bases, 2):
+        if shared := bases[one] & bases[other]:
+            return one, other, min(shared)
+    return None

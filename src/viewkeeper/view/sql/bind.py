@@ -1,0 +1,259 @@
+"""A parsed view and the schemas of its relations: names resolved, types known.
+
+Conditions of inner joins mean the same wherever they stand, so ON, USING and WHERE become one list
+of conjuncts. A conjunct that equates plain columns of one type at two places is an `Equality`,
+which a lookup can use as its key; everything else is a predicate. What the user should know about
+the cost of the view is said in `warnings`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+from sqlglot import exp
+
+from viewkeeper.errors import DefinitionError
+from viewkeeper.view.definition import Equality, Field, Output, Place, ViewDefinition
+from viewkeeper.view.expression import (
+    Column,
+    Compare,
+    Expression,
+    Literal,
+    SparkSql,
+    columns_of,
+    type_of,
+)
+from viewkeeper.view.keyed_view import PREFIX
+from viewkeeper.view.render import quote_name
+from viewkeeper.view.sql.coerce import unify
+from viewkeeper.view.sql.scope import Schema, Scope, Scopes, qualifier_of, scopes
+from viewkeeper.view.sql.select_parts import SelectItem
+from viewkeeper.view.sql.sql_text import Piece, Span, leaf_span
+from viewkeeper.view.sql.translate import Resolved, translate
+from viewkeeper.view.sql.view_statement import ParsedView
+
+RESERVED = ("_count", "_ts", "_position")
+
+
+def bind(parsed: ParsedView, schema: Schema) -> ViewDefinition:
+    """The view that the SQL defines over relations with these columns."""
+    seen = scopes(parsed.plain, parsed.parts.tables, schema)
+    conjuncts = [*_conjuncts(parsed, seen), *(_using(pair) for pair in seen.using)]
+    equalities = tuple(found for found in conjuncts if isinstance(found, Equality))
+    predicates = tuple(found for found in conjuncts if not isinstance(found, Equality))
+    outputs = tuple(output for item in parsed.parts.items for output in _outputs(seen.whole, item))
+    places = _places(seen.whole, equalities, [*predicates, *(o.expression for o in outputs)])
+    return ViewDefinition(
+        name=parsed.name,
+        places=places,
+        equalities=equalities,
+        predicates=predicates,
+        outputs=_checked(seen.whole, parsed.parts.items, outputs),
+        query=_query(parsed, seen),
+        text=parsed.text,
+        path=parsed.path,
+        warnings=(*_unlike_types(parsed, seen), *_whole_reads(places, equalities)),
+    )
+
+
+def _conjuncts(parsed: ParsedView, seen: Scopes) -> list[Equality | Expression]:
+    return [_conjunct(scope, piece) for scope, piece in _conditions(parsed, seen)]
+
+
+def _conditions(parsed: ParsedView, seen: Scopes) -> list[tuple[Scope, Piece]]:
+    tables = zip(parsed.parts.tables, seen.on, strict=True)
+    joins = [(scope, piece) for table, scope in tables for piece in table.on]
+    return [*joins, *((seen.whole, piece) for piece in parsed.parts.where)]
+
+
+def _conjunct(scope: Scope, piece: Piece) -> Equality | Expression:
+    expression = translate(scope.sql, piece, _references(scope, piece.node))
+    if isinstance(expression, Literal) and expression.value is None:
+        return Literal(None, pa.bool_())
+    if (equality := _equality(expression)) is not None:
+        return equality
+    if isinstance(expression, SparkSql) and expression.type is None:
+        return SparkSql(expression.text, expression.columns, pa.bool_())
+    if (kind := type_of(expression)) != pa.bool_():
+        raise scope.sql.error(f"a condition must be boolean, not {kind}", piece.span.start)
+    return expression
+
+
+def _equality(expression: Expression) -> Equality | None:
+    match expression:
+        case Compare(("=" | "<=>") as operator, Column() as left, Column() as right):
+            if left.place != right.place:
+                return Equality(left, right, null_safe=operator == "<=>")
+    return None
+
+
+def _using(pair: tuple[Column, Column]) -> Equality | Expression:
+    both = unify(*pair)
+    if both is None:
+        left, right = (quote_name(column.label) for column in pair)
+        return SparkSql(f"{left} = {right}", pair, pa.bool_())
+    compare = Compare("=", *both)
+    return _equality(compare) or compare
+
+
+def _references(scope: Scope, node: exp.Expr) -> dict[int, Resolved]:
+    """Every column that an expression names, by where it is named."""
+    found: dict[int, Resolved] = {}
+    for column in node.find_all(exp.Column):
+        span = leaf_span(column)
+        assert span is not None, "column references know their place"
+        found[span.start] = Resolved(span, scope.resolve(column))
+    return found
+
+
+def _outputs(scope: Scope, item: SelectItem) -> list[Output]:
+    node = item.piece.node
+    if (expanded := _expand(scope, node)) is not None:
+        return [Output(column.name, column) for column in expanded]
+    expression = translate(scope.sql, item.piece, _references(scope, node))
+    if isinstance(expression, Literal) and expression.type == pa.null():
+        hint = "give it one, like CAST(NULL AS STRING)"
+        raise scope.sql.error("a NULL without a type", item.span.start, hint=hint)
+    # Spark names a column as the query spells it, not as the table does.
+    name = item.alias or (node.name if isinstance(node, exp.Column) else None)
+    if name is None:
+        text = scope.sql.slice(item.span)
+        raise scope.sql.error("an expression needs a name", item.span.start, hint=f"{text} AS ...")
+    return [Output(name, expression)]
+
+
+def _expand(scope: Scope, node: exp.Expr) -> tuple[Column, ...] | None:
+    """The columns that a star stands for; None if it is no star."""
+    if isinstance(node, exp.Star):
+        return scope.visible
+    if isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
+        span = leaf_span(node)
+        assert span is not None, "a star knows its place"
+        return scope.seat(qualifier_of(node), span).columns
+    return None
+
+
+def _checked(
+    scope: Scope, items: tuple[SelectItem, ...], outputs: tuple[Output, ...]
+) -> tuple[Output, ...]:
+    """The outputs, if each has a name of its own that Viewkeeper does not use itself."""
+    seen: set[str] = set()
+    origins = [item for item in items for _ in _expand(scope, item.piece.node) or (None,)]
+    for item, output in zip(origins, outputs, strict=True):
+        name = output.name.lower()
+        if name.startswith((*RESERVED, PREFIX)):
+            message = f'the column name "{output.name}" is reserved'
+            raise scope.sql.error(message, item.span.start, hint="give it another alias")
+        if name in seen:
+            message = f'two columns are called "{output.name}"'
+            hint = "list the columns and give one of them an alias"
+            raise scope.sql.error(message, item.span.start, hint=hint)
+        seen.add(name)
+    return outputs
+
+
+def _places(
+    scope: Scope, equalities: Iterable[Equality], expressions: Iterable[Expression]
+) -> tuple[Place, ...]:
+    read = {column for expression in expressions for column in columns_of(expression)}
+    read |= {column for pair in equalities for column in (pair.left, pair.right)}
+    places = []
+    for index, seat in enumerate(scope.seats):
+        columns = sorted((c for c in read if c.place == index), key=lambda column: column.name)
+        # A relation of which only the number of rows matters still needs a column to be counted by.
+        used = columns or seat.columns[:1]
+        fields = tuple(Field(column.name, column.type) for column in used)
+        if taken := [field.name for field in fields if field.name.lower() in RESERVED]:
+            raise DefinitionError(
+                f'{seat.table.relation} has a column "{taken[0]}", a name that Viewkeeper uses',
+                path=scope.sql.path,
+                hint=f"{', '.join(RESERVED)} cannot be read from a source; rename the column there",
+            )
+        places.append(Place(index, seat.table.alias, seat.table.relation, fields))
+    return tuple(places)
+
+
+def _query(parsed: ParsedView, seen: Scopes) -> str:
+    """The user's SELECT over `__place_i`.
+
+    Stars are written out, so that a column that a source adds later does not change the view.
+    """
+    changes: list[tuple[Span, str]] = []
+    for index, table in enumerate(parsed.parts.tables):
+        alias = "" if table.aliased else f" AS {quote_name(table.alias)}"
+        changes.append((table.span, f"__place_{index}{alias}"))
+    for item in parsed.parts.items:
+        if (columns := _expand(seen.whole, item.piece.node)) is not None:
+            changes.append((item.span, ", ".join(_full(seen.whole, c) for c in columns)))
+        else:
+            changes += _shortened(seen.whole, item.piece.node)
+    for scope, piece in _conditions(parsed, seen):
+        changes += _shortened(scope, piece.node)
+    return parsed.plain.splice(parsed.body, changes)
+
+
+def _full(scope: Scope, column: Column) -> str:
+    return f"{quote_name(scope.seats[column.place].table.alias)}.{quote_name(column.name)}"
+
+
+def _shortened(scope: Scope, node: exp.Expr) -> list[tuple[Span, str]]:
+    """`shop.orders.id` as `orders.id`: the source's name means nothing to Spark."""
+    changes = []
+    for column in node.find_all(exp.Column):
+        span = leaf_span(column)
+        if span is not None and len(qualifier := qualifier_of(column)) > 1:
+            alias = scope.seat(qualifier, span).table.alias
+            changes.append((span, f"{quote_name(alias)}.{quote_name(column.name)}"))
+    return changes
+
+
+def _unlike_types(parsed: ParsedView, seen: Scopes) -> list[str]:
+    """A sentence for every equation of columns that cannot be a join key."""
+    pairs = [_equated(scope, piece.node) for scope, piece in _conditions(parsed, seen)]
+    sentences = []
+    for pair in [*pairs, *seen.using]:
+        if pair is not None and pair[0].place != pair[1].place and pair[0].type != pair[1].type:
+            left, right = (_readable(seen.whole, column) for column in pair)
+            sentences.append(
+                f"{left} = {right} cannot be used as a join key, because the types differ: "
+                f"it is checked row by row instead"
+            )
+    return sentences
+
+
+def _equated(scope: Scope, node: exp.Expr) -> tuple[Column, Column] | None:
+    if isinstance(node, exp.EQ | exp.NullSafeEQ):
+        left, right = node.left.unnest(), node.right.unnest()
+        if isinstance(left, exp.Column) and isinstance(right, exp.Column):
+            return scope.resolve(left), scope.resolve(right)
+    return None
+
+
+def _readable(scope: Scope, column: Column) -> str:
+    return f"{scope.full_name(column)} ({column.type})"
+
+
+def _whole_reads(places: tuple[Place, ...], equalities: Iterable[Equality]) -> list[str]:
+    """A sentence for every part of the view that no equality ties to the rest."""
+    parts = _connected(len(places), equalities)
+    if len(parts) == 1:
+        return []
+    sentences = []
+    for part in parts:
+        names = ", ".join(f"{places[index].alias} ({places[index].relation})" for index in part)
+        one = "it" if len(part) == 1 else "one of them"
+        sentences.append(
+            f"no equality joins {names} to the rest of the view: "
+            f"changes elsewhere must read {one} whole (a scan)"
+        )
+    return sentences
+
+
+def _connected(count: int, equalities: Iterable[Equality]) -> list[list[int]]:
+    """The places, grouped by what equalities connect."""
+    group = list(range(count))
+    for equality in equalities:
+        kept, gone = group[equality.left.place], group[equality.right.place]
+        group = [kept if member == gone else member for member in group]
+    return [[i for i in range(count) if group[i] == name] for name in dict.fromkeys(group)]

@@ -1,0 +1,112 @@
+"""SQL text in, tokens and a syntax tree out, or an error that points into the text.
+
+Whatever Viewkeeper parses of SQL that Spark is going to run comes through here, a view's statement
+and a query alike: the text is made plain first (`viewkeeper.view.sql.plain_sql`), so that the text that
+was checked is the text that Spark gets, and it is bounded. A parser goes down once for every level
+of nesting, and so does everything that walks the tree later, here, in Spark's own parser and when a
+plan is sent to tasks; so the depth of the tree has a limit, and what is too deep for the parser
+itself is the same error. Chains of AND and of OR are one level, however long they are; they have a
+limit of their own, and so has the number of tables.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from sqlglot import Token, exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import ErrorLevel, ParseError, TokenError
+
+from viewkeeper.errors import DefinitionError
+from viewkeeper.view.sql.plain_sql import Lexeme, compare_tokens, read_plain, refuse_foreign
+from viewkeeper.view.sql.sql_text import SqlText
+
+DEPTH_MAX = 150
+CHAIN_MAX = 2000
+TABLES_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text made plain, and its tokens."""
+
+    sql: SqlText
+    lexemes: list[Lexeme]
+    tokens: list[Token]
+
+
+def read_text(sql: SqlText) -> Text:
+    """The tokens of a text; nothing is refused yet but what cannot be read at all."""
+    plain, lexemes = read_plain(sql)
+    try:
+        return Text(plain, lexemes, Dialect.get_or_raise("spark").tokenize(plain.text))
+    except TokenError:
+        refuse_foreign(plain, lexemes)
+        raise sql.error("this cannot be read", lexemes[-1].start if lexemes else 0) from None
+
+
+def read_trees(text: Text, sql: SqlText, tokens: list[Token]) -> list[exp.Expr | None]:
+    """The syntax trees of some of the tokens, one for each statement."""
+    refuse_foreign(sql, text.lexemes)
+    compare_tokens(sql, text.lexemes, text.tokens)
+    # What it does not know it reports as a command, which our callers refuse in their own words.
+    logging.getLogger("sqlglot").setLevel(logging.ERROR)
+    parser = Dialect.get_or_raise("spark").parser(error_level=ErrorLevel.IMMEDIATE)
+    try:
+        trees = list(parser.parse(tokens, sql.text))
+    except ParseError as error:
+        raise _syntax_error(sql, tokens, error) from None
+    except RecursionError:
+        raise _too_deep(sql, tokens) from None
+    except Exception as error:
+        # It looks into texts and numbers while it parses, and does not expect every one of them.
+        raise sql.error(
+            "this cannot be read", tokens[0].start, detail=f"{type(error).__name__} in sqlglot"
+        ) from error
+    for tree in trees:
+        if tree is not None:
+            _check_depth(sql, tokens, tree)
+    return trees
+
+
+def _syntax_error(sql: SqlText, tokens: list[Token], error: ParseError) -> DefinitionError:
+    """The parser's error with its own place: it counts columns to the end of the token."""
+    facts = error.errors[0]
+    found = [token for token in tokens if (token.line, token.col) == (facts["line"], facts["col"])]
+    token = found[0] if found else tokens[-1]
+    description = str(facts["description"]).split(" but got ")[0]
+    if description.startswith("Required keyword"):
+        message = f'something is missing at "{token.text}"'
+    elif description.startswith("Invalid expression"):
+        message = f'unexpected "{token.text}"'
+    else:
+        message = f'{description[:1].lower()}{description[1:]} at "{token.text}"'
+    return sql.error(message, token.start)
+
+
+def _too_deep(sql: SqlText, tokens: list[Token]) -> DefinitionError:
+    hint = "define the inner parts as views of their own, or write alternatives as IN (...)"
+    return sql.error("nested too deeply to be read", tokens[0].start, hint=hint)
+
+
+def _check_depth(sql: SqlText, tokens: list[Token], tree: exp.Expr) -> None:
+    """DefinitionError if the tree is deeper than what walks it can go."""
+    waiting = [(tree, 1)]
+    links = tables = 0
+    while waiting:
+        node, depth = waiting.pop()
+        tables += isinstance(node, exp.Table)
+        if depth > DEPTH_MAX:
+            raise _too_deep(sql, tokens)
+        for inner in node.iter_expressions():
+            chained = isinstance(node, exp.And | exp.Or) and type(inner) is type(node)
+            links += chained
+            waiting.append((inner, depth if chained else depth + 1))
+    for count, limit, what in (
+        (links, CHAIN_MAX, "conditions tied by AND and OR"),
+        (tables, TABLES_MAX, "tables"),
+    ):
+        if count > limit:
+            hint = "write equalities of one column as IN (...), or cut it into several"
+            raise sql.error(f"more than {limit} {what}", tokens[0].start, hint=hint)

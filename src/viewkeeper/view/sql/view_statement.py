@@ -1,0 +1,150 @@
+"""SQL text in, a parsed view out: one statement, checked for what cannot be maintained.
+
+A view's file holds exactly one `CREATE [OR REPLACE] MATERIALIZED VIEW name AS SELECT ...`. The
+head is read here, token by token, so that an error can say what was expected; the SELECT is read
+by sqlglot in Spark's dialect, after the text was made plain (`viewkeeper.view.sql.syntax`). No schema
+is needed yet: `ParsedView.relations` says which ones to fetch before `viewkeeper.view.sql.bind.bind`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from sqlglot import Token, TokenType, exp
+
+from viewkeeper.errors import DefinitionError
+from viewkeeper.view.definition import Relation
+from viewkeeper.view.sql.refuse import refuse
+from viewkeeper.view.sql.select_parts import Parts, take_apart
+from viewkeeper.view.sql.sql_text import Span, SqlText, span_of_tokens
+from viewkeeper.view.sql.syntax import Text, read_text, read_trees
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+HEAD = "CREATE MATERIALIZED VIEW name AS SELECT ..."
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedView:
+    """A view's statement, taken apart, with names not yet resolved."""
+
+    name: str
+    sql: SqlText
+    """As its author wrote it."""
+    plain: SqlText
+    """As it was checked and as Spark gets it, every character in its place: without comments."""
+    body: Span
+    parts: Parts
+
+    @property
+    def text(self) -> str:
+        return self.sql.text
+
+    @property
+    def path(self) -> str | None:
+        return self.sql.path
+
+    @property
+    def relations(self) -> tuple[Relation, ...]:
+        """The relations that the view reads, each once, in order of first use."""
+        return tuple(dict.fromkeys(table.relation for table in self.parts.tables))
+
+
+def parse_view(text: str, path: str | None = None) -> ParsedView:
+    """Read one view; raises DefinitionError, or UnsupportedError for what cannot be maintained."""
+    sql = SqlText(text, path)
+    read = read_text(sql)
+    tokens = _one_statement(sql, read.tokens)
+    name, body = _head(sql, tokens)
+    subject = f'view "{name}": '
+    sql, plain = replace(sql, subject=subject), replace(read.sql, subject=subject)
+    if not body:
+        raise sql.error("expected SELECT after AS", tokens[-1].start, hint=HEAD)
+    select = refuse(plain, body, _parse(read, plain, body))
+    parts = take_apart(plain, body, select)
+    return ParsedView(name, sql, plain, span_of_tokens(body), parts)
+
+
+def _one_statement(sql: SqlText, tokens: list[Token]) -> list[Token]:
+    kinds = [token.token_type for token in tokens]
+    end = kinds.index(TokenType.SEMICOLON) if TokenType.SEMICOLON in kinds else len(tokens)
+    extra = [token for token in tokens[end:] if token.token_type is not TokenType.SEMICOLON]
+    if extra:
+        raise sql.error("a second statement", extra[0].start, hint="one view per file")
+    if end == 0:
+        raise sql.error("no statement", 0, hint=HEAD)
+    return tokens[:end]
+
+
+class _Reader:
+    """Takes the head's tokens one after the other."""
+
+    def __init__(self, sql: SqlText, tokens: list[Token]) -> None:
+        self.sql, self.tokens, self.index = sql, tokens, 0
+
+    def peek(self) -> str:
+        return self.tokens[self.index].text.upper() if self.index < len(self.tokens) else ""
+
+    def accept(self, *words: str) -> bool:
+        following = self.tokens[self.index : self.index + len(words)]
+        if [token.text.upper() for token in following] != list(words):
+            return False
+        self.index += len(words)
+        return True
+
+    def expect(self, word: str, previous: str) -> None:
+        if not self.accept(word):
+            raise self.expected(f"{word} after {previous}")
+
+    def expected(self, what: str) -> DefinitionError:
+        got = f', got "{self.tokens[self.index].text}"' if self.peek() else ""
+        return self.sql.error(f"expected {what}{got}", self.offset, hint=HEAD)
+
+    @property
+    def offset(self) -> int:
+        last = self.tokens[-1].end + 1
+        return self.tokens[self.index].start if self.index < len(self.tokens) else last
+
+
+def _head(sql: SqlText, tokens: list[Token]) -> tuple[str, list[Token]]:
+    """The view's name and the tokens after AS."""
+    reader = _Reader(sql, tokens)
+    reader.expect("CREATE", "the beginning of the text")
+    reader.accept("OR", "REPLACE")
+    reader.expect("MATERIALIZED", "CREATE")
+    reader.expect("VIEW", "MATERIALIZED")
+    if reader.peek() == "IF":
+        raise sql.unsupported("IF NOT EXISTS", reader.offset, "leave it out: a file is its view")
+    name = _view_name(reader)
+    if reader.peek() == "(":
+        hint = "alias the columns in SELECT"
+        raise sql.unsupported("a column list after the view's name", reader.offset, hint)
+    if reader.accept("COMMENT"):
+        reader.index += 1
+    if reader.peek() not in ("AS", ""):
+        raise sql.unsupported(f"{reader.peek()} on a view", reader.offset, HEAD)
+    reader.expect("AS", "the view's name")
+    return name, tokens[reader.index :]
+
+
+def _view_name(reader: _Reader) -> str:
+    if not reader.peek() or reader.peek() == "AS":
+        raise reader.expected("the view's name")
+    token = reader.tokens[reader.index]
+    offset = token.start
+    reader.index += 1
+    if reader.peek() == ".":
+        raise reader.sql.error("a view's name has one part", offset, hint=HEAD)
+    if not NAME.fullmatch(token.text):
+        hint = "use letters, digits and underscores, not beginning with a digit"
+        raise reader.sql.error(f'"{token.text}" is not a name for a view', offset, hint=hint)
+    return token.text
+
+
+def _parse(text: Text, sql: SqlText, body: list[Token]) -> exp.Expr:
+    tree = read_trees(text, sql, body)[0]
+    if tree is None or isinstance(tree, exp.Command):
+        raise sql.error("expected SELECT after AS", body[0].start, hint=HEAD)
+    if isinstance(tree, exp.Select) and not tree.expressions:
+        raise sql.error("expected a list of columns after SELECT", body[0].start)
+    return tree

@@ -1,0 +1,82 @@
+"""The sweep plan: in which order a set of changes asks which relation, as pure data.
+
+Up pass, leaves to root: the partial rows at a node look up its parent. Down pass, root to leaves:
+partial rows that still lack a relation look it up through its parent. A view of m relations has
+m - 1 edges, each walked once up and once down, so a plan has exactly 2(m - 1) steps, whatever the
+number of changes. Which steps a change takes part in depends only on the place it comes from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from viewkeeper.view.definition import ViewDefinition
+from viewkeeper.view.expression import Compare, Expression, needs_spark, places_of
+from viewkeeper.view.join_tree import JoinTree, Key, join_tree
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Look up `target` by the key columns that partial rows have at `via`.
+
+    `origins` are the places whose changes need this step.
+    """
+
+    via: int
+    target: int
+    on: tuple[Key, ...]
+    origins: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPlan:
+    """Everything that a sweep needs to know of a view."""
+
+    view: ViewDefinition
+    tree: JoinTree
+    steps: tuple[Step, ...]
+    conditions: tuple[Expression, ...]
+    """What the kernel checks, each as soon as its places are there."""
+    late: tuple[Expression, ...]
+    """What only Spark can check, on the finished rows."""
+
+    def decidable(self, covered: frozenset[int], before: frozenset[int] | None) -> list[Expression]:
+        """The conditions that can be checked at `covered` and could not at `before`.
+
+        Constant conditions become decidable at a change's own place (`before` is None).
+        """
+        ready = [c for c in self.conditions if places_of(c) <= covered]
+        return ready if before is None else [c for c in ready if not places_of(c) <= before]
+
+    def walk(self, origin: int) -> tuple[Step, ...]:
+        """The m - 1 steps of a sweep from one place, lower places first.
+
+        In a chain that is SWEEP's order: first all to the left, then all to the right.
+        """
+        return tuple(_walk(self.tree, origin, origin, None))
+
+
+def _walk(tree: JoinTree, origin: int, at: int, came_from: int | None) -> list[Step]:
+    below = [(e.child, e.on) for e in tree.edges if e.parent == at]
+    above = [(e.parent, tuple(k.reverse() for k in e.on)) for e in tree.edges if e.child == at]
+    steps = []
+    for target, on in sorted(below + above, key=lambda neighbour: neighbour[0]):
+        if target != came_from:
+            steps.append(Step(at, target, on, frozenset({origin})))
+            steps += _walk(tree, origin, target, at)
+    return steps
+
+
+def sweep_plan(view: ViewDefinition) -> SweepPlan:
+    """The plan of a view."""
+    tree = join_tree(view)
+    everywhere = frozenset(range(len(view.places)))
+    up = [
+        Step(e.child, e.parent, tuple(k.reverse() for k in e.on), tree.subtree(e.child))
+        for e in reversed(tree.edges)
+    ]
+    down = [Step(e.parent, e.child, e.on, everywhere - tree.subtree(e.child)) for e in tree.edges]
+    cycles = tuple(Compare("<=>" if e.null_safe else "=", e.left, e.right) for e in tree.residual)
+    conditions = cycles + tuple(p for p in view.predicates if not needs_spark(p))
+    late = tuple(p for p in view.predicates if needs_spark(p))
+    return SweepPlan(view, tree, tuple(up + down), conditions, late)

@@ -1,0 +1,251 @@
+"""The one writer of data files.
+
+The same rows written by Spark, by pyarrow and by `deltalake` are different values when read back
+(zoned or naive timestamps, INT96), and then a delete never cancels its insert. So every row of a
+view, from a task or inline, goes through this module: pyarrow, with the view's Arrow schema plus
+`_count` and `_ts`, exactly.
+
+A file gets a name that no other attempt can have and that says what is in it (`named_digest`), and
+is synced with its folder before its descriptor is returned. A file whose descriptor never reaches a
+record is an orphan, removed later. Descriptors are small frozen values: that is all that a task
+sends back.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from viewkeeper.errors import CorruptError
+from viewkeeper.storage import disk
+from viewkeeper.storage.named_digest import DigestSink, name_of
+from viewkeeper.updates.source_protocol import COUNT, TS
+from viewkeeper.warehouse.lake.verified_files import check_footer, new_name
+from viewkeeper.warehouse.metadata.record import DataFile
+
+ROWS_PER_FILE = 1_000_000
+ROWS_PER_GROUP = 262_144
+
+
+def stored_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema of a view's files: its rows' columns, then `_count` and `_ts`."""
+    own = [pa.field(COUNT, pa.int64()), pa.field(TS, pa.int64())]
+    return pa.schema([*schema.remove_metadata(), *own])
+
+
+def write_rows(
+    folder: Path,
+    schema: pa.Schema,
+    rows: pa.Table,
+    batch: int,
+    part: int,
+    *,
+    sync_folder: bool = True,
+) -> DataFile:
+    """Write signed rows of a view as one file; `schema` is that of the view's rows.
+
+    A task that writes many files may sync the folder once, after the last.
+    """
+    writer = _Writer(folder, stored_schema(schema), batch, part)
+    file = writer.finish_with(rows)
+    if sync_folder:
+        disk.sync_folder(folder)
+    return file
+
+
+def write_stream(
+    folder: Path,
+    stored: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    batch: int,
+    part: int,
+    rows_per_file: int = ROWS_PER_FILE,
+) -> Iterator[DataFile]:
+    """Write a stream of rows as files of about equal size; none for an empty stream.
+
+    `stored` is the exact schema of the files. Small batches are gathered into large row groups.
+    """
+    writer: _Writer | None = None
+    try:
+        for group in _groups(batches, min(ROWS_PER_GROUP, rows_per_file)):
+            writer = writer or _Writer(folder, stored, batch, part)
+            writer.write(group)
+            if writer.rows >= rows_per_file:
+                full, writer = writer, None
+                yield full.finish()
+        if writer:
+            last, writer = writer, None
+            yield last.finish()
+    finally:
+        # Rows that stopped coming, or that nobody wants any more, leave no file.
+        if writer:
+            writer.abandon()
+    disk.sync_folder(folder)
+
+
+def check(folder: Path, stored: pa.Schema, file: DataFile) -> None:
+    """Compare a file with its descriptor: `deltalake` believes any descriptor, we do not."""
+    path = folder / file.path
+    try:
+        check_footer(path, file.size, "")
+        footer = pq.read_metadata(path)
+    except CorruptError as error:
+        raise _unbelievable(path, str(error.detail)) from error
+    except (OSError, pa.ArrowException) as error:
+        raise _unbelievable(path, str(error)) from error
+    if footer.num_rows != file.rows:
+        raise _unbelievable(path, f"{footer.num_rows} rows; described {file.rows}")
+    schema = footer.schema.to_arrow_schema()
+    if not schema.equals(stored, check_metadata=False):
+        raise _unbelievable(path, f"its schema is {schema}, the view's is {stored}")
+
+
+def count_sum(paths: Iterable[Path]) -> int:
+    """The sum of `_count` over files: what a rewrite must not change."""
+    total = 0
+    for path in paths:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            for batch in file.iter_batches(columns=[COUNT], batch_size=ROWS_PER_GROUP):
+                total += _whole(pc.sum(batch.column(0)))
+    return total
+
+
+def stamps(path: Path) -> set[int]:
+    """Every ts of which a file has rows."""
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        return {_whole(ts) for ts in pc.unique(file.read(columns=[TS])[TS])}
+
+
+class _Writer:
+    """One file that is being written; removed again if writing fails."""
+
+    def __init__(self, folder: Path, stored: pa.Schema, batch: int, part: int) -> None:
+        self._stored = stored
+        self._path = folder / new_name(batch, part)
+        with disk.refusals("create", self._path):
+            self._file = disk.open_new(self._path)
+        self._sink = DigestSink(self._file)
+        try:
+            # It writes the first bytes of the file.
+            with disk.refusals("write", self._path):
+                self._parquet = pq.ParquetWriter(
+                    cast("BinaryIO", self._sink),
+                    stored,
+                    compression="zstd",
+                    write_page_checksum=True,
+                )
+        except BaseException:
+            self._remove()
+            raise
+        self._measures: list[DataFile] = []
+        self.rows = 0
+
+    def write(self, rows: pa.Table) -> None:
+        try:
+            exact = _exact(rows, self._stored)
+            with disk.refusals("write", self._path):
+                self._parquet.write_table(exact, row_group_size=ROWS_PER_GROUP)
+        except BaseException:
+            self.abandon()
+            raise
+        self._measures.append(_measure(exact))
+        self.rows += exact.num_rows
+
+    def finish(self) -> DataFile:
+        try:
+            with disk.refusals("write", self._path):
+                self._parquet.close()
+                os.fsync(self._file.fileno())
+                size = os.fstat(self._file.fileno()).st_size
+                self._file.close()
+                self._path = self._path.rename(name_of(self._path, self._sink.digest()))
+        except BaseException:
+            self.abandon()
+            raise
+        return _joined(self._path.name, self._measures, size)
+
+    def finish_with(self, rows: pa.Table) -> DataFile:
+        assert rows.num_rows > 0, "a file without rows is not written"
+        self.write(rows)
+        return self.finish()
+
+    def abandon(self) -> None:
+        """Leave nothing behind; also after a failure, so it may be called twice."""
+        # Parquet writes its footer when it is closed or collected: now, while the file is open.
+        with suppress(OSError, pa.ArrowException, ValueError):
+            self._parquet.close()
+        self._parquet.is_open = False
+        self._remove()
+
+    def _remove(self) -> None:
+        self._file.close()
+        self._path.unlink(missing_ok=True)
+
+
+def _groups(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        while batch.num_rows:
+            held.append(batch.slice(0, rows - count))
+            count += held[-1].num_rows
+            batch = batch.slice(held[-1].num_rows)
+            if count == rows:
+                yield pa.Table.from_batches(held)
+                held, count = [], 0
+    if count:
+        yield pa.Table.from_batches(held)
+
+
+def _exact(rows: pa.Table, stored: pa.Schema) -> pa.Table:
+    assert rows.schema.names == stored.names, f"{rows.schema.names} are not {stored.names}"
+    return rows.replace_schema_metadata(None).cast(stored, safe=True)
+
+
+def _measure(rows: pa.Table) -> DataFile:
+    if COUNT not in rows.schema.names:
+        return DataFile("", 0, rows.num_rows, rows.num_rows, 1, 1, 0, 0)
+    assert rows[COUNT].null_count == 0, "a row without a count"
+    assert rows[TS].null_count == 0, "a row without a ts"
+    return DataFile(
+        path="",
+        size=0,
+        rows=rows.num_rows,
+        count_sum=_whole(pc.sum(rows[COUNT])),
+        count_min=_whole(pc.min(rows[COUNT])),
+        count_max=_whole(pc.max(rows[COUNT])),
+        ts_min=_whole(pc.min(rows[TS])),
+        ts_max=_whole(pc.max(rows[TS])),
+    )
+
+
+def _joined(name: str, measures: list[DataFile], size: int) -> DataFile:
+    return DataFile(
+        path=name,
+        size=size,
+        rows=sum(m.rows for m in measures),
+        count_sum=sum(m.count_sum for m in measures),
+        count_min=min(m.count_min for m in measures),
+        count_max=max(m.count_max for m in measures),
+        ts_min=min(m.ts_min for m in measures),
+        ts_max=max(m.ts_max for m in measures),
+    )
+
+
+def _whole(value: pa.Scalar) -> int:  # type: ignore[type-arg]  # the stubs make Scalar generic
+    return int(value.as_py() or 0)
+
+
+def _unbelievable(path: Path, detail: str) -> CorruptError:
+    return CorruptError(
+        f'warehouse file "{path}": not what its writer described',
+        detail=detail,
+        hint="nothing was committed; run again, and check the disk if it comes back",
+    )

@@ -1,0 +1,69 @@
+"""The versions of a view's definition: what its SQL was, and which tables it meant.
+
+A version is the SQL together with what its names stood for when it was bound: for every table its
+handle and all its columns. From that the definition can be bound again at any time, whatever the
+tables are called by then, and without asking a source. A view begins with the version that the user
+wrote; each schema change that it follows makes the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from viewkeeper.storage.sealed_json import Body
+from viewkeeper.storage.typed_json import Readers, read_typed
+from viewkeeper.warehouse.metadata.schema_text import schema_of, schema_text
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A table as the SQL names it, its handle, and the columns that it had."""
+
+    source: str
+    table: str
+    handle: str
+    fields: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A definition from a ts on, why it came, and how its rows relate to those of the one before.
+
+    `extent` is equal, subset, superset or any; `causes` are sentences. `columns` are the view's.
+    """
+
+    text: str
+    bound: tuple[Bound, ...]
+    columns: tuple[str, ...]
+    ts: int
+    at: float
+    causes: tuple[str, ...] = ()
+    extent: str = "equal"
+
+
+def encode_versions(versions: Iterable[Version]) -> list[Body]:
+    return [_encode(version) for version in versions]
+
+
+def decode_versions(bodies: Iterable[Body]) -> tuple[Version, ...]:
+    """The inverse of `encode_versions`; a ValueError if they are not of versions."""
+    return tuple(read_typed(Version, body, READERS) for body in bodies)
+
+
+def _encode(version: Version) -> Body:
+    body: Body = {name: getattr(version, name) for name in version.__dataclass_fields__}
+    bound = [[b.source, b.table, b.handle, schema_text(b.fields)] for b in version.bound]
+    return {**body, "bound": bound}
+
+
+def _decode_bound(facts: Any) -> Bound:
+    source, table, handle, fields = read_typed(tuple[str, str, str, str], facts)
+    return Bound(source, table, handle, schema_of(fields))
+
+
+READERS: Readers = {pa.Schema: schema_of, Bound: _decode_bound}
+"""How what a definition consists of is read from JSON."""

@@ -1,0 +1,255 @@
+"""The newest committed state: what every reader starts from.
+
+The head names, for each view, the version of its Delta Lake table, its ts and positions. It is one
+file replaced by rename, so views that advance in one record become visible together, and a reader
+never sees a table between two records.
+
+`advance` is the whole meaning of a record, as a pure function: head, record and the table versions
+that redo reached, to the next head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, assert_never
+
+import pyarrow as pa
+
+from viewkeeper.errors import WarehouseError
+from viewkeeper.storage.sealed_json import Body, decoding, seal, unseal
+from viewkeeper.storage.typed_json import Readers, read_typed
+from viewkeeper.warehouse.metadata.definition_version import READERS, Version, encode_versions
+from viewkeeper.warehouse.metadata.record import (
+    Advance,
+    Create,
+    Drop,
+    Record,
+    Redefine,
+    Resume,
+    Rewrite,
+    Stop,
+)
+from viewkeeper.warehouse.metadata.schema_text import schema_text
+
+NAME = "head.json"
+
+_WAY_OUT = (
+    "restore the file from a backup; or, if records/00000000000000000001.json is still there, "
+    "delete it: the next run rebuilds it from the records"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A version of a Delta Lake table, and its newest checkpoint that is known to be whole.
+
+    `listed` is the digest of the files of that version; None if it was written by an older program.
+    """
+
+    version: int
+    checkpoint: int | None
+    listed: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ViewHead:
+    """A view as committed.
+
+    `schema` is that of its stored rows, without `_count` and `_ts`; columns that are `hidden` are
+    not shown to readers. States from `horizon` to `ts`, the mark, can be read. `ahead` are the ts
+    above the mark that are in the newest state too; there are gaps between them. `rows` is the sum
+    of all counts: the number of rows in the newest state, or fewer while something is ahead,
+    because counts below zero are in the sum and are not shown. `files` counts the table's data
+    files. `distinct`: what lies at or before the horizon has one row per tuple. `stopped` is why it
+    does not advance, since `stopped_at`. From `exact_ts` on every ts has a state of its own; before
+    it some have that of an earlier commit (algorithms that are strong and not complete).
+    `definition` is the SQL as the user wrote it, `versions` what became of it; the last one holds.
+    """
+
+    view: str
+    table: str
+    location: Location
+    definition: str
+    schema: pa.Schema
+    created_ts: int
+    horizon: int
+    ts: int
+    positions: Mapping[str, int]
+    rows: int
+    files: int
+    distinct: bool
+    committed_at: float
+    stopped: str | None = None
+    ahead: tuple[int, ...] = ()
+    hidden: tuple[str, ...] = ()
+    exact_ts: int = 0
+    versions: tuple[Version, ...] = ()
+    stopped_at: float | None = None
+
+    @property
+    def shown(self) -> pa.Schema:
+        """The schema of the rows that readers see."""
+        return pa.schema([field for field in self.schema if field.name not in self.hidden])
+
+    @property
+    def reach(self) -> int:
+        """The greatest ts of which rows may be in the view."""
+        return self.ahead[-1] if self.ahead else self.ts
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Record `record` is the newest that is applied, plan `plan` the newest that is finished."""
+
+    record: int = 0
+    plan: int = 0
+    committed_at: float = 0.0
+    views: Mapping[str, ViewHead] = field(default_factory=dict)
+
+    def view(self, name: str) -> ViewHead:
+        if name not in self.views:
+            known = ", ".join(sorted(self.views)) or "none"
+            raise WarehouseError(
+                f'view "{name}": not in the warehouse', detail=f"views there: {known}"
+            )
+        return self.views[name]
+
+
+def advance(head: Head, record: Record, locations: Mapping[str, Location]) -> Head:
+    """The head after a record; `locations` are those of the views whose table it changed."""
+    views = dict(head.views)
+    for change in record.changes:
+        if isinstance(change, Drop):
+            del views[change.view]
+        elif isinstance(change, Create):
+            views[change.view] = _created(change, record, locations[change.view])
+        else:
+            old = views[change.view]
+            at = locations.get(change.view, old.location)
+            views[change.view] = _changed(old, change, record, at)
+    plan = head.plan if record.plan is None else record.plan
+    return Head(record.n, plan, record.committed_at, views)
+
+
+def _created(change: Create, record: Record, at: Location) -> ViewHead:
+    return ViewHead(
+        view=change.view,
+        table=change.table,
+        location=at,
+        definition=change.definition,
+        schema=change.schema,
+        created_ts=change.ts,
+        horizon=change.ts,
+        ts=change.ts,
+        positions=dict(change.positions),
+        rows=sum(file.count_sum for file in change.files),
+        files=len(change.files),
+        distinct=change.distinct,
+        hidden=change.hidden,
+        versions=change.versions,
+        committed_at=record.committed_at,
+    )
+
+
+def _changed(
+    old: ViewHead,
+    change: Advance | Rewrite | Redefine | Stop | Resume,
+    record: Record,
+    at: Location,
+) -> ViewHead:
+    match change:
+        case Advance():
+            return replace(
+                old,
+                location=at,
+                ts=change.ts,
+                ahead=change.ahead,
+                exact_ts=old.exact_ts if change.exact else change.ts,
+                positions={**old.positions, **change.positions},
+                rows=old.rows + sum(file.count_sum for file in change.files),
+                files=old.files + len(change.files),
+                committed_at=record.committed_at,
+            )
+        case Rewrite():
+            folded = change.horizon is not None
+            return replace(
+                old,
+                location=at,
+                horizon=change.horizon if change.horizon is not None else old.horizon,
+                distinct=old.distinct or folded,
+                files=old.files + len(change.files) - len(change.removes),
+            )
+        case Redefine():
+            return _redefined(old, change, record, at)
+        case Stop():
+            return replace(old, stopped=change.reason, stopped_at=record.committed_at)
+        case Resume():
+            return replace(old, stopped=None, stopped_at=None)
+        case _:
+            assert_never(change)
+
+
+def _redefined(old: ViewHead, change: Redefine, record: Record, at: Location) -> ViewHead:
+    moved = change.ts > old.ts
+    return replace(
+        old,
+        location=at,
+        definition=change.definition,
+        versions=(*old.versions, change.version),
+        schema=change.schema,
+        hidden=change.hidden,
+        ts=change.ts,
+        ahead=() if moved else old.ahead,
+        exact_ts=change.ts if moved else old.exact_ts,
+        positions=dict(change.positions),
+        rows=old.rows + sum(file.count_sum for file in change.files),
+        files=old.files + len(change.files),
+        distinct=old.distinct and change.distinct,
+        committed_at=record.committed_at,
+        stopped=None if moved else old.stopped,
+        stopped_at=None if moved else old.stopped_at,
+    )
+
+
+def encode_head(head: Head) -> bytes:
+    body: Body = {
+        "record": head.record,
+        "plan": head.plan,
+        "committed_at": head.committed_at,
+        "views": [_encode(view) for view in head.views.values()],
+    }
+    return seal("head", body)
+
+
+def read_head(root: Path) -> Head:
+    """The head of a warehouse, without a lock; an empty one where nothing was committed yet."""
+    try:
+        body = unseal(root / NAME, "head", _WAY_OUT)
+    except FileNotFoundError:
+        return Head()
+    with decoding(root / NAME, "head", _WAY_OUT):
+        views = read_typed(tuple[ViewHead, ...], body.pop("views"), _READERS)
+        return replace(read_typed(Head, body), views={view.view: view for view in views})
+
+
+def _encode(view: ViewHead) -> Body:
+    body: Body = {name: getattr(view, name) for name in view.__dataclass_fields__}
+    return {
+        **body,
+        "location": [view.location.version, view.location.checkpoint, view.location.listed],
+        "schema": schema_text(view.schema),
+        "positions": dict(view.positions),
+        "versions": encode_versions(view.versions),
+    }
+
+
+def _decode_location(facts: Any) -> Location:
+    version, checkpoint, listed = read_typed(tuple[int, int | None, str | None], [*facts, None][:3])
+    if listed is not None:
+        int(listed, 16)
+    return Location(version, checkpoint, listed)
+
+
+_READERS: Readers = {**READERS, Location: _decode_location}

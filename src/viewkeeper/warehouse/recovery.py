@@ -1,0 +1,129 @@
+"""What a start-up does under the lock, before anything else: repair, redo, tidy.
+
+1. Names are made durable, before anything is built on them: a record that is only seen may be gone
+   after a power cut, when its sources have long forgotten.
+2. Every table's log is cut back to what the head names (torn entries are above it).
+3. Records after the head's are redone, in order; the head follows. Then every log must name the
+   files that the head has, and they must be there with their sizes.
+4. What no record knows is removed: data files and table folders of batches that never committed,
+   half-made files, the spool.
+
+Afterwards the warehouse is exactly as if the last written record had been its last act. A view
+whose files are damaged is left as it is: the others go on, and loading it again mends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from viewkeeper.errors import CorruptError
+from viewkeeper.storage import disk
+from viewkeeper.warehouse.lake import delta_log
+from viewkeeper.warehouse.lake.file_list import list_digest
+from viewkeeper.warehouse.lake.verified_files import PATTERN, check_size
+from viewkeeper.warehouse.metadata import plan_files
+from viewkeeper.warehouse.metadata.head import NAME, Head, encode_head, read_head
+from viewkeeper.warehouse.metadata.record import Create, Drop, Record, Rewrite
+from viewkeeper.warehouse.redo import Tables
+
+FOLDERS = ("plans", "records", "views", "published", "spool", "history", "proposals")
+
+NAMED = ("", "plans", "records", "history")
+"""Where files get their names under the lock."""
+
+
+def recover(root: Path, tables: Tables, guard: disk.Guard) -> Head:
+    """Bring a warehouse to its last record; idempotent. `guard` says whether the lock is held."""
+    for folder in NAMED:
+        disk.remove_temporaries(root / folder, guard)
+        # A name that is there may be one that the last process could not, or did not live to, sync.
+        disk.sync_folder(root / folder)
+    for home in (root / "sources").glob("*"):
+        disk.remove_temporaries(home, guard)
+    head = read_head(root)
+    through, records = plan_files.load_records(root)
+    _refuse_gap(root, head, through, records)
+    for view in head.views.values():
+        with tables.noting_damage(view.view):
+            delta_log.cut_back(tables.folder(view.table), view.location, guard)
+            tables.files(view)
+    for record in records:
+        if record.n > head.record:
+            head = tables.redo(head, record)
+            disk.replace(root / NAME, encode_head(head), guard)
+    head = _listed(tables, head)
+    remove_unknown(tables, root, head, records, guard)
+    _empty(root / "spool", guard)
+    return head
+
+
+def remove_unknown(
+    tables: Tables, root: Path, head: Head, records: Sequence[Record], guard: disk.Guard
+) -> None:
+    """Remove data files and folders that neither the head nor a kept record knows.
+
+    What a kept record took out of use may still be read. Only at start-up: later, a file that no
+    record knows may belong to a batch that is still being written.
+    """
+    known = {view.table for view in head.views.values()} | set(retired_tables(records))
+    for folder in (root / "views").iterdir():
+        if folder.name not in known:
+            guard()
+            disk.remove_tree(folder)
+    removed = {path for _, path in removed_files(records)}
+    for view in head.views.values():
+        if view.view in tables.damaged:
+            continue
+        used = removed | {file.path for file in tables.files(view)}
+        for path in tables.folder(view.table).glob(PATTERN):
+            if path.name not in used:
+                guard()
+                disk.remove(path)
+
+
+def _listed(tables: Tables, head: Head) -> Head:
+    """The same head with the digests of all lists of files, after a look at every file's size."""
+    views = dict(head.views)
+    for name, view in views.items():
+        if name in tables.damaged:
+            continue
+        with tables.noting_damage(name):
+            files = tables.files(view)
+            for file in files:
+                check_size(tables.folder(view.table) / file.path, file.size, name)
+            # Of a head that an older program wrote: what is there now is what must stay.
+            at = replace(view.location, listed=list_digest(files))
+            views[name] = replace(view, location=at)
+    return replace(head, views=views)
+
+
+def removed_files(records: Sequence[Record]) -> list[tuple[str, str]]:
+    """The files that rewrites in these records took out of use: (view, file name)."""
+    rewrites = [c for record in records for c in record.changes if isinstance(c, Rewrite)]
+    return [(change.view, path) for change in rewrites for path in change.removes]
+
+
+def retired_tables(records: Sequence[Record]) -> list[str]:
+    """The tables that these records took out of use."""
+    changes = [change for record in records for change in record.changes]
+    dropped = [change.table for change in changes if isinstance(change, Drop)]
+    return dropped + [c.replaces for c in changes if isinstance(c, Create) and c.replaces]
+
+
+def _refuse_gap(root: Path, head: Head, through: int, records: Sequence[Record]) -> None:
+    newest = records[-1].n if records else through
+    if through <= head.record <= newest:
+        return
+    raise CorruptError(
+        f'warehouse "{root}": head and records do not fit',
+        detail=f"head is at record {head.record}; records reach from {through + 1} to {newest}",
+        hint=f"restore {NAME} and records/ from one backup; without one, load the views again",
+    )
+
+
+def _empty(folder: Path, guard: disk.Guard) -> None:
+    for path in folder.iterdir():
+        guard()
+        disk.remove_tree(path) if path.is_dir() else disk.remove(path)

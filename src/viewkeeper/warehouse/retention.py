@@ -1,0 +1,76 @@
+"""What may go, goes: replaced files after a retention, old plans and records into folded files.
+
+A reader starts from a head and then opens files without a lock, so what a record took out of use
+stays for the retention (one hour unless told otherwise) after that record. Then its files are
+deleted, and only then is the record folded: a record that still exists protects its files. So
+nothing here needs to be atomic; whatever is stopped half way is done again next time.
+
+The ledger keeps what the longest window of any view can ask for.
+"""
+
+from __future__ import annotations
+
+import shutil
+
+from viewkeeper.storage import disk
+from viewkeeper.warehouse.lake import delta_log
+from viewkeeper.warehouse.metadata import plan_files
+from viewkeeper.warehouse.metadata.batch_plan import Ledger
+from viewkeeper.warehouse.metadata.record import Record
+from viewkeeper.warehouse.recovery import removed_files, retired_tables
+from viewkeeper.warehouse.store import Store
+
+RETENTION_S = 3600.0
+FOLD_AT_LEAST = 200
+
+
+def clean(
+    store: Store, retention_s: float = RETENTION_S, fold_at_least: int = FOLD_AT_LEAST
+) -> None:
+    """Delete what no reader can still use and fold what is old, once there is enough of it."""
+    store.confirm_lock()
+    before = store.now() - retention_s
+    _, records = plan_files.load_records(store.root)
+    old = [r for r in records if r.committed_at < before and r.n <= store.head.record]
+    _delete_replaced(store, old)
+    for view in store.head.views.values():
+        if view.location.checkpoint is not None:
+            folder = store.table_folder(view.table)
+            delta_log.forget(folder, view.location.checkpoint, before, store.confirm_lock)
+    if len(old) >= fold_at_least:
+        _fold_records(store, old)
+    _fold_plans(store, fold_at_least)
+
+
+def _delete_replaced(store: Store, old: list[Record]) -> None:
+    for view, path in removed_files(old):
+        if view in store.head.views:
+            disk.remove(store.folder(view) / path)
+    for table in retired_tables(old):
+        shutil.rmtree(store.table_folder(table), ignore_errors=True)
+
+
+def _fold_records(store: Store, old: list[Record]) -> None:
+    folder = store.root / "records"
+    horizons = {view.view: view.horizon for view in store.head.views.values()}
+    lines = plan_files.folded_rows(folder).to_pylist()
+    lines += plan_files.commit_rows(old).to_pylist()
+    kept = [
+        line
+        for line in lines
+        if line["view"] in horizons and (line["ts"] or 0) >= horizons[line["view"]]
+    ]
+    plan_files.fold(folder, plan_files.commit_table(kept), old[-1].n, store.confirm_lock)
+
+
+def _fold_plans(store: Store, fold_at_least: int) -> None:
+    entries, _, plans = plan_files.load_plans(store.root)
+    old = [plan for plan in plans if plan.n <= store.head.plan]
+    if len(old) < fold_at_least:
+        return
+    ledger = Ledger(entries)
+    for plan in old:
+        ledger.extend(plan.entries)
+    horizon = min((view.horizon for view in store.head.views.values()), default=0)
+    rows = plan_files.entry_rows(ledger.since(horizon))
+    plan_files.fold(store.root / "plans", rows, old[-1].n, store.confirm_lock)

@@ -1,0 +1,56 @@
+"""Taking everything out of a view again, by appending its opposite.
+
+Every stored signed row is written once more with its count reversed, under one ts. The sum of the
+two is nothing, and states before that ts stay what they are. Files are read and written piece by
+piece, so that a view of any size is emptied in bounded memory; nothing is netted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet as pq
+
+from viewkeeper.updates.source_protocol import COUNT, TS
+from viewkeeper.warehouse.lake.data_files import stored_schema, write_stream
+from viewkeeper.warehouse.lake.lake_table import ActiveFile
+from viewkeeper.warehouse.lake.verified_files import believing, read_file
+from viewkeeper.warehouse.metadata.head import ViewHead
+from viewkeeper.warehouse.metadata.record import DataFile
+from viewkeeper.warehouse.rows.old_columns import fitted
+from viewkeeper.warehouse.rows.view_state import files_until, table_folder
+
+pc: Any = pyarrow.compute
+"""Untyped: the stubs do not know that every function takes arrays and scalars alike."""
+
+
+def emptied(root: Path, view: ViewHead, ts: int, batch: int) -> tuple[DataFile, ...]:
+    """Files that take every row out of the view's newest state, stamped with `ts`."""
+    folder, stored = table_folder(root, view), stored_schema(view.schema)
+    files = files_until(root, view, view.reach)
+    reversed_rows = _opposite(folder, view.view, files, stored, ts)
+    return tuple(write_stream(folder, stored, reversed_rows, batch, 0))
+
+
+def _opposite(
+    folder: Path, view: str, files: Iterable[ActiveFile], stored: pa.Schema, ts: int
+) -> Iterator[pa.RecordBatch]:
+    for file in files:
+        path = folder / file.path
+        data = pa.BufferReader(read_file(path, file.size, view))
+        with (
+            believing(path, view),
+            pq.ParquetFile(data, page_checksum_verification=True) as parquet,
+        ):
+            for batch in parquet.iter_batches():
+                stamps = pa.array([ts], pa.int64()).take(pa.array([0] * batch.num_rows, pa.int8()))
+                reverse = batch.set_column(
+                    batch.schema.get_field_index(COUNT), COUNT, pc.negate(batch[COUNT])
+                )
+                at = batch.schema.get_field_index(TS)
+                signed = reverse.set_column(at, TS, stamps).replace_schema_metadata(None)
+                yield from fitted(pa.Table.from_batches([signed]), stored).to_batches()
