@@ -57,8 +57,8 @@ def measure(bench: Bench, changes: int) -> int:
     print(f"backlog: {made:,} changes made in {time.perf_counter() - started:.1f} s", flush=True)
     with watched(bench.store.root / "spool") as peaks:
         started = time.perf_counter()
-        maintainer.look()
-        maintainer.maintain()
+        maintainer.see_commits()
+        maintainer.maintain_views()
         seconds = time.perf_counter() - started
     report = observer.last
     assert report is not None
@@ -67,7 +67,7 @@ def measure(bench: Bench, changes: int) -> int:
         f"maintained: {report.changes:,} changes, {report.transactions} transactions, "
         f"{report.parts} parts in {seconds:.1f} s: {made / seconds:,.0f} changes/s "
         f"(load {os.getloadavg()[0]:.1f})\n"
-        f"written: {report.rows:,} rows, {size(bench.store.folder(VIEW)) >> 20:,} MB; "
+        f"written: {report.rows:,} rows, {size(bench.store.folder_of(VIEW)) >> 20:,} MB; "
         f"lookups {sum(report.lookups.values())}; spooled {peaks.folder_bytes >> 20:,} MB\n"
         f"memory: {peaks}",
         flush=True,

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest import mock
 
-from viewkeeper.engine.evolution.view_adapter import Adapting
+from viewkeeper.engine.evolution.view_adapter import ViewAdapter
 from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.engine.project import Project
-from viewkeeper.engine.report import BatchReport, Silent
+from viewkeeper.engine.report import BatchReport, SilentObserver
 from viewkeeper.engine.settings.evolution_settings import Detection
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.sources.sqlite import SqliteSource
@@ -28,7 +28,7 @@ STEPS_MAX = 1_000
 
 
 @dataclass(slots=True)
-class Counted(Silent):
+class Counted(SilentObserver):
     """What maintenance did; trouble ends the benchmark."""
 
     batches: int = 0
@@ -38,17 +38,17 @@ class Counted(Silent):
     aborted_adaptations: int = 0
     said: list[str] = field(default_factory=list)
 
-    def batch(self, report: BatchReport) -> None:
+    def on_batch_commit(self, report: BatchReport) -> None:
         self.batches += bool(report.views)
 
-    def loaded(self, view: str, rows: int, seconds: float) -> None:
+    def on_load_end(self, view: str, rows: int, seconds: float) -> None:
         self.adapted += 1
 
-    def reshaped(self, view: str, what: str) -> None:
+    def on_schema_change(self, view: str, what: str) -> None:
         self.followed += what.startswith("follows")
         self.said.append(what)
 
-    def trouble(self, error: ViewkeeperError) -> None:
+    def on_trouble(self, error: ViewkeeperError) -> None:
         raise error
 
 
@@ -59,9 +59,9 @@ def maintaining(project: Project, detection: Detection) -> Iterator[tuple[Mainta
     project.settings = replace(project.settings, evolution=evolution)
     counted = Counted()
     with ExitStack() as stack:
-        maintainer = stack.enter_context(project.maintainer("benchmark", counted))
-        maintainer.start()
-        maintainer.bind()
+        maintainer = stack.enter_context(project.open_maintainer("benchmark", counted))
+        maintainer.start_run()
+        maintainer.bind_views()
         settle(maintainer)
         stack.enter_context(_counting(counted))
         yield maintainer, counted
@@ -70,20 +70,20 @@ def maintaining(project: Project, detection: Detection) -> Iterator[tuple[Mainta
 @contextmanager
 def _counting(counted: Counted) -> Iterator[None]:
     """Every question that broke ends a batch, or a load, which is noted as failed before it."""
-    broke, failed = Adapting.broke, Adapting.failed
+    broke, failed = ViewAdapter.note_broken_query, ViewAdapter.note_load_failure
 
-    def count_broken(adapting: Adapting, name: str) -> bool:
+    def count_broken(adapting: ViewAdapter, name: str) -> bool:
         counted.aborted_batches += 1
         return broke(adapting, name)
 
-    def count_failed(adapting: Adapting, name: str) -> None:
+    def count_failed(adapting: ViewAdapter, name: str) -> None:
         counted.aborted_adaptations += 1
         counted.aborted_batches -= 1
         failed(adapting, name)
 
     with (
-        mock.patch.object(Adapting, "broke", count_broken),
-        mock.patch.object(Adapting, "failed", count_failed),
+        mock.patch.object(ViewAdapter, "note_broken_query", count_broken),
+        mock.patch.object(ViewAdapter, "note_load_failure", count_failed),
     ):
         yield
 
@@ -91,16 +91,16 @@ def _counting(counted: Counted) -> Iterator[None]:
 def settle(maintainer: Maintainer) -> float:
     """Maintain until everything committed is in the view; how long that took."""
     started = time.perf_counter()
-    maintainer.look()
-    maintainer.maintain()
+    maintainer.see_commits()
+    maintainer.maintain_views()
     for _ in range(STEPS_MAX):
         if maintainer.loader.current is not None:
             maintainer.finish_loads()
-        elif maintainer.troubles.met_barrier or maintainer.behind():
+        elif maintainer.troubles.met_barrier or maintainer.has_views_behind():
             if maintainer.troubles.met_barrier:
                 time.sleep(PAUSE_SECONDS)
-            maintainer.look()
-            maintainer.maintain()
+            maintainer.see_commits()
+            maintainer.maintain_views()
         else:
             return time.perf_counter() - started
     raise AssertionError("the view does not come to rest")
@@ -109,7 +109,7 @@ def settle(maintainer: Maintainer) -> float:
 @contextmanager
 def before_asking(source: str, act: Callable[[], None]) -> Iterator[None]:
     """Once, when a source is about to be asked, do something first; it must come to that."""
-    snapshots, waiting = SqliteSource.snapshots, [act]
+    snapshots, waiting = SqliteSource.prepare_snapshots, [act]
 
     @contextmanager
     def acting(asked: SqliteSource, after: int = 0, tables: Tables | None = None) -> Iterator[Any]:
@@ -119,6 +119,6 @@ def before_asking(source: str, act: Callable[[], None]) -> Iterator[None]:
         with snapshots(asked, after, tables) as opener:
             yield opener
 
-    with mock.patch.object(SqliteSource, "snapshots", acting):
+    with mock.patch.object(SqliteSource, "prepare_snapshots", acting):
         yield
     assert not waiting, f'source "{source}" was never asked'

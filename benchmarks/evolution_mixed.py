@@ -160,16 +160,16 @@ def _busy(maintainer: Maintainer, writer: threading.Thread) -> float:
         # Asked before the look: what it committed last is seen by that look.
         writing = writer.is_alive()
         started = time.perf_counter()
-        maintainer.look()
+        maintainer.see_commits()
         loading = maintainer.loader.current
         if (
-            maintainer.lookout.oldest is not None
-            or maintainer.behind()
+            maintainer.lookout.oldest_committed_at is not None
+            or maintainer.has_views_behind()
             or maintainer.troubles.met_barrier
         ):
-            maintainer.maintain()
+            maintainer.maintain_views()
         elif loading is not None:
-            loading.wait(IDLE_SECONDS)
+            loading.wait_until_ended(IDLE_SECONDS)
         elif writing:
             time.sleep(IDLE_SECONDS)
             continue
@@ -178,7 +178,9 @@ def _busy(maintainer: Maintainer, writer: threading.Thread) -> float:
         busy += time.perf_counter() - started
         if not writing:
             end = end or time.monotonic() + LATE_SECONDS
-            assert time.monotonic() < end, f"the view does not come to rest: {maintainer.waiting()}"
+            assert time.monotonic() < end, (
+                f"the view does not come to rest: {maintainer.waiting_views()}"
+            )
 
 
 HEADER = (

@@ -23,16 +23,16 @@ from benchmarks.evolution_places import PLACES, Clocks, Mode, Spent, detecting
 from benchmarks.evolution_world import World
 from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.engine.project import Project
-from viewkeeper.engine.report import Silent
+from viewkeeper.engine.report import SilentObserver
 from viewkeeper.engine.upkeep import merge_where_due
 from viewkeeper.engine.views.algorithm_choice import AlgorithmSettings
 from viewkeeper.errors import ViewkeeperError
 
 
-class Strict(Silent):
+class Strict(SilentObserver):
     """Trouble ends the benchmark: with data updates only there is none."""
 
-    def trouble(self, error: ViewkeeperError) -> None:
+    def on_trouble(self, error: ViewkeeperError) -> None:
         raise error
 
 
@@ -103,9 +103,9 @@ def measure(
 ) -> Iterator[Overhead]:
     """Every number of updates, in so many pairs of runs; the view must be right after each."""
     project.settings = replace(project.settings, algorithm=AlgorithmSettings(algorithm))
-    with project.maintainer("benchmark", Strict()) as maintainer:
-        maintainer.start()
-        maintainer.bind()
+    with project.open_maintainer("benchmark", Strict()) as maintainer:
+        maintainer.start_run()
+        maintainer.bind_views()
         bench = _Bench(project, world, maintainer)
         bench.run("with", min(repetitions))
         for updates, pairs in repetitions.items():
@@ -147,11 +147,11 @@ class _Bench:
     def run(self, mode: Mode, updates: int) -> Run:
         """Commit the updates, see each, maintain them."""
         merge_where_due(self._maintainer.store, self._merged)
-        self._maintainer.acknowledge(now=True)
+        self._maintainer.acknowledge_commits(now=True)
         clocks, seconds, cpu = Clocks(), 0.0, 0.0
         with detecting(PLACES[self._world.kind], mode, clocks):
-            for act in (*[self._maintainer.look] * updates, self._maintainer.maintain):
-                if act == self._maintainer.look:
+            for act in (*[self._maintainer.see_commits] * updates, self._maintainer.maintain_views):
+                if act == self._maintainer.see_commits:
                     self._world.update()
                 started, began = time.perf_counter(), time.process_time()
                 act()

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from unittest import mock
 
-from viewkeeper.engine.evolution.view_adapter import Adapting
+from viewkeeper.engine.evolution.view_adapter import ViewAdapter
 from viewkeeper.sources.postgres import source as postgres
 from viewkeeper.sources.postgres.answers import table_locks
-from viewkeeper.sources.postgres.answers.questions import PostgresAsking
-from viewkeeper.sources.postgres.shape_steps import History
+from viewkeeper.sources.postgres.answers.questions import PostgresQuestions
+from viewkeeper.sources.postgres.shape_steps import PostgresShapeHistory
 from viewkeeper.sources.sqlite import handle_lookup, snapshot
 from viewkeeper.sources.sqlite import source as sqlite
 from viewkeeper.sources.sqlite.capture import capture_tables
@@ -67,7 +67,7 @@ def _goes_on(_: Function) -> Function:
     return lambda adapting, name, until: until
 
 
-ENGINE = (Place("scan of what waits", Adapting, "meet", _goes_on),)
+ENGINE = (Place("scan of what waits", ViewAdapter, "meet", _goes_on),)
 
 SQLITE = (
     Place("shapes written down, at looks", capture_tables, "is_recorded", always(True)),
@@ -89,7 +89,7 @@ SQLITE = (
 
 POSTGRES = (
     Place("shapes in the catalogue, at looks", postgres.PostgresSource, "_compare", always(None)),
-    Place("schema changes in the stream", History, "positions", always(frozenset())),
+    Place("schema changes in the stream", PostgresShapeHistory, "positions", always(frozenset())),
     Place("schema changes in a report", postgres, "reported", always(())),
     Place(
         "shapes in a snapshot",
@@ -97,8 +97,8 @@ POSTGRES = (
         "read_shapes",
         remembered(lambda connection, oids: (connection.info.dbname, tuple(sorted(oids)))),
     ),
-    Place("values are those of then", PostgresAsking, "_check_shown", always(None)),
-    Place("changes can be asked for", PostgresAsking, "_check_askable", always(None)),
+    Place("values are those of then", PostgresQuestions, "_check_shown", always(None)),
+    Place("changes can be asked for", PostgresQuestions, "_check_askable", always(None)),
 )
 
 PLACES: dict[str, tuple[Place, ...]] = {

@@ -202,9 +202,9 @@ class PostgresSources(World):
         self.write_project()
 
     def _create(self, name: str) -> psycopg.Connection[Any]:
-        with psycopg.connect(self._server.url(), autocommit=True) as server:
+        with psycopg.connect(self._server.url_of(), autocommit=True) as server:
             server.execute(f"CREATE DATABASE {name}".encode())
-        connection = psycopg.connect(self._server.url(name), autocommit=True)
+        connection = psycopg.connect(self._server.url_of(name), autocommit=True)
         self._stack.callback(connection.close)
         relation = self._relations[name]
         for statement in (
@@ -220,7 +220,7 @@ class PostgresSources(World):
         return [f"CREATE TABLE {table} (k bigint PRIMARY KEY, {value} bigint)", identity]
 
     def options(self, source: str) -> str:
-        return f"{{kind: postgres, url: {self._server.url(source)!r}}}"
+        return f"{{kind: postgres, url: {self._server.url_of(source)!r}}}"
 
     def commit(self, source: str, statements: Iterable[str]) -> None:
         connection = self._connections[source]

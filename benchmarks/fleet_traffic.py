@@ -18,15 +18,15 @@ from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 
-from viewkeeper.order.admission import Admission, admit
+from viewkeeper.order.admission import Admission, admit_positions
 from viewkeeper.order.global_id import GlobalId
-from viewkeeper.order.mediator import Base, Mark, Mediator, ParentView, Taken
-from viewkeeper.order.registry_protocol import Ordered
-from viewkeeper.partition.message_cost import Messages
+from viewkeeper.order.mediator import Mediator, OrderMark, ParentView, RegisteredBase, TakenIds
+from viewkeeper.order.registry_protocol import OrderedId
+from viewkeeper.partition.message_cost import MessageCounts
 from viewkeeper.partition.pyco import Partition
 from viewkeeper.partition.view_graph import ViewGraph
 from viewkeeper.partition.view_group import group_bases
-from viewkeeper.simulate.fleet.arrival_queue import ByArrival
+from viewkeeper.simulate.fleet.arrival_queue import ArrivalQueue
 
 TRANSMISSION = 1.0
 Update = GlobalId
@@ -41,14 +41,14 @@ class Orderer:
     numbers: dict[str, dict[int, int]] = field(default_factory=dict)
     last: int = 0
 
-    def order(self, id: GlobalId) -> Ordered:
+    def order_id(self, id: GlobalId) -> OrderedId:
         numbers = self.numbers.setdefault(id.source, {})
-        found = admit([id.position], numbers, max(numbers, default=None), self.last)
+        found = admit_positions([id.position], numbers, max(numbers, default=None), self.last)
         assert isinstance(found, Admission), "positions come in order"
         self.last += 1
         numbers.clear()
         numbers[id.position] = self.last
-        return Ordered(self.last, id)
+        return OrderedId(self.last, id)
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class Site:
 
     name: str
     parents: tuple[str, ...]
-    queue: Mediator | ByArrival
+    queue: Mediator | ArrivalQueue
     inside: list[str] = field(default_factory=list)
     """Children in the same group, where that has a registry."""
     outside: list[str] = field(default_factory=list)
@@ -85,11 +85,11 @@ class Traffic:
         self._orderers: dict[str, list[Orderer]] = {}
         self._sites: dict[str, Site] = {}
         self._group: dict[str, int] = {}
-        self._build([tuple(views) for views in groups])
+        self._build_sites([tuple(views) for views in groups])
 
     # -- building ----------------------------------------------------------------------------------
 
-    def _build(self, groups: list[tuple[str, ...]]) -> None:
+    def _build_sites(self, groups: list[tuple[str, ...]]) -> None:
         for number, views in enumerate(groups):
             orderer = Orderer(views)
             self._group |= dict.fromkeys(views, number)
@@ -100,13 +100,13 @@ class Traffic:
             behind[view] = frozenset(
                 name
                 for parent in self._graph.parents[view]
-                for name in (behind[parent] if self._together(parent, view) else (parent,))
+                for name in (behind[parent] if self._share_group(parent, view) else (parent,))
             )
-            self._sites[view] = self._site(view, behind)
+            self._sites[view] = self._make_site(view, behind)
         for view, parents in self._graph.parents.items():
             for parent in parents:
                 if parent in self._sites:
-                    site, together = self._sites[parent], self._together(parent, view)
+                    site, together = self._sites[parent], self._share_group(parent, view)
                     (site.inside if together else site.outside).append(view)
         self._children: dict[str, list[str]] = {base: [] for base in self._graph.bases}
         for view, parents in self._graph.parents.items():
@@ -114,111 +114,113 @@ class Traffic:
                 if parent in self._children:
                     self._children[parent].append(view)
 
-    def _together(self, one: str, other: str) -> bool:
+    def _share_group(self, one: str, other: str) -> bool:
         return one in self._group and self._group[one] == self._group.get(other)
 
-    def _site(self, view: str, behind: Mapping[str, frozenset[str]]) -> Site:
+    def _make_site(self, view: str, behind: Mapping[str, frozenset[str]]) -> Site:
         parents = self._graph.parents[view]
         if view not in self._group:
             bases = {parent: frozenset(self._graph.bases_of(parent)) for parent in parents}
-            queue: Mediator | ByArrival = ByArrival(dict.fromkeys(parents, 0), bases)
+            queue: Mediator | ArrivalQueue = ArrivalQueue(dict.fromkeys(parents, 0), bases)
         else:
             queue = Mediator()
             for parent in parents:
-                inside = self._together(parent, view)
-                upstream = ParentView(behind[parent]) if inside else Base(parent)
-                queue.follow(parent, upstream, 0)
+                inside = self._share_group(parent, view)
+                upstream = ParentView(behind[parent]) if inside else RegisteredBase(parent)
+                queue.follow_source(parent, upstream, 0)
         return Site(view, parents, queue, registries=self._orderers.get(view, []))
 
     # -- running -----------------------------------------------------------------------------------
 
-    def run(self, updates: Sequence[tuple[float, str]]) -> None:
+    def run_updates(self, updates: Sequence[tuple[float, str]]) -> None:
         """Commit updates at these times and bases, and go on until nothing is under way."""
         positions: Counter[str] = Counter()
         for when, base in updates:
             positions[base] += 1
             id = GlobalId(base, positions[base])
-            self._at(when, partial(self._commit_base, id))
+            self._schedule_at(when, partial(self._commit_base, id))
         while self._events:
             self._now, _, happen = heappop(self._events)
             happen()
         assert not any(site.busy for site in self._sites.values())
 
     @property
-    def messages(self) -> Messages:
+    def message_sums(self) -> MessageCounts:
         kinds = ("registered", "ordered", "deltas", "asked", "empty")
-        return Messages(*(self.sent[kind] for kind in kinds))
+        return MessageCounts(*(self.sent[kind] for kind in kinds))
 
-    def _at(self, when: float, happen: Callable[[], None]) -> None:
+    def _schedule_at(self, when: float, happen: Callable[[], None]) -> None:
         heappush(self._events, (when, next(self._numbers), happen))
 
-    def _send(self, kind: str, copies: int, happen: Callable[[], None]) -> None:
+    def _send_copies(self, kind: str, copies: int, happen: Callable[[], None]) -> None:
         """Messages that are sent now and arrive together."""
         if copies:
             self.sent[kind] += copies
-            self._at(self._now + TRANSMISSION, happen)
+            self._schedule_at(self._now + TRANSMISSION, happen)
 
     def _commit_base(self, id: GlobalId) -> None:
         self._began[id] = self._now
         self._causes[id] = id
-        self._register(id, self._orderers.get(id.source, []))
+        self._register_id(id, self._orderers.get(id.source, []))
         children = self._children[id.source]
-        self._send("deltas", len(children), lambda: self._deliver(id, children))
+        self._send_copies("deltas", len(children), lambda: self._deliver_delta(id, children))
 
-    def _register(self, id: GlobalId, orderers: list[Orderer]) -> None:
+    def _register_id(self, id: GlobalId, orderers: list[Orderer]) -> None:
         for orderer in orderers:
-            self._send("registered", 1, partial(self._order, orderer, id))
+            self._send_copies("registered", 1, partial(self._order_id, orderer, id))
 
-    def _order(self, orderer: Orderer, id: GlobalId) -> None:
-        each = orderer.order(id)
-        self._send("ordered", len(orderer.views), lambda: self._hear(orderer.views, each))
+    def _order_id(self, orderer: Orderer, id: GlobalId) -> None:
+        each = orderer.order_id(id)
+        self._send_copies(
+            "ordered", len(orderer.views), lambda: self._hear_order(orderer.views, each)
+        )
 
-    def _hear(self, views: tuple[str, ...], each: Ordered) -> None:
+    def _hear_order(self, views: tuple[str, ...], each: OrderedId) -> None:
         for view in views:
             site = self._sites[view]
             assert isinstance(site.queue, Mediator), "it is in the group"
-            site.queue.ordered((each,))
-            self._work(site)
+            site.queue.add_ordered((each,))
+            self._take_next(site)
 
-    def _deliver(self, id: GlobalId, views: list[str]) -> None:
+    def _deliver_delta(self, id: GlobalId, views: list[str]) -> None:
         """The delta of a base, or of a view of another group, comes in."""
         for view in views:
             site = self._sites[view]
-            if isinstance(site.queue, ByArrival):
-                site.queue.heard(id.source, self._causes[id], id.position)
+            if isinstance(site.queue, ArrivalQueue):
+                site.queue.note_delta(id.source, self._causes[id], id.position)
             else:
-                site.queue.received(id.source, id.position)
-            self._work(site)
+                site.queue.note_received(id.source, id.position)
+            self._take_next(site)
 
-    def _pass(self, parent: str, views: list[str], marks: tuple[Mark, ...], n: int) -> None:
+    def _pass_on(self, parent: str, views: list[str], marks: tuple[OrderMark, ...], n: int) -> None:
         """The delta of a view of our group comes in, or an empty one."""
         for view in views:
             site = self._sites[view]
             assert isinstance(site.queue, Mediator), "it is in the group"
-            site.queue.committed(parent, marks, n)
-            self._work(site)
+            site.queue.note_committed(parent, marks, n)
+            self._take_next(site)
 
     # -- a view ------------------------------------------------------------------------------------
 
-    def _work(self, site: Site) -> None:
+    def _take_next(self, site: Site) -> None:
         """Take the next id, if it can be taken; what concerns nothing here is passed on."""
         if site.busy:
             return
         before = site.queue.n
-        taken = site.queue.take(1)
+        taken = site.queue.take_ids(1)
         passed = site.queue.n - before - sum(len(each.ids) for each in taken)
         if passed and site.inside:
             n = taken[0].n - 1 if taken else site.queue.n
             children = site.inside
-            self._send(
-                "empty", passed * len(children), lambda: self._pass(site.name, children, (), n)
+            self._send_copies(
+                "empty", passed * len(children), lambda: self._pass_on(site.name, children, (), n)
             )
         for each in taken:
             site.busy = True
-            self._sweep(site, each)
-            self._at(self._now + self._change, partial(self._commit, site, each))
+            self._count_asks(site, each)
+            self._schedule_at(self._now + self._change, partial(self._commit_taken, site, each))
 
-    def _sweep(self, site: Site, taken: Taken) -> None:
+    def _count_asks(self, site: Site, taken: TakenIds) -> None:
         """Every delta asks all other parents; the answers' time is part of the view change."""
         base = self._causes[taken.ids[-1]].source
         bit = self._graph.numbers[base]
@@ -226,18 +228,20 @@ class Traffic:
         deltas = sum(each >> bit & 1 for each in bits)
         self.sent["asked"] += 2 * (len(site.parents) - 1) * deltas
 
-    def _commit(self, site: Site, taken: Taken) -> None:
+    def _commit_taken(self, site: Site, taken: TakenIds) -> None:
         site.busy = False
         site.ts += 1
         cause = self._causes[taken.ids[-1]]
         self.delays.append(self._now - self._began[cause])
         id = GlobalId(site.name, site.ts)
         self._causes[id] = cause
-        mark, inside, outside = (Mark(taken.n, site.ts),), site.inside, site.outside
-        self._send("deltas", len(inside), lambda: self._pass(site.name, inside, mark, taken.n))
-        self._send("deltas", len(outside), lambda: self._deliver(id, outside))
-        self._register(id, site.registries)
-        self._work(site)
+        mark, inside, outside = (OrderMark(taken.n, site.ts),), site.inside, site.outside
+        self._send_copies(
+            "deltas", len(inside), lambda: self._pass_on(site.name, inside, mark, taken.n)
+        )
+        self._send_copies("deltas", len(outside), lambda: self._deliver_delta(id, outside))
+        self._register_id(id, site.registries)
+        self._take_next(site)
 
 
 def ryco_traffic(graph: ViewGraph, change: float = 0.0) -> Traffic:

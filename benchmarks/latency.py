@@ -26,7 +26,7 @@ from unittest import mock
 
 from benchmarks import report
 from viewkeeper.engine.project import Project, open_project
-from viewkeeper.engine.report import BatchReport, Silent
+from viewkeeper.engine.report import BatchReport, SilentObserver
 from viewkeeper.engine.views.algorithm_choice import AlgorithmSettings
 from viewkeeper.maintain.promises import Level
 from viewkeeper.sources.sqlite import SqliteSource
@@ -70,13 +70,13 @@ class Slow:
         self._lock = lock
         self._seconds = seconds
 
-    def ask(self, lookup: Lookup, after: int) -> Answer:
+    def answer_lookup(self, lookup: Lookup, after: int) -> Answer:
         with self._lock:
             time.sleep(self._seconds)
-            return self._snapshot.ask(lookup, after)
+            return self._snapshot.answer_lookup(lookup, after)
 
-    def scan(self, relation: Any, columns: Sequence[str], after: int) -> Scan:
-        return self._snapshot.scan(relation, columns, after)
+    def scan_relation(self, relation: Any, columns: Sequence[str], after: int) -> Scan:
+        return self._snapshot.scan_relation(relation, columns, after)
 
     def close(self) -> None:
         self._snapshot.close()
@@ -87,14 +87,14 @@ def slow_sources(seconds: float) -> Iterator[None]:
     """Every question of maintenance takes longer."""
     locks = {f"s{i}": threading.Lock() for i in range(1, RELATIONS + 1)}
 
-    snapshots = SqliteSource.snapshots
+    snapshots = SqliteSource.prepare_snapshots
 
     @contextmanager
     def slowed(source: SqliteSource, after: int, tables: Tables) -> Iterator[Opener]:
         with snapshots(source, after, tables) as opener:
             yield lambda: Slow(opener(), locks[source.name], seconds)
 
-    with mock.patch.object(SqliteSource, "snapshots", slowed):
+    with mock.patch.object(SqliteSource, "prepare_snapshots", slowed):
         yield
 
 
@@ -143,12 +143,12 @@ def _numbers() -> range:
     return range(1, RELATIONS + 1)
 
 
-class _Counting(Silent):
+class _Counting(SilentObserver):
     def __init__(self) -> None:
         self.lookups: Counter[str] = Counter()
         self.records = 0
 
-    def batch(self, report: BatchReport) -> None:
+    def on_batch_commit(self, report: BatchReport) -> None:
         self.lookups.update(report.lookups)
         self.records += report.parts
 
@@ -159,14 +159,14 @@ def run(
     """Commit the updates, then maintain them by one algorithm; the view must be right."""
     project.settings = replace(project.settings, algorithm=algorithm)
     counting = _Counting()
-    with project.maintainer("benchmark", counting) as maintainer:
-        maintainer.start()
+    with project.open_maintainer("benchmark", counting) as maintainer:
+        maintainer.start_run()
         for _ in range(updates):
             chain.update()
-            maintainer.look()
+            maintainer.see_commits()
         with slow_sources(latency):
             started = time.perf_counter()
-            maintainer.maintain()
+            maintainer.maintain_views()
             seconds = time.perf_counter() - started
     rows = project.view("chain").arrow()
     found = Counter(zip(*(column.to_pylist() for column in rows.columns), strict=True))

@@ -23,10 +23,10 @@ from benchmarks.probe import PHASES, Probe
 from benchmarks.world import RELATIONS, VIEW, World
 from viewkeeper.engine.batch import snapshot_openers
 from viewkeeper.engine.connections.open_sources import Connections
-from viewkeeper.engine.load.view_recomputation import recomputed
+from viewkeeper.engine.load.view_recomputation import recompute_view
 from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.engine.project import Project, open_project
-from viewkeeper.engine.report import BatchReport, Silent
+from viewkeeper.engine.report import BatchReport, SilentObserver
 from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.engine.upkeep import merge_where_due
 from viewkeeper.errors import ViewkeeperError
@@ -81,16 +81,16 @@ class Figure:
     load: float
 
 
-class Attentive(Silent):
+class Attentive(SilentObserver):
     """Keeps the report of the last batch; trouble ends the benchmark."""
 
     def __init__(self) -> None:
         self.last: BatchReport | None = None
 
-    def batch(self, report: BatchReport) -> None:
+    def on_batch_commit(self, report: BatchReport) -> None:
         self.last = report
 
-    def trouble(self, error: ViewkeeperError) -> None:
+    def on_trouble(self, error: ViewkeeperError) -> None:
         raise error
 
 
@@ -117,15 +117,15 @@ class Bench:
             self.project.spark,
             observer,
         )
-        maintainer.bind()
-        maintainer.look()
+        maintainer.bind_views()
+        maintainer.see_commits()
         return maintainer, observer
 
     def load(self) -> float:
         """Load the view; how long that took."""
         maintainer, _ = self.maintainer(0)
         started = time.perf_counter()
-        maintainer.maintain()
+        maintainer.maintain_views()
         maintainer.finish_loads()
         return time.perf_counter() - started
 
@@ -136,9 +136,9 @@ class Bench:
         probe, before = Probe(self._slots()), self._bytes()
         with probe.active():
             for _ in self.world.commit_updates(updates, transactions):
-                maintainer.look()
+                maintainer.see_commits()
             started, cpu = time.perf_counter(), time.process_time()
-            maintainer.maintain()
+            maintainer.maintain_views()
             cpu = time.process_time() - cpu
             seconds = probe.phases["look"] + time.perf_counter() - started
         report = observer.last
@@ -160,29 +160,29 @@ class Bench:
 
     def recompute(self) -> float:
         """Compute the view from its sources on Spark and count it; how long that took."""
-        head = self.store.head.view(VIEW)
+        head = self.store.head.require_view(VIEW)
         view = self.project.catalogue.bindings[VIEW].view
         started = time.perf_counter()
         with (
-            closing(self.project.connections()) as connections,
-            snapshot_openers.prepared(connections, head.positions, [view]) as ready,
+            closing(self.project.open_connections()) as connections,
+            snapshot_openers.prepare_openers(connections, head.positions, [view]) as ready,
         ):
-            spark = self.project.spark.get()
-            rows = recomputed(spark, view, ready, head.positions, Courier()).count()
+            spark = self.project.spark.get_session()
+            rows = recompute_view(spark, view, ready, head.positions, Courier()).count()
         assert rows == head.rows, f"maintained {head.rows} rows, recomputed {rows}"
         return time.perf_counter() - started
 
     def _slots(self) -> int:
-        return int(self.project.spark.get().sparkContext.defaultParallelism)
+        return int(self.project.spark.get_session().sparkContext.defaultParallelism)
 
     def _jobs(self) -> int:
         """How many Spark jobs the last batch started."""
-        tracker = self.project.spark.get().sparkContext.statusTracker()
-        group = f"viewkeeper batch {self.store.head.record} of {self.project.reader()}"
+        tracker = self.project.spark.get_session().sparkContext.statusTracker()
+        group = f"viewkeeper batch {self.store.head.record} of {self.project.reader_name()}"
         return len(tracker.getJobIdsForGroup(group))
 
     def _bytes(self) -> int:
-        folder = self.store.folder(VIEW)
+        folder = self.store.folder_of(VIEW)
         return sum(file.stat().st_size for file in folder.glob("*.parquet"))
 
 
@@ -191,7 +191,7 @@ def prepared(folder: Path, rows: int, spark: SparkSession | None = None) -> Iter
     """A world of relations with so many rows, and a project in it, both closed in the end."""
     world = World(folder, rows)
     with open_project(folder, spark) as project:
-        connections = project.connections()
+        connections = project.open_connections()
         with Store.open(project.settings.warehouse, "benchmark", time.time) as store:
             yield Bench(world, project, store, connections)
         connections.close()

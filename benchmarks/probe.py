@@ -21,7 +21,7 @@ from typing import Any
 from unittest.mock import patch
 
 from viewkeeper.engine.batch import batch_runner, part_runner, part_sweep
-from viewkeeper.engine.batch.change_archive import History
+from viewkeeper.engine.batch.change_archive import ChangeArchive
 from viewkeeper.engine.batch.part_sweep import Batch, PartResult, PartTask
 from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.sources.sqlite.snapshot import SqliteSnapshot
@@ -50,9 +50,9 @@ _DRIVER: tuple[tuple[Any, str, str], ...] = (
     (Maintainer, "acknowledge", "acknowledge"),
     (Store, "write_plan", "plan"),
     (Store, "commit", "commit"),
-    (batch_runner.Batches, "queue", "read changes"),
+    (batch_runner.BatchRunner, "queue", "read changes"),
     (batch_runner, "write_rows", "write"),
-    (History, "keep", "history"),
+    (ChangeArchive, "keep", "history"),
 )
 _PART: tuple[tuple[Any, str, str], ...] = (
     (SqliteSnapshot, "__init__", "lookups"),

@@ -119,15 +119,15 @@ def update_time(sources: int, remote: float) -> float:
 # -- PVM -------------------------------------------------------------------------------------------
 
 
-def wait(update: int, parallel: int, capacity: float, each: float, start: float) -> float:
+def waiting_time(update: int, parallel: int, capacity: float, each: float, start: float) -> float:
     """Equations 12 and 13: how long an update waits until it is handled.
 
     `capacity` is how many lookups all sources together answer at a time, infinite for case 1. With
     one lookup at a time per source it is m (footnote 6).
 
-    >>> [wait(i, 3, 4, each=10, start=1) for i in range(1, 8)]
+    >>> [waiting_time(i, 3, 4, each=10, start=1) for i in range(1, 8)]
     [0, 1, 2, 10, 11, 12, 20]
-    >>> [wait(i, 3, 2, each=10, start=1) for i in range(1, 6)]
+    >>> [waiting_time(i, 3, 2, each=10, start=1) for i in range(1, 6)]
     [0, 1, 10, 11, 20]
     """
     at_once = int(min(parallel, capacity))
@@ -142,7 +142,7 @@ def pvm_time(updates: int, parallel: int, capacity: float, each: float, start: f
     [180, 90, 60, 45, 45]
     """
     numbers = range(1, updates + 1)
-    return max(wait(update, parallel, capacity, each, start) for update in numbers) + each
+    return max(waiting_time(update, parallel, capacity, each, start) for update in numbers) + each
 
 
 def pvm_time_in_full_rounds(updates: int, parallel: int, capacity: float, each: float) -> float:

@@ -14,16 +14,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from benchmarks.pvm_cost import pvm_time, pvm_time_at_interval, update_time
-from benchmarks.pvm_ticks import Setting, timeline
-from viewkeeper.simulate.scenario import Subject
+from benchmarks.pvm_ticks import TickSetting, run_timeline
+from viewkeeper.simulate.scenario import AlgorithmSubject
 
 LOOKUP_MS = 800
 THREADS = range(1, 11)
-SWEEP = Subject("sweep")
+SWEEP = AlgorithmSubject("sweep")
 
 
-def pvm(parallel: int) -> Subject:
-    return Subject("pvm", {"parallel": parallel})
+def pvm(parallel: int) -> AlgorithmSubject:
+    return AlgorithmSubject("pvm", {"parallel": parallel})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +54,18 @@ class Experiment:
         return next(curve for curve in self.curves if curve.label == label)
 
 
-def _curve(label: str, runs: Iterable[tuple[int, Setting, int]]) -> Curve:
+def _curve(label: str, runs: Iterable[tuple[int, TickSetting, int]]) -> Curve:
     """A curve of what is varied, the setting that it gives, and the view changes at a time."""
     xs, model, simulated = list[int](), list[float](), list[float]()
     for x, setting, parallel in runs:
         xs.append(x)
         model.append(_model(setting, parallel) / 1000)
         subject = SWEEP if label == "SWEEP" else pvm(parallel)
-        simulated.append(timeline(setting, subject).elapsed / 1000)
+        simulated.append(run_timeline(setting, subject).elapsed_ticks / 1000)
     return Curve(label, tuple(xs), tuple(model), tuple(simulated))
 
 
-def _model(setting: Setting, parallel: int) -> float:
+def _model(setting: TickSetting, parallel: int) -> float:
     """Equation 14, with the whole capacity of one lookup at a time per source (footnote 6)."""
     n, m = setting.updates, setting.sources
     each = update_time(m, setting.lookup)
@@ -74,7 +74,7 @@ def _model(setting: Setting, parallel: int) -> float:
     return pvm_time(n, parallel, m, each, setting.start)
 
 
-def _both(runs: Sequence[tuple[int, Setting]], parallel: int) -> tuple[Curve, Curve]:
+def _both(runs: Sequence[tuple[int, TickSetting]], parallel: int) -> tuple[Curve, Curve]:
     """SWEEP and PVM through the same settings."""
     return (
         _curve("SWEEP", ((x, setting, 1) for x, setting in runs)),
@@ -82,8 +82,8 @@ def _both(runs: Sequence[tuple[int, Setting]], parallel: int) -> tuple[Curve, Cu
     )
 
 
-def _setting(sources: int, updates: int, run: int = 1, interval: int = 0) -> Setting:
-    return Setting(sources, updates, run, interval, lookup=LOOKUP_MS)
+def _setting(sources: int, updates: int, run: int = 1, interval: int = 0) -> TickSetting:
+    return TickSetting(sources, updates, run, interval, lookup=LOOKUP_MS)
 
 
 def threads() -> Experiment:

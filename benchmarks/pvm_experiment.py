@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks import pvm_plots
 from benchmarks.pvm_curves import EXPERIMENTS, SWEEP, Curve, Experiment, pvm
-from benchmarks.pvm_ticks import Setting, timeline
+from benchmarks.pvm_ticks import TickSetting, run_timeline
 
 ROOT = Path(__file__).resolve().parent.parent
 FIGURES = ROOT / "docs" / "figures"
@@ -96,9 +96,9 @@ def _of_intervals(found: Experiment) -> str:
 def draw(folder: Path) -> None:
     """Run everything, write the figures, print what was found."""
     folder.mkdir(parents=True, exist_ok=True)
-    figure_22 = [timeline(Setting(3, 3), subject) for subject in (SWEEP, pvm(2), pvm(3))]
+    figure_22 = [run_timeline(TickSetting(3, 3), subject) for subject in (SWEEP, pvm(2), pvm(3))]
     pvm_plots.draw_ticks(folder / "pvm-ticks.svg", figure_22)
-    ticks = ", ".join(str(line.elapsed) for line in figure_22)
+    ticks = ", ".join(str(line.elapsed_ticks) for line in figure_22)
     print(f"figure 22: {ticks} ticks for SWEEP, p = 2, p = 3")
     found = [experiment() for experiment in EXPERIMENTS]
     for experiment, sentence in zip(found, findings(found), strict=True):

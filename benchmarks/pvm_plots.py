@@ -84,10 +84,10 @@ def draw_ticks(file: Path, lines: Sequence[Timeline]) -> None:
         panels = canvas.subplots(1, len(lines), sharex=True, sharey=True)
         for panel, name, line in zip(panels, names, lines, strict=True):
             _draw_line(panel, line)
-            panel.set(title=f"{name}: {line.elapsed} ticks", xlabel="tick")
+            panel.set(title=f"{name}: {line.elapsed_ticks} ticks", xlabel="tick")
         sources = range(1, 1 + max(lookup.source for lookup in lines[0].served))
         panels[0].set(yticks=sources, yticklabels=[f"IS{source}" for source in sources])
-        panels[0].set(xticks=range(0, lines[0].elapsed + 1, 2))
+        panels[0].set(xticks=range(0, lines[0].elapsed_ticks + 1, 2))
         panels[0].invert_yaxis()
         save(canvas, file)
 
@@ -97,7 +97,7 @@ def _draw_line(panel: Axes, line: Timeline) -> None:
         width, colour = lookup.end - lookup.begin, UPDATES[lookup.update - 1]
         bar = panel.barh(lookup.source, width, left=lookup.begin, color=colour, edgecolor="white")
         panel.bar_label(bar, [f"DU{lookup.update}"], label_type="center", color="white", fontsize=8)
-    panel.axvline(line.elapsed, color="#555555", linestyle=":", linewidth=1)
+    panel.axvline(line.elapsed_ticks, color="#555555", linestyle=":", linewidth=1)
 
 
 def save(canvas: Figure, file: Path) -> None:

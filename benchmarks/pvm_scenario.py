@@ -17,10 +17,10 @@ from collections import Counter
 import pyarrow as pa
 
 from benchmarks.pvm_cost import source_of
-from viewkeeper.check.history.recorded_history import Committed
-from viewkeeper.simulate.scenario import Scenario, Table
+from viewkeeper.check.history.recorded_history import CommittedTransaction
+from viewkeeper.simulate.scenario import Scenario, ScenarioTable
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
-from viewkeeper.view.sql.bind import bind
+from viewkeeper.view.sql.bind import bind_view
 from viewkeeper.view.sql.view_statement import parse_view
 
 FIELDS = (Field("A", pa.int64()), Field("B", pa.int64()))
@@ -31,7 +31,7 @@ def relation_of(source: int) -> Relation:
     return Relation(f"IS{source}", f"R{source}")
 
 
-def experiment(sources: int, updates: int, run: int = 1) -> Scenario:
+def experiment_scenario(sources: int, updates: int, run: int = 1) -> Scenario:
     """m sources, n updates, of which `run` consecutive ones come from the same source (c)."""
     numbers = range(1, sources + 1)
     nth: Counter[int] = Counter()
@@ -41,9 +41,11 @@ def experiment(sources: int, updates: int, run: int = 1) -> Scenario:
         nth[source] += 1
         change = (((nth[source], nth[source]), 1),)
         relation = relation_of(source)
-        transactions.append(Committed(f"DU{update}", {relation.source: {relation: change}}))
+        transactions.append(
+            CommittedTransaction(f"DU{update}", {relation.source: {relation: change}})
+        )
     rows = {(value, value): 1 for value in range(1, max(nth.values()) + 1)}
-    tables = tuple(Table(relation_of(number), FIELDS, (), rows) for number in numbers)
+    tables = tuple(ScenarioTable(relation_of(number), FIELDS, (), rows) for number in numbers)
     return Scenario(figure_20(sources), tables, tuple(transactions))
 
 
@@ -54,4 +56,4 @@ def figure_20(sources: int) -> ViewDefinition:
     relations = ", ".join(f"{relation_of(j)} r{j}" for j in numbers)
     joined = " AND ".join(f"r{j}.A = r{j + 1}.B" for j in numbers[:-1])
     text = f"CREATE MATERIALIZED VIEW v AS SELECT {shown} FROM {relations} WHERE {joined}"
-    return bind(parse_view(text, None), lambda _: FIELDS)
+    return bind_view(parse_view(text, None), lambda _: FIELDS)

@@ -14,7 +14,7 @@ What must hold:
    in the order in which they were asked for, view changes begin.
 3. The view that comes out is the recomputed one: the fastest wrong view is no result.
 
-Symbols: those of table 3 are fields of `Setting`; SQ_i,j and SQR_i,j are cells of `tick_table`.
+Symbols: those of table 3 are fields of `TickSetting`; SQ_i,j and SQR_i,j are cells of `tick_table`.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import assert_never
 
-from benchmarks.pvm_scenario import experiment
+from benchmarks.pvm_scenario import experiment_scenario
 from viewkeeper.check.history.recorded_history import Row
 from viewkeeper.delta.reference_carrier import Reference
 from viewkeeper.maintain.algorithm_catalogue import KINDS
 from viewkeeper.maintain.algorithm_protocol import (
-    Acknowledge,
+    AcknowledgeAction,
     Answered,
-    Ask,
-    Commit,
+    AskAction,
+    CommitAction,
     Delivered,
     Event,
-    Stamp,
+    StampAction,
 )
-from viewkeeper.simulate.initial_load import loaded
-from viewkeeper.simulate.scenario import Subject
+from viewkeeper.simulate.initial_load import load_initial_rows
+from viewkeeper.simulate.scenario import AlgorithmSubject
 from viewkeeper.simulate.simulated_source import SimulatedSource
 from viewkeeper.simulate.simulated_store import SimulatedStore
 from viewkeeper.updates.source_protocol import Answer
-from viewkeeper.view.sweep_plan import sweep_plan
+from viewkeeper.view.sweep_plan import sweep_plan_of
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class TickSetting:
     """An experiment: the updates, and what takes how many ticks."""
 
     sources: int
@@ -97,14 +97,14 @@ class Timeline:
     """The view in the end."""
 
     @property
-    def elapsed(self) -> int:
+    def elapsed_ticks(self) -> int:
         """T, from the first update to the last commit."""
         return max(self.ended.values())
 
 
-def timeline(setting: Setting, subject: Subject) -> Timeline:
+def run_timeline(setting: TickSetting, subject: AlgorithmSubject) -> Timeline:
     """Run an algorithm through a setting."""
-    return _Run(setting, subject).timeline()
+    return _Run(setting, subject).run_agenda()
 
 
 def tick_table(line: Timeline) -> list[list[str]]:
@@ -114,7 +114,7 @@ def tick_table(line: Timeline) -> list[list[str]]:
     work and `SQR1,2` in its last tick.
     """
     width = max([source for source, _ in line.happened.values()] + [s.source for s in line.served])
-    cells = [[""] * width for _ in range(line.elapsed + 1)]
+    cells = [[""] * width for _ in range(line.elapsed_ticks + 1)]
 
     def write(tick: int, source: int, word: str) -> None:
         cells[tick][source - 1] = f"{cells[tick][source - 1]} {word}".lstrip()
@@ -138,19 +138,19 @@ class _Happens:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ends:
-    ask: Ask
+    ask: AskAction
     begin: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Arrives:
-    ask: Ask
+    ask: AskAction
     answers: tuple[Answer, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Begins:
-    ask: Ask
+    ask: AskAction
 
 
 _Entry = _Happens | _Ends | _Arrives | _Begins
@@ -160,20 +160,20 @@ _ORDER: tuple[type[_Entry], ...] = (_Happens, _Ends, _Arrives, _Begins)
 class _Run:
     """A setting at work: an agenda of what happens when, and a queue at every source."""
 
-    def __init__(self, setting: Setting, subject: Subject) -> None:
+    def __init__(self, setting: TickSetting, subject: AlgorithmSubject) -> None:
         self._setting = setting
-        self._scenario = experiment(setting.sources, setting.updates, setting.run)
-        plan = sweep_plan(self._scenario.view)
-        names = self._scenario.sources
+        self._scenario = experiment_scenario(setting.sources, setting.updates, setting.run)
+        plan = sweep_plan_of(self._scenario.view)
+        names = self._scenario.source_names
         self._sources = {name: SimulatedSource(name, self._scenario, plan) for name in names}
         columns = [output.name for output in plan.view.outputs]
-        rows = loaded(self._scenario, plan)
+        rows = load_initial_rows(self._scenario, plan)
         self._store = SimulatedStore(columns, (), rows, dict.fromkeys(names, 0))
-        resume = self._store.resume(())
+        resume = self._store.resume_point(())
         self._algorithm = KINDS[subject.name].make(Reference(), plan, resume, **subject.options)
         self._number = {name: number for number, name in enumerate(names, 1)}
         self._agenda: list[tuple[int, int, int, _Entry]] = []
-        self._queues: dict[str, deque[Ask]] = {name: deque() for name in names}
+        self._queues: dict[str, deque[AskAction]] = {name: deque() for name in names}
         self._at_work: Counter[str] = Counter()
         self._free = 0
         """From when on the next view change can begin."""
@@ -188,58 +188,58 @@ class _Run:
         self._begun: dict[int, int] = {}
         self._ended: dict[int, int] = {}
 
-    def timeline(self) -> Timeline:
+    def run_agenda(self) -> Timeline:
         for update in range(1, self._setting.updates + 1):
-            self._plan((update - 1) * self._setting.interval, update, _Happens(update))
+            self._plan_entry((update - 1) * self._setting.interval, update, _Happens(update))
         while self._agenda:
             now, _, _, entry = heappop(self._agenda)
-            self._make(now, entry)
-        assert self._algorithm.idle, "everything was answered, so everything is committed"
+            self._make_entry(now, entry)
+        assert self._algorithm.is_idle, "everything was answered, so everything is committed"
         served = tuple(sorted(self._served, key=lambda s: (s.begin, s.source)))
-        return Timeline(self._happened, served, self._begun, self._ended, self._store.rows)
+        return Timeline(self._happened, served, self._begun, self._ended, self._store.visible_rows)
 
-    def _plan(self, tick: int, number: int, entry: _Entry) -> None:
+    def _plan_entry(self, tick: int, number: int, entry: _Entry) -> None:
         heappush(self._agenda, (tick, _ORDER.index(type(entry)), number, entry))
 
-    def _make(self, now: int, entry: _Entry) -> None:
+    def _make_entry(self, now: int, entry: _Entry) -> None:
         match entry:
             case _Happens():
-                self._happen(now, entry.update)
+                self._commit_update(now, entry.update)
             case _Ends():
-                self._end(now, entry)
+                self._end_lookup(now, entry)
             case _Arrives():
                 answered = Answered(entry.ask.number, entry.answers)
-                self._follow(now, answered, self._asker[entry.ask.number])
+                self._follow_event(now, answered, self._asker[entry.ask.number])
             case _Begins():
-                self._queue(now, entry.ask)
+                self._queue_ask(now, entry.ask)
             case _:
                 assert_never(entry)
 
     # -- sources -----------------------------------------------------------------------------------
 
-    def _happen(self, now: int, update: int) -> None:
+    def _commit_update(self, now: int, update: int) -> None:
         transaction = self._scenario.transactions[update - 1]
         (name,) = transaction.parts
-        position = self._sources[name].commit(transaction)
+        position = self._sources[name].commit_transaction(transaction)
         self._update[name, position] = update
         self._happened[update] = (self._number[name], now)
-        self._follow(now, Delivered((self._sources[name].report(position),)), None)
+        self._follow_event(now, Delivered((self._sources[name].report_at(position),)), None)
 
-    def _queue(self, now: int, ask: Ask) -> None:
+    def _queue_ask(self, now: int, ask: AskAction) -> None:
         self._queues[ask.source].append(ask)
-        self._serve(now, ask.source)
+        self._serve_source(now, ask.source)
 
-    def _serve(self, now: int, name: str) -> None:
+    def _serve_source(self, now: int, name: str) -> None:
         """Begin with the next lookups of a source, as many as it answers at a time."""
         while self._queues[name] and self._at_work[name] < self._setting.at_once:
             ask = self._queues[name].popleft()
             self._at_work[name] += 1
-            self._plan(now + self._setting.lookup, ask.number, _Ends(ask, now))
+            self._plan_entry(now + self._setting.lookup, ask.number, _Ends(ask, now))
 
-    def _end(self, now: int, ended: _Ends) -> None:
+    def _end_lookup(self, now: int, ended: _Ends) -> None:
         """A source has the answer; compensation takes time for what it contains too early."""
         ask, update = ended.ask, self._asker[ended.ask.number]
-        answers = self._sources[ask.source].evaluate(ask)
+        answers = self._sources[ask.source].evaluate_ask(ask)
         concurrent = sum(
             later > update and name == ask.source and answers[0].cut.includes(position)
             for (name, position), later in self._update.items()
@@ -247,40 +247,40 @@ class _Run:
         served = Served(update, self._number[ask.source], ended.begin, now, concurrent)
         self._served.append(served)
         arrival = now + concurrent * self._setting.local
-        self._plan(arrival, ask.number, _Arrives(ask, answers))
+        self._plan_entry(arrival, ask.number, _Arrives(ask, answers))
         self._at_work[ask.source] -= 1
-        self._serve(now, ask.source)
+        self._serve_source(now, ask.source)
 
     # -- the warehouse -----------------------------------------------------------------------------
 
-    def _follow(self, now: int, event: Event, update: int | None) -> None:
+    def _follow_event(self, now: int, event: Event, update: int | None) -> None:
         """Carry out what follows from an event.
 
         A question belongs to the update whose ts was given last or, before that, to the update
         that was answered.
         """
         when = now
-        for action in self._algorithm.receive(event):
+        for action in self._algorithm.receive_event(event):
             match action:
-                case Stamp():
-                    self._store.stamp(action)
+                case StampAction():
+                    self._store.note_stamp(action)
                     (named,) = action.transactions
                     update = self._stamped[action.ts] = self._update[named]
                     when = self._begun[update] = max(now, self._free)
                     self._free = when + self._setting.start
-                case Ask():
+                case AskAction():
                     assert update is not None, "an update is taken before it asks"
                     self._asker[action.number] = update
-                    self._plan(when, action.number, _Begins(action))
-                case Commit():
-                    self._store.commit(action)
-                    self._note(now, action)
-                case Acknowledge():
+                    self._plan_entry(when, action.number, _Begins(action))
+                case CommitAction():
+                    self._store.apply_commit(action)
+                    self._note_commit(now, action)
+                case AcknowledgeAction():
                     pass
                 case _:
                     assert_never(action)
 
-    def _note(self, now: int, commit: Commit) -> None:
+    def _note_commit(self, now: int, commit: CommitAction) -> None:
         in_view = [ts for ts in self._stamped if ts <= commit.ts or ts in commit.ahead]
         for ts in in_view:
             self._ended[self._stamped.pop(ts)] = now

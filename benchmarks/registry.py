@@ -2,10 +2,10 @@
 
 View graphs in clusters, as departments have them: the bases and views of a cluster read each other,
 and some views read over to another cluster. Measured is the time of one core from the parents of
-every view to the groups; counted, by the cost model (`viewkeeper.partition.message_cost`), are the messages
-for one update with one registry (RyCo), with one for each group (PyCo) and without any; and, in
-fleets at work (`benchmarks.registry_traffic`), the messages that are sent and how long updates
-take. Seconds belong to a machine; all else is the same everywhere, by the seed.
+every view to the groups; counted, by the cost model (`viewkeeper.partition.message_cost`), are the
+messages for one update with one registry (RyCo), with one for each group (PyCo) and without any;
+and, in fleets at work (`benchmarks.registry_traffic`), the messages that are sent and how long
+updates take. Seconds belong to a machine; all else is the same everywhere, by the seed.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from benchmarks import registry_plots
 from benchmarks.registry_traffic import Way, measure_traffic
 from benchmarks.report import Aim, at_least, at_most
 from viewkeeper.partition.message_cost import (
-    Times,
-    even,
-    pyco,
+    StepTimes,
+    even_updates,
+    pyco_messages,
     pyco_times,
-    ryco,
+    ryco_messages,
     ryco_times,
-    uncoordinated,
+    uncoordinated_messages,
     uncoordinated_times,
 )
-from viewkeeper.partition.pyco import Partition, partition
+from viewkeeper.partition.pyco import Partition, partition_graph
 from viewkeeper.partition.view_graph import ViewGraph
 
 ROOT = Path(__file__).resolve().parent.parent
 SECONDS_MAX = 10
 """For 10,000 views, on one core."""
-TIMES = Times(transmission=1.0)
+TIMES = StepTimes(transmission=1.0)
 """Update times in transmissions: what coordination adds, with no work in between."""
 
 
@@ -126,15 +126,15 @@ def measure(shape: Shape, sizes: Sizes) -> Found:
     seconds = []
     for _ in range(sizes.repetitions):
         begin = time.process_time()
-        found = partition(ViewGraph(parents))
+        found = partition_graph(ViewGraph(parents))
         seconds.append(time.process_time() - begin)
-    graph, updates = found.graph, even(found.graph)
+    graph, updates = found.graph, even_updates(found.graph)
     ways = {
-        "ryco": ryco(graph, updates),
-        "pyco": pyco(found, updates),
-        "none": uncoordinated(graph, updates),
+        "ryco": ryco_messages(graph, updates),
+        "pyco": pyco_messages(found, updates),
+        "none": uncoordinated_messages(graph, updates),
     }
-    per_update = {name: way.per(len(graph.bases)) for name, way in ways.items()}
+    per_update = {name: way.per_update(len(graph.bases)) for name, way in ways.items()}
     return Found(
         shape,
         statistics.median(seconds),

@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from random import Random
 
 from benchmarks.fleet_traffic import Traffic, pyco_traffic, ryco_traffic, uncoordinated_traffic
-from viewkeeper.partition.message_cost import Messages, pyco, ryco, uncoordinated
+from viewkeeper.partition.message_cost import (
+    MessageCounts,
+    pyco_messages,
+    ryco_messages,
+    uncoordinated_messages,
+)
 from viewkeeper.partition.pyco import Partition
 
 CHANGE = 0.1
@@ -38,18 +43,20 @@ def measure_traffic(found: Partition, count: int, seed: int) -> dict[str, Way]:
     updates = sorted((random.uniform(0, len(chosen)), base) for base in chosen)
     counts = dict.fromkeys(chosen, 1)
     return {
-        "ryco": _run(ryco_traffic(graph, CHANGE), updates, ryco(graph, counts)),
-        "pyco": _run(pyco_traffic(found, CHANGE), updates, pyco(found, counts)),
-        "none": _run(uncoordinated_traffic(graph, CHANGE), updates, uncoordinated(graph, counts)),
+        "ryco": _run(ryco_traffic(graph, CHANGE), updates, ryco_messages(graph, counts)),
+        "pyco": _run(pyco_traffic(found, CHANGE), updates, pyco_messages(found, counts)),
+        "none": _run(
+            uncoordinated_traffic(graph, CHANGE), updates, uncoordinated_messages(graph, counts)
+        ),
     }
 
 
-def _run(traffic: Traffic, updates: list[tuple[float, str]], model: Messages) -> Way:
-    traffic.run(updates)
+def _run(traffic: Traffic, updates: list[tuple[float, str]], model: MessageCounts) -> Way:
+    traffic.run_updates(updates)
     delays = sorted(traffic.delays)
     return Way(
-        traffic.messages.total / len(updates),
-        traffic.messages == model,
+        traffic.message_sums.total / len(updates),
+        traffic.message_sums == model,
         statistics.fmean(delays),
         delays[int(0.95 * (len(delays) - 1))],
     )

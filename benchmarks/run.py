@@ -121,7 +121,7 @@ def _conclude(
 
 def _java(bench: Bench) -> str:
     # The gateway to the JVM is not typed.
-    jvm: Any = bench.project.spark.get().sparkContext._jvm
+    jvm: Any = bench.project.spark.get_session().sparkContext._jvm
     return str(jvm.System.getProperty("java.version"))
 
 

@@ -62,16 +62,16 @@ def measure(world: SourceWorld, changes: int, size: int, rounds: int) -> Capture
 def _round(world: SourceWorld, changes: int, size: int) -> Captured:
     tables = {TABLE: COLUMNS}
     with closing(world.open()) as source:
-        after = source.follow(tables)
+        after = source.follow_tables(tables)
     expected = world.write(changes, size)
     with closing(world.open()) as source:
         started = time.perf_counter()
         reported, until = _look(source, after)
         looked = time.perf_counter()
-        batches = [batch for _, batch in source.changes(tables, after, until)]
+        batches = [batch for _, batch in source.read_changes(tables, after, until)]
         ended = time.perf_counter()
         rows = _checked(world, batches, expected)
-        source.acknowledge(until)
+        source.acknowledge_position(until)
     return Captured(
         kind=world.label,
         changes=changes,
@@ -98,13 +98,13 @@ def _look(source: Source, after: int) -> tuple[int, int]:
     reported, until = 0, after
     end = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < end:
-        found = source.look(until)
+        found = source.look_for_transactions(until)
         if found:
             reported += len(found)
             until = found[-1].position
         elif reported:
             return reported, until
-    raise AssertionError(f"{source.describe()}: no end of looking")
+    raise AssertionError(f"{source.describe_source()}: no end of looking")
 
 
 HEADER = (

@@ -28,7 +28,7 @@ from benchmarks.source_proxy import Proxy, Traffic, is_mariadb_stream, is_postgr
 from benchmarks.source_worlds import Servers
 from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.engine.project import open_project
-from viewkeeper.sources.sqlite.database import Database
+from viewkeeper.sources.sqlite.database import SqliteDatabase
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,10 +107,10 @@ class CostWorld:
         (folder / "views" / "order_lines.sql").write_text(_VIEW)
 
     def _fill_shop(self) -> psycopg.Connection[Any]:
-        with psycopg.connect(self._postgres.url(), autocommit=True) as connection:
+        with psycopg.connect(self._postgres.url_of(), autocommit=True) as connection:
             connection.execute("CREATE DATABASE costs")
             connection.execute("ALTER DATABASE costs SET log_statement = 'all'")
-        connection = psycopg.connect(self._postgres.url("costs"), autocommit=True)
+        connection = psycopg.connect(self._postgres.url_of("costs"), autocommit=True)
         for statement in (
             "CREATE TABLE orders (id bigint PRIMARY KEY, customer_id bigint, product_id bigint,"
             " quantity int)",
@@ -199,14 +199,16 @@ class CostWorld:
 def _counted_statements() -> Iterator[list[str]]:
     """The statements that SQLite is given on connections that are opened from now on."""
     statements: list[str] = []
-    opened: Callable[..., sqlite3.Connection] = Database.open
+    opened: Callable[..., sqlite3.Connection] = SqliteDatabase.open_connection
 
-    def open_traced(database: Database, *arguments: Any, **options: Any) -> sqlite3.Connection:
+    def open_traced(
+        database: SqliteDatabase, *arguments: Any, **options: Any
+    ) -> sqlite3.Connection:
         connection = opened(database, *arguments, **options)
         connection.set_trace_callback(statements.append)
         return connection
 
-    with mock.patch.object(Database, "open", open_traced):
+    with mock.patch.object(SqliteDatabase, "open_connection", open_traced):
         yield statements
 
 
@@ -225,8 +227,8 @@ def measure(
         inline = replace(project.settings.batch, inline_rows=10**9)
         project.settings = replace(project.settings, batch=inline)
         observer = Attentive()
-        maintainer = stack.enter_context(project.maintainer("benchmark", observer))
-        maintainer.start()
+        maintainer = stack.enter_context(project.open_maintainer("benchmark", observer))
+        maintainer.start_run()
         for source in UPDATED:
             _batch(world, maintainer, observer, source, 1)
             for updates in batches:
@@ -240,10 +242,10 @@ def _batch(
     world.update(source, updates)
     before = world.queries()
     started = time.perf_counter()
-    maintainer.look()
-    maintainer.maintain()
+    maintainer.see_commits()
+    maintainer.maintain_views()
     seconds = time.perf_counter() - started
-    maintainer.acknowledge(now=True)
+    maintainer.acknowledge_commits(now=True)
     after = world.queries()
     after["crm"] -= 1
     report = observer.last

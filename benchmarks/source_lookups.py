@@ -67,7 +67,7 @@ def measure(world: SourceWorld, keys: Mapping[int, int], seed: int = 1) -> list[
     draw = random.Random(seed)
     found = []
     with closing(world.open()) as source, ways(world) as raw:
-        after = source.follow({TABLE: COLUMNS})
+        after = source.follow_tables({TABLE: COLUMNS})
         for count, rounds in keys.items():
             times: dict[str, list[float]] = defaultdict(list)
             # The round before the first fills the caches.
@@ -112,10 +112,10 @@ def _ask(source: Source, after: int, ids: Any) -> dict[str, float]:
     keys = pa.table({"id": ids})
     lookup = Lookup(0, Relation(NAME, TABLE), ASKED, ("id",), (False,), keys)
     clock = [time.perf_counter()]
-    with source.snapshots(after, {TABLE: ASKED}) as opener, closing(opener()) as snapshot:
+    with source.prepare_snapshots(after, {TABLE: ASKED}) as opener, closing(opener()) as snapshot:
         clock.append(time.perf_counter())
         for _ in range(2):
-            _check(snapshot.ask(lookup, after), ids)
+            _check(snapshot.answer_lookup(lookup, after), ids)
             clock.append(time.perf_counter())
     return {step: b - a for step, (a, b) in zip(_STEPS, pairwise(clock), strict=True)}
 

@@ -61,7 +61,7 @@ def ways(world: SourceWorld) -> Iterator[Mapping[str, Way]]:
 def _postgres(world: PostgresWorld, stack: ExitStack) -> dict[str, Way]:
     arrow: Any = import_module("adbc_driver_postgresql.dbapi")
     text = stack.enter_context(world.connect())
-    native = stack.enter_context(closing(arrow.connect(world.server.url(world.database))))
+    native = stack.enter_context(closing(arrow.connect(world.server.url_of(world.database))))
     text.execute("SET random_page_cost = 1.1")
     with native.cursor() as cursor:
         cursor.execute("SET random_page_cost = 1.1")

@@ -158,13 +158,13 @@ class PostgresWorld(SourceWorld):
         return "postgres" if self.capture == "decoding" else f"postgres, {self.capture}"
 
     def options(self) -> dict[str, object]:
-        return {"url": self.server.url(self.database), "capture": self.capture}
+        return {"url": self.server.url_of(self.database), "capture": self.capture}
 
     def connect(self) -> psycopg.Connection[Any]:
-        return psycopg.connect(self.server.url(self.database), autocommit=True)
+        return psycopg.connect(self.server.url_of(self.database), autocommit=True)
 
     def create(self) -> None:
-        with psycopg.connect(self.server.url(), autocommit=True) as connection:
+        with psycopg.connect(self.server.url_of(), autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {self.database}".encode())
         with self.connect() as connection:
             for statement in (
@@ -204,7 +204,7 @@ class MariadbWorld(SourceWorld):
         self.server = server
 
     def options(self) -> dict[str, object]:
-        return {"url": self.server.url("shop")}
+        return {"url": self.server.url_of("shop")}
 
     def connect(self, database: str | None = "shop") -> pymysql.connections.Connection[Any]:
         return pymysql.connections.Connection(

@@ -20,7 +20,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from viewkeeper.engine.settings.project_file import SparkSettings
-from viewkeeper.engine.spark.spark_session import start
+from viewkeeper.engine.spark.spark_session import start_session
 
 pytest_plugins = ["tests.servers"]
 
@@ -67,7 +67,7 @@ def child_processes() -> list[str]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The run's only Spark session, made as Viewkeeper makes its own: two slots, three tries."""
-    session = start(SPARK, tmp_path_factory.mktemp("spark"))
+    session = start_session(SPARK, tmp_path_factory.mktemp("spark"))
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

@@ -80,8 +80,8 @@ def has_short_functions(file: File) -> Complaints:
 
 
 def is_short(file: File) -> Complaints:
-    if len(file.lines) > 400:
-        yield 400, f"{len(file.lines)} lines; split it by subject, 400 is the limit"
+    if len(file.lines) > 600:
+        yield 600, f"{len(file.lines)} lines; cut it by concept, 600 is the limit"
 
 
 def has_telling_name(file: File) -> Complaints:
@@ -96,7 +96,7 @@ def has_no_loose_ends(file: File) -> Complaints:
 
 
 def has_no_print(file: File) -> Complaints:
-    if file.name.startswith("src/viewkeeper/cli/"):
+    if file.name.startswith(("src/viewkeeper/cli/", "src/viewkeeper/demo/")):
         return
     for node in ast.walk(file.tree):
         if (
@@ -269,7 +269,7 @@ PLANTED: list[tuple[Check, str, str]] = [
     (has_prose, "src/viewkeeper/a.py", '"""Short."""\n'),
     (has_telling_name, "src/viewkeeper/utils.py", ""),
     (has_telling_name, "src/viewkeeper/helpers/row.py", ""),
-    (is_short, "src/viewkeeper/a.py", "x = 1\n" * 401),
+    (is_short, "src/viewkeeper/a.py", "x = 1\n" * 601),
     (has_short_functions, "src/viewkeeper/a.py", LONG),
     (has_no_loose_ends, "src/viewkeeper/a.py", "x = 1  # TODO later\n"),
     (has_no_print, "src/viewkeeper/a.py", "print(1)\n"),

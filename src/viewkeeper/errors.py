@@ -65,10 +65,10 @@ class ViewkeeperError(Exception):
         """Errors are part of what tasks, and the processes of a simulation, give back; PySpark and
         the pool pickle that. Nothing that quotes foreign text is ever unpickled by us.
         """
-        return (_rebuild, (type(self), dict(self.__dict__), self.args))
+        return (_rebuild_error, (type(self), dict(self.__dict__), self.args))
 
 
-def _rebuild(
+def _rebuild_error(
     kind: type[ViewkeeperError], facts: dict[str, object], args: tuple[object, ...]
 ) -> ViewkeeperError:
     error = kind.__new__(kind)
@@ -180,8 +180,8 @@ class UnexpectedSourceError(SourceError):
     def __init__(self, source: str, cause: BaseException) -> None:
         self.trace_file = _trace_file("source", source)
         hint = _REPORT.format(self.trace_file)
-        super().__init__(source, _surprise(cause), detail=_place(cause), hint=hint)
-        self.traceback = _trace(cause)
+        super().__init__(source, _unexpected_text(cause), detail=_place_of(cause), hint=hint)
+        self.traceback = _trace_text(cause)
 
 
 class UnexpectedViewError(ViewkeeperError):
@@ -193,9 +193,11 @@ class UnexpectedViewError(ViewkeeperError):
     def __init__(self, view: str, cause: BaseException) -> None:
         self.trace_file = _trace_file("view", view)
         hint = _REPORT.format(self.trace_file)
-        super().__init__(f'view "{view}": {_surprise(cause)}', detail=_place(cause), hint=hint)
+        super().__init__(
+            f'view "{view}": {_unexpected_text(cause)}', detail=_place_of(cause), hint=hint
+        )
         self.view = view
-        self.traceback = _trace(cause)
+        self.traceback = _trace_text(cause)
 
 
 _REPORT = (
@@ -209,14 +211,14 @@ def _trace_file(kind: str, name: str) -> str:
     return f"tracebacks/{kind}-{re.sub(r'[^A-Za-z0-9_]+', '-', name)[:60]}.txt"
 
 
-def _surprise(cause: BaseException) -> str:
+def _unexpected_text(cause: BaseException) -> str:
     # It may quote what a stranger wrote, so nothing in it may act on a terminal.
     plain = "".join(c if c.isprintable() else " " for c in str(cause)[:3000])
     text = " ".join(plain.split())[:300]
     return f"unexpected {type(cause).__name__}" + (f": {text}" if text else "")
 
 
-def _place(cause: BaseException) -> str | None:
+def _place_of(cause: BaseException) -> str | None:
     frames = traceback.extract_tb(cause.__traceback__)
     if not frames:
         return None
@@ -224,7 +226,7 @@ def _place(cause: BaseException) -> str | None:
     return f"in {last.name}, {'/'.join(last.filename.split('/')[-3:])}:{last.lineno}"
 
 
-def _trace(cause: BaseException) -> str:
+def _trace_text(cause: BaseException) -> str:
     return "".join(traceback.format_exception(cause))[-_TRACE_CHARACTERS:]
 
 

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby, product
 
-from viewkeeper.check.history.recorded_history import History, Row
+from viewkeeper.check.history.recorded_history import RecordedHistory, Row
 from viewkeeper.check.levels import Predicate
-from viewkeeper.delta.reference_carrier import evaluate
+from viewkeeper.delta.reference_carrier import evaluate_for_row
 from viewkeeper.view.expression import Compare, Expression
 
 Value = frozenset[tuple[Row, int]]
@@ -22,7 +22,7 @@ Schedule = list[frozenset[str]]
 class Brute:
     """A history, judged by trying everything."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: RecordedHistory) -> None:
         self.history = history
         self.sources = history.sources
         self.logs = {
@@ -62,8 +62,8 @@ class Brute:
             count = 1
             for _, n in combination:
                 count *= n
-            if all(evaluate(condition, values) is True for condition in conditions):
-                total[tuple(evaluate(o.expression, values) for o in view.outputs)] += count
+            if all(evaluate_for_row(condition, values) is True for condition in conditions):
+                total[tuple(evaluate_for_row(o.expression, values) for o in view.outputs)] += count
         return frozenset((row, n) for row, n in total.items() if n)
 
     # -- schedules ---------------------------------------------------------------------------------

@@ -15,10 +15,16 @@ from dataclasses import replace
 import pyarrow as pa
 
 from tests.check.brute import Brute
-from viewkeeper.check.history.recorded_history import Bag, Committed, History, Row, State
+from viewkeeper.check.history.recorded_history import (
+    Bag,
+    CommittedTransaction,
+    RecordedHistory,
+    Row,
+    ShownState,
+)
 from viewkeeper.view.definition import Equality, Field, Output, Place, Relation, ViewDefinition
 from viewkeeper.view.expression import Arithmetic, Column, Compare, Expression, Literal
-from viewkeeper.view.sql.bind import bind
+from viewkeeper.view.sql.bind import bind_view
 from viewkeeper.view.sql.view_statement import parse_view
 
 FIELDS = (Field("a", pa.int64()), Field("b", pa.int64()))
@@ -32,8 +38,8 @@ def planted(
     sql: str,
     tables: Mapping[str, tuple[str, list[Row]]],
     transactions: Mapping[str, Mapping[str, str]],
-    states: list[State],
-) -> History:
+    states: list[ShownState],
+) -> RecordedHistory:
     """A history of integers: tables as "a b" and rows, changes as {"x.r": "+1,2 -3,4"}."""
     relations = {Relation(*name.split(".")): given for name, given in tables.items()}
     fields = {
@@ -41,11 +47,13 @@ def planted(
         for relation, (columns, _) in relations.items()
     }
     parsed = parse_view(f"CREATE MATERIALIZED VIEW v AS {sql}")
-    return History(
-        bind(parsed, fields.__getitem__),
+    return RecordedHistory(
+        bind_view(parsed, fields.__getitem__),
         fields,
         {relation: Counter(rows) for relation, (_, rows) in relations.items()},
-        tuple(Committed(name, _parts(changes)) for name, changes in transactions.items()),
+        tuple(
+            CommittedTransaction(name, _parts(changes)) for name, changes in transactions.items()
+        ),
         tuple(states),
     )
 
@@ -63,21 +71,21 @@ def row(text: str) -> Row:
     return tuple(int(value) for value in text.split(","))
 
 
-def shown(text: str = "", **given: object) -> State:
+def shown(text: str = "", **given: object) -> ShownState:
     """A state with these rows: "1,2 3,4"."""
-    state = State(Counter(row(word) for word in text.split()))
+    state = ShownState(Counter(row(word) for word in text.split()))
     return replace(state, **given)  # type: ignore[arg-type]  # tests name the fields right
 
 
 # -- random histories ------------------------------------------------------------------------------
 
 
-def random_history(rng: random.Random, spoil: bool = True) -> History:
+def random_history(rng: random.Random, spoil: bool = True) -> RecordedHistory:
     """A history, entirely determined by the generator; not spoiled, it shows every state."""
     sources = ["x", "y", "z"][: rng.randint(1, 3)]
     relations = [Relation(source, "r") for source in sources]
     initial = {r: Counter(_row(rng) for _ in range(rng.randint(1, 4))) for r in relations}
-    base = History(
+    base = RecordedHistory(
         _view(rng, relations),
         dict.fromkeys(relations, FIELDS),
         initial,
@@ -88,13 +96,13 @@ def random_history(rng: random.Random, spoil: bool = True) -> History:
     return replace(base, states=tuple(_spoiled(rng, base, states) if spoil else states))
 
 
-def random_orders(rng: random.Random) -> History:
+def random_orders(rng: random.Random) -> RecordedHistory:
     """A history of empty transactions, most of them global, in any orders at their sources."""
     history = random_history(rng)
     names = [f"T{number}" for number in range(rng.randint(1, 7))]
     parts = [(n, s) for n in names for s in rng.sample("vwxyz", rng.randint(1, 2))]
     rng.shuffle(parts)
-    return replace(history, transactions=tuple(Committed(n, {s: {}}) for n, s in parts))
+    return replace(history, transactions=tuple(CommittedTransaction(n, {s: {}}) for n, s in parts))
 
 
 def _row(rng: random.Random) -> Row:
@@ -127,9 +135,9 @@ def _view(rng: random.Random, relations: list[Relation]) -> ViewDefinition:
 
 def _transactions(
     rng: random.Random, initial: Mapping[Relation, Counter[Row]]
-) -> tuple[Committed, ...]:
+) -> tuple[CommittedTransaction, ...]:
     rows = {relation: Counter(bag) for relation, bag in initial.items()}
-    result = list[Committed]()
+    result = list[CommittedTransaction]()
     late = list[tuple[str, Relation]]()
     for number in range(rng.randint(0, 6)):
         chosen = rng.sample(list(rows), rng.choice([1, min(2, len(rows))]))
@@ -137,7 +145,7 @@ def _transactions(
         if len(chosen) > 1 and rng.random() < 0.4:
             late.append((name, chosen.pop()))
         parts = {r.source: {r: _changes(rng, rows[r])} for r in chosen}
-        result.append(Committed(name, parts))
+        result.append(CommittedTransaction(name, parts))
         if late and rng.random() < 0.5:
             result.append(_late(rng, rows, late.pop(0)))
     return (*result, *(_late(rng, rows, part) for part in late))
@@ -145,9 +153,9 @@ def _transactions(
 
 def _late(
     rng: random.Random, rows: Mapping[Relation, Counter[Row]], part: tuple[str, Relation]
-) -> Committed:
+) -> CommittedTransaction:
     name, relation = part
-    return Committed(name, {relation.source: {relation: _changes(rng, rows[relation])}})
+    return CommittedTransaction(name, {relation.source: {relation: _changes(rng, rows[relation])}})
 
 
 def _changes(rng: random.Random, rows: Counter[Row]) -> Changes:
@@ -164,19 +172,21 @@ def _changes(rng: random.Random, rows: Counter[Row]) -> Changes:
 # -- states ----------------------------------------------------------------------------------------
 
 
-def _full(rng: random.Random, history: History) -> list[State]:
+def _full(rng: random.Random, history: RecordedHistory) -> list[ShownState]:
     """Every state along one serial schedule, with right claims, each now and then twice."""
     brute = Brute(history)
     schedule = rng.choice(list(brute.schedules()))
     claimed = rng.random() < 0.5
     states = []
     for vector in brute.vectors(schedule):
-        state = State(dict(brute.view(vector)), vector if claimed else None)
+        state = ShownState(dict(brute.view(vector)), vector if claimed else None)
         states += [state] * (2 if rng.random() < 0.1 else 1)
     return states
 
 
-def _spoiled(rng: random.Random, history: History, states: list[State]) -> list[State]:
+def _spoiled(
+    rng: random.Random, history: RecordedHistory, states: list[ShownState]
+) -> list[ShownState]:
     for _ in range(rng.randint(1, 3)):
         at = rng.randrange(len(states))
         other = rng.randrange(len(states))
@@ -208,10 +218,10 @@ def _other_rows(rng: random.Random, rows: Bag) -> Bag:
     return {row: count for row, count in changed.items() if count}
 
 
-def _vector(rng: random.Random, history: History) -> dict[str, int]:
+def _vector(rng: random.Random, history: RecordedHistory) -> dict[str, int]:
     return {source: rng.randint(0, n) for source, n in Brute(history).final.items()}
 
 
-def _anywhere(rng: random.Random, history: History) -> State:
+def _anywhere(rng: random.Random, history: RecordedHistory) -> ShownState:
     """The view over any vector, atomic or not."""
-    return State(dict(Brute(history).view(_vector(rng, history))))
+    return ShownState(dict(Brute(history).view(_vector(rng, history))))

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from viewkeeper.check.fleet.fleet_checker import FleetVerdict, Kind, check_fleet
+from viewkeeper.check.fleet.fleet_checker import FleetFaultKind, FleetVerdict, check_fleet
 from viewkeeper.check.fleet.fleet_explanation import explain_fleet
 from viewkeeper.check.fleet.fleet_history import (
     BaseHistory,
@@ -21,8 +21,8 @@ from viewkeeper.check.fleet.fleet_history import (
     MemberState,
 )
 from viewkeeper.check.history.recorded_history import Bag
-from viewkeeper.check.levels import Answer
-from viewkeeper.simulate.campaigns.workload import FIELDS, defined
+from viewkeeper.check.levels import CheckAnswer
+from viewkeeper.simulate.campaigns.workload import FIELDS, define_view
 
 COLUMNS = {"t": tuple(field.name for field in FIELDS)}
 JOIN = "SELECT p0.k AS k, p0.a AS a, p1.b AS b, p1.v AS v FROM {}.t p0, {}.t p1 WHERE p0.b = p1.a"
@@ -58,11 +58,11 @@ def shown(ts: int, rows: Bag, id: str = "", **positions: int) -> MemberState:
 
 
 def fleet(v1: list[MemberState], v2: list[MemberState], v0: list[MemberState]) -> FleetHistory:
-    over_bases = defined(JOIN.format("B1", "B2"))
+    over_bases = define_view(JOIN.format("B1", "B2"))
     members = (
         MemberHistory("V1", {"v": over_bases}, tuple(v1)),
         MemberHistory("V2", {"v": over_bases}, tuple(v2)),
-        MemberHistory("V0", {"v": defined(TOP)}, tuple(v0)),
+        MemberHistory("V0", {"v": define_view(TOP)}, tuple(v0)),
     )
     return FleetHistory((base("B1", B1, "11"), base("B2", B2, "21")), members)
 
@@ -101,8 +101,10 @@ def check(history: FleetHistory) -> FleetVerdict:
 class TestExample1:
     def test_without_a_registry(self) -> None:
         verdict = check(example("11 21", "21 11", "11 21"))
-        assert verdict.base_consistent is Answer.NO
-        assert [(f.view.source, f.state) for f in verdict.of(Kind.BASE)] == [("V0", 1)]
+        assert verdict.base_consistent is CheckAnswer.NO
+        assert [(f.view.source, f.state) for f in verdict.faults_of(FleetFaultKind.BASE)] == [
+            ("V0", 1)
+        ]
         said = "\n".join(explain_fleet(verdict))
         assert (
             "V0.v shows B2 before and after 21: before it through V1.v, after it through V2.v"
@@ -113,7 +115,7 @@ class TestExample1:
         verdict = check(example("11 21", "21 11", "11 21"))
         pairs = {
             (fault.view.source, fault.other.source)
-            for fault in verdict.of(Kind.VIEW)
+            for fault in verdict.faults_of(FleetFaultKind.VIEW)
             if fault.other is not None
         }
         assert ("V1", "V2") in pairs
@@ -128,7 +130,7 @@ class TestExample1:
     def test_with_one_order(self, order: str) -> None:
         verdict = check(example(order, order, order))
         assert verdict.faults == ()
-        assert verdict.view_consistent is Answer.YES
+        assert verdict.view_consistent is CheckAnswer.YES
         assert explain_fleet(verdict) == []
 
     def test_nobody_needs_to_say_where_it_stood(self) -> None:
@@ -138,7 +140,9 @@ class TestExample1:
             for m in history.members
         )
         verdict = check(FleetHistory(history.bases, silent))
-        assert [(f.view.source, f.state) for f in verdict.of(Kind.BASE)] == [("V0", 1)]
+        assert [(f.view.source, f.state) for f in verdict.faults_of(FleetFaultKind.BASE)] == [
+            ("V0", 1)
+        ]
         assert "V0.v shows B2 before and after 21" in "\n".join(explain_fleet(verdict))
 
     def test_the_groups_are_what_is_promised(self) -> None:
@@ -149,7 +153,7 @@ class TestExample1:
             for m in history.members
         )
         verdict = check(FleetHistory(history.bases, apart))
-        assert [fault.kind for fault in verdict.faults] == [Kind.BASE]
+        assert [fault.kind for fault in verdict.faults] == [FleetFaultKind.BASE]
 
 
 # -- every kind by itself --------------------------------------------------------------------------
@@ -165,8 +169,10 @@ def test_a_claim_is_not_believed() -> None:
     v1 = taking("11 21")
     v1[1] = replace(v1[1], positions={"B1": 0, "B2": 0})
     verdict = check(with_states("V1", v1))
-    assert {fault.kind for fault in verdict.of(Kind.CLAIM)} == {Kind.CLAIM}
-    assert verdict.base_consistent is Answer.YES
+    assert {fault.kind for fault in verdict.faults_of(FleetFaultKind.CLAIM)} == {
+        FleetFaultKind.CLAIM
+    }
+    assert verdict.base_consistent is CheckAnswer.YES
     said = explain_fleet(verdict)[0]
     assert "V1.v, ts 1 (after 11 in G), claims to stand for B1 at its start" in said
     assert "has (2, 0, 5, 1) too much" in said
@@ -176,13 +182,13 @@ def test_going_back_is_noticed() -> None:
     v1 = taking("11 21")
     v1.append(replace(v1[1], ts=3, id=""))
     verdict = check_fleet(with_states("V1", v1))
-    assert [(f.kind, f.bases) for f in verdict.faults] == [(Kind.BACKWARDS, ("B2",))]
+    assert [(f.kind, f.bases) for f in verdict.faults] == [(FleetFaultKind.BACKWARDS, ("B2",))]
     assert explain_fleet(verdict) == ["V1, ts 3, goes back at B2."]
 
 
 def test_what_is_lost_is_noticed() -> None:
     verdict = check(with_states("V1", taking("11")))
-    lost = verdict.of(Kind.LAST)
+    lost = verdict.faults_of(FleetFaultKind.LAST)
     assert [fault.view.source for fault in lost] == ["V1"]
     assert "it lacks (1, 0, 6, 2) and (2, 0, 6, 2)" in explain_fleet(verdict)[-1]
 
@@ -191,7 +197,9 @@ def test_what_is_doubled_matches_no_state() -> None:
     v1 = taking("11 21")
     v1[2] = replace(v1[2], rows={"v": dict.fromkeys(middle(1, 1), 2)})
     verdict = check(with_states("V1", v1))
-    assert ("V1", 2) in [(fault.view.source, fault.state) for fault in verdict.of(Kind.BASE)]
+    assert ("V1", 2) in [
+        (fault.view.source, fault.state) for fault in verdict.faults_of(FleetFaultKind.BASE)
+    ]
     assert "matches no" in explain_fleet(verdict)[0]
 
 
@@ -199,5 +207,5 @@ def test_too_many_vectors_are_unknown() -> None:
     v1 = taking("11 21")
     v1[1] = replace(v1[1], positions={})
     verdict = check_fleet(with_states("V1", v1), limit=3)
-    assert verdict.base_consistent is Answer.UNKNOWN
+    assert verdict.base_consistent is CheckAnswer.UNKNOWN
     assert "not decided" in explain_fleet(verdict)[0]

@@ -18,13 +18,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.check.histories import random_history
-from viewkeeper.check.checker import check
+from viewkeeper.check.checker import check_history
 from viewkeeper.check.history.history_file import read_history, write_history
-from viewkeeper.check.history.history_values import KINDS, kind_of
-from viewkeeper.check.history.recorded_history import Committed, History, State
+from viewkeeper.check.history.history_values import KINDS, value_type_of_word
+from viewkeeper.check.history.recorded_history import (
+    CommittedTransaction,
+    RecordedHistory,
+    ShownState,
+)
 from viewkeeper.errors import HistoryError
 from viewkeeper.view.definition import Field, Relation
-from viewkeeper.view.sql.bind import bind
+from viewkeeper.view.sql.bind import bind_view
 from viewkeeper.view.sql.view_statement import parse_view
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "histories"
@@ -32,7 +36,7 @@ SEEDS = st.integers(min_value=0, max_value=2**32)
 R = Relation("x", "main.r")
 
 
-def everything() -> History:
+def everything() -> RecordedHistory:
     """A history with every type, counts, NULLs, a claim and an empty part."""
     types = [*((f"c{i}", kind.type) for i, kind in enumerate(KINDS)), ("d", pa.decimal128(5, 2))]
     fields = tuple(Field(name, type_) for name, type_ in types)
@@ -52,20 +56,20 @@ def everything() -> History:
         decimal.Decimal("-1.50"),
     )
     nothing = (None,) * len(fields)
-    view = bind(
+    view = bind_view(
         parse_view("CREATE MATERIALIZED VIEW v AS\nSELECT * FROM x.main.r AS r"), lambda _: fields
     )
-    return History(
+    return RecordedHistory(
         view,
         {R: fields},
         {R: {row: 2}},
         (
-            Committed("T1", {"x": {R: ((row, -2), (nothing, 1))}, "y": {}}),
-            Committed("T2", {"x": {}}),
+            CommittedTransaction("T1", {"x": {R: ((row, -2), (nothing, 1))}, "y": {}}),
+            CommittedTransaction("T2", {"x": {}}),
         ),
         (
-            State({row: 2}, {"x": 0}, label="begin"),
-            State({nothing: 1}, {"x": 1, "y": 1}, quiet=True),
+            ShownState({row: 2}, {"x": 0}, label="begin"),
+            ShownState({nothing: 1}, {"x": 1, "y": 1}, quiet=True),
         ),
     )
 
@@ -82,14 +86,14 @@ def test_random_histories_are_read_back_as_written(seed: int) -> None:
     made = random_history(random.Random(seed))
     sources = ", ".join(f"{relation} AS p{i}" for i, relation in enumerate(made.tables))
     sql = f"CREATE MATERIALIZED VIEW v AS SELECT p0.a AS a, p0.b AS b FROM {sources}"
-    view = bind(parse_view(sql), made.tables.__getitem__)
+    view = bind_view(parse_view(sql), made.tables.__getitem__)
     states = tuple(
         replace(state, rows={row[:2]: n for row, n in state.rows.items()}) for state in made.states
     )
     given_history = replace(made, view=view, states=states)
     again = read_history(write_history(given_history))
     assert again == given_history
-    assert check(again).answers == check(given_history).answers
+    assert check_history(again).answers == check_history(given_history).answers
 
 
 def test_a_view_without_its_text_cannot_be_written() -> None:
@@ -259,7 +263,7 @@ def test_what_is_no_json_is_refused(text: str, message: str) -> None:
     ],
 )
 def test_values_that_do_not_fit_are_refused(word: str, value: object) -> None:
-    kind = kind_of(word)
+    kind = value_type_of_word(word)
     assert kind is not None
     with pytest.raises(ValueError, match=r".*"):
         kind.read(value)
@@ -267,4 +271,4 @@ def test_values_that_do_not_fit_are_refused(word: str, value: object) -> None:
 
 @pytest.mark.parametrize("word", ["decimal(39,0)", "decimal(0,0)", "decimal(2,3)", "money", ""])
 def test_words_that_are_no_types(word: str) -> None:
-    assert kind_of(word) is None
+    assert value_type_of_word(word) is None

@@ -12,11 +12,16 @@ from pathlib import Path
 import pytest
 
 from tests.check.histories import planted, shown
-from viewkeeper.check.checker import Verdict, check
-from viewkeeper.check.explanation import explain
+from viewkeeper.check.checker import Verdict, check_history
+from viewkeeper.check.explanation import explain_verdict
 from viewkeeper.check.history.history_file import read_history
-from viewkeeper.check.history.recorded_history import Committed, History, Row, State
-from viewkeeper.check.levels import LADDERS, PVM, STROBE, Answer, Predicate
+from viewkeeper.check.history.recorded_history import (
+    CommittedTransaction,
+    RecordedHistory,
+    Row,
+    ShownState,
+)
+from viewkeeper.check.levels import LADDERS, PVM, STROBE, CheckAnswer, Predicate
 from viewkeeper.errors import HistoryError
 from viewkeeper.maintain.promises import Level
 
@@ -35,20 +40,20 @@ BOTH = "1,1 2,1 1,2 2,2"
 END = "2,2"
 
 
-def history(*states: str | State) -> History:
+def history(*states: str | ShownState) -> RecordedHistory:
     given = [shown(state) if isinstance(state, str) else state for state in states]
     return planted(SQL, TABLES, CHANGES, given)
 
 
 def said(verdict: Verdict) -> str:
-    return "\n".join(explanation.text for explanation in explain(verdict))
+    return "\n".join(explanation.text for explanation in explain_verdict(verdict))
 
 
-def example(name: str) -> History:
+def example(name: str) -> RecordedHistory:
     return read_history((EXAMPLES / f"{name}.json").read_text(encoding="utf-8"), name)
 
 
-PLANTED: dict[str, tuple[History, Level, list[str]]] = {
+PLANTED: dict[str, tuple[RecordedHistory, Level, list[str]]] = {
     "complete, T1 first": (history(START, FIRST, BOTH, END), Level.COMPLETE, ["complete"]),
     "complete, T2 first": (history(START, SECOND, BOTH, END), Level.COMPLETE, ["complete"]),
     "complete, each state twice": (
@@ -82,24 +87,26 @@ PLANTED: dict[str, tuple[History, Level, list[str]]] = {
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_planted_histories_have_exactly_their_level(name: str) -> None:
-    found = check(PLANTED[name][0])
-    assert Answer.UNKNOWN not in found.answers.values()
-    assert found.level is found.possible is PLANTED[name][1]
-    assert PVM.highest(found.answers) == PLANTED[name][2]
-    expected = [] if found.level is Level.NONE else [found.level.word]
-    assert STROBE.highest(found.answers) == expected
+    found = check_history(PLANTED[name][0])
+    assert CheckAnswer.UNKNOWN not in found.answers.values()
+    assert found.level is found.possible_level is PLANTED[name][1]
+    assert PVM.highest_levels(found.answers) == PLANTED[name][2]
+    expected = [] if found.level is Level.NONE else [found.level.lower_name]
+    assert STROBE.highest_levels(found.answers) == expected
 
 
 def test_the_examples_of_the_paper_made_right_are_complete() -> None:
     t_strobe = example("half_transaction")
     kept = (t_strobe.states[0], t_strobe.states[2])
-    assert check(replace(t_strobe, states=kept)).level is Level.COMPLETE
+    assert check_history(replace(t_strobe, states=kept)).level is Level.COMPLETE
     g_strobe = example("global_halves")
     kept = (g_strobe.states[0], g_strobe.states[2])
-    assert check(replace(g_strobe, states=kept)).level is Level.STRONG
+    assert check_history(replace(g_strobe, states=kept)).level is Level.STRONG
     local = [(t.name + s, {s: part}) for t in g_strobe.transactions for s, part in t.parts.items()]
-    apart = replace(g_strobe, transactions=tuple(Committed(*given) for given in local))
-    assert check(apart).level is Level.COMPLETE, "as local transactions they would be in order"
+    apart = replace(g_strobe, transactions=tuple(CommittedTransaction(*given) for given in local))
+    assert check_history(apart).level is Level.COMPLETE, (
+        "as local transactions they would be in order"
+    )
 
 
 RIGHT = history(START, FIRST, BOTH, END)
@@ -171,9 +178,9 @@ CORRUPTED: dict[str, tuple[tuple[str, ...], Level, list[str]]] = {
 @pytest.mark.parametrize("name", CORRUPTED)
 def test_corrupted_histories_are_refused_with_the_rows(name: str) -> None:
     states, level, words = CORRUPTED[name]
-    assert check(RIGHT).level is Level.COMPLETE
-    verdict = check(history(*states))
-    assert verdict.level is verdict.possible is level
+    assert check_history(RIGHT).level is Level.COMPLETE
+    verdict = check_history(history(*states))
+    assert verdict.level is verdict.possible_level is level
     for part in words:
         assert part in said(verdict)
 
@@ -182,7 +189,7 @@ def test_corrupted_histories_are_refused_with_the_rows(name: str) -> None:
 
 
 def claimed(*pairs: tuple[str, dict[str, int]]) -> Verdict:
-    return check(history(*(shown(rows, claim=claim) for rows, claim in pairs)))
+    return check_history(history(*(shown(rows, claim=claim) for rows, claim in pairs)))
 
 
 def test_right_claims_are_a_proof_without_search() -> None:
@@ -192,11 +199,11 @@ def test_right_claims_are_a_proof_without_search() -> None:
         shown(BOTH, claim={"x": 1, "y": 1}),
         shown(END, claim={"x": 2, "y": 2}),
     )
-    verdict = check(history(*given), limit=0)
+    verdict = check_history(history(*given), limit=0)
     assert verdict.level is Level.COMPLETE
     assert verdict.claim_faults == ()
     assert verdict.chain == ((0, 0), (1, 0), (1, 1), (2, 2))
-    assert check(history(START, FIRST, BOTH, END), limit=0).level is Level.CONVERGENCE
+    assert check_history(history(START, FIRST, BOTH, END), limit=0).level is Level.CONVERGENCE
 
 
 @pytest.mark.parametrize(
@@ -250,11 +257,11 @@ def test_global_transactions_in_opposite_orders_are_one_unit() -> None:
     crossed = replace(base, transactions=tuple(h.transactions[0] for h in changes.values()))
     whole = "1,1 2,1 3,1 1,2 2,2 3,2 1,3 2,3 3,3"
     together = replace(crossed, states=(shown(START), shown(whole)))
-    assert check(together).level is Level.COMPLETE
+    assert check_history(together).level is Level.COMPLETE
     between = replace(crossed, states=(shown(START), shown("1,1 2,1 1,3 2,3"), shown(whole)))
-    assert check(between).level is Level.CONVERGENCE
+    assert check_history(between).level is Level.CONVERGENCE
     apart = replace(crossed, states=(shown(START), shown("1,1 2,1 1,2 2,2"), shown(whole)))
-    verdict = check(apart)
+    verdict = check_history(apart)
     assert verdict.level is Level.WEAK
     assert "shows the global transactions T1 with T2 in halves" in said(verdict)
 
@@ -265,8 +272,8 @@ def test_an_order_at_a_source_that_the_view_does_not_read_counts() -> None:
     free = {"T1": {"y.s": "+1,2"}, "T2": {"x.r": "+2,1"}}
     tables = {**TABLES, "z.t": ("n", [])}
     states = [shown(START), shown(FIRST), shown(BOTH)]
-    assert check(planted(SQL, tables, free, states)).level is Level.COMPLETE
-    assert check(planted(SQL, tables, tied, states)).level is Level.WEAK
+    assert check_history(planted(SQL, tables, free, states)).level is Level.COMPLETE
+    assert check_history(planted(SQL, tables, tied, states)).level is Level.WEAK
 
 
 def test_no_common_order_of_three_states_is_said() -> None:
@@ -275,8 +282,8 @@ def test_no_common_order_of_three_states_is_said() -> None:
     tables: dict[str, tuple[str, list[Row]]] = {"x.r": ("a b", []), "y.s": ("b c", [])}
     sql = "SELECT r.a, s.c FROM x.r, y.s"
     states = [shown(), shown("2,2"), shown(), shown("2,2"), shown()]
-    verdict = check(planted(sql, tables, changes, states))
-    assert verdict.answers[Predicate.ORDERED] is Answer.NO
+    verdict = check_history(planted(sql, tables, changes, states))
+    assert verdict.answers[Predicate.ORDERED] is CheckAnswer.NO
     assert "No order of the transactions fits all states up to state 3" in said(verdict)
 
 
@@ -285,23 +292,23 @@ def test_no_common_order_of_three_states_is_said() -> None:
 
 def test_impossible_histories_are_errors() -> None:
     with pytest.raises(HistoryError, match="no state"):
-        check(history())
+        check_history(history())
     with pytest.raises(HistoryError, match=r"T1.*deletes \(9, 9\) from x.r, which does not"):
-        check(planted(SQL, TABLES, {"T1": {"x.r": "-9,9"}}, [shown(START)]))
+        check_history(planted(SQL, TABLES, {"T1": {"x.r": "-9,9"}}, [shown(START)]))
     twice = RIGHT.transactions + RIGHT.transactions[:1]
     with pytest.raises(HistoryError, match='"T1": committed twice at source "x"'):
-        check(replace(RIGHT, transactions=twice))
+        check_history(replace(RIGHT, transactions=twice))
 
 
 def test_beyond_the_limit_unknown_is_said() -> None:
-    verdict = check(history(START, FIRST, BOTH, END), limit=1)
+    verdict = check_history(history(START, FIRST, BOTH, END), limit=1)
     assert verdict.level is Level.CONVERGENCE
-    assert verdict.possible is Level.COMPLETE
+    assert verdict.possible_level is Level.COMPLETE
     assert "legal, ordered and complete is unknown" in said(verdict)
 
 
 def test_ladders_name_what_they_cite() -> None:
-    assert [level.name for level in STROBE.levels] == [level.word for level in Level][1:]
+    assert [level.name for level in STROBE.levels] == [level.lower_name for level in Level][1:]
     for ladder in LADDERS:
         assert "section 4" in ladder.citation
     needs = {level.name: level.needs for level in PVM.levels}

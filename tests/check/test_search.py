@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from tests.check.brute import Brute
 from tests.check.histories import random_history, random_orders
-from viewkeeper.check.checker import check
-from viewkeeper.check.explanation import explain
-from viewkeeper.check.history.recorded_history import History
-from viewkeeper.check.levels import Answer, Predicate, all_of, needs
+from viewkeeper.check.checker import check_history
+from viewkeeper.check.explanation import explain_verdict
+from viewkeeper.check.history.recorded_history import RecordedHistory
+from viewkeeper.check.levels import CheckAnswer, Predicate, all_of, predicates_of
 from viewkeeper.check.recomputation import Recomputation
 from viewkeeper.check.serial_schedules import Schedule
 from viewkeeper.maintain.promises import Level
@@ -28,11 +28,11 @@ from viewkeeper.maintain.promises import Level
 SEEDS = st.integers(min_value=0, max_value=2**32)
 
 
-def word(answer: bool) -> Answer:
-    return Answer.YES if answer else Answer.NO
+def word(answer: bool) -> CheckAnswer:
+    return CheckAnswer.YES if answer else CheckAnswer.NO
 
 
-def unclaimed(history: History) -> History:
+def unclaimed(history: RecordedHistory) -> RecordedHistory:
     return replace(history, states=tuple(replace(s, claim=None) for s in history.states))
 
 
@@ -41,8 +41,8 @@ def unclaimed(history: History) -> History:
 def test_every_predicate_is_what_trying_everything_says(seed: int) -> None:
     history = random_history(random.Random(seed))
     expected = {p: word(held) for p, held in Brute(history).answers().items()}
-    assert check(history).answers == expected
-    assert check(unclaimed(history)).answers == expected
+    assert check_history(history).answers == expected
+    assert check_history(unclaimed(history)).answers == expected
 
 
 def test_the_random_histories_are_of_every_kind() -> None:
@@ -70,18 +70,20 @@ def test_a_level_alone_is_decided_as_in_the_whole(seed: int) -> None:
     history = random_history(random.Random(seed))
     expected = {p: word(held) for p, held in Brute(history).answers().items()}
     for level in Level:
-        verdict = check(history, at_least=level)
-        assert verdict.has(level) is all_of(expected[p] for p in needs(level)), level
-        wrong = {p: a for p, a in verdict.answers.items() if a not in (Answer.UNKNOWN, expected[p])}
+        verdict = check_history(history, at_least=level)
+        assert verdict.has_level(level) is all_of(expected[p] for p in predicates_of(level)), level
+        wrong = {
+            p: a for p, a in verdict.answers.items() if a not in (CheckAnswer.UNKNOWN, expected[p])
+        }
         assert not wrong
 
 
 @given(seed=SEEDS)
 def test_all_states_of_a_schedule_are_complete(seed: int) -> None:
     history = random_history(random.Random(seed), spoil=False)
-    assert check(history).level is Level.COMPLETE
-    assert check(unclaimed(history)).level is Level.COMPLETE
-    assert explain(check(history)) == []
+    assert check_history(history).level is Level.COMPLETE
+    assert check_history(unclaimed(history)).level is Level.COMPLETE
+    assert explain_verdict(check_history(history)) == []
 
 
 @given(seed=SEEDS)
@@ -89,7 +91,7 @@ def test_some_states_of_a_schedule_with_the_last_are_strong(seed: int) -> None:
     rng = random.Random(seed)
     history = random_history(rng, spoil=False)
     kept = [s for s in history.states[:-1] if rng.random() < 0.5]
-    verdict = check(replace(history, states=(*kept, history.states[-1])))
+    verdict = check_history(replace(history, states=(*kept, history.states[-1])))
     assert verdict.level >= Level.STRONG
 
 
@@ -97,8 +99,8 @@ def test_some_states_of_a_schedule_with_the_last_are_strong(seed: int) -> None:
 def test_the_chain_is_a_proof(seed: int) -> None:
     """Each state is the view over its vector, and the vectors are atomic and grow."""
     history = random_history(random.Random(seed))
-    verdict = check(history)
-    assert (verdict.chain is not None) == (verdict.answers[Predicate.ORDERED] is Answer.YES)
+    verdict = check_history(history)
+    assert (verdict.chain is not None) == (verdict.answers[Predicate.ORDERED] is CheckAnswer.YES)
     if verdict.chain is None:
         return
     brute = Brute(history)
@@ -119,16 +121,16 @@ def test_within_a_small_limit_nothing_wrong_is_said(seed: int) -> None:
     rng = random.Random(seed)
     history = random_history(rng)
     expected = {p: word(held) for p, held in Brute(history).answers().items()}
-    found = check(history, limit=rng.randint(0, 6))
-    assert all(a in (Answer.UNKNOWN, expected[p]) for p, a in found.answers.items())
-    assert found.level <= check(history).level <= found.possible
+    found = check_history(history, limit=rng.randint(0, 6))
+    assert all(a in (CheckAnswer.UNKNOWN, expected[p]) for p, a in found.answers.items())
+    assert found.level <= check_history(history).level <= found.possible_level
 
 
 @given(seed=SEEDS)
 def test_whatever_is_wrong_is_explained(seed: int) -> None:
-    verdict = check(random_history(random.Random(seed)))
-    said = {explanation.about for explanation in explain(verdict)}
-    no = {p.value for p, answer in verdict.answers.items() if answer is Answer.NO}
+    verdict = check_history(random_history(random.Random(seed)))
+    said = {explanation.about for explanation in explain_verdict(verdict)}
+    no = {p.value for p, answer in verdict.answers.items() if answer is CheckAnswer.NO}
     assert said - {"claims"} <= no
     assert bool(said - {"claims"}) == bool(no)
     assert ("claims" in said) == bool(verdict.claim_faults)
@@ -142,8 +144,8 @@ def test_recomputation_is_the_view_by_definition(seed: int) -> None:
     views = Recomputation(history, schedule)
     for _ in range(5):
         point = tuple(rng.randint(0, n) for n in schedule.final)
-        expected = dict(brute.view(schedule.vector(point)))
-        assert dict(views.bag(views.at(point))) == expected
+        expected = dict(brute.view(schedule.vector_of(point)))
+        assert dict(views.bag_of(views.number_at(point))) == expected
 
 
 @settings(max_examples=200)
@@ -162,6 +164,6 @@ def test_the_units_are_what_no_order_can_separate(seed: int) -> None:
 def test_beyond_the_limit_the_answer_is_unknown(limit: int) -> None:
     unknown = 0
     for seed in range(100):
-        answers = check(unclaimed(random_history(random.Random(seed))), limit=limit).answers
-        unknown += Answer.UNKNOWN in answers.values()
+        answers = check_history(unclaimed(random_history(random.Random(seed))), limit=limit).answers
+        unknown += CheckAnswer.UNKNOWN in answers.values()
     assert unknown > 20

@@ -18,7 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.cli.conftest import call
-from viewkeeper.cli.commands.sample_project import files
+from viewkeeper.cli.commands.sample_project import sample_files
 from viewkeeper.engine.settings.evolution_settings import EvolutionSettings
 from viewkeeper.engine.settings.project_file import (
     BatchSettings,
@@ -56,7 +56,7 @@ def test_init_overwrites_nothing(shop: Path) -> None:
 
 
 def test_the_sample_shows_every_setting_with_its_default(tmp_path: Path) -> None:
-    text = files()["viewkeeper.yml"]
+    text = sample_files()["viewkeeper.yml"]
     head, _, optional = text.partition("# Everything below is optional")
     shown = "\n".join(line.removeprefix("# ") for line in optional.splitlines()[2:])
     (tmp_path / "viewkeeper.yml").write_text(head + "\n" + shown)

@@ -23,9 +23,9 @@ def test_a_sample_project_is_well(shop: Path) -> None:
 def test_what_is_wrong_is_said_with_what_mends_it(
     postgres_server: PrivatePostgres, mariadb_server: PrivateMariadb, tmp_path: Path
 ) -> None:
-    with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
+    with psycopg.connect(postgres_server.url_of(), autocommit=True) as connection:
         connection.execute("CREATE DATABASE doctor")
-    with psycopg.connect(postgres_server.url("doctor"), autocommit=True) as connection:
+    with psycopg.connect(postgres_server.url_of("doctor"), autocommit=True) as connection:
         connection.execute("CREATE TABLE orders (id int PRIMARY KEY, customer int)")
     crm = pymysql.connect(
         host="127.0.0.1", port=mariadb_server.port, user="root", password="secret"
@@ -40,8 +40,8 @@ def test_what_is_wrong_is_said_with_what_mends_it(
     )
     (tmp_path / "viewkeeper.yml").write_text(
         "warehouse: ./warehouse\nsources:\n"
-        f"  shop: {{kind: postgres, url: '{postgres_server.url('doctor')}'}}\n"
-        f"  crm: {{kind: mariadb, url: '{mariadb_server.url('doctor')}'}}\n"
+        f"  shop: {{kind: postgres, url: '{postgres_server.url_of('doctor')}'}}\n"
+        f"  crm: {{kind: mariadb, url: '{mariadb_server.url_of('doctor')}'}}\n"
         "  away: {kind: postgres, url: 'postgresql://nobody:hidden-word@127.0.0.1:1/nothing'}\n"
     )
     result = call("--project", str(tmp_path), "doctor", "--json")

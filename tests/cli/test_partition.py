@@ -13,12 +13,17 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import call
-from viewkeeper.cli.commands.partition_command import expected, lines
-from viewkeeper.cli.commands.partition_projects import Fleet, Member, place_of, read_projects
+from viewkeeper.cli.commands.partition_command import expected_messages, partition_lines
+from viewkeeper.cli.commands.partition_projects import (
+    FleetProject,
+    ProjectFleet,
+    place_of,
+    read_projects,
+)
 from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.engine.views.view_catalogue import read_views
 from viewkeeper.errors import ProjectError
-from viewkeeper.partition.pyco import partition
+from viewkeeper.partition.pyco import partition_graph
 from viewkeeper.sources.settings import SourceSettings
 
 Sources = Mapping[str, Mapping[str, str]]
@@ -43,7 +48,7 @@ def sqlite(path: str) -> dict[str, str]:
     return {"kind": "sqlite", "path": path}
 
 
-def member(folder: Path, sources: Sources, views: Mapping[str, tuple[str, ...]]) -> Member:
+def member(folder: Path, sources: Sources, views: Mapping[str, tuple[str, ...]]) -> FleetProject:
     """The same, with settings that need not be read."""
     write(folder, sources, views)
     settings = {
@@ -51,11 +56,11 @@ def member(folder: Path, sources: Sources, views: Mapping[str, tuple[str, ...]])
         for name, facts in sources.items()
     }
     catalogue = read_views(folder, frozenset(settings))
-    return Member(folder.name, Settings(folder, folder / "warehouse", settings), catalogue)
+    return FleetProject(folder.name, Settings(folder, folder / "warehouse", settings), catalogue)
 
 
 @pytest.fixture
-def diamond(tmp_path: Path) -> Fleet:
+def diamond(tmp_path: Path) -> ProjectFleet:
     """Example 1 of the paper in three projects, with a reader of its top."""
     bases = {"b1": sqlite("../b1.db"), "b2": sqlite("../b2.db")}
     both = ("b1.t", "b2.t")
@@ -68,22 +73,22 @@ def diamond(tmp_path: Path) -> Fleet:
         member(tmp_path / "zero", above | two, {"v0": ("one.v1", "two.v2")}),
         member(tmp_path / "top", top, {"v3": ("zero.v0", "b3.t")}),
     ]
-    return Fleet({each.settings.folder.resolve(): each for each in members})
+    return ProjectFleet({each.settings.folder.resolve(): each for each in members})
 
 
-def test_the_graph_of_several_projects(diamond: Fleet) -> None:
-    assert diamond.graph().parents == {
+def test_the_graph_of_several_projects(diamond: ProjectFleet) -> None:
+    assert diamond.view_graph().parents == {
         "one.v1": ("b1", "b2"),
         "two.v2": ("b1", "b2"),
         "zero.v0": ("one.v1", "two.v2"),
         "top.v3": ("zero.v0", "b3"),
     }
-    assert list(diamond.warnings()) == []
+    assert list(diamond.name_warnings()) == []
 
 
-def test_the_groups_of_several_projects_as_text(diamond: Fleet) -> None:
-    found = partition(diamond.graph())
-    told = "\n".join(lines(found))
+def test_the_groups_of_several_projects_as_text(diamond: ProjectFleet) -> None:
+    found = partition_graph(diamond.view_graph())
+    told = "\n".join(partition_lines(found))
     assert told.startswith("2 groups, 4 views, 3 bases\n")
     assert (
         "(one registry, level 0)\n  views     one.v1, two.v2, zero.v0\n  internal  b1, b2" in told
@@ -94,25 +99,28 @@ def test_the_groups_of_several_projects_as_text(diamond: Fleet) -> None:
     )
     assert "  virtual   zero.v0" in told
     # RyCo: each of three updates is registered once and sent to four views.
-    assert (expected(found)["ryco"].registered, expected(found)["ryco"].ordered) == (1, 4)
-    assert expected(found)["pyco"].ordered == 2 * 3 / 3
+    assert (
+        expected_messages(found)["ryco"].registered,
+        expected_messages(found)["ryco"].ordered,
+    ) == (1, 4)
+    assert expected_messages(found)["pyco"].ordered == 2 * 3 / 3
 
 
-def test_a_view_that_the_other_project_does_not_have_is_refused(diamond: Fleet) -> None:
+def test_a_view_that_the_other_project_does_not_have_is_refused(diamond: ProjectFleet) -> None:
     by_name = {each.name: each for each in diamond.members.values()}
     one, two = by_name["one"], by_name["two"]
-    replaced = Member("one", one.settings, two.catalogue)
-    fleet = Fleet(diamond.members | {one.settings.folder.resolve(): replaced})
+    replaced = FleetProject("one", one.settings, two.catalogue)
+    fleet = ProjectFleet(diamond.members | {one.settings.folder.resolve(): replaced})
     with pytest.raises(ProjectError, match='view "v0": there is no view "v1" in'):
-        fleet.graph()
+        fleet.view_graph()
 
 
 def test_projects_that_share_databases(tmp_path: Path) -> None:
     one = write(tmp_path / "one", {"crm": sqlite("../crm.db")}, {"a": ("crm.t",)})
     two = write(tmp_path / "two", {"crm": sqlite("../crm.db")}, {"a": ("crm.t",)})
     fleet = read_projects([one, two, one])
-    assert fleet.graph().parents == {"one.a": ("crm",), "two.a": ("crm",)}
-    assert list(fleet.warnings()) == []
+    assert fleet.view_graph().parents == {"one.a": ("crm",), "two.a": ("crm",)}
+    assert list(fleet.name_warnings()) == []
 
 
 def test_one_name_for_two_databases_and_two_names_for_one_are_told(tmp_path: Path) -> None:
@@ -120,8 +128,8 @@ def test_one_name_for_two_databases_and_two_names_for_one_are_told(tmp_path: Pat
     names = {"crm": sqlite("crm.db"), "sales": sqlite("../../a/p/crm.db")}
     two = write(tmp_path / "b" / "p", names, {"w": ("crm.t", "sales.t")})
     fleet = read_projects([one, two])
-    assert sorted(fleet.graph().views) == ["a/p.v", "b/p.w"]
-    first, second = fleet.warnings()
+    assert sorted(fleet.view_graph().views) == ["a/p.v", "b/p.w"]
+    first, second = fleet.name_warnings()
     assert first.startswith('base "crm" is taken for one database, but is sqlite ')
     assert "has several names: crm, sales;" in second
 
@@ -166,7 +174,7 @@ def test_why_two_views_are_apart(shop: Path) -> None:
     assert call("partition", "--why", "order_lines", "nothing").exit_code == 2
 
 
-def test_projects_are_grouped_as_a_registry_does(diamond: Fleet) -> None:
+def test_projects_are_grouped_as_a_registry_does(diamond: ProjectFleet) -> None:
     graph = diamond.project_graph()
     assert graph.parents == {
         "one": ("b1", "b2"),
@@ -174,14 +182,14 @@ def test_projects_are_grouped_as_a_registry_does(diamond: Fleet) -> None:
         "zero": ("one", "two"),
         "top": ("zero", "b3"),
     }
-    assert sorted(group.views for group in partition(graph).groups) == [
+    assert sorted(group.views for group in partition_graph(graph).groups) == [
         ("one", "two", "zero"),
         ("top",),
     ]
 
 
-def test_projects_are_called_so(diamond: Fleet) -> None:
-    told = list(lines(partition(diamond.project_graph()), "project"))
+def test_projects_are_called_so(diamond: ProjectFleet) -> None:
+    told = list(partition_lines(partition_graph(diamond.project_graph()), "project"))
     assert told[0] == "2 groups, 4 projects, 3 bases"
     assert "  projects  one, two, zero" in told
 

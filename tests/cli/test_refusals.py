@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import call
-from viewkeeper.warehouse.lock import Holder, Lock
+from viewkeeper.warehouse.lock import Lock, LockHolder
 
 VIEW = "CREATE MATERIALIZED VIEW {name} AS SELECT {columns} FROM {table} c"
 
@@ -204,13 +204,13 @@ def test_a_database_that_may_not_be_read(shop: Path) -> None:
 @pytest.mark.parametrize("words", [["run", "--once"], ["compact"], ["detach", "--yes"]])
 def test_a_warehouse_that_another_process_holds(shop: Path, words: list[str]) -> None:
     (shop / "warehouse").mkdir()
-    holder = Holder.this_process("viewkeeper run", time.time())
-    lock = Lock.take(shop / "warehouse/lock", holder)
+    holder = LockHolder.this_process("viewkeeper run", time.time())
+    lock = Lock.take_lock(shop / "warehouse/lock", holder)
     try:
         result = call(*words)
         shown = json.loads(call("status", "--json").stdout)
     finally:
-        lock.release()
+        lock.release_lock()
     assert result.exit_code == 2
     assert f"process {os.getpid()}" in result.stderr
     assert "(viewkeeper run)" in result.stderr
@@ -238,7 +238,7 @@ def test_an_unexpected_error_is_short_unless_asked(
     def fail(*_: object) -> None:
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr("viewkeeper.engine.operations.project_status.gather", fail)
+    monkeypatch.setattr("viewkeeper.engine.operations.project_status.gather_status", fail)
     short, long = call("status"), call("--debug", "status")
     assert short.exit_code == long.exit_code == 3
     assert short.stderr == (
@@ -254,7 +254,7 @@ def test_cancelling_and_a_closed_pipe(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("viewkeeper.engine.operations.project_status.gather", fail)
+    monkeypatch.setattr("viewkeeper.engine.operations.project_status.gather_status", fail)
     assert call("status").exit_code == code
 
 

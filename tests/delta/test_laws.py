@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viewkeeper.delta.algebra import COUNT, TS, Algebra, Side, When
+from viewkeeper.delta.algebra import COUNT, TS, Algebra, Side, TsCondition
 from viewkeeper.delta.kernel import Kernel
-from viewkeeper.delta.reference_carrier import Reference, Rows
+from viewkeeper.delta.reference_carrier import Reference, ReferenceDelta
 from viewkeeper.view.definition import Output
 from viewkeeper.view.expression import Arithmetic, Column, Compare, IsNull, Literal, Logic, Not
-from viewkeeper.view.join_tree import Key
+from viewkeeper.view.join_tree import JoinKey
 
 CARRIERS = pytest.mark.parametrize("algebra", [Reference(), Kernel()], ids=["reference", "arrow"])
 
@@ -39,12 +39,12 @@ ROWS = st.lists(
     ),
     max_size=6,
 )
-WHEN = st.none() | st.builds(When, st.sampled_from(Side), st.booleans())
+WHEN = st.none() | st.builds(TsCondition, st.sampled_from(Side), st.booleans())
 
 
-def keys(null_safe: bool) -> list[Key]:
-    a = Key(Column(0, "a", pa.int64()), Column(1, "a", pa.int64()), null_safe)
-    b = Key(Column(0, "b", pa.float64()), Column(1, "b", pa.float64()), null_safe)
+def keys(null_safe: bool) -> list[JoinKey]:
+    a = JoinKey(Column(0, "a", pa.int64()), Column(1, "a", pa.int64()), null_safe)
+    b = JoinKey(Column(0, "b", pa.float64()), Column(1, "b", pa.float64()), null_safe)
     return [a, b]
 
 
@@ -55,8 +55,8 @@ def table(schema: pa.Schema, rows: list[tuple[Any, ...]]) -> pa.Table:
 
 
 def same(algebra: Algebra[Any], one: Any, other: Any) -> bool:
-    def plain(delta: Any) -> Rows:
-        return Reference().lift(algebra.lower(delta))
+    def plain(delta: Any) -> ReferenceDelta:
+        return Reference().lift_table(algebra.lower_delta(delta))
 
     return plain(one) == plain(other)
 
@@ -64,7 +64,7 @@ def same(algebra: Algebra[Any], one: Any, other: Any) -> bool:
 @CARRIERS
 @given(a=ROWS, b=ROWS)
 def test_deltas_are_a_commutative_group(algebra: Algebra[Any], a: Any, b: Any) -> None:
-    x, y = algebra.lift(table(LEFT, a)), algebra.lift(table(LEFT, b))
+    x, y = algebra.lift_table(table(LEFT, a)), algebra.lift_table(table(LEFT, b))
     assert same(algebra, algebra.add([x, y]), algebra.add([y, x]))
     nothing = algebra.consolidate(algebra.add([x, algebra.negate(x)]))
     assert algebra.is_empty(nothing)
@@ -73,10 +73,10 @@ def test_deltas_are_a_commutative_group(algebra: Algebra[Any], a: Any, b: Any) -
 @CARRIERS
 @given(a=ROWS, b=ROWS, c=ROWS, null_safe=st.booleans(), when=WHEN)
 def test_join_is_bilinear(
-    algebra: Algebra[Any], a: Any, b: Any, c: Any, null_safe: bool, when: When | None
+    algebra: Algebra[Any], a: Any, b: Any, c: Any, null_safe: bool, when: TsCondition | None
 ) -> None:
-    x, y = algebra.lift(table(LEFT, a)), algebra.lift(table(LEFT, b))
-    z, on = algebra.lift(table(RIGHT, c)), keys(null_safe)
+    x, y = algebra.lift_table(table(LEFT, a)), algebra.lift_table(table(LEFT, b))
+    z, on = algebra.lift_table(table(RIGHT, c)), keys(null_safe)
     whole = algebra.join(algebra.add([x, y]), z, on, when)
     parts = algebra.add([algebra.join(x, z, on, when), algebra.join(y, z, on, when)])
     assert same(algebra, whole, parts)
@@ -87,7 +87,7 @@ def test_join_is_bilinear(
 @CARRIERS
 @given(a=ROWS, b=ROWS)
 def test_where_and_project_are_linear(algebra: Algebra[Any], a: Any, b: Any) -> None:
-    x, y = algebra.lift(table(LEFT, a)), algebra.lift(table(LEFT, b))
+    x, y = algebra.lift_table(table(LEFT, a)), algebra.lift_table(table(LEFT, b))
     number = Column(0, "a", pa.int64())
     conditions = [Compare(">", number, Literal(0, pa.int64()))]
     outputs = [Output("twice", Arithmetic("+", number, number, pa.int64()))]
@@ -100,28 +100,28 @@ def test_where_and_project_are_linear(algebra: Algebra[Any], a: Any, b: Any) -> 
 
 @given(a=ROWS, b=ROWS, null_safe=st.booleans(), when=WHEN)
 def test_arrow_agrees_with_the_reference(
-    a: Any, b: Any, null_safe: bool, when: When | None
+    a: Any, b: Any, null_safe: bool, when: TsCondition | None
 ) -> None:
     left, right, on = table(LEFT, a), table(RIGHT, b), keys(null_safe)
     reference, kernel = Reference(), Kernel()
-    joined = reference.join(reference.lift(left), reference.lift(right), on, when)
-    assert reference.lift(kernel.join(left, right, on, when)) == joined
-    asked = {tuple(row.values()) for row in kernel.keys([left], on).to_pylist()}
-    wanted = reference.keys([reference.lift(left)], on).to_pylist()
+    joined = reference.join(reference.lift_table(left), reference.lift_table(right), on, when)
+    assert reference.lift_table(kernel.join(left, right, on, when)) == joined
+    asked = {tuple(row.values()) for row in kernel.distinct_keys([left], on).to_pylist()}
+    wanted = reference.distinct_keys([reference.lift_table(left)], on).to_pylist()
     assert asked >= {tuple(row.values()) for row in wanted}, "netted rows may leave out keys"
     condition = Logic(
         "or",
         Not(IsNull(Column(0, "a", pa.int64()))),
         Compare("<=>", Column(0, "b", pa.float64()), Literal(1.5, pa.float64())),
     )
-    filtered = reference.where(reference.lift(left), [condition])
-    assert reference.lift(kernel.where(left, [condition])) == filtered
+    filtered = reference.where(reference.lift_table(left), [condition])
+    assert reference.lift_table(kernel.where(left, [condition])) == filtered
 
 
 def test_keys_leave_out_null_unless_it_is_safe() -> None:
     rows = table(LEFT, [(None, 0.0, 1, 1), (1, None, 1, 1), (1, 0.0, 1, 1)])
-    assert Kernel().keys([rows], keys(null_safe=False)).num_rows == 1
-    assert Kernel().keys([rows], keys(null_safe=True)).num_rows == 3
+    assert Kernel().distinct_keys([rows], keys(null_safe=False)).num_rows == 1
+    assert Kernel().distinct_keys([rows], keys(null_safe=True)).num_rows == 3
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_every_type_joins_with_itself(kind: pa.DataType, values: list[Any]) -> N
     left = pa.table([column, count, count], names=["0.a", TS, COUNT])
     right = left.rename_columns(["1.a", TS, COUNT])
     for null_safe in (False, True):
-        on = [Key(Column(0, "a", kind), Column(1, "a", kind), null_safe)]
+        on = [JoinKey(Column(0, "a", kind), Column(1, "a", kind), null_safe)]
         found = Kernel().join(left, right, on, None).num_rows
         # Two of the values are equal; floats and booleans have two such pairs.
         expected = 9 if kind in (pa.float64(), pa.bool_()) else 7

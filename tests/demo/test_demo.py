@@ -12,11 +12,11 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from tests.demo.conftest import SMALL, Run
-from viewkeeper.cli.commands.demo_command import report, sentences, tell
+from viewkeeper.cli.commands.demo_command import report_data, result_sentences, show_result
 from viewkeeper.cli.main import cli
-from viewkeeper.demo.crew import Crew
-from viewkeeper.demo.display import Screen, board, line, percentile
-from viewkeeper.demo.shop_world import Shop
+from viewkeeper.demo.crew import WriterCrew
+from viewkeeper.demo.display import DemoScreen, meter_line, meter_table, percentile_of
+from viewkeeper.demo.shop_world import ShopWorld
 
 
 def test_every_state_is_right(run: Run) -> None:
@@ -29,8 +29,8 @@ def test_every_state_is_right(run: Run) -> None:
 
 def test_batches_run_inline_and_on_spark(run: Run) -> None:
     meter = run.result.meter
-    assert meter.inline > 0
-    assert meter.on_spark > 0
+    assert meter.inline_batches > 0
+    assert meter.spark_batches > 0
     # Each transaction has one change more than its writer notes: the row in the ledger.
     written = run.result.written.total
     assert 0 < meter.changes <= written.changes + written.transactions
@@ -44,55 +44,55 @@ def test_all_databases_change_at_the_same_time(run: Run) -> None:
 
 
 def test_the_report_is_for_people_and_for_scripts(run: Run) -> None:
-    body = json.loads(json.dumps(report(run.result, 3.0, 7)))
+    body = json.loads(json.dumps(report_data(run.result, 3.0, 7)))
     assert body["ok"] is True
     assert body["judge"]["states"] == run.result.verdict.states
     assert body["maintained"]["batches"] == {
-        "inline": run.result.meter.inline,
-        "spark": run.result.meter.on_spark,
+        "inline": run.result.meter.inline_batches,
+        "spark": run.result.meter.spark_batches,
     }
-    assert "4 processes committed" in sentences(run.result)[0]
+    assert "4 processes committed" in result_sentences(run.result)[0]
 
 
 def test_the_display_shows_everything(run: Run) -> None:
     file = io.StringIO()
     console = Console(width=120, file=file)
-    console.print(board(run.result.meter, until=None))
-    tell(Screen(console), run.result)
+    console.print(meter_table(run.result.meter, until=None))
+    show_result(DemoScreen(console), run.result)
     shown = file.getvalue()
     for word in ("seen", "maintained", "p95", "crm", "on Spark", "per batch", "equal to recomp"):
         assert word in shown
-    assert "inline" in line(run.result.meter)
+    assert "inline" in meter_line(run.result.meter)
 
 
 def test_percentiles_are_values_that_occurred() -> None:
-    assert percentile([3.0, 1.0, 2.0], 0.5) == 2.0
-    assert percentile([3.0, 1.0, 2.0], 0.95) == 3.0
-    assert percentile([], 0.95) == 0.0
+    assert percentile_of([3.0, 1.0, 2.0], 0.5) == 2.0
+    assert percentile_of([3.0, 1.0, 2.0], 0.95) == 3.0
+    assert percentile_of([], 0.95) == 0.0
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    shop = Shop(tmp_path / "shop", SMALL)
-    shop.fill(seed=1)
+def shop(tmp_path: Path) -> ShopWorld:
+    shop = ShopWorld(tmp_path / "shop", SMALL)
+    shop.fill_databases(seed=1)
     return shop
 
 
-def test_no_writer_outlives_its_crew(shop: Shop) -> None:
-    with Crew(shop, seed=1) as crew:
-        crew.start()
-        crew.check()
+def test_no_writer_outlives_its_crew(shop: ShopWorld) -> None:
+    with WriterCrew(shop, seed=1) as crew:
+        crew.start_writers()
+        crew.check_writers()
         processes = list(crew.processes.values())
     assert all(process.returncode is not None for process in processes)
 
 
-def test_a_writer_that_dies_is_an_error(shop: Shop) -> None:
-    shop.database("crm").write_bytes(b"no database" * 100)
-    with Crew(shop, seed=1) as crew:
-        crew.start()
+def test_a_writer_that_dies_is_an_error(shop: ShopWorld) -> None:
+    shop.database_path("crm").write_bytes(b"no database" * 100)
+    with WriterCrew(shop, seed=1) as crew:
+        crew.start_writers()
         crew.processes["crm"].wait(timeout=60)
         with pytest.raises(click.ClickException, match='writer "crm" failed'):
-            crew.check()
+            crew.check_writers()
 
 
 def test_a_folder_in_use_is_not_written_to(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.demo.conftest import Run
-from viewkeeper.demo.judge.evidence import Claim, Database, Finding, read_journals
+from viewkeeper.demo.judge.evidence import JudgedClaim, JudgedDatabase, JudgeFinding, read_journals
 from viewkeeper.demo.judge.independent_judge import judge_evidence, judge_final, judge_ledgers
 from viewkeeper.demo.judge.state_lifetimes import expected_feed, judge_states
 from viewkeeper.demo.shop_world import QUESTION
@@ -110,7 +110,7 @@ def take_a_transaction_back(rows: Rows) -> None:
     rows.append({**rows[0], "_count": -1, "_ts": rows[-1]["_ts"]})
 
 
-def with_ledger(run: Run, database: str, change: Callable[[Rows], object]) -> Claim:
+def with_ledger(run: Run, database: str, change: Callable[[Rows], object]) -> JudgedClaim:
     ledger = changed(run.claim.ledgers[database], change)
     return replace(run.claim, ledgers={**run.claim.ledgers, database: ledger})
 
@@ -154,12 +154,12 @@ def alter_a_line(lines: list[str]) -> None:
 
 def judged_with_journal(
     run: Run, journal: Path, change: Callable[[list[str]], None]
-) -> tuple[Finding, Finding]:
+) -> tuple[JudgeFinding, JudgeFinding]:
     crm = run.evidence["crm"]
     lines = crm.journals[0].read_text().splitlines()
     change(lines)
     journal.write_text("\n".join(lines))
-    evidence = {**run.evidence, "crm": Database(crm.copy, crm.final, (journal,))}
+    evidence = {**run.evidence, "crm": JudgedDatabase(crm.copy, crm.final, (journal,))}
     journals = read_journals(evidence)
     return judge_ledgers(journals, run.claim), judge_evidence(evidence, journals, QUESTION)
 

@@ -25,17 +25,17 @@ from tests.demo.test_judge import (
     drop_a_row,
     swap_two_transactions,
 )
-from viewkeeper.cli.commands.demo_command import report, sentences
+from viewkeeper.cli.commands.demo_command import report_data, result_sentences
 from viewkeeper.cli.main import cli
-from viewkeeper.demo.demo_world import Sizes
-from viewkeeper.demo.judge.evidence import Database, read_journals
+from viewkeeper.demo.demo_world import DemoSizes
+from viewkeeper.demo.judge.evidence import JudgedDatabase, read_journals
 from viewkeeper.demo.judge.independent_judge import judge_evidence, judge_final, judge_ledgers
 from viewkeeper.demo.judge.state_lifetimes import expected_feed, judge_states
-from viewkeeper.demo.mixed_world import QUESTION, Mixed
+from viewkeeper.demo.mixed_world import QUESTION, MixedWorld
 from viewkeeper.demo.writers import folder_writer, lake_writer, server_writer
 from viewkeeper.demo.writers.server_writer import PASSWORD
 
-SMALL = Sizes(customers=60, orders=150, items=450, products=40, imported=260)
+SMALL = DemoSizes(customers=60, orders=150, items=450, products=40, imported=260)
 ALL = ["shop", "crm", "catalogue", "prices", "ratings"]
 
 
@@ -44,7 +44,7 @@ def mixed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
     with pytest.MonkeyPatch.context() as patch:
         # The session's Java is older than the password in our environment.
         patch.setitem(spark.sparkContext.environment, PASSWORD, "secret")
-        yield from run_in(Mixed(tmp_path_factory.mktemp("mixed"), SMALL), spark, 2.0)
+        yield from run_in(MixedWorld(tmp_path_factory.mktemp("mixed"), SMALL), spark, 2.0)
 
 
 def test_every_state_is_right(mixed: Run) -> None:
@@ -61,7 +61,7 @@ def test_all_five_change_and_are_asked(mixed: Run) -> None:
     for name in ALL:
         assert result.written.counts[name].transactions > 3, name
         assert result.written.counts[name].changes > 3, name
-        assert result.meter.asked(name) > 0, name
+        assert result.meter.lookups_of(name) > 0, name
     assert result.written.writers == {
         "shop": 3,
         "crm": 2,
@@ -73,8 +73,8 @@ def test_all_five_change_and_are_asked(mixed: Run) -> None:
 
 def test_batches_run_inline_and_on_spark(mixed: Run) -> None:
     meter, written = mixed.result.meter, mixed.result.written.total
-    assert meter.inline > 0
-    assert meter.on_spark > 0
+    assert meter.inline_batches > 0
+    assert meter.spark_batches > 0
     assert 0 < meter.changes <= written.changes + written.transactions
 
 
@@ -86,10 +86,10 @@ def test_databases_with_a_log_of_commits_report_each_one(mixed: Run) -> None:
 
 
 def test_the_report_says_what_became_of_each_source(mixed: Run) -> None:
-    body = json.loads(json.dumps(report(mixed.result, 3.0, 7)))
+    body = json.loads(json.dumps(report_data(mixed.result, 3.0, 7)))
     assert set(body["sources"]) == set(ALL)
     assert body["written"]["writers"] == 8
-    text = "\n".join(sentences(mixed.result))
+    text = "\n".join(result_sentences(mixed.result))
     for words in ("PostgreSQL by logical decoding", "MariaDB by its row binlog", "5 databases"):
         assert words in text
 
@@ -140,7 +140,10 @@ def test_a_wrong_ledger_or_journal_is_found(mixed: Run, tmp_path: Path, database
     alter_a_line(lines)
     spoiled = tmp_path / "spoiled.jsonl"
     spoiled.write_text("\n".join(lines))
-    evidence = {**mixed.evidence, database: Database(real.copy, real.final, (spoiled, *others))}
+    evidence = {
+        **mixed.evidence,
+        database: JudgedDatabase(real.copy, real.final, (spoiled, *others)),
+    }
     assert not judge_evidence(evidence, read_journals(evidence), QUESTION).ok
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import viewkeeper
 from tests.engine.shop import Shop
 from viewkeeper.engine.project import Project
-from viewkeeper.engine.report import Silent
+from viewkeeper.engine.report import SilentObserver
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.warehouse.lake.data_files import write_rows
 from viewkeeper.warehouse.metadata.record import Create
@@ -20,13 +20,13 @@ def load_by_hand(shop: Shop) -> None:
     """Load all views of a shop that nobody writes to just now."""
     with viewkeeper.open(shop.folder) as project:
         load_views(project, shop)
-        assert not project.spark.started
+        assert not project.spark.is_started
 
 
 def load_views(project: Project, shop: Shop) -> None:
-    with project.maintainer("test", Silent()) as keeper:
-        keeper.start()
-        keeper.look()
+    with project.open_maintainer("test", SilentObserver()) as keeper:
+        keeper.start_run()
+        keeper.see_commits()
         store = keeper.store
         for name, sql in shop.views.items():
             view = project.catalogue.stored[name]
@@ -43,5 +43,5 @@ def load_views(project: Project, shop: Shop) -> None:
             found = pa.table(arrays, names=columns)
             file = write_rows(store.table_folder(table), schema, found, number, 0)
             positions = {source: keeper.lookout.known[source] for source in view.sources}
-            text = project.catalogue.text(name)
+            text = project.catalogue.text_of(name)
             store.commit([Create(name, table, text, schema, ts, positions, (file,))])

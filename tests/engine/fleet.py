@@ -77,13 +77,13 @@ class Fleet:
         root = self.root / name / "w"
         told = read_coordination(root)
         assert told is not None
-        entries = load_ledger(root).between(told.spans[-1].since, 1 << 60)
+        entries = load_ledger(root).entries_between(told.spans[-1].since, 1 << 60)
         return {entry.n: entry.ts for entry in entries}
 
     def state(self, name: str, ts: int | None = None) -> Counter[Row]:
         root = self.root / name / "w"
         head = read_head(root).views["lines"]
-        rows = view_state.counted(root, head, ts)
+        rows = view_state.read_counted(root, head, ts)
         columns = [rows[column].to_pylist() for column in rows.column_names]
         return Counter({row[:-1]: row[-1] for row in zip(*columns, strict=True)})
 

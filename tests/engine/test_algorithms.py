@@ -22,11 +22,11 @@ from tests.engine.shop import LINES, Shop, rows_of
 from viewkeeper.engine.algorithms import algorithm_runner
 from viewkeeper.engine.algorithms.asker import Asker
 from viewkeeper.engine.project import Project
-from viewkeeper.engine.report import Silent
+from viewkeeper.engine.report import SilentObserver
 from viewkeeper.errors import ProjectError, SourceAwayError
 from viewkeeper.maintain.algorithm_catalogue import KINDS
-from viewkeeper.maintain.algorithm_protocol import Ask
-from viewkeeper.maintain.promises import Level, Scenario
+from viewkeeper.maintain.algorithm_protocol import AskAction
+from viewkeeper.maintain.promises import Level, TransactionKind
 from viewkeeper.updates.source_protocol import Answer
 from viewkeeper.warehouse.metadata.head import Head
 from viewkeeper.warehouse.metadata.record import Advance, ViewChange
@@ -105,22 +105,22 @@ def before(monkeypatch: pytest.MonkeyPatch) -> Before:
 
 def before_answers(monkeypatch: pytest.MonkeyPatch) -> Before:
     """Makes something happen before every question of a machine is answered."""
-    answers = Asker._answers
+    answers = Asker._read_answers
 
     def set_up(happens: Callable[[], None]) -> None:
-        def after(asker: Asker, ask: Ask) -> tuple[Answer, ...]:
+        def after(asker: Asker, ask: AskAction) -> tuple[Answer, ...]:
             happens()
             return answers(asker, ask)
 
-        monkeypatch.setattr(Asker, "_answers", after)
+        monkeypatch.setattr(Asker, "_read_answers", after)
 
     return set_up
 
 
 def opened(shop: Shop, spark: SparkSession, algorithm: str) -> Project:
     project = viewkeeper.open(shop.folder, spark=spark)
-    promised = KINDS[algorithm].promise[Scenario.LOCAL]
-    project.settings = project.settings.using(algorithm, promised.word)
+    promised = KINDS[algorithm].promise[TransactionKind.LOCAL]
+    project.settings = project.settings.with_algorithm(algorithm, promised.lower_name)
     return project
 
 
@@ -189,7 +189,7 @@ def test_complete_algorithms_keep_every_state(
 
 def test_a_level_below_strong_must_be_asked_for(shop: Shop, spark: SparkSession) -> None:
     with viewkeeper.open(shop.folder, spark=spark) as project:
-        project.settings = project.settings.using("strobe", None)
+        project.settings = project.settings.with_algorithm("strobe", None)
         with pytest.raises(ProjectError, match="strobe promises convergence here") as caught:
             project.refresh()
         assert "--level convergence" in str(caught.value)
@@ -256,11 +256,11 @@ def die_ahead(
     rng = random.Random(2)
     with opened(shop, spark, "pvm") as project:
         project.refresh()
-        with project.maintainer("test", Silent()) as maintainer:
-            maintainer.start()
+        with project.open_maintainer("test", SilentObserver()) as maintainer:
+            maintainer.start_run()
             for _ in range(8):
                 change(shop, rng)
-                maintainer.look()
+                maintainer.see_commits()
             commit = Store.commit
 
             def dying(store: Store, changes: Iterable[ViewChange], plan: int | None = None) -> Head:
@@ -273,7 +273,7 @@ def die_ahead(
             before(slow_first())
             monkeypatch.setattr(Store, "commit", dying)
             with pytest.raises(Death):
-                maintainer.maintain()
+                maintainer.maintain_views()
     monkeypatch.undo()
 
 
@@ -351,7 +351,7 @@ def test_a_run_ends_when_it_is_told_to(shop: Shop, spark: SparkSession, before: 
 def test_unknown_words_are_refused_with_the_nearest(shop: Shop, spark: SparkSession) -> None:
     with viewkeeper.open(shop.folder, spark=spark) as project:
         with pytest.raises(ProjectError, match='did you mean "sweep"'):
-            project.settings.using("swep", None)
+            project.settings.with_algorithm("swep", None)
         with pytest.raises(ProjectError, match='did you mean "convergence"'):
-            project.settings.using("strobe", "convergance")
-    assert Level.STRONG.word == "strong"
+            project.settings.with_algorithm("strobe", "convergance")
+    assert Level.STRONG.lower_name == "strong"

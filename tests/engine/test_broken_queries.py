@@ -16,13 +16,13 @@ from pyspark.sql import SparkSession
 
 import viewkeeper
 from tests.engine.shop import Shop, rows_of
-from viewkeeper.engine.batch.batch_runner import Batches
+from viewkeeper.engine.batch.batch_runner import BatchRunner
 from viewkeeper.engine.capture.lookout import Lookout
-from viewkeeper.engine.evolution.schema_decision import Evolving
-from viewkeeper.engine.evolution.view_adapter import Adapting
+from viewkeeper.engine.evolution.schema_decision import SchemaDecider
+from viewkeeper.engine.evolution.view_adapter import ViewAdapter
 from viewkeeper.engine.load.load_job import load_difference
 from viewkeeper.engine.load.loader import Loader
-from viewkeeper.engine.report import Silent
+from viewkeeper.engine.report import SilentObserver
 
 NAMED = "SELECT c.id, c.name, o.id AS order_id FROM crm.customer c JOIN shop.orders o " + (
     "ON o.customer_id = c.id"
@@ -97,7 +97,7 @@ def test_a_batch_is_broken_and_done_again(
         project.refresh()
         shop.execute("shop", "UPDATE orders SET customer_id = 1 WHERE id = 3")
         with monkeypatch.context() as patch:
-            calls = once(patch, Batches, "_sweep", lambda: change(shop))
+            calls = once(patch, BatchRunner, "_sweep", lambda: change(shop))
             assert project.refresh().waiting == {}
         assert calls, "a batch was swept"
         assert rows_of(project.view("named")) == shop.recomputed(now)
@@ -139,7 +139,8 @@ def exchange(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize(
-    ("owner", "method"), [(Evolving, "_proposal"), (Adapting, "_follow"), (Adapting, "_redefine")]
+    ("owner", "method"),
+    [(SchemaDecider, "_proposal"), (ViewAdapter, "_follow"), (ViewAdapter, "_redefine")],
 )
 @pytest.mark.parametrize(
     ("change", "column"),
@@ -207,16 +208,16 @@ def test_a_view_that_is_being_repaired_waits_without_being_tried_again_and_again
     monkeypatch.setattr("viewkeeper.engine.load.loader.load_difference", waits)
     with viewkeeper.open(shop.folder, spark=spark) as project:
         project.refresh()
-        with project.maintainer("test", Silent()) as maintainer:
-            maintainer.start()
+        with project.open_maintainer("test", SilentObserver()) as maintainer:
+            maintainer.start_run()
             recreate(shop)
-            maintainer.look()
-            maintainer.maintain()
+            maintainer.see_commits()
+            maintainer.maintain_views()
             shop.execute("shop", "UPDATE orders SET customer_id = 1 WHERE id = 3")
-            maintainer.look()
-            maintainer.maintain()
-            assert maintainer.loader.loads("named")
-            assert not maintainer.behind()
+            maintainer.see_commits()
+            maintainer.maintain_views()
+            assert maintainer.loader.is_loading("named")
+            assert not maintainer.has_views_behind()
             go_on.set()
             maintainer.finish_loads()
         assert project.refresh().waiting == {}
@@ -241,7 +242,7 @@ def test_what_a_killed_run_had_decided_is_decided_again(
             viewkeeper.open(shop.folder, spark=spark) as project,
             monkeypatch.context() as patch,
         ):
-            once(patch, Adapting, method, die)
+            once(patch, ViewAdapter, method, die)
             with pytest.raises(Killed):
                 project.refresh()
     with viewkeeper.open(shop.folder, spark=spark) as project:

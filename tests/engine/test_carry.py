@@ -63,7 +63,9 @@ def test_every_error_of_ours_has_its_kind() -> None:
 @pytest.mark.parametrize("error", SAMPLES, ids=lambda error: type(error).__name__)
 def test_an_error_arrives_with_all_its_facts(error: ViewkeeperError) -> None:
     courier = Courier()
-    found = courier.unpack(f"Traceback:\n RuntimeError: {courier.pack(error)}\n\tat java")
+    found = courier.unpack_error(
+        f"Traceback:\n RuntimeError: {courier.pack_error(error)}\n\tat java"
+    )
     assert type(found) is type(error)
     assert vars(found) == vars(error)
     assert (str(found), found.args) == (str(error), error.args)
@@ -74,7 +76,7 @@ def test_an_error_of_a_source_that_we_do_not_know_is_its_nearest_kind() -> None:
         pass
 
     courier = Courier()
-    found = courier.unpack(courier.pack(_StrangeError("shop", "away")))
+    found = courier.unpack_error(courier.pack_error(_StrangeError("shop", "away")))
     assert type(found) is SourceAwayError
     assert found.source == "shop"
 
@@ -92,15 +94,15 @@ def test_a_row_that_holds_a_pickle_is_only_a_row(tmp_path: Path) -> None:
     packed = base64.b64encode(pickle.dumps(_Payload(planted))).decode()
     courier = Courier()
     for text in (f"viewkeeper-error:{packed}:", f"viewkeeper-error:{courier.secret}:{packed}:"):
-        found = courier.unpack(quoted_by_spark(text))
+        found = courier.unpack_error(quoted_by_spark(text))
         assert type(found) is ExpressionError
     assert not planted.exists()
 
 
 def test_only_the_marker_of_this_job_counts() -> None:
-    forged = Courier().pack(RegistryError("there", "you may stop"))
+    forged = Courier().pack_error(RegistryError("there", "you may stop"))
     courier = Courier()
-    assert type(courier.unpack(quoted_by_spark(forged))) is ExpressionError
+    assert type(courier.unpack_error(quoted_by_spark(forged))) is ExpressionError
     assert courier.secret not in repr(courier)
     assert len({Courier().secret for _ in range(20)}) == 20
 
@@ -120,12 +122,14 @@ def test_only_the_marker_of_this_job_counts() -> None:
 def test_a_damaged_payload_is_an_ordinary_failure(content: str) -> None:
     courier = Courier()
     packed = base64.b64encode(content.encode("utf-8", "surrogateescape")).decode()
-    found = courier.unpack(f"viewkeeper-error:{courier.secret}:{packed}:")
+    found = courier.unpack_error(f"viewkeeper-error:{courier.secret}:{packed}:")
     assert type(found) is ExpressionError
 
 
 def test_what_a_row_holds_is_shown_shortened_and_harmless() -> None:
-    found = Courier().unpack(quoted_by_spark("\x1b]0;owned\x07 \u202e" + "x" * 10_000 + "\nsecond"))
+    found = Courier().unpack_error(
+        quoted_by_spark("\x1b]0;owned\x07 \u202e" + "x" * 10_000 + "\nsecond")
+    )
     assert found.detail is not None
     assert found.detail.startswith("[CAST_INVALID_INPUT] The value")
     assert len(found.detail) <= DETAIL_LENGTH_MAX + 3

@@ -20,7 +20,7 @@ import viewkeeper
 from tests.engine.by_hand import load_by_hand
 from tests.engine.shop import LINES, Shop, rows_of
 from viewkeeper.delta.kernel import Kernel
-from viewkeeper.engine.report import Report, Silent
+from viewkeeper.engine.report import Report, SilentObserver
 from viewkeeper.errors import SourceAwayError, ViewkeeperError
 from viewkeeper.sources.sqlite.snapshot import SqliteSnapshot
 from viewkeeper.sources.sqlite.source import SqliteSource
@@ -63,11 +63,11 @@ class Case:
         self.recomputed = shop.recomputed
 
     def refresh(self) -> Report:
-        told = Silent()
-        setattr(told, "trouble", self.troubles.append)  # noqa: B010 - the others stay silent
+        told = SilentObserver()
+        setattr(told, "on_trouble", self.troubles.append)  # noqa: B010 - the others stay silent
         with viewkeeper.open(self.folder) as project:
             report = project.refresh(told)
-            assert not project.spark.started
+            assert not project.spark.is_started
         return report
 
     def right(self, *views: str) -> None:
@@ -131,7 +131,7 @@ def test_a_source_that_fails_before_a_new_view_is_bound(
     new = "CREATE MATERIALIZED VIEW cities AS SELECT city FROM crm.customer"
     (case.folder / "views" / "cities.sql").write_text(new)
     error = ValueError("bad page")
-    monkeypatch.setattr(SqliteSource, "schema", failing(SqliteSource.schema, error))
+    monkeypatch.setattr(SqliteSource, "schema_of", failing(SqliteSource.schema_of, error))
     waiting = case.refresh().waiting
     assert waiting.keys() == {"cities", "customers", "lines"}
     assert 'source "crm": unexpected ValueError: bad page' in waiting["cities"]
@@ -159,7 +159,7 @@ def test_a_snapshot_that_cannot_be_closed_loses_nothing(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was read in it is right, and is committed; the next look finds what became of it."""
-    prepared, closed = SqliteSource.snapshots, SqliteSnapshot.close
+    prepared, closed = SqliteSource.prepare_snapshots, SqliteSnapshot.close
 
     @contextmanager
     def snapshots(self: SqliteSource, after: int, tables: Any) -> Iterator[Any]:
@@ -172,7 +172,7 @@ def test_a_snapshot_that_cannot_be_closed_loses_nothing(
         raise ValueError("the connection is in a strange state")
 
     with monkeypatch.context() as patch:
-        patch.setattr(SqliteSource, "snapshots", snapshots)
+        patch.setattr(SqliteSource, "prepare_snapshots", snapshots)
         patch.setattr(SqliteSnapshot, "close", close)
         case.refresh()
     case.right(*VIEWS)

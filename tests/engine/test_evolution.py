@@ -234,11 +234,11 @@ def test_a_held_view_waits_for_a_word(tmp_path: Path, spark: SparkSession, word:
         assert "viewkeeper approve names" in report.waiting["names"]
         assert rows_of(project.view("names")) == before
         check(project, shop, "cities", CITIES)
-        (proposed,) = project.proposals().all()
+        (proposed,) = project.proposals().list_proposals()
         assert "c.called AS name" in proposed.version.text
-        project.proposals().answer("names", word)
+        project.proposals().answer_proposal("names", word)
         waiting = project.refresh().waiting
-        assert project.proposals().all() == []
+        assert project.proposals().list_proposals() == []
         if word == "approve":
             check(project, shop, "names", "SELECT id, called FROM crm.customer")
         else:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from viewkeeper.engine.connections.open_sources import Connections
-from viewkeeper.engine.operations.view_explanation import Explanation, explain_view
+from viewkeeper.engine.operations.view_explanation import ViewExplanation, explain_view
 from viewkeeper.engine.views.algorithm_choice import AlgorithmSettings
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.view.sql.bind import bind
+from viewkeeper.view.sql.bind import bind_view
 from viewkeeper.view.sql.view_statement import parse_view
 
 TABLES = {
@@ -30,14 +30,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def explained(folder: Path, select: str) -> Explanation:
+def explained(folder: Path, select: str) -> ViewExplanation:
     settings = {
         name: SourceSettings(name, "sqlite", {"path": f"{name}.db"}, str(folder)) for name in TABLES
     }
     connections = Connections(settings, "", lambda: 0.0)
     try:
         parsed = parse_view(f"CREATE MATERIALIZED VIEW v AS {select}")
-        view = bind(parsed, lambda r: connections.source(r.source).schema(r.table))
+        view = bind_view(parsed, lambda r: connections.get_source(r.source).schema_of(r.table))
         return explain_view(view, connections, AlgorithmSettings())
     finally:
         connections.close()

@@ -18,7 +18,7 @@ from viewkeeper.engine.settings.registry_settings import read_registry
 from viewkeeper.errors import IdentityError, ProjectError
 from viewkeeper.order.mediator import Mediator
 from viewkeeper.order.registry_address import open_registry
-from viewkeeper.order.registry_protocol import Facts
+from viewkeeper.order.registry_protocol import MemberFacts
 from viewkeeper.warehouse.metadata.coordination import read_coordination
 from viewkeeper.warehouse.metadata.head import read_head
 
@@ -84,7 +84,7 @@ def test_a_child_that_comes_later_joins_two_groups(fleet: Fleet) -> None:
     assert with_child is not None
     assert [span.alone for span in with_child.spans] == [True, False]
     registry = open_registry("registry.db", fleet.root)
-    registry.leave("v0")
+    registry.leave_registry("v0")
     registry.close()
     fleet.write("south", (0, 8))
     assert not fleet.refresh("v1", "v2").waiting
@@ -105,8 +105,8 @@ def test_a_view_is_not_loaded_over_parents_that_stand_apart(
     fleet.refresh("v0", "v1")
     with monkeypatch.context() as patch:
         # It comes to the group, and takes nothing there yet.
-        patch.setattr(Mediator, "take", lambda self, limit: [])
-        patch.setattr(Membership, "note", lambda self, n, now=False: False)
+        patch.setattr(Mediator, "take_ids", lambda self, limit: [])
+        patch.setattr(Membership, "note_taken", lambda self, n, now=False: False)
         fleet.refresh("v2")
     waits = fleet.refresh("v0").waiting["lines"]
     assert "has not come to" in waits or "do not show one state" in waits
@@ -155,7 +155,7 @@ def test_another_registry_is_not_taken_for_the_first(fleet: Fleet) -> None:
     (fleet.root / "registry.db").rename(fleet.root / "old.db")
     fleet.write("north", (0, 9))
     with_new = open_registry("registry.db", fleet.root)
-    with_new.join("somebody", Facts({"north": ("t",)}))
+    with_new.join_registry("somebody", MemberFacts({"north": ("t",)}))
     with_new.close()
     with pytest.raises(IdentityError):
         fleet.refresh("v1")

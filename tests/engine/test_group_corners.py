@@ -17,15 +17,15 @@ import viewkeeper
 from tests.engine.fleet import BASES, PARENT, Fleet
 from viewkeeper.engine.group import membership, order_client
 from viewkeeper.engine.load import loader
-from viewkeeper.engine.load.load_job import Loaded, load
+from viewkeeper.engine.load.load_job import LoadedFiles, load_view
 from viewkeeper.engine.maintainer import Maintainer
-from viewkeeper.engine.report import Silent
+from viewkeeper.engine.report import SilentObserver
 from viewkeeper.errors import RegistryAwayError, SourceAwayError
 from viewkeeper.order.global_id import GlobalId
 from viewkeeper.order.registry_address import open_registry
-from viewkeeper.order.registry_protocol import Facts
+from viewkeeper.order.registry_protocol import MemberFacts
 from viewkeeper.order.store.sqlite_registry import SqliteRegistry
-from viewkeeper.warehouse.metadata.batch_plan import Plan
+from viewkeeper.warehouse.metadata.batch_plan import BatchPlan
 from viewkeeper.warehouse.metadata.coordination import read_coordination
 
 
@@ -83,11 +83,11 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Loads wait until this is set."""
     go = threading.Event()
 
-    def waits(*args: Any) -> Loaded:
+    def waits(*args: Any) -> LoadedFiles:
         assert go.wait(60)
-        return load(*args)
+        return load_view(*args)
 
-    monkeypatch.setattr(loader, "load", waits)
+    monkeypatch.setattr(loader, "load_view", waits)
     monkeypatch.setattr(membership, "JOIN_SECONDS", 0.0)
     yield go
     go.set()
@@ -98,17 +98,17 @@ def maintained(fleet: Fleet, name: str, *full_refresh: str) -> Iterator[Maintain
     """A project that is maintained step by step."""
     with (
         viewkeeper.open(fleet.root / name, spark=fleet.spark) as project,
-        project.maintainer("run", Silent()) as maintainer,
+        project.open_maintainer("run", SilentObserver()) as maintainer,
     ):
-        maintainer.start(full_refresh)
+        maintainer.start_run(full_refresh)
         yield maintainer
         maintainer.finish_loads()
 
 
 def step(maintainer: Maintainer, times: int = 5) -> None:
     for _ in range(times):
-        maintainer.look()
-        maintainer.maintain()
+        maintainer.see_commits()
+        maintainer.maintain_views()
         time.sleep(0.05)
 
 
@@ -121,7 +121,7 @@ def test_a_group_that_begins_during_a_load_loses_nothing(
         assert v1.loader.current is not None
         fleet.write("north", (0, 1))
         registry = open_registry("registry.db", fleet.root)
-        registry.join("other", Facts({"north": ("t",)}, ("v1",)))
+        registry.join_registry("other", MemberFacts({"north": ("t",)}, ("v1",)))
         registry.close()
         step(v1)
         held.set()
@@ -152,23 +152,25 @@ def test_what_a_view_lacks_of_another_order_is_no_number_of_this_one(
     registry = open_registry("registry.db", fleet.root)
     with maintained(fleet, "v1") as v1:
         fleet.write("north", (0, 7))
-        v1.look()
-        v1.look()
-        lacking = Plan(v1.store.next_plan, v1.lookout.take())
+        v1.see_commits()
+        v1.see_commits()
+        lacking = BatchPlan(v1.store.next_plan, v1.lookout.take_entries())
         assert lacking.entries
         v1.store.write_plan(lacking)
         v1.store.commit([], lacking.n)
-        found = registry.join("other", Facts({"north": ("t",), "west": ("t",)}, ("v1",)))
-        west = registry.claim(found.group, "west", "other", 60.0)
+        found = registry.join_registry(
+            "other", MemberFacts({"north": ("t",), "west": ("t",)}, ("v1",))
+        )
+        west = registry.claim_source(found.group, "west", "other", 60.0)
         assert west is not None
-        registry.register(found.group, [GlobalId("west", 1)], west)
+        registry.register_ids(found.group, [GlobalId("west", 1)], west)
         fleet.refresh("v2", "v0")
         end = time.monotonic() + 5
         while not passed(v1.store.root, found.identity):
             assert time.monotonic() < end
-            v1.look()
+            v1.see_commits()
             time.sleep(0.05)
-        v1.maintain()
+        v1.maintain_views()
     registry.close()
     assert fleet.state("v1") == fleet.expected()["v1"]
 
@@ -184,13 +186,13 @@ def test_a_registry_that_is_away_at_the_start(
             raise RegistryAwayError("registry.db", "it does not answer")
 
         with maintained(fleet, "v0") as v0:
-            patched.setattr(SqliteRegistry, "join", away)
+            patched.setattr(SqliteRegistry, "join_registry", away)
             step(v0)
             patched.undo()
             time.sleep(order_client.RETRY_SECONDS)
             step(v0)
             v0.finish_loads()
-            assert not v0.waiting()
+            assert not v0.waiting_views()
     assert fleet.state("v0") == fleet.expected()["v0"]
 
 
@@ -199,8 +201,8 @@ def test_a_reporter_that_cannot_see_a_source_lets_others_report(fleet: Fleet) ->
     fleet.refresh("v1", "v2", "v0", "v1", "v2", "v0")
     with maintained(fleet, "v1") as v1:
         step(v1)
-        v1._connections.note(SourceAwayError("north", "the network is down"))
-        v1.look()
+        v1._connections.note_error(SourceAwayError("north", "the network is down"))
+        v1.see_commits()
         fleet.write("north", (0, 1))
         assert not fleet.refresh("v2").waiting
     assert fleet.state("v2") == fleet.expected()["v2"]
@@ -222,13 +224,13 @@ def test_a_parent_that_is_being_loaded_again_is_waited_for(
             fleet.refresh("v1")
             assert "lines" not in v2.store.head.views
             step(v0)
-            assert "not loaded yet" in v0.waiting()["lines"]
+            assert "not loaded yet" in v0.waiting_views()["lines"]
             held.set()
             v2.finish_loads()
             step(v2)
         end = time.monotonic() + 10
-        while v0.waiting() and time.monotonic() < end:
+        while v0.waiting_views() and time.monotonic() < end:
             step(v0, 1)
             v0.finish_loads()
-        assert not v0.waiting()
+        assert not v0.waiting_views()
     assert fleet.state("v0") == fleet.expected()["v0"]

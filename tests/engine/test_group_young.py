@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.engine.fleet import Fleet
 from viewkeeper.engine import loop
-from viewkeeper.engine.group.membership import Joined, Membership
+from viewkeeper.engine.group.membership import JoinResult, Membership
 from viewkeeper.order.registry_address import open_registry
 
 
@@ -29,12 +29,12 @@ def test_a_child_comes_back_while_a_parent_goes_on_alone(
     fleet.diamond()
     fleet.refresh("v1", "v2", "v0", "v1", "v2", "v0")
     registry = open_registry("registry.db", fleet.root)
-    registry.leave("v0")
+    registry.leave_registry("v0")
     fleet.refresh("v1", "v2", "v0")
     fleet.write("north", (0, 1))
     fleet.refresh("v2")
     with monkeypatch.context() as patch:
-        patch.setattr(Membership, "join", lambda self, now, awaits: Joined(False, False))
+        patch.setattr(Membership, "join_group", lambda self, now, awaits: JoinResult(False, False))
         fleet.write("north", (0, 2), (1, 2))
         fleet.refresh("v1")
     fleet.refresh("v1")

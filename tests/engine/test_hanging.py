@@ -22,7 +22,7 @@ from tests.engine.by_hand import load_by_hand
 from tests.engine.shop import LINES, Shop, rows_of
 from tests.network import Proxy
 from viewkeeper.engine.loop import run_until
-from viewkeeper.engine.report import Silent
+from viewkeeper.engine.report import SilentObserver
 from viewkeeper.sources.sqlite.source import SqliteSource
 
 VIEWS = {
@@ -40,8 +40,8 @@ def running(project: viewkeeper.Project) -> Iterator[None]:
 
     def run() -> None:
         try:
-            with project.maintainer("run", Silent()) as keeper:
-                run_until(keeper, project.settings, Silent(), stop, (), project.spark)
+            with project.open_maintainer("run", SilentObserver()) as keeper:
+                run_until(keeper, project.settings, SilentObserver(), stop, (), project.spark)
         except BaseException as error:
             raised.append(error)
             raise
@@ -88,7 +88,7 @@ def test_a_locked_database_is_waited_for_by_nobody_else(
     file.write_text(file.read_text().replace("crm.db", "crm.db, busy_seconds: 60"))
     load_by_hand(shop)
     back: list[str] = []
-    look = SqliteSource.look
+    look = SqliteSource.look_for_transactions
 
     def counted(self: SqliteSource, after: int) -> Any:
         try:
@@ -96,7 +96,7 @@ def test_a_locked_database_is_waited_for_by_nobody_else(
         finally:
             back.append(self.name)
 
-    monkeypatch.setattr(SqliteSource, "look", counted)
+    monkeypatch.setattr(SqliteSource, "look_for_transactions", counted)
     with viewkeeper.open(shop.folder) as project, running(project):
         advance(shop, project)
         locking = sqlite3.connect(shop.folder / "crm.db", isolation_level=None, timeout=60)
@@ -112,7 +112,7 @@ def test_a_locked_database_is_waited_for_by_nobody_else(
         for name, sql in VIEWS.items():
             expected = shop.recomputed(sql)
             eventually(lambda name=name, expected=expected: rows_of(project.view(name)) == expected)  # type: ignore[misc]  # defaults bind the loop's values
-        assert not project.spark.started
+        assert not project.spark.is_started
 
 
 def test_a_server_that_never_answers_is_waited_for_by_nobody_else(shop: Shop) -> None:

@@ -15,7 +15,7 @@ from tests.cli.conftest import call
 from tests.engine.shop import Shop, rows_of
 from viewkeeper.engine.project import Project
 from viewkeeper.updates.source_protocol import COUNT, TS
-from viewkeeper.warehouse import Advance, Create, Store, changes, write_rows
+from viewkeeper.warehouse import Advance, Create, Store, read_view_changes, write_rows
 
 TITLES = (
     "SELECT p.title, o.placed FROM shop.orders o JOIN shop.item i ON i.order_id = o.id "
@@ -41,8 +41,8 @@ def hide_keys(project: Project, extra: pa.Table | None = None) -> None:
     """Store the view with its keys, as an algorithm that needs them would have done."""
     root = project.settings.warehouse
     with Store.open(root, "test", time.time) as store:
-        rich, plain = store.head.view("keyed"), store.head.view("titles")
-        rows = changes(root, rich, 0)
+        rich, plain = store.head.require_view("keyed"), store.head.require_view("titles")
+        rows = read_view_changes(root, rich, 0)
         table = store.new_table("titles")
         folder = store.table_folder(table)
         loaded = rows.filter(pc.field(TS) == plain.created_ts)
@@ -73,7 +73,9 @@ def test_what_is_shown_is_read_and_verified(shop: Shop, spark: SparkSession) -> 
             project.refresh()
         view = project.view("titles")
         expected, oldest = rows_of(view), view.head.created_ts
-        per_ts = sorted(map(str, changes(project.settings.warehouse, view.head, 0).to_pylist()))
+        per_ts = sorted(
+            map(str, read_view_changes(project.settings.warehouse, view.head, 0).to_pylist())
+        )
         hide_keys(project)
         assert view.head.hidden == HIDDEN
         assert view.arrow().column_names == view.df().columns == ["title", "placed"]
@@ -95,8 +97,8 @@ def test_one_wrong_row_under_another_key_is_found(shop: Shop, spark: SparkSessio
         project.refresh()
         shop.execute(*CHANGES[0])
         project.refresh()
-        root, head = project.settings.warehouse, project.head().view("keyed")
-        one = changes(root, head, 0).slice(0, 1)
+        root, head = project.settings.warehouse, project.newest_head().require_view("keyed")
+        one = read_view_changes(root, head, 0).slice(0, 1)
         wrong = one.set_column(one.schema.get_field_index(COUNT), COUNT, pa.array([1]))
         wrong = wrong.set_column(one.schema.get_field_index("of_order"), "of_order", [[999]])
         wrong = wrong.set_column(one.schema.get_field_index(TS), TS, [[head.ts]])

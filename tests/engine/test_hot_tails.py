@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 import viewkeeper
 from tests.engine.shop import LINES, Shop
-from viewkeeper.engine.load.view_recomputation import netted
+from viewkeeper.engine.load.view_recomputation import net_changes
 from viewkeeper.updates.source_protocol import COUNT
 
 HOT = 400
@@ -30,7 +30,9 @@ def batch(*rows: tuple[int | None, int]) -> pa.RecordBatch:
 def test_what_cancels_out_is_left_out(rows_max: int) -> None:
     tail = [batch((1, -1), (2, 1)), batch((2, -1), (None, 1)), batch((3, 1), (None, 1))]
     found = (
-        pa.Table.from_batches([*netted(tail, rows_max)]).group_by("a").aggregate([(COUNT, "sum")])
+        pa.Table.from_batches([*net_changes(tail, rows_max)])
+        .group_by("a")
+        .aggregate([(COUNT, "sum")])
     )
     sums = dict(zip(*(found[name].to_pylist() for name in ("a", f"{COUNT}_sum")), strict=True))
     assert {row: count for row, count in sums.items() if count} == {1: -1, 3: 1, None: 2}
@@ -40,8 +42,8 @@ def test_what_cancels_out_is_left_out(rows_max: int) -> None:
 
 def test_rows_without_columns_stay_as_they_are() -> None:
     counts = pa.record_batch({COUNT: pa.array([1, -1, 1], pa.int64())})
-    assert [*netted([counts])] == [counts]
-    assert [*netted([])] == []
+    assert [*net_changes([counts])] == [counts]
+    assert [*net_changes([])] == []
 
 
 def test_hot_rows_are_verified_as_of_long_ago(tmp_path: Path, spark: SparkSession) -> None:

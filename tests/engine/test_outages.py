@@ -21,7 +21,7 @@ import pymysql
 import pytest
 
 from tests.network import Proxy
-from viewkeeper.engine.batch.snapshot_openers import Preparing
+from viewkeeper.engine.batch.snapshot_openers import PreparedOpeners
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.errors import SourceAwayError, ViewkeeperError
 from viewkeeper.sources.postgres import postgres_server as postgres
@@ -49,10 +49,10 @@ class Database:
         write("CREATE TABLE t (id int PRIMARY KEY, v varchar(9))")
 
     def follow(self) -> None:
-        self.at = self.attempt(lambda source: source.follow(TABLES))
+        self.at = self.attempt(lambda source: source.follow_tables(TABLES))
 
     def attempt(self, action: Callable[[Source], Any]) -> Any:
-        return self.connections.attempt("shop", action)
+        return self.connections.try_action("shop", action)
 
     def comes_back(self) -> None:
         """A source that is away is tried again, and all that was committed is there."""
@@ -63,9 +63,9 @@ class Database:
             assert time.monotonic() < end, self.connections.away
             self.now += 100
             time.sleep(0.01)
-            found = self.attempt(lambda source: source.look(self.at))
+            found = self.attempt(lambda source: source.look_for_transactions(self.at))
         last = found[-1].position
-        rows = self.attempt(lambda source: list(source.changes(TABLES, self.at, last)))
+        rows = self.attempt(lambda source: list(source.read_changes(TABLES, self.at, last)))
         assert 99 in [row["id"] for _, batch in rows for row in batch.to_pylist()]
         assert not self.connections.away
 
@@ -75,14 +75,14 @@ def postgres_behind(
     proxy: int, server: PrivatePostgres, folder: Path, capture: str
 ) -> Iterator[Database]:
     name = f"outage_{uuid.uuid4().hex[:8]}"
-    with psycopg.connect(server.url(), autocommit=True) as admin:
+    with psycopg.connect(server.url_of(), autocommit=True) as admin:
         admin.execute(f"CREATE DATABASE {name}")
 
     def write(statement: str) -> None:
-        with psycopg.connect(server.url(name), autocommit=True) as connection:
+        with psycopg.connect(server.url_of(name), autocommit=True) as connection:
             connection.execute(statement.encode())
 
-    url = server.url(name).replace(f":{server.port}/", f":{proxy}/")
+    url = server.url_of(name).replace(f":{server.port}/", f":{proxy}/")
     database = Database({"kind": "postgres", "url": url, "capture": capture}, write, folder)
     write("ALTER TABLE t REPLICA IDENTITY FULL")
     database.follow()
@@ -90,7 +90,7 @@ def postgres_behind(
         yield database
     finally:
         database.now += 100
-        database.attempt(lambda source: source.detach())
+        database.attempt(lambda source: source.detach_source())
         database.connections.close()
 
 
@@ -106,7 +106,7 @@ def mariadb_behind(proxy: int, server: PrivateMariadb, folder: Path, _: str) -> 
             connection.commit()
 
     write(f"CREATE DATABASE {name}", None)
-    url = server.url(name).replace(f":{server.port}/", f":{proxy}/")
+    url = server.url_of(name).replace(f":{server.port}/", f":{proxy}/")
     database = Database({"kind": "mariadb", "url": url}, write, folder)
     database.follow()
     try:
@@ -130,20 +130,20 @@ def behind(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Behind]:
 
 def prepared(stack: ExitStack, database: Database) -> Opener:
     positions, tables = {"shop": database.at}, {"shop": TABLES}
-    return Preparing(stack, database.connections, positions, tables)["shop"]
+    return PreparedOpeners(stack, database.connections, positions, tables)["shop"]
 
 
 def test_a_reset_at_any_step_is_the_source_being_away(behind: Behind) -> None:
     database, proxy = behind
     database.write("INSERT INTO t VALUES (1, 'one')")
-    found = database.attempt(lambda source: source.look(database.at))
+    found = database.attempt(lambda source: source.look_for_transactions(database.at))
     last = found[-1].position
     steps: dict[str, Callable[[Source], object]] = {
-        "look": lambda source: source.look(database.at),
-        "changes": lambda source: list(source.changes(TABLES, database.at, last)),
-        "follow": lambda source: source.follow(TABLES),
-        "acknowledge": lambda source: source.acknowledge(database.at),
-        "schema": lambda source: source.schema("t"),
+        "look": lambda source: source.look_for_transactions(database.at),
+        "changes": lambda source: list(source.read_changes(TABLES, database.at, last)),
+        "follow": lambda source: source.follow_tables(TABLES),
+        "acknowledge": lambda source: source.acknowledge_position(database.at),
+        "schema": lambda source: source.schema_of("t"),
     }
     for step in steps.values():
         proxy.reset()
@@ -157,10 +157,10 @@ def test_a_reset_while_a_snapshot_is_used(behind: Behind) -> None:
     with ExitStack() as stack:
         snapshot = prepared(stack, database)()
         stack.callback(snapshot.close)
-        assert snapshot.ask(LOOKUP, database.at).rows.num_rows == 0
+        assert snapshot.answer_lookup(LOOKUP, database.at).rows.num_rows == 0
         proxy.reset()
         with pytest.raises(SourceAwayError):
-            snapshot.ask(LOOKUP, database.at)
+            snapshot.answer_lookup(LOOKUP, database.at)
     database.comes_back()
 
 
@@ -169,7 +169,7 @@ def wait_until_shut(server: PrivatePostgres) -> None:
     end = time.monotonic() + 60
     while time.monotonic() < end:
         try:
-            psycopg.connect(server.url(), connect_timeout=2).close()
+            psycopg.connect(server.url_of(), connect_timeout=2).close()
         except psycopg.OperationalError:
             return
     raise AssertionError("it goes on")
@@ -183,7 +183,7 @@ def test_a_server_that_stops_while_a_snapshot_is_open(tmp_path: Path) -> None:
         with postgres_behind(server.port, server, tmp_path, "decoding") as database:
             with ExitStack() as stack:
                 snapshot = prepared(stack, database)()
-                rows = snapshot.ask(LOOKUP, database.at).rows
+                rows = snapshot.answer_lookup(LOOKUP, database.at).rows
                 snapshot.close()
                 os.kill(server.pid, signal.SIGINT)
                 wait_until_shut(server)
@@ -192,7 +192,9 @@ def test_a_server_that_stops_while_a_snapshot_is_open(tmp_path: Path) -> None:
             assert [type(error) for error in database.told] == [SourceAwayError]
             # The server ends when we have noticed at all our connections.
             database.now += 100
-            assert database.attempt(lambda source: source.look(database.at)) is None
+            assert (
+                database.attempt(lambda source: source.look_for_transactions(database.at)) is None
+            )
             server.stop()
             server.start()
             database.comes_back()
@@ -208,9 +210,9 @@ def test_a_silent_network_is_not_waited_for_without_a_limit(
     monkeypatch.setattr(postgres, "CONNECT_SECONDS", 0)
     monkeypatch.setattr("viewkeeper.sources.mariadb.server_connection.CONNECT_SECONDS", 1)
     database.connections.close()
-    assert database.attempt(lambda source: source.look(database.at)) == ()
+    assert database.attempt(lambda source: source.look_for_transactions(database.at)) == ()
     proxy.go_silent()
-    assert database.attempt(lambda source: source.look(database.at)) is None
+    assert database.attempt(lambda source: source.look_for_transactions(database.at)) is None
     assert list(database.connections.away) == ["shop"]
     # The server, too, would wait for the dead connections, and keep our slot for them.
     proxy.reset()

@@ -9,7 +9,7 @@ import pytest
 from viewkeeper.engine.settings.project_file import Settings, read_settings
 from viewkeeper.errors import ProjectError, SourceAwayError
 from viewkeeper.sources import project_yaml
-from viewkeeper.upstream.parent_project import Parent
+from viewkeeper.upstream.parent_project import ParentProject
 
 SOURCES = "sources: {crm: {kind: sqlite, path: crm.db}}\n"
 GOOD = f"warehouse: w\n{SOURCES}"
@@ -91,10 +91,10 @@ sources:
 """
     found = read(tmp_path, text).sources
     assert [found[name].options["path"] for name in "abc"] == ["a.db", "b.db", "c.db"]
-    assert found["c"].number("busy_seconds", 0) == 3
+    assert found["c"].read_number("busy_seconds", 0) == 3
 
 
 def test_a_parents_file_is_read_as_carefully(tmp_path: Path) -> None:
     (tmp_path / "viewkeeper.yml").write_text("a: " + "[" * 50_000)
     with pytest.raises(SourceAwayError, match=r"(?s)cannot be read.*nested too deeply"):
-        Parent("orders", tmp_path).head()
+        ParentProject("orders", tmp_path).load_head()

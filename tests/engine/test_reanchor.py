@@ -45,8 +45,8 @@ def shop(tmp_path: Path) -> Shop:
 
 def lose(shop: Shop) -> None:
     with viewkeeper.open(shop.folder) as project:
-        connections = project.connections()
-        connections.source("crm").detach()
+        connections = project.open_connections()
+        connections.get_source("crm").detach_source()
         connections.close()
     shop.execute("crm", "UPDATE customer SET name = name || ' unseen' WHERE id < 4")
     shop.execute("crm", "DELETE FROM customer WHERE id = 5")

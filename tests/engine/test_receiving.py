@@ -10,60 +10,64 @@ from pathlib import Path
 import pytest
 
 from viewkeeper.engine.group import inbox, reporter_claims
-from viewkeeper.engine.group.inbox import Receiving
-from viewkeeper.engine.group.reporter_claims import Reporting
+from viewkeeper.engine.group.inbox import Inbox
+from viewkeeper.engine.group.reporter_claims import ReporterClaims
 from viewkeeper.order.global_id import GlobalId
-from viewkeeper.order.mediator import Taken
-from viewkeeper.order.registry_protocol import Facts
+from viewkeeper.order.mediator import TakenIds
+from viewkeeper.order.registry_protocol import MemberFacts
 from viewkeeper.order.store.sqlite_registry import SqliteRegistry
 from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.updates.source_protocol import Boundary
-from viewkeeper.warehouse.metadata.batch_plan import Entry
+from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
 
 DROPPED = SchemaChange("drop_column", "t", "c")
 
 
-def taken(n: int, first: int | None = None) -> Taken:
-    return Taken(n, (), {}, n if first is None else first)
+def taken(n: int, first: int | None = None) -> TakenIds:
+    return TakenIds(n, (), {}, n if first is None else first)
 
 
 def test_a_report_becomes_an_entry() -> None:
-    source = Receiving(4, 4)
-    source.extend([Boundary(6, 1.0, 2, emptied=("t",)), Boundary(9, 2.0, 3, reshaped=(DROPPED,))])
+    source = Inbox(4, 4)
+    source.add_reports(
+        [Boundary(6, 1.0, 2, emptied=("t",)), Boundary(9, 2.0, 3, reshaped=(DROPPED,))]
+    )
     assert source.read == 9
-    first = source.take("shop", 6, 2, taken(1), 50.0)
-    assert first == Entry(2, "shop", 4, 6, 1.0, 2, ("t",), (), (), 1, 1)
-    second = source.take("shop", 9, 3, taken(4, 2), 50.0)
-    assert second == Entry(3, "shop", 6, 9, 2.0, 3, (), (), (DROPPED,), 4, 2)
+    first = source.take_entry("shop", 6, 2, taken(1), 50.0)
+    assert first == LedgerEntry(2, "shop", 4, 6, 1.0, 2, ("t",), (), (), 1, 1)
+    second = source.take_entry("shop", 9, 3, taken(4, 2), 50.0)
+    assert second == LedgerEntry(3, "shop", 6, 9, 2.0, 3, (), (), (DROPPED,), 4, 2)
     assert (source.at, len(source.reports)) == (9, 0)
 
 
 def test_reports_that_one_id_covers_are_one_entry() -> None:
-    source = Receiving(0, 0)
-    source.extend([Boundary(2, 5.0, 1, emptied=("t",)), Boundary(3, 4.0, 1, emptied=("t", "u"))])
-    entry = source.take("shop", 7, 2, taken(1), 50.0)
-    assert entry == Entry(2, "shop", 0, 7, 4.0, 2, ("t", "u"), (), (), 1, 1)
+    source = Inbox(0, 0)
+    source.add_reports(
+        [Boundary(2, 5.0, 1, emptied=("t",)), Boundary(3, 4.0, 1, emptied=("t", "u"))]
+    )
+    entry = source.take_entry("shop", 7, 2, taken(1), 50.0)
+    assert entry == LedgerEntry(2, "shop", 0, 7, 4.0, 2, ("t", "u"), (), (), 1, 1)
     assert source.read == 7, "what lies before is not looked at again"
 
 
 def test_a_report_beyond_an_id_stays() -> None:
     """SQLite reports what it committed between two looks as one; another reader cut it earlier."""
-    source = Receiving(0, 0)
-    source.extend([Boundary(9, 3.0, 5, reshaped=(DROPPED,))])
-    first = source.take("shop", 4, 2, taken(1), 50.0)
-    assert first == Entry(2, "shop", 0, 4, 3.0, 0, (), (), (), 1, 1)
-    rest = source.take("shop", 9, 3, taken(2), 50.0)
-    assert rest == Entry(3, "shop", 4, 9, 3.0, 5, (), (), (DROPPED,), 2, 2)
+    source = Inbox(0, 0)
+    source.add_reports([Boundary(9, 3.0, 5, reshaped=(DROPPED,))])
+    first = source.take_entry("shop", 4, 2, taken(1), 50.0)
+    assert first == LedgerEntry(2, "shop", 0, 4, 3.0, 0, (), (), (), 1, 1)
+    rest = source.take_entry("shop", 9, 3, taken(2), 50.0)
+    assert rest == LedgerEntry(3, "shop", 4, 9, 3.0, 5, (), (), (DROPPED,), 2, 2)
 
 
 def test_an_id_over_nothing_that_was_reported_is_from_now() -> None:
-    assert Receiving(0, 0).take("shop", 4, 2, taken(1), 50.0).committed_at == 50.0
+    assert Inbox(0, 0).take_entry("shop", 4, 2, taken(1), 50.0).committed_at == 50.0
 
 
 def test_a_view_waits_for_what_was_captured_with_too_few_columns() -> None:
-    source = Receiving(0, 0)
+    source = Inbox(0, 0)
     assert source.is_ready
-    source.extend([Boundary(4, 1.0, 1), Boundary(6, 1.0, 1)])
+    source.add_reports([Boundary(4, 1.0, 1), Boundary(6, 1.0, 1)])
     source.required, source.captured = 4, {"t": ["id"]}
     assert not source.is_ready
     assert source.has_captured({"t": ["id"]})
@@ -75,22 +79,22 @@ def test_a_view_waits_for_what_was_captured_with_too_few_columns() -> None:
 
 
 def test_a_report_that_nobody_registers_is_overdue(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = Receiving(0, 0)
-    source.extend([Boundary(4, 1.0, 1), Boundary(6, 1.0, 1)])
-    assert source.overdue is None
+    source = Inbox(0, 0)
+    source.add_reports([Boundary(4, 1.0, 1), Boundary(6, 1.0, 1)])
+    assert source.overdue_position is None
     monkeypatch.setattr(inbox, "OVERDUE_SECONDS", -1.0)
-    assert source.overdue == 4
-    source.take("shop", 5, 2, taken(1), 0.0)
-    assert source.overdue == 6
-    source.take("shop", 6, 3, taken(2), 0.0)
-    assert source.overdue is None
+    assert source.overdue_position == 4
+    source.take_entry("shop", 5, 2, taken(1), 0.0)
+    assert source.overdue_position == 6
+    source.take_entry("shop", 6, 3, taken(2), 0.0)
+    assert source.overdue_position is None
 
 
 @pytest.fixture
 def registry(tmp_path: Path) -> SqliteRegistry:
     made = SqliteRegistry(tmp_path / "registry.db")
     for member in ("one", "two"):
-        made.join(member, Facts({"shop": ("t",)}, together="x"))
+        made.join_registry(member, MemberFacts({"shop": ("t",)}, together="x"))
     return made
 
 
@@ -98,19 +102,19 @@ def test_one_reports_and_the_next_goes_on_behind_it(
     registry: SqliteRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reporter_claims, "RENEW_SECONDS", 0.0)
-    group = registry.join("one", Facts({"shop": ("t",)}, together="x")).group
-    one, two = (Reporting(registry, group, member) for member in ("one", "two"))
-    assert one.claim("shop")
-    assert not one.claim("shop"), "it is the reporter already"
-    assert not two.claim("shop")
-    assert not two.register("shop", [3])
-    assert one.register("shop", [3, 1, 3])
-    assert not one.register("shop", [1, 3])
-    one.release()
-    assert two.claim("shop")
-    assert two.register("shop", [1, 2, 3, 5])
-    assert not one.register("shop", [7]), "it does not report any more"
-    ids = [each.id for each in registry.order(group, 0, 10)]
+    group = registry.join_registry("one", MemberFacts({"shop": ("t",)}, together="x")).group
+    one, two = (ReporterClaims(registry, group, member) for member in ("one", "two"))
+    assert one.claim_lease("shop")
+    assert not one.claim_lease("shop"), "it is the reporter already"
+    assert not two.claim_lease("shop")
+    assert not two.register_new("shop", [3])
+    assert one.register_new("shop", [3, 1, 3])
+    assert not one.register_new("shop", [1, 3])
+    one.release_claims()
+    assert two.claim_lease("shop")
+    assert two.register_new("shop", [1, 2, 3, 5])
+    assert not one.register_new("shop", [7]), "it does not report any more"
+    ids = [each.id for each in registry.fetch_order(group, 0, 10)]
     assert ids == [GlobalId("shop", position) for position in (1, 3, 5)]
 
 
@@ -119,22 +123,22 @@ def test_a_reporter_that_was_replaced_notices(
 ) -> None:
     monkeypatch.setattr(reporter_claims, "RENEW_SECONDS", 0.0)
     monkeypatch.setattr(reporter_claims, "LEASE_SECONDS", 0.0)
-    group = registry.join("one", Facts({"shop": ("t",)}, together="x")).group
-    one, two = (Reporting(registry, group, member) for member in ("one", "two"))
-    assert one.claim("shop")
-    assert two.claim("shop")
-    assert not one.register("shop", [4])
-    assert not one.reports("shop")
-    assert two.register("shop", [4])
+    group = registry.join_registry("one", MemberFacts({"shop": ("t",)}, together="x")).group
+    one, two = (ReporterClaims(registry, group, member) for member in ("one", "two"))
+    assert one.claim_lease("shop")
+    assert two.claim_lease("shop")
+    assert not one.register_new("shop", [4])
+    assert not one.is_reporting("shop")
+    assert two.register_new("shop", [4])
 
 
 def test_a_closed_group_takes_no_reports(
     registry: SqliteRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reporter_claims, "RENEW_SECONDS", 0.0)
-    group = registry.join("one", Facts({"shop": ("t",)}, together="x")).group
-    one = Reporting(registry, group, "one")
-    assert one.claim("shop")
-    registry.leave("two")
-    assert not one.register("shop", [4])
-    assert not one.reports("shop")
+    group = registry.join_registry("one", MemberFacts({"shop": ("t",)}, together="x")).group
+    one = ReporterClaims(registry, group, "one")
+    assert one.claim_lease("shop")
+    registry.leave_registry("two")
+    assert not one.register_new("shop", [4])
+    assert not one.is_reporting("shop")

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 import viewkeeper
 from tests.engine.shop import LINES, Shop, rows_of
-from viewkeeper.engine.report import Silent
+from viewkeeper.engine.report import SilentObserver
 from viewkeeper.errors import GapError, HorizonError, LockedError, ProjectError
 
 CITIES = (
@@ -169,8 +169,8 @@ def test_a_source_that_lost_its_log_stops_its_views_until_they_are_loaded_again(
         project.refresh()
         shop.execute("crm", "UPDATE customer SET name = name || '!'")
         project.refresh()
-        connections = project.connections()
-        connections.source("crm").detach()
+        connections = project.open_connections()
+        connections.get_source("crm").detach_source()
         connections.close()
         shop.execute("crm", "UPDATE customer SET city = 'unseen' WHERE id = 2")
         shop.execute("shop", "DELETE FROM item WHERE order_id = 7")
@@ -190,7 +190,7 @@ def test_a_source_that_lost_its_log_stops_its_views_until_they_are_loaded_again(
 def test_one_writer(shop: Shop, spark: SparkSession) -> None:
     with (
         viewkeeper.open(shop.folder, spark=spark) as project,
-        project.maintainer("run", Silent()),
+        project.open_maintainer("run", SilentObserver()),
         pytest.raises(LockedError, match="another process maintains it"),
     ):
         project.refresh()

@@ -68,12 +68,12 @@ class Gate:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached, self.open = threading.Event(), threading.Event()
 
-        def slow(*arguments: Any) -> load_job.Loaded:
+        def slow(*arguments: Any) -> load_job.LoadedFiles:
             self.reached.set()
             self.open.wait(timeout=120)
-            return load_job.load(*arguments)
+            return load_job.load_view(*arguments)
 
-        monkeypatch.setattr(loader, "load", slow)
+        monkeypatch.setattr(loader, "load_view", slow)
 
 
 def test_views_stay_fresh_while_another_is_loaded(
@@ -87,9 +87,9 @@ def test_views_stay_fresh_while_another_is_loaded(
             shop.execute("crm", f"UPDATE customer SET city = 'c{number}' WHERE id < 4")
             shop.execute("shop", f"INSERT INTO item VALUES ({number}, 1, 5)")
             eventually(lambda: rows_of(project.view("cities")) == shop.recomputed(CITIES))
-        assert "lines" not in project.head().views
+        assert "lines" not in project.newest_head().views
         gate.open.set()
-        eventually(lambda: "lines" in project.head().views)
+        eventually(lambda: "lines" in project.newest_head().views)
         eventually(lambda: rows_of(project.view("lines")) == shop.recomputed(LINES))
     project.close()
 
@@ -102,7 +102,7 @@ def test_a_load_that_was_stopped_is_begun_again(
         with running(project):
             assert gate.reached.wait(timeout=120)
             threading.Timer(0.2, gate.open.set).start()
-        assert set(project.head().views) == {"cities"}
+        assert set(project.newest_head().views) == {"cities"}
         shop.execute("crm", "UPDATE customer SET name = 'later' WHERE id = 2")
         assert list(project.refresh().loaded) == ["lines"]
         assert rows_of(project.view("lines")) == shop.recomputed(LINES)

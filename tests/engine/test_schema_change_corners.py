@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 import viewkeeper
 from tests.engine.shop import LINES, Shop, rows_of
-from viewkeeper.engine.evolution.view_adapter import Adapting
+from viewkeeper.engine.evolution.view_adapter import ViewAdapter
 from viewkeeper.engine.maintainer import Maintainer
-from viewkeeper.engine.report import Silent
+from viewkeeper.engine.report import SilentObserver
 from viewkeeper.errors import HorizonError
 from viewkeeper.storage import disk
 from viewkeeper.warehouse.metadata.head import NAME, encode_head, read_head
@@ -58,7 +58,7 @@ def test_a_column_that_comes_back_does_not_bring_its_old_values(
         # As a warehouse was written before definitions had versions.
         head = read_head(tmp_path / "warehouse")
         bare = {name: replace(view, versions=()) for name, view in head.views.items()}
-        disk.replace(tmp_path / "warehouse" / NAME, encode_head(replace(head, views=bare)))
+        disk.replace_file(tmp_path / "warehouse" / NAME, encode_head(replace(head, views=bare)))
     with viewkeeper.open(shop.folder, spark=spark) as project:
         project.refresh()
         rebuilt(shop, "id INTEGER PRIMARY KEY, name TEXT", "id, name")
@@ -112,19 +112,19 @@ def test_a_substitute_that_is_away_is_waited_for(
         shop.execute("shop", "INSERT INTO orders VALUES (901, 1, '2024-01-01')")
         assert set(project.refresh().waiting) == {"one"}
         decided: list[str] = []
-        real = Adapting.meet
+        real = ViewAdapter.meet_schema_changes
 
-        def counted(self: Adapting, name: str, *rest: Any) -> int | None:
+        def counted(self: ViewAdapter, name: str, *rest: Any) -> int | None:
             decided.append(name)
             return real(self, name, *rest)
 
-        monkeypatch.setattr(Adapting, "meet", counted)
-        with project.maintainer("test", Silent()) as maintainer:
-            maintainer.start()
+        monkeypatch.setattr(ViewAdapter, "meet_schema_changes", counted)
+        with project.open_maintainer("test", SilentObserver()) as maintainer:
+            maintainer.start_run()
             for _ in range(20):
-                maintainer.look()
-                if maintainer.behind():
-                    maintainer.maintain()
+                maintainer.see_commits()
+                if maintainer.has_views_behind():
+                    maintainer.maintain_views()
         assert decided.count("one") < 5, "it does not spin"
         os.rename(tmp_path / "away.db", tmp_path / "catalogue.db")
         assert project.refresh().waiting == {}
@@ -186,14 +186,14 @@ def test_what_was_approved_is_not_asked_again_after_a_kill(
         project.refresh()
         shop.execute("crm", "ALTER TABLE customer RENAME COLUMN name TO called")
         project.refresh()
-        project.proposals().answer("one", "approve")
+        project.proposals().answer_proposal("one", "approve")
         with monkeypatch.context() as patch:
-            patch.setattr(Adapting, "_redefine", die)
+            patch.setattr(ViewAdapter, "_redefine_view", die)
             with pytest.raises(Killed):
                 project.refresh()
     with viewkeeper.open(shop.folder, spark=spark) as project:
         assert project.refresh().waiting == {}
-        assert project.proposals().all() == []
+        assert project.proposals().list_proposals() == []
 
 
 def test_one_refresh_goes_over_the_change(
@@ -204,7 +204,7 @@ def test_one_refresh_goes_over_the_change(
     with viewkeeper.open(shop.folder, spark=spark) as project:
         project.refresh()
         shop.execute("crm", "UPDATE customer SET name = 'q' WHERE id = 1")
-        real, calls = Maintainer.look, list[int]()
+        real, calls = Maintainer.see_commits, list[int]()
 
         def look(self: Maintainer) -> None:
             real(self)
@@ -213,7 +213,7 @@ def test_one_refresh_goes_over_the_change(
                 rebuilt(shop, "id INTEGER PRIMARY KEY, name TEXT", "id, upper(name)")
                 real(self)
 
-        monkeypatch.setattr(Maintainer, "look", look)
+        monkeypatch.setattr(Maintainer, "see_commits", look)
         assert project.refresh().waiting == {}
         assert rows_of(project.view("one")) == shop.recomputed(ONE)
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from viewkeeper.engine.operations.project_status import gather, running
+from viewkeeper.engine.operations.project_status import gather_status, running_holder
 from viewkeeper.engine.settings.project_file import Settings, read_settings
 from viewkeeper.sources.sqlite import SqliteSource
-from viewkeeper.warehouse.lock import Holder, Lock
-from viewkeeper.warehouse.metadata.batch_plan import Entry, Plan
+from viewkeeper.warehouse.lock import Lock, LockHolder
+from viewkeeper.warehouse.metadata.batch_plan import BatchPlan, LedgerEntry
 from viewkeeper.warehouse.metadata.record import Create, Stop
 from viewkeeper.warehouse.store import Store
 
@@ -35,7 +35,7 @@ def project(tmp_path: Path) -> Settings:
     with closing(sqlite3.connect(tmp_path / "crm.db")) as connection:
         connection.execute("CREATE TABLE customer (id INTEGER PRIMARY KEY, name TEXT)")
         connection.commit()
-        source.follow({"customer": ["name"]})
+        source.follow_tables({"customer": ["name"]})
         connection.executemany("INSERT INTO customer (name) VALUES (?)", [("a",), ("b",), ("c",)])
         connection.commit()
     source.close()
@@ -44,28 +44,28 @@ def project(tmp_path: Path) -> Settings:
         table = store.new_table("names")
         ts = store.ledger.next_ts
         store.commit([Create("names", table, SQL, schema, ts - 1, {"crm": 0}, ())])
-        entry = Entry(ts, "crm", 0, 1, 1001.0, 1)
-        store.write_plan(Plan(store.next_plan, (entry,), {"names": (ts - 1, ts)}))
+        entry = LedgerEntry(ts, "crm", 0, 1, 1001.0, 1)
+        store.write_plan(BatchPlan(store.next_plan, (entry,), {"names": (ts - 1, ts)}))
     (tmp_path / "warehouse/identity").write_text(READER)
     return read_settings(tmp_path)
 
 
 def test_lag_is_counted_in_transactions_changes_and_seconds(project: Settings) -> None:
-    found = gather(project, now=4e9)
+    found = gather_status(project, now=4e9)
     (view,) = found.views
     (lag,) = view.lags
     assert (view.loaded, view.rows, view.problem) == (True, 0, None)
     assert (lag.position, lag.transactions, lag.more, lag.changes) == (0, 1, True, 3)
-    assert view.seconds is not None
-    assert view.seconds > 1e9
+    assert view.lag_seconds is not None
+    assert view.lag_seconds > 1e9
     assert found.ok
 
 
 def test_the_log_is_kept_by_name(project: Settings) -> None:
     other = SqliteSource("crm", project.folder / "crm.db", "other")
-    other.follow({"customer": ["id"]})
+    other.follow_tables({"customer": ["id"]})
     other.close()
-    (source,) = gather(project, now=4e9).sources
+    (source,) = gather_status(project, now=4e9).sources
     assert (source.followed, source.position, source.retained) == (True, 3, 3)
     assert {kept.reader: (kept.ours, kept.amount) for kept in source.readers} == {
         READER: (True, 3),
@@ -75,7 +75,7 @@ def test_the_log_is_kept_by_name(project: Settings) -> None:
 
 def test_a_source_that_is_away_leaves_what_the_ledger_knows(project: Settings) -> None:
     (project.folder / "crm.db").unlink()
-    found = gather(project, now=2001.0)
+    found = gather_status(project, now=2001.0)
     assert "there is no database file" in (found.sources[0].error or "")
     (lag,) = found.views[0].lags
     assert (lag.transactions, lag.changes, lag.seconds) == (1, None, 1000.0)
@@ -85,7 +85,7 @@ def test_a_source_that_is_away_leaves_what_the_ledger_knows(project: Settings) -
 def test_a_stopped_view_says_why(project: Settings) -> None:
     with Store.open(project.warehouse, "test", lambda: 1000.0) as store:
         store.commit([Stop("names", "a row does not fit")])
-    found = gather(project, now=2000.0)
+    found = gather_status(project, now=2000.0)
     since = "stale since 1970-01-01 00:16:40 UTC"
     assert found.views[0].problem == f"{since}: a row does not fit"
     assert not found.ok
@@ -94,33 +94,33 @@ def test_a_stopped_view_says_why(project: Settings) -> None:
 def test_changed_and_removed_sql_is_noticed(project: Settings) -> None:
     file = project.folder / "views/names.sql"
     file.write_text(SQL + " WHERE c.id > 1")
-    assert "--full-refresh names" in (gather(project, 1.0).views[0].problem or "")
+    assert "--full-refresh names" in (gather_status(project, 1.0).views[0].problem or "")
     file.unlink()
-    assert "the next run drops it" in (gather(project, 1.0).views[0].problem or "")
+    assert "the next run drops it" in (gather_status(project, 1.0).views[0].problem or "")
 
 
 def test_who_holds_the_lock_is_running_only_while_it_holds_it(project: Settings) -> None:
     path = project.warehouse / "lock"
-    here = Holder.this_process("viewkeeper run", 5.0)
-    lock = Lock.take(path, here)
-    assert running(project.warehouse) == here
-    lock.release()
-    assert running(project.warehouse) is None
+    here = LockHolder.this_process("viewkeeper run", 5.0)
+    lock = Lock.take_lock(path, here)
+    assert running_holder(project.warehouse) == here
+    lock.release_lock()
+    assert running_holder(project.warehouse) is None
     for pid in (os.getpid(), 2**22 + 1):
         left = {"pid": pid, "host": socket.gethostname(), "since": 5.0, "command": "killed"}
         path.write_text(json.dumps(left))
-        assert running(project.warehouse) is None
+        assert running_holder(project.warehouse) is None
 
 
 def test_a_detached_source_is_no_view_that_is_up_to_date(project: Settings) -> None:
     source = SqliteSource("crm", project.folder / "crm.db", READER)
-    source.detach()
+    source.detach_source()
     source.close()
-    found = gather(project, now=4e9)
+    found = gather_status(project, now=4e9)
     (view,) = found.views
     assert view.problem is not None
     assert 'source "crm" is detached' in view.problem
     assert "viewkeeper run --full-refresh names" in view.problem
     assert not found.ok
-    assert view.seconds is None
+    assert view.lag_seconds is None
     assert [lag.captured for lag in view.lags] == [False]

@@ -25,9 +25,9 @@ from tests.engine.test_algorithms import (
     shop_with_keys,
 )
 from viewkeeper.engine.project import Project
-from viewkeeper.engine.report import Silent
+from viewkeeper.engine.report import SilentObserver
 from viewkeeper.errors import ProjectError
-from viewkeeper.warehouse.rows.view_state import stored
+from viewkeeper.warehouse.rows.view_state import read_stored
 
 PAIRED = """SELECT a.id AS one, b.id AS other, o.id AS order_id, b.quantity FROM shop.line a
 JOIN shop.line b ON a.product_id = b.order_id JOIN shop.orders o ON o.id = b.order_id"""
@@ -38,7 +38,7 @@ WITH_CITY = SOLD.replace("l.quantity\n", "l.quantity, c.city\n")
 def is_right(project: Project, shop: Shop, name: str) -> bool:
     """Whether a view whose stored rows have all keys shows the right rows and hides none."""
     view = project.view(name)
-    counts = set(stored(project.settings.warehouse, view.head)["_count"].to_pylist())
+    counts = set(read_stored(project.settings.warehouse, view.head)["_count"].to_pylist())
     return counts <= {1} and rows_of(view) == shop.recomputed(shop.views[name])
 
 
@@ -50,12 +50,12 @@ def test_eca_takes_many_transactions_that_waited(
     rng = random.Random(seed)
     with opened(shop, spark, "eca") as project:
         project.refresh()
-        with project.maintainer("test", Silent()) as maintainer:
-            maintainer.start()
+        with project.open_maintainer("test", SilentObserver()) as maintainer:
+            maintainer.start_run()
             for _ in range(8):
                 change(shop, rng)
-                maintainer.look()
-            maintainer.maintain()
+                maintainer.see_commits()
+            maintainer.maintain_views()
         assert is_right(project, shop, "paired")
 
 
@@ -106,7 +106,7 @@ def test_an_algorithm_that_is_refused_drops_nothing(tmp_path: Path, spark: Spark
     shop = shop_with_keys(tmp_path, {"sold": SOLD})
     with viewkeeper.open(shop.folder, spark=spark) as project:
         project.refresh()
-        project.settings = project.settings.using("strobe", None)
+        project.settings = project.settings.with_algorithm("strobe", None)
         with pytest.raises(ProjectError, match="strobe promises convergence here"):
             project.refresh(full_refresh=["sold"])
         assert rows_of(project.view("sold")) == shop.recomputed(SOLD)

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 import viewkeeper
 from tests.engine.chain import LINES, NAMED, TITLED, Chain, define, project, sqlite, warehouse
 from tests.engine.shop import rows_of
-from viewkeeper.engine.operations.project_status import gather
+from viewkeeper.engine.operations.project_status import gather_status
 from viewkeeper.engine.report import Report
 from viewkeeper.errors import ProjectError, UnsupportedError
 from viewkeeper.upstream.source import WarehouseSource
@@ -100,24 +100,24 @@ def test_a_parent_folds_its_past_only_as_far_as_its_children_allow(
     ):
         low.refresh()
         middle.refresh()
-        taken = middle.head().views["named"].positions["sales"]
+        taken = middle.newest_head().views["named"].positions["sales"]
         for _ in range(3):
             write(chain, chance)
             chain.shop.execute("shop", "INSERT INTO item VALUES (3, 1, 9)")
             low.refresh()
         told: list[str] = []
         low.compact(told.append)
-        lines = low.head().views["lines"]
+        lines = low.newest_head().views["lines"]
         assert lines.horizon == taken < lines.ts
         assert any(str(chain.middle) in line for line in told), "it says for whom"
-        assert [str(lease) for lease in gather(low.settings, time.time()).leases] == [
+        assert [str(lease) for lease in gather_status(low.settings, time.time()).leases] == [
             str(chain.middle)
         ]
         assert middle.refresh().waiting == {}
         assert rows_of(middle.view("named")) == chain.expected(NAMED)
         low.compact()
-        lines = low.head().views["lines"]
-        assert lines.horizon == lines.ts == middle.head().views["named"].positions["sales"]
+        lines = low.newest_head().views["lines"]
+        assert lines.horizon == lines.ts == middle.newest_head().views["named"].positions["sales"]
         write(chain, chance)
         low.refresh()
         middle.refresh()
@@ -140,12 +140,12 @@ def test_what_a_parent_followed_does_not_concern_its_child_and_what_it_lost_does
     low, middle = (viewkeeper.open(f, spark=spark) for f in (chain.low, chain.middle))
     low.refresh()
     middle.refresh()
-    versions = len(middle.head().views["named"].versions)
+    versions = len(middle.newest_head().views["named"].versions)
     chain.shop.execute("shop", "ALTER TABLE item RENAME COLUMN quantity TO pieces")
     chain.shop.execute("shop", "UPDATE item SET pieces = 8 WHERE order_id = 3")
     low.refresh()
     middle.refresh()
-    assert len(middle.head().views["named"].versions) == versions, "it never learned of it"
+    assert len(middle.newest_head().views["named"].versions) == versions, "it never learned of it"
     now = NAMED.replace("sales.lines", f"({PIECES})")
     shorter = Counter[tuple[Any, ...]]()
     for row, count in rows_of(middle.view("named")).items():
@@ -160,9 +160,9 @@ def test_what_a_parent_followed_does_not_concern_its_child_and_what_it_lost_does
     )
     chain.shop.execute("shop", "UPDATE item SET pieces = 2 WHERE order_id = 5")
     assert low.refresh().waiting == {}
-    assert "placed" not in low.head().views["lines"].schema.names
+    assert "placed" not in low.newest_head().views["lines"].schema.names
     assert middle.refresh().waiting == {}
-    assert middle.head().views["named"].schema.names == ["order_id", "quantity", "name"]
+    assert middle.newest_head().views["named"].schema.names == ["order_id", "quantity", "name"]
     assert rows_of(middle.view("named")) == chain.shop.recomputed(now)
     middle.close()
     low.close()

@@ -11,56 +11,61 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
-from viewkeeper.evolution.dyno.dyno_loop import Setting
-from viewkeeper.evolution.dyno.rewriter import StandIn, Wishes
-from viewkeeper.evolution.dyno.table_identity import Shape, Thing
+from viewkeeper.evolution.dyno.dyno_loop import DynoSetting
+from viewkeeper.evolution.dyno.rewriter import SubstituteTable, Wishes
+from viewkeeper.evolution.dyno.table_identity import DynoColumn, DynoShape
 from viewkeeper.evolution.extent import Extent
-from viewkeeper.evolution.preferences import Parts, Preferences
-from viewkeeper.simulate.schema_changes.reshaped_judge import State
+from viewkeeper.evolution.preferences import NamedParts, Preferences
+from viewkeeper.simulate.schema_changes.reshaped_judge import ReshapedState
 from viewkeeper.simulate.schema_changes.reshaped_scenario import (
     Effect,
-    Meaning,
-    Scenario,
-    Shown,
+    PlaceMeaning,
+    ReshapedScenario,
+    ReshapedTransaction,
+    ShownOutput,
     Sketch,
-    Transaction,
 )
-from viewkeeper.simulate.schema_changes.reshaped_tables import Operation, Row, Table, Write
-from viewkeeper.simulate.schema_changes.reshaped_world import ReshapingWorld
-from viewkeeper.simulate.world_steps import Commit, Deliver, Evaluate
+from viewkeeper.simulate.schema_changes.reshaped_tables import (
+    Operation,
+    ReshapedTable,
+    Row,
+    WriteOperation,
+)
+from viewkeeper.simulate.schema_changes.reshaped_world import ReshapedWorld
+from viewkeeper.simulate.world_steps import CommitStep, DeliverStep, EvaluateStep
 
 
 def column(table: int, letter: str, letters: str) -> int:
     return 10 * table + letters.index(letter)
 
 
-def shape(id: int, name: str, letters: str) -> Shape:
-    columns = (Thing(column(id, each, letters), each, pa.int64()) for each in letters)
-    return Shape(id, name, tuple(columns))
+def shape(id: int, name: str, letters: str) -> DynoShape:
+    columns = (DynoColumn(column(id, each, letters), each, pa.int64()) for each in letters)
+    return DynoShape(id, name, tuple(columns))
 
 
-def table(id: int, name: str, letters: str, *rows: Row) -> Table:
-    return Table(shape(id, name, letters), dict.fromkeys(rows, 1))
+def table(id: int, name: str, letters: str, *rows: Row) -> ReshapedTable:
+    return ReshapedTable(shape(id, name, letters), dict.fromkeys(rows, 1))
 
 
-def meaning(source: str, of: Table) -> Meaning:
-    return Meaning((source, of.shape.id), {each.name: each.id for each in of.shape.columns})
+def meaning(source: str, of: ReshapedTable) -> PlaceMeaning:
+    return PlaceMeaning((source, of.shape.id), {each.name: each.id for each in of.shape.columns})
 
 
-def insert(id: int, *rows: Row) -> Write:
-    return Write(id, tuple((row, 1) for row in rows))
+def insert(id: int, *rows: Row) -> WriteOperation:
+    return WriteOperation(id, tuple((row, 1) for row in rows))
 
 
 def change(
     source: str, *operations: Operation, effects: Sequence[Effect] = (), kept: bool = True
-) -> Transaction:
-    return Transaction(source, operations, tuple(effects), kept, "change")
+) -> ReshapedTransaction:
+    return ReshapedTransaction(source, operations, tuple(effects), kept, "change")
 
 
-def stand_in(source: str, of: Table, other: str, instead: Table) -> StandIn:
+def stand_in(source: str, of: ReshapedTable, other: str, instead: ReshapedTable) -> SubstituteTable:
     """One table for another, columns with the same letters."""
     pairs = zip(of.shape.columns, instead.shape.columns, strict=True)
-    return StandIn(
+    return SubstituteTable(
         (source, of.shape.id),
         (other, instead.shape.id),
         {one.id: two.id for one, two in pairs},
@@ -69,22 +74,22 @@ def stand_in(source: str, of: Table, other: str, instead: Table) -> StandIn:
 
 def scene(
     text: str,
-    places: Sequence[tuple[str, Table]],
+    places: Sequence[tuple[str, ReshapedTable]],
     joins: Sequence[tuple[tuple[int, str], tuple[int, str]]],
     outputs: Mapping[str, tuple[int, str]],
-    tables: Mapping[str, Iterable[Table]],
-    transactions: Sequence[Transaction],
-    stand_ins: Sequence[StandIn] = (),
+    tables: Mapping[str, Iterable[ReshapedTable]],
+    transactions: Sequence[ReshapedTransaction],
+    stand_ins: Sequence[SubstituteTable] = (),
     dispensable: Iterable[str] = (),
     fifo: bool = True,
-) -> Scenario:
+) -> ReshapedScenario:
     sketch = Sketch(
         tuple(meaning(source, of) for source, of in places),
         tuple(joins),
-        tuple(Shown(name, place, letter) for name, (place, letter) in outputs.items()),
+        tuple(ShownOutput(name, place, letter) for name, (place, letter) in outputs.items()),
     )
-    preferences = Preferences(Extent.ANY, Parts(columns=frozenset(dispensable)))
-    return Scenario(
+    preferences = Preferences(Extent.ANY, NamedParts(columns=frozenset(dispensable)))
+    return ReshapedScenario(
         f"CREATE MATERIALIZED VIEW v AS {text}",
         sketch,
         {source: {each.shape.id: each for each in here} for source, here in tables.items()},
@@ -94,27 +99,27 @@ def scene(
     )
 
 
-def steps(world: ReshapingWorld, text: str) -> None:
+def steps(world: ReshapedWorld, text: str) -> None:
     """Make steps that are written as words: `commit x`, `evaluate x`, `deliver x [reports]`."""
     for line in text.strip().splitlines():
         match line.split():
             case ["commit", source]:
-                world.make(Commit(source))
+                world.make_step(CommitStep(source))
             case ["evaluate", source]:
-                world.make(Evaluate(source))
+                world.make_step(EvaluateStep(source))
             case ["deliver", source]:
-                world.make(Deliver(source))
+                world.make_step(DeliverStep(source))
             case ["deliver", source, channel]:
-                world.make(Deliver(source, channel))
+                world.make_step(DeliverStep(source, channel))
             case words:
                 raise AssertionError(f"not a step: {words}")
 
 
-def shown(states: Sequence[State]) -> list[tuple[dict[str, int], set[Row]]]:
+def shown(states: Sequence[ReshapedState]) -> list[tuple[dict[str, int], set[Row]]]:
     """What a reader saw: what each state stands for, and its rows (no row twice in a scene)."""
     assert all(count == 1 for state in states for _, count in state.rows)
     return [(dict(state.claim), {row for row, _ in state.rows}) for state in states]
 
 
-def started(scenario: Scenario, setting: Setting) -> ReshapingWorld:
-    return ReshapingWorld(scenario, setting)
+def started(scenario: ReshapedScenario, setting: DynoSetting) -> ReshapedWorld:
+    return ReshapedWorld(scenario, setting)

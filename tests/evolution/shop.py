@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from viewkeeper.evolution.preferences import Parts, Preferences, Substitute
-from viewkeeper.evolution.synchronization import Impossible, Rewriting, synchronize
-from viewkeeper.updates.source_protocol import Became
+from viewkeeper.evolution.preferences import NamedParts, Preferences, Substitute
+from viewkeeper.evolution.synchronization import NoRewriting, Rewriting, synchronize_view
+from viewkeeper.updates.source_protocol import CurrentNames
 from viewkeeper.view.definition import Field, Relation
 from viewkeeper.view.sql.view_statement import parse_view
 
@@ -39,8 +39,8 @@ class Now:
     came: Mapping[str, Sequence[str]] = field(default_factory=dict)
     types: Mapping[str, pa.DataType] = field(default_factory=dict)
 
-    def shapes(self) -> dict[Relation, Became | None]:
-        found: dict[Relation, Became | None] = {}
+    def shapes(self) -> dict[Relation, CurrentNames | None]:
+        found: dict[Relation, CurrentNames | None] = {}
         for full, columns in TABLES.items():
             relation = relation_of(full)
             kept = {
@@ -49,7 +49,7 @@ class Now:
                 if f"{full}.{name}" not in self.lost
             }
             name = relation_of(self.tables.get(full, full)).table
-            found[relation] = None if full in self.lost else Became(name, kept)
+            found[relation] = None if full in self.lost else CurrentNames(name, kept)
         return found
 
     def schema(self, relation: Relation) -> tuple[Field, ...] | None:
@@ -75,9 +75,9 @@ def follow(
     told: bool = True,
     null_for_lost: bool = False,
     keep_columns: bool = False,
-) -> Rewriting | Impossible:
+) -> Rewriting | NoRewriting:
     types = {(relation_of(t), name): pa.int64() for t, names in TABLES.items() for name in names}
-    return synchronize(
+    return synchronize_view(
         parse_view(HEAD + select),
         now.shapes(),
         now.schema,
@@ -89,10 +89,10 @@ def follow(
     )
 
 
-def text_of(found: Rewriting | Impossible) -> str:
+def text_of(found: Rewriting | NoRewriting) -> str:
     assert isinstance(found, Rewriting), found
     return found.text.removeprefix(HEAD)
 
 
-def without(**parts: str) -> Parts:
-    return Parts(**{kind: frozenset([name]) for kind, name in parts.items()})
+def without(**parts: str) -> NamedParts:
+    return NamedParts(**{kind: frozenset([name]) for kind, name in parts.items()})

@@ -13,11 +13,11 @@ from viewkeeper.evolution.adaptation import (
     Nothing,
     Reload,
     Restate,
-    adaptation,
+    choose_adaptation,
 )
-from viewkeeper.evolution.same_meaning import Named, widens
+from viewkeeper.evolution.same_meaning import Named, is_widening
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
-from viewkeeper.view.sql.bind import bind
+from viewkeeper.view.sql.bind import bind_view
 from viewkeeper.view.sql.view_statement import parse_view
 
 OLD = Relation("s", "t")
@@ -32,7 +32,7 @@ def view(select: str, **tables: Mapping[str, pa.DataType]) -> ViewDefinition:
         Relation("s", name): tuple(Field(n, k) for n, k in columns.items())
         for name, columns in tables.items()
     }
-    return bind(parse_view(text), fields.__getitem__)
+    return bind_view(parse_view(text), fields.__getitem__)
 
 
 def adapt(
@@ -48,7 +48,7 @@ def adapt(
     beside = {"id": pa.int64(), "x": pa.int64()}
     columns: dict[Named, Named] = {(OLD, one): (NEW, other) for one, other in same.items()}
     columns |= {(OTHER, name): (OTHER, name) for name in beside}
-    return adaptation(
+    return choose_adaptation(
         view(old, t=BEFORE, w=beside),
         view(new, u=now, w=beside),
         columns,
@@ -192,9 +192,9 @@ def test_another_table_under_a_counted_place_is_another_view() -> None:
     old = view("w.id FROM s.w, s.t", w=columns, t=columns)
     same = {(OTHER, "id"): (OTHER, "id")}
     new = view("w.id FROM s.w, s.u", w=columns, u=columns)
-    assert adaptation(old, new, same, frozenset()) == Difference()
+    assert choose_adaptation(old, new, same, frozenset()) == Difference()
     joined = {**same, (OLD, "id"): (NEW, "id")}
-    assert adaptation(old, new, joined, frozenset()) == Nothing()
+    assert choose_adaptation(old, new, joined, frozenset()) == Nothing()
 
 
 @pytest.mark.parametrize(
@@ -214,4 +214,4 @@ def test_another_table_under_a_counted_place_is_another_view() -> None:
     ],
 )
 def test_a_wider_type_holds_every_value(old: pa.DataType, new: pa.DataType, wider: bool) -> None:
-    assert widens(old, new) is wider
+    assert is_widening(old, new) is wider

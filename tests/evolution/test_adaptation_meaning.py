@@ -20,7 +20,13 @@ from tests.evolution.test_synchronize_meaning import (
     given_view,
 )
 from tests.evolution.worlds import Shows, Value, World, grown, renamed, without_columns
-from viewkeeper.evolution.adaptation import Adaptation, Difference, Nothing, Restate, adaptation
+from viewkeeper.evolution.adaptation import (
+    Adaptation,
+    Difference,
+    Nothing,
+    Restate,
+    choose_adaptation,
+)
 from viewkeeper.evolution.extent import Extent
 from viewkeeper.evolution.preferences import Preferences
 from viewkeeper.evolution.same_meaning import Named
@@ -56,7 +62,9 @@ def adapt(before: World, now: World, changed: set[int], old: str, new: str) -> A
         for column, name in table.columns.items()
         if column in changed
     }
-    return adaptation(before.bind(old), now.bind(new), same, frozenset(other), frozenset(added))
+    return choose_adaptation(
+        before.bind(old), now.bind(new), same, frozenset(other), frozenset(added)
+    )
 
 
 def restated(stored: Shows, found: Restate, names: tuple[str, ...]) -> Counter[tuple[Value, ...]]:

@@ -10,14 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.evolution.test_dependencies import rels, rows, shape
-from viewkeeper.evolution.correction import Correction, Operation, legal_order
-from viewkeeper.evolution.dependencies import Dependency, Update, Why, graph_of, unsafe
+from viewkeeper.evolution.correction import Correction, Operation, legal_order_of
+from viewkeeper.evolution.dependencies import (
+    Dependency,
+    DependencyKind,
+    ReceivedUpdate,
+    graph_of,
+    unsafe_dependencies,
+)
 from viewkeeper.view.definition import Relation
 
 PRECEDE, MERGE = Operation.PRECEDE, Operation.MERGE
 
 
-def figure_10() -> list[Update]:
+def figure_10() -> list[ReceivedUpdate]:
     """Six messages: 1 is concurrent dependent on 4, 4 semantically on 3, 4 and 6 on each other."""
     return [
         rows(1, "a.r", "d.t"),
@@ -30,22 +36,24 @@ def figure_10() -> list[Update]:
 
 
 def test_figure_10_step_by_step() -> None:
-    found = {(each.later, each.first, each.why) for each in graph_of(figure_10()).all()}
+    found = {
+        (each.later, each.first, each.why) for each in graph_of(figure_10()).all_dependencies()
+    }
     assert found == {
-        (1, 4, Why.CONCURRENT),
-        (4, 3, Why.SEMANTIC),
-        (4, 6, Why.CONCURRENT),
-        (6, 4, Why.CONCURRENT),
+        (1, 4, DependencyKind.CONCURRENT),
+        (4, 3, DependencyKind.SEMANTIC),
+        (4, 6, DependencyKind.CONCURRENT),
+        (6, 4, DependencyKind.CONCURRENT),
     }
     correction = Correction(figure_10())
-    first, second, third = correction.steps(keep=True)
-    assert first.picked == Dependency(1, 4, Why.CONCURRENT)
+    first, second, third = correction.run_steps(keep=True)
+    assert first.picked == Dependency(1, 4, DependencyKind.CONCURRENT)
     assert first.operation is PRECEDE
     assert first.order == ((4,), (1,), (2,), (3,), (5,), (6,))
-    assert second.picked == Dependency(4, 3, Why.SEMANTIC)
+    assert second.picked == Dependency(4, 3, DependencyKind.SEMANTIC)
     assert second.operation is PRECEDE
     assert second.order == ((3,), (4,), (1,), (2,), (5,), (6,))
-    assert third.picked == Dependency(4, 6, Why.CONCURRENT)
+    assert third.picked == Dependency(4, 6, DependencyKind.CONCURRENT)
     assert third.operation is MERGE
     assert third.order == ((3,), (4, 6), (1,), (2,), (5,))
     assert correction.order == third.order
@@ -54,13 +62,13 @@ def test_figure_10_step_by_step() -> None:
 
 def test_what_is_safe_already_stays_as_it_is() -> None:
     updates = [shape(1, "y.s"), rows(2, "x.r", "y.s"), rows(3, "y.s", "x.r")]
-    assert legal_order(updates) == tuple((update,) for update in updates)
+    assert legal_order_of(updates) == tuple((update,) for update in updates)
 
 
 def test_a_data_update_is_merged_where_its_own_relation_is_reshaped_behind_it() -> None:
     """A self-join: the query of 1 reads what 2 reshapes, and 2 must not come before 1."""
     updates = [rows(1, "x.r", "x.r"), shape(2, "x.r")]
-    assert legal_order(updates) == (tuple(updates),)
+    assert legal_order_of(updates) == (tuple(updates),)
 
 
 def test_a_cycle_over_several_updates_of_two_sources_is_one_unit() -> None:
@@ -72,7 +80,7 @@ def test_a_cycle_over_several_updates_of_two_sources_is_one_unit() -> None:
         shape(4, "y.s"),
         rows(5, "z.t", "x.r"),
     ]
-    assert legal_order(updates) == (tuple(updates[:4]), (updates[4],))
+    assert legal_order_of(updates) == (tuple(updates[:4]), (updates[4],))
 
 
 # -- laws ------------------------------------------------------------------------------------------
@@ -81,7 +89,7 @@ RELATIONS = [Relation(source, table) for source in "xyz" for table in "ab"]
 
 
 @st.composite
-def queues(draw: st.DrawFn) -> list[Update]:
+def queues(draw: st.DrawFn) -> list[ReceivedUpdate]:
     """Updates of six relations at three sources; whatever reads and breaks whatever."""
     some = st.frozensets(st.sampled_from(RELATIONS), max_size=3)
     updates = []
@@ -90,53 +98,59 @@ def queues(draw: st.DrawFn) -> list[Update]:
         own = st.sampled_from([r for r in RELATIONS if r.source == source])
         changes = draw(st.frozensets(own, min_size=1))
         breaks = changes if draw(st.booleans()) else rels()
-        updates.append(Update(id, source, changes, draw(some), breaks, draw(st.booleans())))
+        updates.append(ReceivedUpdate(id, source, changes, draw(some), breaks, draw(st.booleans())))
     return updates
 
 
-def closure(updates: list[Update]) -> set[tuple[int, int]]:
+def closure(updates: list[ReceivedUpdate]) -> set[tuple[int, int]]:
     """All pairs of which the first depends on the second, over any number of others."""
-    found = {(each.later, each.first) for each in graph_of(updates).all()}
+    found = {(each.later, each.first) for each in graph_of(updates).all_dependencies()}
     while more := {(a, d) for a, b in found for c, d in found if b == c} - found:
         found |= more
     return found
 
 
 @given(queues())
-def test_a_legal_order_has_everything_once_and_nothing_unsafe(updates: list[Update]) -> None:
-    units = legal_order(updates)
+def test_a_legal_order_has_everything_once_and_nothing_unsafe(
+    updates: list[ReceivedUpdate],
+) -> None:
+    units = legal_order_of(updates)
     order = [update.id for unit in units for update in unit]
     assert sorted(order) == [update.id for update in updates]
     together = {update.id: at for at, unit in enumerate(units) for update in unit}
     across = [
-        each for each in graph_of(updates).all() if together[each.later] != together[each.first]
+        each
+        for each in graph_of(updates).all_dependencies()
+        if together[each.later] != together[each.first]
     ]
-    assert unsafe(across, order) == []
+    assert unsafe_dependencies(across, order) == []
 
 
 @given(queues())
-def test_merged_are_exactly_the_cycles(updates: list[Update]) -> None:
+def test_merged_are_exactly_the_cycles(updates: list[ReceivedUpdate]) -> None:
     depends = closure(updates)
-    merged = {(one.id, other.id) for unit in legal_order(updates) for one in unit for other in unit}
+    merged = {
+        (one.id, other.id) for unit in legal_order_of(updates) for one in unit for other in unit
+    }
     assert {(a, b) for a, b in merged if a != b} == {
         (a, b) for a, b in depends if a != b and (b, a) in depends
     }
 
 
 @given(queues())
-def test_every_source_keeps_the_order_of_what_moves_its_data(updates: list[Update]) -> None:
-    order = [update for unit in legal_order(updates) for update in unit]
+def test_every_source_keeps_the_order_of_what_moves_its_data(updates: list[ReceivedUpdate]) -> None:
+    order = [update for unit in legal_order_of(updates) for update in unit]
     for source in "xyz":
         mine = [update.id for update in order if update.source == source and update.moves]
         assert mine == sorted(mine)
 
 
 @given(queues())
-def test_each_step_corrects_the_dependency_that_it_picked(updates: list[Update]) -> None:
+def test_each_step_corrects_the_dependency_that_it_picked(updates: list[ReceivedUpdate]) -> None:
     correction = Correction(updates)
     before = correction.order
     steps = 0
-    for step in correction.steps(keep=True):
+    for step in correction.run_steps(keep=True):
         steps += 1
         was = [id for unit in before for id in unit]
         assert was.index(step.picked.later) < was.index(step.picked.first)

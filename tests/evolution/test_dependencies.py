@@ -11,19 +11,19 @@ from collections.abc import Iterator
 import pytest
 
 from viewkeeper.evolution import dependencies
-from viewkeeper.evolution.correction import legal_order
+from viewkeeper.evolution.correction import legal_order_of
 from viewkeeper.evolution.dependencies import (
     Dependency,
-    Graph,
+    DependencyGraph,
+    DependencyKind,
+    ReceivedUpdate,
     Relations,
-    Update,
-    Why,
     first_unsafe,
     graph_of,
     reads_of,
-    unsafe,
+    unsafe_dependencies,
 )
-from viewkeeper.simulate.campaigns.workload import defined
+from viewkeeper.simulate.campaigns.workload import define_view
 from viewkeeper.view.definition import Relation
 
 
@@ -31,17 +31,19 @@ def rels(*names: str) -> Relations:
     return frozenset(Relation(*name.split(".")) for name in names)
 
 
-def rows(id: int, relation: str, *reads: str) -> Update:
-    return Update(id, relation.split(".")[0], rels(relation), rels(*reads))
+def rows(id: int, relation: str, *reads: str) -> ReceivedUpdate:
+    return ReceivedUpdate(id, relation.split(".")[0], rels(relation), rels(*reads))
 
 
-def shape(id: int, relation: str, *reads: str, moves: bool = True) -> Update:
+def shape(id: int, relation: str, *reads: str, moves: bool = True) -> ReceivedUpdate:
     changed = rels(relation)
-    return Update(id, relation.split(".")[0], changed, rels(*reads), changed, moves)
+    return ReceivedUpdate(id, relation.split(".")[0], changed, rels(*reads), changed, moves)
 
 
-def edges(*updates: Update) -> set[tuple[int, int, str]]:
-    return {(each.later, each.first, each.why.value) for each in graph_of(updates).all()}
+def edges(*updates: ReceivedUpdate) -> set[tuple[int, int, str]]:
+    return {
+        (each.later, each.first, each.why.value) for each in graph_of(updates).all_dependencies()
+    }
 
 
 def test_queries_that_read_what_is_reshaped_depend_on_it_concurrently() -> None:
@@ -78,24 +80,24 @@ def test_a_rename_keeps_the_order_of_its_relation_only() -> None:
 
 def test_names_are_shared_things_too() -> None:
     """B can take the name A only after A was given away (figure 6 is of this kind)."""
-    away = Update(1, "x", rels("x.#1", "x.A", "x.C"), breaks=rels("x.#1"), moves=False)
-    taken = Update(2, "x", rels("x.#2", "x.B", "x.A"), breaks=rels("x.#2"), moves=False)
+    away = ReceivedUpdate(1, "x", rels("x.#1", "x.A", "x.C"), breaks=rels("x.#1"), moves=False)
+    taken = ReceivedUpdate(2, "x", rels("x.#2", "x.B", "x.A"), breaks=rels("x.#2"), moves=False)
     assert edges(away, taken) == {(2, 1, "semantic")}
 
 
 def test_safe_and_unsafe() -> None:
     """Definition 7: it is the order that makes a dependency unsafe."""
     update, change = rows(1, "x.r", "y.s"), shape(2, "y.s", moves=False)
-    found = graph_of([update, change]).all()
-    assert unsafe(found, [1, 2]) == [Dependency(1, 2, Why.CONCURRENT)]
-    assert unsafe(found, [2, 1]) == []
-    assert first_unsafe([update, change]) == Dependency(1, 2, Why.CONCURRENT)
+    found = graph_of([update, change]).all_dependencies()
+    assert unsafe_dependencies(found, [1, 2]) == [Dependency(1, 2, DependencyKind.CONCURRENT)]
+    assert unsafe_dependencies(found, [2, 1]) == []
+    assert first_unsafe([update, change]) == Dependency(1, 2, DependencyKind.CONCURRENT)
     assert first_unsafe([change, update]) is None
 
 
 def test_the_foremost_unsafe_dependency_is_named() -> None:
     updates = [rows(1, "x.r"), rows(2, "x.r", "y.s"), shape(3, "y.s"), shape(4, "y.s")]
-    assert first_unsafe(updates) == Dependency(2, 3, Why.CONCURRENT)
+    assert first_unsafe(updates) == Dependency(2, 3, DependencyKind.CONCURRENT)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +113,7 @@ def test_the_foremost_unsafe_dependency_is_named() -> None:
 def test_what_maintenance_queries_read_follows_from_the_view(
     select: str, changed: list[str], expected: list[str]
 ) -> None:
-    assert reads_of(defined(f"SELECT {select}"), rels(*changed)) == rels(*expected)
+    assert reads_of(define_view(f"SELECT {select}"), rels(*changed)) == rels(*expected)
 
 
 class Counted:
@@ -124,17 +126,17 @@ class Counted:
     def __len__(self) -> int:
         return len(self._updates)
 
-    def __getitem__(self, at: int) -> Update:
+    def __getitem__(self, at: int) -> ReceivedUpdate:
         self.looks += 1
         return self._updates[at]
 
-    def __iter__(self) -> Iterator[Update]:
+    def __iter__(self) -> Iterator[ReceivedUpdate]:
         for at in range(len(self)):
             yield self[at]
 
 
 def _no_graph(patch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> Graph:
+    def refuse(*_: object, **__: object) -> DependencyGraph:
         raise AssertionError("a graph was made")
 
     patch.setattr(dependencies, "graph_of", refuse)
@@ -150,7 +152,7 @@ def test_without_schema_changes_no_graph_is_made(
     assert first_unsafe(counted) is None  # type: ignore[arg-type]  # all of a sequence that is used
     assert counted.looks == size
     counted.looks = 0
-    order = legal_order(counted)  # type: ignore[arg-type]  # all of a sequence that is used
+    order = legal_order_of(counted)  # type: ignore[arg-type]  # all of a sequence that is used
     assert [unit[0].id for unit in order] == list(range(size))
     assert counted.looks == 2 * size
 
@@ -162,4 +164,4 @@ def test_with_a_schema_change_a_graph_is_made(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(AssertionError, match="a graph was made"):
         first_unsafe(updates)
     with pytest.raises(AssertionError, match="a graph was made"):
-        legal_order(updates)
+        legal_order_of(updates)

@@ -27,17 +27,17 @@ def test_composition_is_the_strongest_that_holds_of_all_sets(one: Extent, other:
         if HOLDS[one](middle, first) and HOLDS[other](last, middle)
     ]
     holding = {e for e in Extent if all(HOLDS[e](last, first) for first, last in chains)}
-    assert one.then(other) in holding
-    assert all(e.allows(one.then(other)) for e in holding)
+    assert one.followed_by(other) in holding
+    assert all(e.can_accept(one.followed_by(other)) for e in holding)
 
 
 @pytest.mark.parametrize(("one", "other"), PAIRS)
 def test_a_view_allows_what_implies_what_it_wants(one: Extent, other: Extent) -> None:
     implied = all(HOLDS[one](new, old) for new in SETS for old in SETS if HOLDS[other](new, old))
-    assert one.allows(other) is implied
+    assert one.can_accept(other) is implied
 
 
 def test_composition_has_a_neutral_element_and_does_not_depend_on_order() -> None:
     for one, other in PAIRS:
-        assert Extent.EQUAL.then(one) is one is one.then(Extent.EQUAL)
-        assert one.then(other) is other.then(one)
+        assert Extent.EQUAL.followed_by(one) is one is one.followed_by(Extent.EQUAL)
+        assert one.followed_by(other) is other.followed_by(one)

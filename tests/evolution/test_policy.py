@@ -20,10 +20,10 @@ def test_every_policy_has_its_place_among_the_strict() -> None:
 
 def test_the_strictest_counts() -> None:
     policies = Policies("evolve", {"drop_column": "lenient", "add_column": "ignore"})
-    assert policies.of([RENAME]) == "evolve"
-    assert policies.of([RENAME, DROP]) == "lenient"
-    assert policies.of([DROP, ADD, RENAME]) == "ignore"
-    assert policies.of([]) == "evolve"
+    assert policies.policy_for([RENAME]) == "evolve"
+    assert policies.policy_for([RENAME, DROP]) == "lenient"
+    assert policies.policy_for([DROP, ADD, RENAME]) == "ignore"
+    assert policies.policy_for([]) == "evolve"
 
 
 def test_a_word_is_for_every_kind() -> None:

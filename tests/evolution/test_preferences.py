@@ -9,7 +9,7 @@ import pytest
 from viewkeeper.errors import ProjectError
 from viewkeeper.evolution.extent import Extent
 from viewkeeper.evolution.preferences import (
-    Parts,
+    NamedParts,
     Preferences,
     Substitute,
     read_preferences,
@@ -27,7 +27,7 @@ TABLE = {"for": "shop.customers", "use": "crm.clients", "extent": "any"}
 
 
 def test_nothing_is_dispensable_and_everything_replaceable_by_default() -> None:
-    assert read_preferences({}, "p") == Preferences(Extent.EQUAL, Parts(), Parts())
+    assert read_preferences({}, "p") == Preferences(Extent.EQUAL, NamedParts(), NamedParts())
 
 
 def test_preferences_are_read() -> None:
@@ -37,8 +37,8 @@ def test_preferences_are_read() -> None:
         "dispensable": {"columns": ["note"], "conditions": ["o.flag = 1"], "relations": ["c"]},
         "irreplaceable": {"columns": ["price"]},
     }
-    parts = Parts(frozenset(["note"]), frozenset(["o.flag = 1"]), frozenset(["c"]))
-    price = Parts(columns=frozenset(["price"]))
+    parts = NamedParts(frozenset(["note"]), frozenset(["o.flag = 1"]), frozenset(["c"]))
+    price = NamedParts(columns=frozenset(["price"]))
     assert read_preferences(raw, "p") == Preferences(Extent.SUPERSET, parts, price)
 
 

@@ -12,9 +12,9 @@ import yaml
 
 from viewkeeper.evolution.policy import STRICTEST_FIRST, Policies, read_policies
 from viewkeeper.evolution.preferences import read_preferences, read_substitutes
-from viewkeeper.evolution.synchronization import Impossible, Rewriting, synchronize
+from viewkeeper.evolution.synchronization import NoRewriting, Rewriting, synchronize_view
 from viewkeeper.updates.schema_change import KINDS, ChangeKind
-from viewkeeper.updates.source_protocol import Became
+from viewkeeper.updates.source_protocol import CurrentNames
 from viewkeeper.view.definition import Field, Relation
 from viewkeeper.view.sql.view_statement import parse_view
 
@@ -39,14 +39,15 @@ TABLES: dict[Relation, dict[str, pa.DataType]] = {
 }
 
 
-def changed(what: str, now: str) -> Rewriting | Impossible:
+def changed(what: str, now: str) -> Rewriting | NoRewriting:
     """The page's view after one thing is lost, or has another name."""
     parsed = parse_view(VIEW, "views/order_lines.sql")
     source, table, *column = what.split(".")
     relation = Relation(source, table)
     tables = {key: dict(fields) for key, fields in TABLES.items()}
-    became: dict[Relation, Became | None] = {
-        key: Became(key.table, {name: name for name in TABLES[key]}) for key in parsed.relations
+    became: dict[Relation, CurrentNames | None] = {
+        key: CurrentNames(key.table, {name: name for name in TABLES[key]})
+        for key in parsed.relations
     }
     if not column:
         del tables[relation]
@@ -55,8 +56,8 @@ def changed(what: str, now: str) -> Rewriting | Impossible:
         kind = tables[relation].pop(column[0])
         tables[relation] |= {now: kind} if now else {}
         names = {name: name for name in TABLES[relation] if name != column[0]}
-        became[relation] = Became(table, names | ({column[0]: now} if now else {}))
-    return synchronize(
+        became[relation] = CurrentNames(table, names | ({column[0]: now} if now else {}))
+    return synchronize_view(
         parsed,
         became,
         lambda r: tuple(Field(*f) for f in tables[r].items()) if r in tables else None,
@@ -71,7 +72,7 @@ def test_the_page_shows_what_happens(case: tuple[str, ...]) -> None:
     _, what, now, words, kind, text = case
     found = changed(what, now)
     if kind == "text":
-        assert isinstance(found, Impossible)
+        assert isinstance(found, NoRewriting)
         assert "\n".join([found.reason, *found.mends, ""]) == text
         return
     assert isinstance(found, Rewriting), found

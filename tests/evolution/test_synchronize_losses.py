@@ -8,8 +8,8 @@ import yaml
 
 from tests.evolution.shop import HEAD, JOIN, Now, follow, relation_of, text_of, without
 from viewkeeper.evolution.extent import Extent
-from viewkeeper.evolution.preferences import Parts, Preferences, Substitute, read_preferences
-from viewkeeper.evolution.synchronization import Impossible, Rewriting
+from viewkeeper.evolution.preferences import NamedParts, Preferences, Substitute, read_preferences
+from viewkeeper.evolution.synchronization import NoRewriting, Rewriting
 from viewkeeper.view.definition import Relation
 
 GONE = Now(lost=["crm.customers"])
@@ -44,7 +44,7 @@ CONDITIONS = (
     ],
 )  # fmt: skip
 def test_what_is_dispensable_goes(
-    lost: str, parts: Parts, before: str, after: str, extent: Extent
+    lost: str, parts: NamedParts, before: str, after: str, extent: Extent
 ) -> None:
     found = follow(before, Now(lost=[lost]), Preferences(Extent.SUPERSET, parts))
     assert text_of(found) == after
@@ -135,13 +135,13 @@ def test_a_substitute_of_another_type_does_not_fit() -> None:
     now = Now(
         ARCHIVE.tables, {}, ARCHIVE.lost, ARCHIVE.came, {"archive.prices.amount": pa.string()}
     )
-    assert isinstance(follow(JOIN, now, substitutes=[amount()]), Impossible)
+    assert isinstance(follow(JOIN, now, substitutes=[amount()]), NoRewriting)
 
 
 def test_what_is_irreplaceable_is_dispensed_with_or_fails() -> None:
     price = without(columns="price")
     found = follow(JOIN, ARCHIVE, Preferences(irreplaceable=price), [amount()])
-    assert isinstance(found, Impossible)
+    assert isinstance(found, NoRewriting)
     found = follow(JOIN, ARCHIVE, Preferences(Extent.EQUAL, price, price), [amount()])
     assert text_of(found) == JOIN.replace("o.price, ", "")
 
@@ -207,7 +207,7 @@ def test_what_cannot_be_done_says_why_and_what_would_mend_it(
 ) -> None:
     found = follow(select, now)
     by_hand = "edit the SQL of v, then: viewkeeper run --full-refresh v"
-    assert found == Impossible(reason, (*mends, by_hand))
+    assert found == NoRewriting(reason, (*mends, by_hand))
     for line in mends[1:]:
         raw = yaml.safe_load(line)["views"]["v"]["evolution"]
         assert isinstance(follow(select, now, read_preferences(raw, "v")), Rewriting)
@@ -215,7 +215,7 @@ def test_what_cannot_be_done_says_why_and_what_would_mend_it(
 
 def test_an_extent_that_is_not_allowed_is_named() -> None:
     found = follow(JOIN, ARCHIVE, substitutes=[amount(Extent.SUBSET)])
-    assert isinstance(found, Impossible)
+    assert isinstance(found, NoRewriting)
     assert found.reason.endswith("a rewriting would have the extent subset, not equal")
     assert "views: {v: {evolution: {extent: subset}}}" in found.mends
 
@@ -231,14 +231,14 @@ def test_losses_compose() -> None:
 def test_no_cross_product_by_accident() -> None:
     preferences = Preferences(Extent.ANY, without(conditions="o.customer = c.id"))
     found = follow(JOIN, Now(lost=["shop.orders.customer"]), preferences)
-    assert isinstance(found, Impossible)
+    assert isinstance(found, NoRewriting)
     assert "nothing would join o and c any more" in found.reason
 
 
 def test_the_last_column_never_goes() -> None:
     preferences = Preferences(dispensable=without(columns="price"))
     found = follow("SELECT price FROM shop.orders", Now(lost=["shop.orders.price"]), preferences)
-    assert isinstance(found, Impossible)
+    assert isinstance(found, NoRewriting)
     assert found.reason == "no column of the view would be left"
 
 
@@ -247,7 +247,7 @@ def test_a_type_that_the_sql_cannot_use_stops_the_view() -> None:
     found = follow("SELECT id FROM shop.orders WHERE (note = 1) = (note - 1 > 2)", now)
     assert isinstance(found, Rewriting)
     found = follow("SELECT id FROM shop.orders WHERE id = 1 AND note", now)
-    assert isinstance(found, Impossible)
+    assert isinstance(found, NoRewriting)
     assert "a condition must be boolean" in found.reason
 
 
@@ -256,5 +256,5 @@ def test_without_being_told_what_there_was_a_named_loss_is_still_known() -> None
     preferences = Preferences(dispensable=without(columns="price"))
     assert text_of(follow(JOIN, lost, preferences, told=False)) == JOIN.replace("o.price, ", "")
     found = follow(JOIN.replace("o.price", "price"), lost, preferences, told=False)
-    assert isinstance(found, Impossible)
+    assert isinstance(found, NoRewriting)
     assert 'unknown column "price"' in found.reason

@@ -32,9 +32,9 @@ from tests.evolution.worlds import (
 )
 from viewkeeper.errors import DefinitionError
 from viewkeeper.evolution.extent import Extent
-from viewkeeper.evolution.preferences import Parts, Preferences, Substitute, read_preferences
-from viewkeeper.evolution.synchronization import Impossible, Rewriting, synchronize
-from viewkeeper.evolution.synchronization.parts_of_sql import anatomy
+from viewkeeper.evolution.preferences import NamedParts, Preferences, Substitute, read_preferences
+from viewkeeper.evolution.synchronization import NoRewriting, Rewriting, synchronize_view
+from viewkeeper.evolution.synchronization.parts_of_sql import parts_of_view
 from viewkeeper.view.definition import Relation
 from viewkeeper.view.sql.view_statement import parse_view
 
@@ -66,9 +66,9 @@ def follow(
     null_for_lost: bool = False,
     keep_columns: bool = False,
     told: bool = True,
-) -> Rewriting | Impossible:
+) -> Rewriting | NoRewriting:
     parsed = parse_view(text)
-    return synchronize(
+    return synchronize_view(
         parsed,
         {relation: before.became(now, relation) for relation in parsed.relations},
         now.schema,
@@ -80,10 +80,10 @@ def follow(
     )
 
 
-def everything(text: str, before: World) -> Parts:
+def everything(text: str, before: World) -> NamedParts:
     """Every part of a view, to be dispensable."""
-    view = anatomy(parse_view(text), lambda relation: before.called(relation).fields)
-    return Parts(
+    view = parts_of_view(parse_view(text), lambda relation: before.called(relation).fields)
+    return NamedParts(
         frozenset(shown.name for shown in view.shown),
         frozenset(condition.written for condition in view.conditions),
         frozenset(table.alias for table in view.tables),
@@ -155,7 +155,7 @@ def test_a_line_that_is_offered_for_the_project_file_mends_the_view(random: Rand
         now = World(dict(list(now.tables.items())[1:]))
     found = follow(before, now, text, Preferences())
     event(type(found).__name__)
-    for line in found.mends if isinstance(found, Impossible) else ():
+    for line in found.mends if isinstance(found, NoRewriting) else ():
         if line.startswith("views:"):
             raw = yaml.safe_load(line)["views"]["v"]["evolution"]
             mended = follow(before, now, text, read_preferences(raw, "v"))
@@ -176,7 +176,7 @@ def test_what_is_dispensed_with_changes_rows_only_as_the_extent_says(random: Ran
     event(type(found).__name__)
     if isinstance(found, Rewriting):
         event(found.extent.value)
-        assert wanted.allows(found.extent)
+        assert wanted.can_accept(found.extent)
         old, new = before.show(text), now.show(found.text)
         # What has the name of something lost stands for it, and holds what it holds.
         if "read anew" not in str(found.steps):
@@ -189,7 +189,7 @@ def test_what_is_dispensed_with_changes_rows_only_as_the_extent_says(random: Ran
 
 def without_shown(random: Random, before: World, text: str) -> tuple[World, set[str]]:
     """The world without some columns that no condition of a view uses, and its outputs that do."""
-    view = anatomy(parse_view(text), lambda relation: before.called(relation).fields)
+    view = parts_of_view(parse_view(text), lambda relation: before.called(relation).fields)
 
     def identities(uses: frozenset[tuple[int, str]]) -> set[int]:
         tables = [(before.called(view.tables[place].relation), name) for place, name in uses]
@@ -214,7 +214,7 @@ def test_a_dispensable_column_goes_by_projection(random: Random) -> None:
     old = before.show(text)
     assume(lost and lost < set(old.names))
     now = renamed(random, dropped)
-    found = follow(before, now, text, Preferences(dispensable=Parts(columns=frozenset(lost))))
+    found = follow(before, now, text, Preferences(dispensable=NamedParts(columns=frozenset(lost))))
     # A column that came to have the name of a lost one stands for it.
     assume("read anew" not in str(getattr(found, "steps", "")))
     assert isinstance(found, Rewriting), found
@@ -258,7 +258,7 @@ def test_a_relation_is_replaced_as_the_substitute_says(random: Random, extent: E
     substitute = Substitute(lost.relation, None, stand_in.relation, names, None, extent)
     found = follow(before, now, text, Preferences(extent), [substitute])
     assert isinstance(found, Rewriting), found
-    assert found.extent is extent or found.extent is extent.then(extent)
+    assert found.extent is extent or found.extent is extent.followed_by(extent)
     old, new = before.show(text), now.show(found.text)
     assert new.names == old.names
     check(old, new, extent)

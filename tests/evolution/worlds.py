@@ -16,11 +16,11 @@ from random import Random
 
 import pyarrow as pa
 
-from viewkeeper.delta.reference_carrier import evaluate
-from viewkeeper.updates.source_protocol import Became
+from viewkeeper.delta.reference_carrier import evaluate_for_row
+from viewkeeper.updates.source_protocol import CurrentNames
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
 from viewkeeper.view.expression import Compare
-from viewkeeper.view.sql.bind import bind
+from viewkeeper.view.sql.bind import bind_view
 from viewkeeper.view.sql.view_statement import ParsedView, parse_view
 
 NAMES = ("a", "b", "c", "d", "Total", "order")
@@ -55,14 +55,14 @@ class World:
         found = [table for table in self.tables.values() if table.relation == relation]
         return found[0].fields if found else None
 
-    def became(self, now: World, relation: Relation) -> Became | None:
+    def became(self, now: World, relation: Relation) -> CurrentNames | None:
         """What a source would say of one of these tables, later."""
         table = self.called(relation)
         later = now.tables.get(table.id)
         if later is None:
             return None
         kept = {n: later.columns[i] for i, n in table.columns.items() if i in later.columns}
-        return Became(later.relation.table, kept)
+        return CurrentNames(later.relation.table, kept)
 
     def called(self, relation: Relation) -> Table:
         return next(t for t in self.tables.values() if t.relation == relation)
@@ -73,7 +73,7 @@ class World:
             assert found is not None, f"{relation} is not there"
             return found
 
-        return bind(parse_view(text), fields)
+        return bind_view(parse_view(text), fields)
 
     def types(self, parsed: ParsedView) -> dict[tuple[Relation, str], pa.DataType]:
         """The columns of a view's tables, as the engine knows them from binding."""
@@ -92,8 +92,10 @@ class World:
             *(self.called(p.relation).named() for p in view.places)
         ):
             row = {f"{i}.{n}": v for i, each in enumerate(combination) for n, v in each.items()}
-            if all(evaluate(test, row) is True for test in tests):
-                rows[tuple(evaluate(output.expression, row) for output in view.outputs)] += 1
+            if all(evaluate_for_row(test, row) is True for test in tests):
+                rows[
+                    tuple(evaluate_for_row(output.expression, row) for output in view.outputs)
+                ] += 1
         return Shows(names, rows)
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NoReturn
 
-from viewkeeper.sources.sqlite.database import Database
+from viewkeeper.sources.sqlite.database import SqliteDatabase
 
 _STEP = re.compile(r"(?P<target>[\w.:]+)@(?P<k>\d+):(?P<side>before|after|full)(:(?P<text>.*))?")
 
@@ -34,30 +34,30 @@ SQLITE = "viewkeeper.sources.sqlite"
 
 STEPS = {
     "plan": f"{STORAGE}.disk:create_new@{{}}:/plans/",
-    "queue": "viewkeeper.updates.queue:UpdateQueue.seal@{}",
-    "lookup": f"{SQLITE}.read:SqliteSnapshot.ask@{{}}",
-    "sweep": f"{ENGINE}.batches:run_inline@{{}}",
-    "data file": f"{ENGINE}.batches:write_rows@{{}}",
-    "task's file": f"{ENGINE}.task:write_rows@{{}}",
-    "history file": f"{ENGINE}.history:History._write@{{}}",
-    "history index": f"{ENGINE}.history:History._write_index@{{}}",
+    "queue": "viewkeeper.updates.queue:UpdateQueue.seal_changes@{}",
+    "lookup": f"{SQLITE}.snapshot:SqliteSnapshot.answer_lookup@{{}}",
+    "sweep": f"{ENGINE}.batch.batch_runner:run_inline@{{}}",
+    "data file": f"{ENGINE}.batch.batch_runner:write_rows@{{}}",
+    "task's file": f"{ENGINE}.batch.part_sweep:write_rows@{{}}",
+    "history file": f"{ENGINE}.batch.change_archive:ChangeArchive._write_file@{{}}",
+    "history index": f"{ENGINE}.batch.change_archive:ChangeArchive._write_index@{{}}",
     "record": f"{STORAGE}.disk:create_new@{{}}:/records/",
-    "log entry": f"{WAREHOUSE}.table:Table.commit@{{}}",
-    "log sync": f"{WAREHOUSE}.log:sync_entry@{{}}",
-    "head": f"{STORAGE}.disk:replace@{{}}:head.json",
+    "log entry": f"{WAREHOUSE}.lake.lake_table:LakeTable.commit@{{}}",
+    "log sync": f"{WAREHOUSE}.lake.delta_log:sync_entry@{{}}",
+    "head": f"{STORAGE}.disk:replace_file@{{}}:head.json",
     "commit": f"{WAREHOUSE}.store:Store.commit@{{}}",
-    "spool": f"{ENGINE}.batches:Batches.clean@{{}}",
-    "acknowledge": f"{SQLITE}.source:SqliteSource.acknowledge@{{}}",
+    "spool": f"{ENGINE}.batch.batch_runner:BatchRunner.clean_spool@{{}}",
+    "acknowledge": f"{SQLITE}.source:SqliteSource.acknowledge_position@{{}}",
     "trim": f"{SQLITE}.log:_trim_once@{{}}",
     "trim begun": "sql@{}:UPDATE _viewkeeper_database SET trimmed",
     "reader's position": "sql@{}:UPDATE _viewkeeper_reader SET position",
     "merge": f"{ENGINE}.upkeep:merge_tail@{{}}",
-    "checkpoint": f"{WAREHOUSE}.table:Table.checkpoint@{{}}",
-    "fold": f"{STORAGE}.disk:replace@{{}}:folded.parquet",
-    "folded file": f"{STORAGE}.disk:remove@{{}}:.json",
-    "replaced file": f"{STORAGE}.disk:remove@{{}}:.parquet",
-    "history forgotten": f"{ENGINE}.history:History.forget@{{}}",
-    "follow": f"{SQLITE}.source:SqliteSource.follow@{{}}",
+    "checkpoint": f"{WAREHOUSE}.lake.lake_table:LakeTable.write_checkpoint@{{}}",
+    "fold": f"{STORAGE}.disk:replace_file@{{}}:folded.parquet",
+    "folded file": f"{STORAGE}.disk:remove_file@{{}}:.json",
+    "replaced file": f"{STORAGE}.disk:remove_file@{{}}:.parquet",
+    "history forgotten": f"{ENGINE}.batch.change_archive:ChangeArchive.forget_before@{{}}",
+    "follow": f"{SQLITE}.source:SqliteSource.follow_tables@{{}}",
     "capture": "sql@{}:INSERT INTO _viewkeeper_reader",
     "link": "os:link@{}",
     "rename": "os:replace@{}",
@@ -67,27 +67,27 @@ STEPS = {
 """Every step of a commit, of its aftermath and of upkeep, by name."""
 
 RECOVERY = {
-    "cut back": f"{WAREHOUSE}.log:cut_back@{{}}",
-    "redo": f"{WAREHOUSE}.redo:Tables.redo@{{}}",
-    "redone head": f"{STORAGE}.disk:replace@{{}}:head.json",
-    "unknown files": f"{WAREHOUSE}.recover:remove_unknown@{{}}",
-    "spool emptied": f"{WAREHOUSE}.recover:_empty@{{}}",
+    "cut back": f"{WAREHOUSE}.lake.delta_log:cut_back@{{}}",
+    "redo": f"{WAREHOUSE}.redo:OpenTables.redo_record@{{}}",
+    "redone head": f"{STORAGE}.disk:replace_file@{{}}:head.json",
+    "unknown files": f"{WAREHOUSE}.recovery:remove_unknown@{{}}",
+    "spool emptied": f"{WAREHOUSE}.recovery:_empty_folder@{{}}",
     "plan replayed": f"{ENGINE}.maintainer:Maintainer._finish_plan@{{}}",
 }
 """Every step of a restart."""
 
 FULL = {
-    "plan": f"{WAREHOUSE}.chronicle:write_plan@{{}}",
-    "data file": f"{ENGINE}.batches:write_rows@{{}}",
-    "task's file": f"{ENGINE}.task:write_rows@{{}}",
-    "spilled changes": "viewkeeper.updates.queue:UpdateQueue.append@{}",
-    "history": f"{ENGINE}.history:History.keep@{{}}",
-    "record": f"{WAREHOUSE}.chronicle:write_record@{{}}",
-    "log entry": f"{WAREHOUSE}.redo:Tables.redo@{{}}",
-    "head": f"{STORAGE}.disk:replace@{{}}:head.json",
+    "plan": f"{WAREHOUSE}.metadata.plan_files:write_plan@{{}}",
+    "data file": f"{ENGINE}.batch.batch_runner:write_rows@{{}}",
+    "task's file": f"{ENGINE}.batch.part_sweep:write_rows@{{}}",
+    "spilled changes": "viewkeeper.updates.queue:UpdateQueue.append_changes@{}",
+    "history": f"{ENGINE}.batch.change_archive:ChangeArchive.keep_changes@{{}}",
+    "record": f"{WAREHOUSE}.metadata.plan_files:write_record@{{}}",
+    "log entry": f"{WAREHOUSE}.redo:OpenTables.redo_record@{{}}",
+    "head": f"{STORAGE}.disk:replace_file@{{}}:head.json",
     "merge": f"{ENGINE}.upkeep:merge_tail@{{}}",
-    "history forgotten": f"{ENGINE}.history:History.forget@{{}}",
-    "fold": f"{WAREHOUSE}.chronicle:fold@{{}}",
+    "history forgotten": f"{ENGINE}.batch.change_archive:ChangeArchive.forget_before@{{}}",
+    "fold": f"{WAREHOUSE}.metadata.plan_files:fold_files@{{}}",
 }
 """Every step that needs space in the warehouse."""
 
@@ -109,7 +109,7 @@ def arm(text: str) -> None:
     assert found, f"no step: {text}"
     moment = Moment(int(found["k"]), found["side"] == "after", found["text"] or "")
     if found["target"] == "sql":
-        setattr(Database, "_connect", _traced(Database._connect, moment))  # noqa: B010
+        setattr(SqliteDatabase, "_connect_mode", _traced(SqliteDatabase._connect_mode, moment))  # noqa: B010
         return
     module, _, path = found["target"].partition(":")
     owner: Any = import_module(module)

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tests.faults.shop import JOIN_HERE, JOURNAL, LEDGERS, TABLES, first_rows, run_all
-from viewkeeper.engine.batch.change_archive import history_files, read_index
+from viewkeeper.engine.batch.change_archive import archive_files, read_index
 from viewkeeper.warehouse.lake.lake_table import files_of
 from viewkeeper.warehouse.lake.verified_files import PATTERN
 from viewkeeper.warehouse.metadata import plan_files
@@ -70,7 +70,7 @@ class Judge:
 
     def _ledger(self, head: Head, view: str) -> list[int]:
         """The ts of transaction 1, 2, 3, ... of a database; every one there, and once."""
-        shown = view_state.changes(self._root, head.views[view], 0)
+        shown = view_state.read_view_changes(self._root, head.views[view], 0)
         counts: dict[int, int] = defaultdict(int)
         for n, count in zip(*(shown[c].to_pylist() for c in ("n", "_count")), strict=True):
             counts[n] += count
@@ -86,7 +86,7 @@ class Judge:
         oldest = max(max(each.horizon, each.exact_ts) for each in head.views.values())
         newest = min(each.ts for each in head.views.values())
         stamps = {ts for each in ledgers.values() for ts in each} | {oldest, newest}
-        shown = States(view_state.changes(self._root, view, 0).to_pylist())
+        shown = States(view_state.read_view_changes(self._root, view, 0).to_pylist())
         replay = Replay(self._project)
         for ts in sorted(ts for ts in stamps if oldest <= ts <= newest):
             passed = {LEDGERS[name]: bisect_right(each, ts) for name, each in ledgers.items()}
@@ -100,7 +100,7 @@ class Judge:
         index = read_index(folder)
         kept: Counter[tuple[str, int]] = Counter()
         for relation in index:
-            for file in history_files(folder, relation, -1):
+            for file in archive_files(folder, relation, -1):
                 stamps: list[Any] = pq.read_table(file, columns=["_ts"])["_ts"].to_pylist()
                 kept.update((relation.source, ts) for ts in stamps)
         for entry in plan_files.load_ledger(self._root).entries:

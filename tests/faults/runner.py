@@ -26,21 +26,21 @@ from viewkeeper.engine.batch import part_sweep
 from viewkeeper.engine.capture import acknowledgement
 from viewkeeper.engine.loop import run_until
 from viewkeeper.engine.project import Project
-from viewkeeper.engine.report import BatchReport, Silent
+from viewkeeper.engine.report import BatchReport, SilentObserver
 from viewkeeper.errors import ViewkeeperError
-from viewkeeper.warehouse.retention import clean
+from viewkeeper.warehouse.retention import clean_warehouse
 
 
-class Telling(Silent):
+class Telling(SilentObserver):
     """Says on standard output what happened, a line each."""
 
-    def loading(self, view: str, stage: str) -> None:
+    def on_load_progress(self, view: str, stage: str) -> None:
         print(f"loading {view}", flush=True)
 
-    def batch(self, report: BatchReport) -> None:
+    def on_batch_commit(self, report: BatchReport) -> None:
         print(f"batch {report.number} {report.where}", flush=True)
 
-    def trouble(self, error: ViewkeeperError) -> None:
+    def on_trouble(self, error: ViewkeeperError) -> None:
         print(f"trouble {error.message}", flush=True)
 
 
@@ -65,10 +65,10 @@ def main() -> int:
 
 def run_inline(project: Project, stop: threading.Event) -> None:
     told = Telling()
-    with project.maintainer("run", told) as keeper:
+    with project.open_maintainer("run", told) as keeper:
         print("ready", flush=True)
         run_until(keeper, project.settings, told, stop, (), project.spark)
-        assert not project.spark.started
+        assert not project.spark.is_started
 
 
 def run_on_spark(project: Project, stop: threading.Event) -> None:
@@ -96,7 +96,7 @@ def hurry() -> None:
     part_sweep.RETURN_BYTES = 200
     upkeep.MERGE_FILES = 5
     upkeep.ROUTINE_SECONDS = 0.3
-    setattr(upkeep, "clean", partial(clean, retention_s=0.2, fold_at_least=8))  # noqa: B010
+    setattr(upkeep, "clean_warehouse", partial(clean_warehouse, retention_s=0.2, fold_at_least=8))  # noqa: B010
 
 
 if __name__ == "__main__":

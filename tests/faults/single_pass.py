@@ -42,11 +42,11 @@ from tests.faults.writer import write_some
 from viewkeeper.engine import upkeep
 from viewkeeper.engine.batch import part_sweep
 from viewkeeper.engine.project import open_project
-from viewkeeper.engine.report import Silent
+from viewkeeper.engine.report import SilentObserver
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.sources.sqlite import SqliteSource
 from viewkeeper.warehouse.metadata.head import read_head
-from viewkeeper.warehouse.retention import clean
+from viewkeeper.warehouse.retention import clean_warehouse
 
 IMPORTED = (deltalake, pyarrow.parquet, SqliteSource)
 """What is imported late elsewhere; a pass shall not spend its time on that."""
@@ -60,13 +60,13 @@ TAKEN_PASSES = 3
 REPORT_BYTES = 1 << 20
 
 
-class Troubles(Silent):
+class Troubles(SilentObserver):
     """Remembers what was said."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def trouble(self, error: ViewkeeperError) -> None:
+    def on_trouble(self, error: ViewkeeperError) -> None:
         self.lines.append(f"trouble {error}")
 
 
@@ -91,15 +91,15 @@ def make_pass(project: Path) -> str:
     """Everything that waits, committed; what became old, folded and deleted."""
     hurry()
     told = Troubles()
-    with open_project(project) as opened, opened.maintainer("run", told) as keeper:
-        keeper.start()
-        keeper.bind()
+    with open_project(project) as opened, opened.open_maintainer("run", told) as keeper:
+        keeper.start_run()
+        keeper.bind_views()
         chores = upkeep.Upkeep(keeper.store, opened.settings, opened.spark, told)
         for _ in range(ROUNDS):
-            keeper.look()
-            keeper.maintain()
-            chores.step()
-        keeper.acknowledge(now=True)
+            keeper.see_commits()
+            keeper.maintain_views()
+            chores.run_due_steps()
+        keeper.acknowledge_commits(now=True)
     return "\n".join(told.lines)
 
 
@@ -117,7 +117,7 @@ def hurry() -> None:
     part_sweep.RETURN_BYTES = 200
     upkeep.MERGE_FILES = 3
     upkeep.ROUTINE_SECONDS = -1.0
-    setattr(upkeep, "clean", partial(clean, retention_s=-1.0, fold_at_least=2))  # noqa: B010
+    setattr(upkeep, "clean_warehouse", partial(clean_warehouse, retention_s=-1.0, fold_at_least=2))  # noqa: B010
 
 
 def outlive(project: Path, trace: list[str]) -> dict[str, Any]:

@@ -25,23 +25,23 @@ from tests.faults.damage import Outcome, damage_one, relative_files
 from tests.warehouse.model import SCHEMA, bag, signed
 from viewkeeper.engine.connections.open_sources import reader_of
 from viewkeeper.errors import ViewkeeperError
-from viewkeeper.sources.handles import Names
+from viewkeeper.sources.handles import SourceHandles
 from viewkeeper.warehouse import (
     Advance,
+    BatchPlan,
     Create,
     DataFile,
-    Entry,
     Head,
-    Plan,
+    LedgerEntry,
     Store,
-    clean,
+    clean_warehouse,
     merge_tail,
     read_head,
-    state,
+    read_state,
     write_rows,
 )
 from viewkeeper.warehouse.metadata.warehouse_identity import make_identity
-from viewkeeper.warehouse.scrub import find_damage, scrub
+from viewkeeper.warehouse.scrub import find_damage, scrub_warehouse
 
 VIEWS = ("orders", "lines", "totals")
 DAMAGES = int(os.environ.get("VIEWKEEPER_DAMAGES", "1000"))
@@ -61,11 +61,11 @@ def rows_at(store: Store, view: str, table: str, ts: int) -> tuple[DataFile, ...
 def append(store: Store, views: list[str]) -> None:
     """One batch of one transaction, for these views."""
     ts = max(store.ledger.next_ts, 2)
-    entry = Entry(ts, "shop", ts - 2, ts - 1, 100.0 + ts, 1)
-    plan = Plan(store.next_plan, (entry,), dict.fromkeys(views, (ts - 1, ts)))
+    entry = LedgerEntry(ts, "shop", ts - 2, ts - 1, 100.0 + ts, 1)
+    plan = BatchPlan(store.next_plan, (entry,), dict.fromkeys(views, (ts - 1, ts)))
     store.write_plan(plan)
     changes = [
-        Advance(v, ts, {"shop": ts - 1}, rows_at(store, v, store.head.view(v).table, ts))
+        Advance(v, ts, {"shop": ts - 1}, rows_at(store, v, store.head.require_view(v).table, ts))
         for v in views
     ]
     store.commit(changes, plan.n)
@@ -86,13 +86,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
             if number == 5:
                 merge_tail(store, "orders")
             if number == 8:
-                clean(store, retention_s=0.0, fold_at_least=1)
-        Names(root / "sources" / "shop").follow("orders", "17", {"id": "1"})
+                clean_warehouse(store, retention_s=0.0, fold_at_least=1)
+        SourceHandles(root / "sources" / "shop").add_target("orders", "17", {"id": "1"})
     return root
 
 
 def expected_rows(root: Path) -> dict[str, Rows]:
-    return {view: bag(state(root, read_head(root).view(view))) for view in VIEWS}
+    return {view: bag(read_state(root, read_head(root).require_view(view))) for view in VIEWS}
 
 
 def after_batch(expected: Rows, view: str, ts: int) -> Rows:
@@ -113,9 +113,9 @@ class Ordeal:
     def run(self) -> bool:
         """Whether anything was refused; an AssertionError if something was wrong silently."""
         heads = self._heads()
-        self._try(lambda: scrub(self.root, (), lambda _: None).ok)
+        self._try(lambda: scrub_warehouse(self.root, (), lambda _: None).is_whole)
         self._try(lambda: bool(reader_of(self.root)))
-        self._try(lambda: bool(list(Names(self.root / "sources" / "shop"))))
+        self._try(lambda: bool(list(SourceHandles(self.root / "sources" / "shop"))))
         self._read(heads, self.expected)
         self._try(self._continue)
         return self.refusals > 0
@@ -137,14 +137,16 @@ class Ordeal:
             self._try(partial(self._arrow, head, view, expected[view]))
 
     def _arrow(self, head: Head, view: str, expected: Rows) -> bool:
-        rows = bag(state(self.root, head.view(view)))
+        rows = bag(read_state(self.root, head.require_view(view)))
         assert rows == expected, f"{view}: silently wrong by Arrow"
         return True
 
     def _continue(self) -> bool:
         with Store.open(self.root, "test", time.time) as store:
             # A head that was rebuilt from the records may be an older one: nothing is lost then.
-            able = [v for v in VIEWS if v in store.head.views and not store.head.view(v).stopped]
+            able = [
+                v for v in VIEWS if v in store.head.views and not store.head.require_view(v).stopped
+            ]
             ts = store.ledger.next_ts
             if able:
                 append(store, able)

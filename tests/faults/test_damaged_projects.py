@@ -30,13 +30,13 @@ import viewkeeper
 from tests.engine.shop import LINES, Shop, rows_of
 from tests.faults.damage import Outcome, damage_one, relative_files
 from tests.faults.tally import Faults
-from viewkeeper.engine.operations.project_status import gather
+from viewkeeper.engine.operations.project_status import gather_status
 from viewkeeper.engine.project import Project
 from viewkeeper.engine.settings.project_file import read_settings
 from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.warehouse.rows import spark_frames
-from viewkeeper.warehouse.scrub import scrub
+from viewkeeper.warehouse.scrub import scrub_warehouse
 
 DAMAGES = int(os.environ.get("VIEWKEEPER_DAMAGES", "1000"))
 SEED = int(os.environ.get("VIEWKEEPER_FAULT_SEED", "1"))
@@ -147,11 +147,11 @@ class Ordeal:
             self.refused.append(what)
 
     def _see_status(self) -> None:
-        if not gather(read_settings(self.folder), time.time()).ok:
+        if not gather_status(read_settings(self.folder), time.time()).ok:
             self.refused.append("status")
 
     def _see_scrub(self) -> None:
-        if not scrub(self.folder / "warehouse", (), lambda _: None).ok:
+        if not scrub_warehouse(self.folder / "warehouse", (), lambda _: None).is_whole:
             self.refused.append("scrub")
 
     def _read_arrow(self, right: dict[str, list[Rows]]) -> None:
@@ -182,7 +182,7 @@ class Ordeal:
         """A new batch; the views that it left behind."""
         with viewkeeper.open(self.folder, spark=self.spark) as project:
             report = project.refresh()
-            views = project.head().views
+            views = project.newest_head().views
         return {v for v in VIEWS if v in report.waiting or v not in views or views[v].stopped}
 
 

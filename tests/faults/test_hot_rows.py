@@ -19,7 +19,7 @@ from tests.faults.judge import Judge
 from tests.faults.shop import JOURNAL, TABLES, copy_project
 from tests.faults.writer import write
 from viewkeeper.delta.kernel import Kernel
-from viewkeeper.engine.report import Silent
+from viewkeeper.engine.report import SilentObserver
 
 TRANSACTIONS = 200
 
@@ -38,12 +38,15 @@ def test_many_versions_of_few_rows_do_not_multiply(
         return joined
 
     monkeypatch.setattr(Kernel, "join", measured)
-    with viewkeeper.open(project) as opened, opened.maintainer("run", Silent()) as keeper:
-        keeper.start()
-        keeper.bind()
+    with (
+        viewkeeper.open(project) as opened,
+        opened.open_maintainer("run", SilentObserver()) as keeper,
+    ):
+        keeper.start_run()
+        keeper.bind_views()
         for _ in churn(project):
-            keeper.look()
-        keeper.maintain()
+            keeper.see_commits()
+        keeper.maintain_views()
     Judge(project).check()
     assert largest < 50 * TRANSACTIONS
 

@@ -59,7 +59,7 @@ def test_another_reader_of_the_same_database_loses_nothing(
 ) -> None:
     project = copy_project(loaded, tmp_path / "shop")
     other = SqliteSource("shop", project / "shop.db", "somebody else")
-    start = other.follow({"ledger": ["n"]})
+    start = other.follow_tables({"ledger": ["n"]})
     with ordeal(project, 3, request) as case:
         with case.writing() as applications:
             case.die_at(step("trim", 3, "after"))
@@ -69,11 +69,11 @@ def test_another_reader_of_the_same_database_loses_nothing(
                 case.wait_until(case.is_caught_up, process)
                 assert process.stop() == 0
         written = case.ask("shop", "SELECT count(*) FROM ledger")
-        (boundary,) = other.look(start)
-        batches = other.changes({"ledger": ["n"]}, start, boundary.position)
+        (boundary,) = other.look_for_transactions(start)
+        batches = other.read_changes({"ledger": ["n"]}, start, boundary.position)
         seen = [n for _, batch in batches for n in batch["n"].to_pylist()]
         assert seen == list(range(1, written + 1))
-        other.acknowledge(boundary.position)
+        other.acknowledge_position(boundary.position)
         other.close()
         case.finish()
         assert read_head(project / "warehouse").views["shop_ledger"].rows == written

@@ -10,10 +10,10 @@ import pytest
 
 from tests.fuzz.mutation import fuzz, fuzz_text
 from tests.sources.binlog_replay import Recorded, make_reader, shape_of_table
-from viewkeeper.sources.mariadb.binlog.event_bodies import Statement
-from viewkeeper.sources.mariadb.binlog.event_frames import Type
+from viewkeeper.sources.mariadb.binlog.event_bodies import LoggedStatement
+from viewkeeper.sources.mariadb.binlog.event_frames import BinlogEventType
 from viewkeeper.sources.mariadb.ddl.shape_effect import effect_of
-from viewkeeper.sources.mariadb.logged_shapes import Shapes
+from viewkeeper.sources.mariadb.logged_shapes import LoggedShapes
 
 STATEMENTS = (
     "ALTER TABLE t ADD COLUMN a INT NOT NULL DEFAULT 3 AFTER id, DROP COLUMN v, ADD KEY k (d)",
@@ -83,7 +83,7 @@ def test_binlog_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = Recorded("CRC32")
     read = make_reader(recorded, tmp_path, monkeypatch)
     events = recorded.packets
-    places = [number for number, packet in enumerate(events) if packet[5] == Type.GTID]
+    places = [number for number, packet in enumerate(events) if packet[5] == BinlogEventType.GTID]
     seeds = [bytes([0, 1, *range(first, end)]) for first, end in pairwise([*places, len(events)])]
 
     def read_order(data: bytes) -> None:
@@ -94,10 +94,10 @@ def test_binlog_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_statement() -> None:
-    shapes = Shapes({"t": shape_of_table()})
+    shapes = LoggedShapes({"t": shape_of_table()})
 
     def read(text: str) -> None:
         for strict in (True, False):
-            effect_of(Statement("crm", text, strict), shapes, 1 << 60, lambda _: "")
+            effect_of(LoggedStatement("crm", text, strict), shapes, 1 << 60, lambda _: "")
 
     fuzz_text(read, STATEMENTS, inputs=3000)

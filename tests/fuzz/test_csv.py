@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.mutation import fuzz
-from viewkeeper.sources.files.file_parser import Parser
+from viewkeeper.sources.files.file_parser import FileParser
 from viewkeeper.sources.files.settings import Dialect, TableSettings
-from viewkeeper.sources.files.text_types import type_of
+from viewkeeper.sources.files.text_types import type_of_word
 
 WORDS = ("bigint", "decimal(10,2)", "double", "boolean", "date", "timestamp", "string", "binary")
-COLUMNS = {f"c{number}": kind for number, word in enumerate(WORDS) if (kind := type_of(word))}
+COLUMNS = {f"c{number}": kind for number, word in enumerate(WORDS) if (kind := type_of_word(word))}
 GOOD = [
     b"c0,c1,c2,c3,c4,c5,c6,c7\n1,2.50,1e3,true,2024-02-29,2024-01-01 10:00:00+02:00,text,AP8=\n",
     b'c0,c6\r\n-7,"a ""quoted"" text,\r\nin two lines"\r\n\r\n8,\r\n',
@@ -30,13 +30,16 @@ DIALECTS = {
 @pytest.mark.parametrize("name", DIALECTS)
 def test_damaged_csv(tmp_path: Path, name: str) -> None:
     dialect = DIALECTS[name]
-    parser, path = Parser("shop", "csv", TableSettings("t", COLUMNS, (), dialect)), tmp_path / "t"
+    parser, path = (
+        FileParser("shop", "csv", TableSettings("t", COLUMNS, (), dialect)),
+        tmp_path / "t",
+    )
     swapped = bytes.maketrans(b',"', (dialect.delimiter + dialect.quote).encode())
 
     def read(data: bytes) -> None:
         path.write_bytes(data)
-        columns = parser.columns(path, "t.csv")
-        for batch in parser.batches(path, "t.csv", columns):
+        columns = parser.read_columns(path, "t.csv")
+        for batch in parser.read_batches(path, "t.csv", columns):
             batch.validate(full=True)
 
     fuzz(read, [good.translate(swapped) for good in GOOD], inputs=700, words=[b"1e-41", b"NULL"])

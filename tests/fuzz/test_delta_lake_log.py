@@ -18,8 +18,8 @@ from tests.fuzz.isolation import fuzz_isolated
 from tests.fuzz.mutation import fuzz
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.sources.delta_lake import DeltaLakeSource, open_source
-from viewkeeper.sources.delta_lake.log import TableFolder, entry, read_commit
-from viewkeeper.sources.delta_lake.version_shapes import shape_in
+from viewkeeper.sources.delta_lake.log import TableFolder, entry_path_of, read_commit
+from viewkeeper.sources.delta_lake.version_shapes import shape_from_metadata
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.source_protocol import Lookup
 from viewkeeper.view.definition import Relation
@@ -64,7 +64,7 @@ def attack(folder: Path) -> None:
             path.unlink(missing_ok=True)
         names[0].write_bytes(entries[0])
         source = source_of(folder)
-        source.follow(TABLES)
+        source.follow_tables(TABLES)
         names[1].write_bytes(data)
         for action in (_look, _changes, _rows, _follow, _diagnose):
             with suppress(ViewkeeperError):
@@ -74,41 +74,43 @@ def attack(folder: Path) -> None:
 
 
 def _look(source: DeltaLakeSource) -> None:
-    source.look(0)
+    source.look_for_transactions(0)
 
 
 def _changes(source: DeltaLakeSource) -> None:
-    for _, batch in source.changes(TABLES, 0, 1):
+    for _, batch in source.read_changes(TABLES, 0, 1):
         batch.validate(full=True)
 
 
 def _rows(source: DeltaLakeSource) -> None:
-    with source.snapshots(1, TABLES) as opener:
+    with source.prepare_snapshots(1, TABLES) as opener:
         keys: Any = pa.table({"id": [1, 4]})
-        opener().ask(Lookup(0, Relation("lake", "t"), ("id", "part"), ("id",), (False,), keys), 1)
+        opener().answer_lookup(
+            Lookup(0, Relation("lake", "t"), ("id", "part"), ("id",), (False,), keys), 1
+        )
 
 
 def _follow(source: DeltaLakeSource) -> None:
-    source_of(source.folder.parent).follow(TABLES)
+    source_of(source.folder.parent).follow_tables(TABLES)
 
 
 def _diagnose(source: DeltaLakeSource) -> None:
-    source.diagnose(TABLES)
-    source.health([0])
+    source.diagnose_source(TABLES)
+    source.read_health([0])
 
 
 def test_damaged_entry(tmp_path: Path) -> None:
     """Our own reading of an entry, which decides what a version changed."""
     entries = make_table(tmp_path / "t")
-    folder, path = TableFolder("lake", tmp_path / "t"), entry(tmp_path / "t", 1)
+    folder, path = TableFolder("lake", tmp_path / "t"), entry_path_of(tmp_path / "t", 1)
 
     def read(data: bytes) -> None:
         path.write_bytes(data)
         commit = read_commit("lake", tmp_path / "t", 1)
         if commit.metadata is not None:
-            shape_in(1, commit.metadata).columns()
+            shape_from_metadata(1, commit.metadata).parse_columns()
         for file in (*commit.added, *commit.removed, *commit.feed):
-            folder.locate(file.path)
+            folder.locate_logged_file(file.path)
 
     fuzz(read, entries, words=WORDS)
 

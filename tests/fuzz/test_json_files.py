@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.fuzz.mutation import fuzz
 from tests.fuzz.test_csv import COLUMNS
-from viewkeeper.sources.files.file_parser import Parser
+from viewkeeper.sources.files.file_parser import FileParser
 from viewkeeper.sources.files.settings import Dialect, TableSettings
 
 GOOD = [
@@ -21,14 +21,14 @@ WORDS = [b'{"c6": ', b"[" * 5000, b'{"a":' * 3000, b"\\ud800", b"NaN", b"1e-9999
 
 def test_damaged_json(tmp_path: Path) -> None:
     parser, path = (
-        Parser("shop", "json", TableSettings("t", COLUMNS, (), Dialect())),
+        FileParser("shop", "json", TableSettings("t", COLUMNS, (), Dialect())),
         tmp_path / "t",
     )
 
     def read(data: bytes) -> None:
         path.write_bytes(data)
-        columns = parser.columns(path, "t.json")
-        for batch in parser.batches(path, "t.json", columns):
+        columns = parser.read_columns(path, "t.json")
+        for batch in parser.read_batches(path, "t.json", columns):
             batch.validate(full=True)
 
     fuzz(read, GOOD, inputs=2000, words=WORDS)

@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 
 from tests.fuzz.isolation import fuzz_isolated
 from tests.fuzz.mutation import fuzz
-from viewkeeper.sources.files.file_parser import Parser
+from viewkeeper.sources.files.file_parser import FileParser
 from viewkeeper.sources.files.parquet import (
-    DataFile,
     Keys,
+    ParquetInput,
     UnreadableFileError,
     count_rows,
     read_rows,
@@ -63,17 +63,19 @@ def good() -> Iterator[bytes]:
 
 
 def attack(folder: Path) -> None:
-    parser = Parser("shop", "parquet", TableSettings("t", {}, (), Dialect()))
+    parser = FileParser("shop", "parquet", TableSettings("t", {}, (), Dialect()))
     path, keys = folder / "t.parquet", Keys({"id": pa.array([3, 150], pa.int64())})
 
     def read(data: bytes) -> None:
         path.write_bytes(data)
-        columns = parser.columns(path, "t.parquet")
-        for batch in parser.batches(path, "t.parquet", columns):
+        columns = parser.read_columns(path, "t.parquet")
+        for batch in parser.read_batches(path, "t.parquet", columns):
             batch.validate(full=True)
         with suppress(UnreadableFileError):
             count_rows(path)
-            for _ in read_rows("shop", "t", DataFile(path, "t.parquet"), columns.types(), keys):
+            for _ in read_rows(
+                "shop", "t", ParquetInput(path, "t.parquet"), columns.types_by_name(), keys
+            ):
                 pass
 
     fuzz(read, list(good()), inputs=1500)

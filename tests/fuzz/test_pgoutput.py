@@ -16,22 +16,26 @@ import pytest
 
 from tests.fuzz.mutation import fuzz, fuzz_text
 from viewkeeper.errors import SourceError
-from viewkeeper.sources.postgres.answers.rows import Layout
+from viewkeeper.sources.postgres.answers.rows import PostgresLayout
 from viewkeeper.sources.postgres.decoding.ddl_watch import plain_columns
-from viewkeeper.sources.postgres.decoding.pgoutput import Decoder, Followed
-from viewkeeper.sources.postgres.decoding.relation_message import RelationColumn, agrees, shape_told
-from viewkeeper.sources.postgres.decoding.spooled_columns import brought
+from viewkeeper.sources.postgres.decoding.pgoutput import FollowedRelation, PgoutputDecoder
+from viewkeeper.sources.postgres.decoding.relation_message import (
+    RelationColumn,
+    is_described_by,
+    shape_of_message,
+)
+from viewkeeper.sources.postgres.decoding.spooled_columns import select_spooled
 from viewkeeper.sources.postgres.decoding.stream import identity_of
 from viewkeeper.sources.postgres.decoding.stream_shapes import StreamShapes
-from viewkeeper.sources.postgres.decoding.visibility import Visible
-from viewkeeper.sources.postgres.postgres_server import Server
-from viewkeeper.sources.postgres.shape_query import Shape, restored
-from viewkeeper.sources.postgres.types import Kind
+from viewkeeper.sources.postgres.decoding.visibility import VisibleTransactions
+from viewkeeper.sources.postgres.postgres_server import PostgresServer
+from viewkeeper.sources.postgres.shape_query import PostgresShape, decode_shape
+from viewkeeper.sources.postgres.types import PostgresKind
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.sources.stream.stage import Stage
+from viewkeeper.sources.stream.stage import TransactionStage
 
 _LINES = Path(__file__).with_name("pgoutput.txt").read_text().splitlines()
-SHAPE = restored(json.loads(_LINES[0]))
+SHAPE = decode_shape(json.loads(_LINES[0]))
 FRAMES = [bytes.fromhex(line) for line in _LINES[1:]]
 BEGIN, RELATION, INSERT = FRAMES[0], FRAMES[1], FRAMES[2]
 COMMIT = FRAMES[4]
@@ -43,45 +47,50 @@ class Catalogue:
 
     def __init__(self) -> None:
         settings = SourceSettings("shop", "postgres", {}, str(_HOME), str(_HOME))
-        self._shapes = StreamShapes(Server(settings), _HOME)
-        self._shapes.begin([SHAPE])
+        self._shapes = StreamShapes(PostgresServer(settings), _HOME)
+        self._shapes.begin_tables([SHAPE])
 
-    def added(self, oid: int) -> Collection[int]:
-        return self._shapes.added(oid)
+    def added_columns(self, oid: int) -> Collection[int]:
+        return self._shapes.added_columns(oid)
 
-    def told(self, position: int, message: bytes) -> Collection[int]:
-        return self._shapes.told(position, message)
+    def take_shape_message(self, position: int, message: bytes) -> Collection[int]:
+        return self._shapes.take_shape_message(position, message)
 
-    def described(
+    def take_relation(
         self, position: int, xid: int, oid: int, columns: Sequence[RelationColumn], is_root: bool
-    ) -> tuple[Shape, bool]:
-        known = self._shapes.shape(oid)
-        if agrees(known, columns, is_root):
+    ) -> tuple[PostgresShape, bool]:
+        known = self._shapes.latest_shape(oid)
+        if is_described_by(known, columns, is_root):
             return known, False
-        return shape_told(known, known, columns, is_root), True
+        return shape_of_message(known, known, columns, is_root), True
 
 
 def decoded(frames: Sequence[bytes]) -> int:
     """Read frames up to typed rows; how many rows there are."""
     numbers = tuple(column.number for column in SHAPE.columns)
-    followed = Followed(str(SHAPE.oid), SHAPE.oid, numbers)
-    decoder = Decoder(
-        "shop", {SHAPE.oid: followed}.get, Catalogue(), Stage(_HOME, memory_bytes=1 << 40)
+    followed = FollowedRelation(str(SHAPE.oid), SHAPE.oid, numbers)
+    decoder = PgoutputDecoder(
+        "shop",
+        {SHAPE.oid: followed}.get,
+        Catalogue(),
+        TransactionStage(_HOME, memory_bytes=1 << 40),
     )
     rows = 0
     try:
         for frame in frames:
-            done = decoder.take(frame)
+            done = decoder.take_frame(frame)
             if done is not None:
                 assert done.committed_at < 1e12
                 assert done.position < 1 << 63
     finally:
-        kinds = tuple(column.kind for column in SHAPE.columns if isinstance(column.kind, Kind))
+        kinds = tuple(
+            column.kind for column in SHAPE.columns if isinstance(column.kind, PostgresKind)
+        )
         names = tuple(column.name for column in SHAPE.columns)
-        layout = Layout("shop", "t", names, kinds)
+        layout = PostgresLayout("shop", "t", names, kinds)
         texts = {column.name: (column.number, column.type) for column in SHAPE.columns}
-        for _, batch in decoder.ended():
-            rows += layout.from_spool(brought(batch, texts)).num_rows
+        for _, batch in decoder.take_ended():
+            rows += layout.from_spool(select_spooled(batch, texts)).num_rows
     return rows
 
 
@@ -128,7 +137,7 @@ def test_messages_of_schema_changes() -> None:
 
     def read(message: bytes) -> None:
         catalogue = Catalogue()
-        for oid in catalogue.told(1, message):
+        for oid in catalogue.take_shape_message(1, message):
             assert oid == SHAPE.oid
         decoded_after = [BEGIN, RELATION, INSERT, COMMIT]
         assert decoded(decoded_after) == 1
@@ -151,7 +160,7 @@ def test_statements_that_changed_a_table() -> None:
 
 def test_names_of_snapshots_and_positions() -> None:
     def snapshot(text: str) -> None:
-        Visible.parse("shop", text).includes(7)
+        VisibleTransactions.parse_snapshot("shop", text).has_transaction(7)
 
     fuzz_text(snapshot, ["741:743:741", "10:20:11,12,13", "4294967296:4294967300:"])
 

@@ -77,7 +77,7 @@ def test_damaged_project_file(tmp_path: Path) -> None:
             if source.kind == "files":
                 with suppress(ProjectError):
                     open_source(source, name)
-        settings.using("sweep", "complete")
+        settings.with_algorithm("sweep", "complete")
 
     for good in (FULL, SMALL):
         read(good.encode())

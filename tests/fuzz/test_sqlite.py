@@ -45,7 +45,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
             " f REAL, d DATE); INSERT INTO t VALUES (1, 'é', x'00ff', 1.5, '2026-01-02')"
         )
         source = SqliteSource("shop", path, "me")
-        source.follow(T)
+        source.follow_tables(T)
         writer.execute("INSERT INTO t VALUES (2, 'b', NULL, 2, NULL), (3, 'c', x'', 0.0, NULL)")
         writer.execute("UPDATE OR REPLACE t SET s = 'b' WHERE id = 3")
         source.close()
@@ -58,17 +58,17 @@ def ask_everything(path: Path) -> None:
     source = SqliteSource("shop", path, "me", busy_seconds=0.1)
     try:
         for step in (
-            lambda: source.schema("t"),
-            lambda: source.key("t"),
-            lambda: source.look(0),
-            lambda: list(source.changes(T, 0, 4)),
+            lambda: source.schema_of("t"),
+            lambda: source.key_of("t"),
+            lambda: source.look_for_transactions(0),
+            lambda: list(source.read_changes(T, 0, 4)),
             lambda: _scan(source),
-            lambda: source.health((0,)),
-            lambda: source.diagnose(T),
-            lambda: source.acknowledge(2),
-            lambda: source.follow(T),
-            lambda: source.look(2),
-            lambda: source.detach(),
+            lambda: source.read_health((0,)),
+            lambda: source.diagnose_source(T),
+            lambda: source.acknowledge_position(2),
+            lambda: source.follow_tables(T),
+            lambda: source.look_for_transactions(2),
+            lambda: source.detach_source(),
         ):
             try:
                 step()
@@ -81,7 +81,7 @@ def ask_everything(path: Path) -> None:
 def _scan(source: SqliteSource) -> None:
     snapshot = opened(source)
     try:
-        scan = snapshot.scan(Relation("shop", "t"), T["t"], 0)
+        scan = snapshot.scan_relation(Relation("shop", "t"), T["t"], 0)
         for batches in (scan.batches, scan.tail):
             for _ in batches:
                 pass
@@ -126,7 +126,7 @@ def test_a_sign_that_no_trigger_writes_is_no_change(path: Path, tmp_path: Path, 
         writer.execute(f"UPDATE _viewkeeper_log SET sign = {sign} WHERE seq = 1")
     source = SqliteSource("shop", copy, "me")
     with pytest.raises(SourceError, match="no trigger of ours has written"):
-        list(source.changes(T, 0, 4))
+        list(source.read_changes(T, 0, 4))
     source.close()
 
 
@@ -137,11 +137,11 @@ def test_detaching_leaves_what_is_not_ours(path: Path, tmp_path: Path) -> None:
         writer.execute("CREATE TABLE _viewkeeper_notes (a)")
         writer.execute("CREATE VIEW audit AS SELECT * FROM _viewkeeper_log")
         with pytest.raises(SchemaError, match="use its tables"):
-            source.detach()
-        assert source.look(0)
+            source.detach_source()
+        assert source.look_for_transactions(0)
         assert writer.execute("SELECT count(*) > 3 FROM audit").fetchone() == (1,)
         writer.execute("DROP VIEW audit")
-        assert source.detach().capture_dropped
+        assert source.detach_source().capture_dropped
         left = writer.execute("SELECT name FROM sqlite_master WHERE name LIKE '%viewkeeper%'")
         assert left.fetchall() == [("_viewkeeper_notes",)]
     source.close()

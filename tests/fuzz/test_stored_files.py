@@ -13,13 +13,13 @@ import pytest
 
 from tests.fuzz.mutation import fuzz
 from tests.warehouse.model import VIEW, bag, opened
-from viewkeeper.sources.handles import FILE, Names
-from viewkeeper.storage.sealed_json import seal
-from viewkeeper.warehouse import merge_tail, read_head, state
+from viewkeeper.sources.handles import FILE, SourceHandles
+from viewkeeper.storage.sealed_json import seal_body
+from viewkeeper.warehouse import merge_tail, read_head, read_state
 from viewkeeper.warehouse.metadata.batch_plan import read_plan
 from viewkeeper.warehouse.metadata.coordination import (
     Coordination,
-    Span,
+    GroupSpan,
     read_coordination,
     write_coordination,
 )
@@ -38,8 +38,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
             world.append({(k, "x"): 1, (k, None): 2})
         merge_tail(world.store, VIEW)
         world.append({(9, "é"): 1})
-    Names(root / "sources" / "shop").follow("orders", "17", {"id": "1", "price": "2"})
-    span = Span("g", "1f", 0, 3, 4)
+    SourceHandles(root / "sources" / "shop").add_target("orders", "17", {"id": "1", "price": "2"})
+    span = GroupSpan("g", "1f", 0, 3, 4)
     write_coordination(root, Coordination("a", (span,)))
     return root
 
@@ -48,7 +48,7 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "head": ("head.json", lambda path: read_head(path.parent)),
     "plan": (f"plans/{NUMBER}", read_plan),
     "record": (f"records/{NUMBER}", read_record),
-    "names": (f"sources/shop/{FILE}", lambda path: Names(path.parent)),
+    "names": (f"sources/shop/{FILE}", lambda path: SourceHandles(path.parent)),
     "identity": ("identity", lambda path: read_identity(path.parent)),
     "coordination": ("coordination.json", lambda path: read_coordination(path.parent)),
 }
@@ -78,13 +78,13 @@ def test_the_body_behind_a_right_checksum(root: Path, tmp_path: Path, kind: str)
         path.write_bytes(header + data + b"}\n")
         return read(path)
 
-    assert seal(kind, 1)
+    assert seal_body(kind, 1)
     fuzz(reading, [body], inputs=1000, words=[b"null", b"true", b"{}", b"[]", b"-1", b'""'])
 
 
 @pytest.mark.parametrize("what", ["data", "log", "checkpoint"])
 def test_a_file_of_a_view_gives_its_rows_or_an_error(root: Path, what: str) -> None:
-    view = read_head(root).view(VIEW)
+    view = read_head(root).require_view(VIEW)
     folder = root / "views" / view.table
     pattern = {
         "data": "b*.parquet",
@@ -92,11 +92,11 @@ def test_a_file_of_a_view_gives_its_rows_or_an_error(root: Path, what: str) -> N
         "checkpoint": "_delta_log/*.parquet",
     }
     path = sorted(folder.glob(pattern[what]))[-1]
-    good, expected = path.read_bytes(), bag(state(root, view))
+    good, expected = path.read_bytes(), bag(read_state(root, view))
 
     def reading(data: bytes) -> object:
         path.write_bytes(data)
-        rows = bag(state(root, view))
+        rows = bag(read_state(root, view))
         assert rows == expected, "wrong rows, silently"
         return rows
 

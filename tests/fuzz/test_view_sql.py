@@ -14,7 +14,7 @@ from tests.view.sample import HEAD, TABLES, schema
 from viewkeeper.errors import SchemaError
 from viewkeeper.view.definition import Field, Relation
 from viewkeeper.view.render import extend_query
-from viewkeeper.view.sql.bind import bind
+from viewkeeper.view.sql.bind import bind_view
 from viewkeeper.view.sql.plain_sql import read_plain
 from viewkeeper.view.sql.view_statement import parse_view
 
@@ -37,7 +37,7 @@ def columns_of(relation: Relation) -> tuple[Field, ...]:
 def read(text: str) -> None:
     parsed = parse_view(text, "views/v.sql")
     assert read_plain(parsed.plain)[0] == parsed.plain, "a plain text is as plain as it can be"
-    extend_query(bind(parsed, columns_of), ["1 AS n"])
+    extend_query(bind_view(parsed, columns_of), ["1 AS n"])
 
 
 def test_damaged_views() -> None:

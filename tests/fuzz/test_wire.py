@@ -22,18 +22,20 @@ from tests.fuzz.mutation import fuzz
 from tests.registry.order_places import FOREVER, SECRET, claimed, gather, ids
 from viewkeeper.errors import RegistryError
 from viewkeeper.order.registry_address import open_store
-from viewkeeper.order.registry_protocol import Facts, Registry, Reporter
+from viewkeeper.order.registry_protocol import MemberFacts, Registry, Reporter
 from viewkeeper.order.service import wire_format
-from viewkeeper.order.service.connection_gate import Limits
+from viewkeeper.order.service.connection_gate import ConnectionLimits
 from viewkeeper.order.service.http_registry import HttpRegistry
-from viewkeeper.order.service.http_server import Access, Handler, Server
-from viewkeeper.order.service.service_calls import Calls
+from viewkeeper.order.service.http_server import RegistryHandler, RegistryServer, ServiceAccess
+from viewkeeper.order.service.service_calls import ServiceCalls
 from viewkeeper.order.store.stored_registry import StoredRegistry
 
 TOKEN = "token"
 ALLOWED = {200, 400, 401, 403, 409, 411, 413, 414, 415, 421, 431, 501, 505}
-FACTS = Facts({"shop": ("orders", "items"), "crm": ()}, ("north",), "sales", {"shop": 3}, "w1")
-NORTH = Facts({"shop": ("orders",)}, (), "sales")
+FACTS = MemberFacts(
+    {"shop": ("orders", "items"), "crm": ()}, ("north",), "sales", {"shop": 3}, "w1"
+)
+NORTH = MemberFacts({"shop": ("orders",)}, (), "sales")
 WORDS = [b"\\ud800", b"\\u0000", b"9223372036854775808", b"NaN", b"null", b"1e999", b'{"a":', b"[["]
 
 
@@ -41,14 +43,14 @@ WORDS = [b"\\ud800", b"\\u0000", b"9223372036854775808", b"NaN", b"null", b"1e99
 def store(tmp_path: Path) -> Iterator[StoredRegistry]:
     with closing(open_store(str(tmp_path / "registry.db"))) as opened:
         group = gather(opened, {"north": NORTH, "mart": FACTS})
-        opened.register(group, ids("shop", 4, 7), claimed(opened, "shop", "north", group))
+        opened.register_ids(group, ids("shop", 4, 7), claimed(opened, "shop", "north", group))
         yield opened
 
 
 @pytest.fixture
-def server(store: StoredRegistry) -> Iterator[Server]:
-    access = Access(TOKEN, "administrator")
-    made = Server(("127.0.0.1", 0), Calls(store), access, Limits())
+def server(store: StoredRegistry) -> Iterator[RegistryServer]:
+    access = ServiceAccess(TOKEN, "administrator")
+    made = RegistryServer(("127.0.0.1", 0), ServiceCalls(store), access, ConnectionLimits())
     yield made
     made.server_close()
 
@@ -56,13 +58,13 @@ def server(store: StoredRegistry) -> Iterator[Server]:
 class Recorded(HttpRegistry):
     """A client that is answered by a handler in this process, and keeps what was said."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: RegistryServer) -> None:
         super().__init__("http://127.0.0.1", TOKEN, 0.0, SECRET)
         self._server = server
         self.requests: list[bytes] = []
         self.answers: list[bytes] = []
 
-    def _ask(self, call: str, body: bytes, seconds: float) -> object:
+    def _send_request(self, call: str, body: bytes, seconds: float) -> object:
         headers = {"Host": "127.0.0.1", **self._headers, "Content-Length": str(len(body))}
         lines = [
             f"POST {wire_format.PREFIX}{call} HTTP/1.1",
@@ -70,7 +72,7 @@ class Recorded(HttpRegistry):
         ]
         self.requests.append("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
         self.answers.append(handled(self._server, self.requests[-1]))
-        return Canned(self.answers[-1])._ask(call, body, seconds)
+        return Canned(self.answers[-1])._send_request(call, body, seconds)
 
 
 class Canned(HttpRegistry):
@@ -80,7 +82,7 @@ class Canned(HttpRegistry):
         super().__init__("http://127.0.0.1", TOKEN, 0.0, SECRET)
         self._answer = answer
 
-    def _connected(self, seconds: float) -> http.client.HTTPConnection:
+    def _new_connection(self, seconds: float) -> http.client.HTTPConnection:
         return Answered(self._answer)
 
 
@@ -99,18 +101,18 @@ class Answered(http.client.HTTPConnection):
         self._other.close()
 
 
-def handled(server: Server, request: bytes) -> bytes:
+def handled(server: RegistryServer, request: bytes) -> bytes:
     """What the service answers to some bytes."""
     here, there = socket.socketpair()
     with here, there:
         here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
         here.sendall(request)
         here.shutdown(socket.SHUT_WR)
-        server.gate.enter(there, "127.0.0.1")
+        server.gate.admit_connection(there, "127.0.0.1")
         try:
-            Handler(there, ("127.0.0.1", 1), server)
+            RegistryHandler(there, ("127.0.0.1", 1), server)
         finally:
-            server.gate.leave(there)
+            server.gate.drop_connection(there)
         # What it has not read is no request; it would make the socket forget the answer.
         there.setblocking(False)
         with suppress(OSError):
@@ -120,40 +122,40 @@ def handled(server: Server, request: bytes) -> bytes:
 
 
 ASKED: tuple[Callable[[Registry], object], ...] = (
-    lambda registry: registry.join("mart", FACTS),
-    lambda registry: registry.join("north", NORTH),
-    lambda registry: registry.members("north"),
-    lambda registry: registry.claim("north", "shop", "north", FOREVER),
-    lambda registry: registry.order("north", 0, 10),
-    lambda registry: registry.reached("north", "north", 0),
-    lambda registry: registry.status(),
-    lambda registry: registry.release(Reporter("north", "shop", "north", 1, None)),
-    lambda registry: registry.register(
+    lambda registry: registry.join_registry("mart", FACTS),
+    lambda registry: registry.join_registry("north", NORTH),
+    lambda registry: registry.fetch_members("north"),
+    lambda registry: registry.claim_source("north", "shop", "north", FOREVER),
+    lambda registry: registry.fetch_order("north", 0, 10),
+    lambda registry: registry.note_reached("north", "north", 0),
+    lambda registry: registry.fetch_status(),
+    lambda registry: registry.release_claim(Reporter("north", "shop", "north", 1, None)),
+    lambda registry: registry.register_ids(
         "north", ids("shop", 5, 9), Reporter("north", "shop", "north", 1, None)
     ),
     lambda registry: registry.take_back("north", "shop", 9),
-    lambda registry: registry.leave("mart"),
+    lambda registry: registry.leave_registry("mart"),
 )
 
 
-def spoken(server: Server) -> Recorded:
+def spoken(server: RegistryServer) -> Recorded:
     """A client that has asked for everything once, most of it with success."""
     client = Recorded(server)
-    group = client.join("north", NORTH).group
-    reporter = client.claim(group, "shop", "north", FOREVER)
+    group = client.join_registry("north", NORTH).group
+    reporter = client.claim_source(group, "shop", "north", FOREVER)
     assert reporter is not None
-    client.register(group, ids("shop", 8, 9), reporter)
-    client.reached(group, "north", 2)
-    client.order(group, 0, 10)
-    client.members(group)
-    client.join("mart", FACTS)
-    client.status()
-    client.release(reporter)
-    assert asdict(client.status())
+    client.register_ids(group, ids("shop", 8, 9), reporter)
+    client.note_reached(group, "north", 2)
+    client.fetch_order(group, 0, 10)
+    client.fetch_members(group)
+    client.join_registry("mart", FACTS)
+    client.fetch_status()
+    client.release_claim(reporter)
+    assert asdict(client.fetch_status())
     return client
 
 
-def test_requests(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests(server: RegistryServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire_format, "WAIT_SECONDS_MAX", 0.01)
     seen: set[int] = set()
 
@@ -170,7 +172,7 @@ def test_requests(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     assert {200, 400, 401} <= seen
 
 
-def test_answers(server: Server) -> None:
+def test_answers(server: RegistryServer) -> None:
     """Each is read as the answer to any call."""
 
     def read(data: bytes) -> None:

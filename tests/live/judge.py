@@ -27,7 +27,7 @@ JOIN crm.customer c ON c.id = o.customer_id"""
 def feed(project: Project, name: str) -> dict[int, Counter[Row]]:
     """What each ts did to a view; the initial load is under its own ts."""
     head = project.view(name).head
-    changes = view_state.changes(project.settings.warehouse, head, 0)
+    changes = view_state.read_view_changes(project.settings.warehouse, head, 0)
     found: dict[int, Counter[Row]] = defaultdict(Counter)
     columns = [changes[column].to_pylist() for column in changes.column_names]
     for *row, count, ts in zip(*columns, strict=True):

@@ -53,7 +53,7 @@ class Postgres:
         self._capture = capture
 
     def create(self) -> None:
-        with psycopg.connect(self.server.url(), autocommit=True) as connection:
+        with psycopg.connect(self.server.url_of(), autocommit=True) as connection:
             connection.execute(
                 "CREATE TABLE orders (id bigint PRIMARY KEY, customer_id int, note text)"
             )
@@ -69,13 +69,13 @@ class Postgres:
             )
 
     def source(self) -> str:
-        return f"{{kind: postgres, url: '{self.server.url()}', capture: {self._capture}}}"
+        return f"{{kind: postgres, url: '{self.server.url_of()}', capture: {self._capture}}}"
 
     def connect(self) -> Any:
-        return psycopg.connect(self.server.url(), connect_timeout=2)
+        return psycopg.connect(self.server.url_of(), connect_timeout=2)
 
     def log(self) -> list[Logged]:
-        with psycopg.connect(self.server.url(), autocommit=True) as connection:
+        with psycopg.connect(self.server.url_of(), autocommit=True) as connection:
             lines = connection.execute(
                 "SELECT data FROM pg_logical_slot_get_changes('judge', NULL, NULL,"
                 " 'include-xids', 'false', 'skip-empty-xacts', 'true')"
@@ -144,7 +144,7 @@ class Mariadb:
             connection.commit()
 
     def source(self) -> str:
-        return f"{{kind: mariadb, url: '{self.server.url('shop')}'}}"
+        return f"{{kind: mariadb, url: '{self.server.url_of('shop')}'}}"
 
     def connect(self) -> Any:
         return pymysql.connect(**self._address(), database="shop", connect_timeout=2)
@@ -165,7 +165,7 @@ class Mariadb:
             reader.close()
 
     def _address(self) -> dict[str, Any]:
-        parts = urlsplit(self.server.url())
+        parts = urlsplit(self.server.url_of())
         return {
             "host": parts.hostname,
             "port": parts.port,

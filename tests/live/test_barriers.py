@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 import viewkeeper
 from tests.live.judge import arrow_rows
-from viewkeeper.engine.batch.snapshot_openers import Preparing
+from viewkeeper.engine.batch.snapshot_openers import PreparedOpeners
 from viewkeeper.engine.project import Project
 from viewkeeper.errors import ProjectError
 from viewkeeper.testing.private_servers import PrivateMariadb, PrivatePostgres
@@ -104,14 +104,14 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 
 
 def postgres_world(server: PrivatePostgres, folder: Path, name: str) -> Iterator[World]:
-    with psycopg.connect(server.url(), autocommit=True) as admin:
+    with psycopg.connect(server.url_of(), autocommit=True) as admin:
         admin.execute(f"CREATE DATABASE {name}")
-    with psycopg.connect(server.url(name)) as connection:
-        made = World(folder, connection, f"{{kind: postgres, url: '{server.url(name)}'}}")
+    with psycopg.connect(server.url_of(name)) as connection:
+        made = World(folder, connection, f"{{kind: postgres, url: '{server.url_of(name)}'}}")
         made.shop(*(f"ALTER TABLE {t} REPLICA IDENTITY FULL" for t in ("orders", "item")))
         yield made
-    with viewkeeper.open(folder) as project, closing(project.connections()) as connections:
-        connections.source("shop").detach()
+    with viewkeeper.open(folder) as project, closing(project.open_connections()) as connections:
+        connections.get_source("shop").detach_source()
 
 
 def mariadb_world(server: PrivateMariadb, folder: Path, name: str) -> Iterator[World]:
@@ -119,7 +119,7 @@ def mariadb_world(server: PrivateMariadb, folder: Path, name: str) -> Iterator[W
     with closing(pymysql.connect(**address, password="secret")) as admin:
         admin.cursor().execute(f"CREATE DATABASE {name}")
     with closing(pymysql.connect(**address, password="secret", database=name)) as connection:
-        yield World(folder, connection, f"{{kind: mariadb, url: '{server.url(name)}'}}")
+        yield World(folder, connection, f"{{kind: mariadb, url: '{server.url_of(name)}'}}")
 
 
 @pytest.mark.parametrize("algorithm", ["batch_sweep", "pvm"])
@@ -127,7 +127,7 @@ def test_a_table_that_is_emptied_takes_its_share_of_the_view(
     world: World, spark: SparkSession, algorithm: str
 ) -> None:
     with viewkeeper.open(world.folder, spark=spark) as project:
-        project.settings = project.settings.using(algorithm, "convergence")
+        project.settings = project.settings.with_algorithm(algorithm, "convergence")
         check(project, world)
         world.crm("UPDATE customer SET name = 'Cy' WHERE id = 1")
         world.shop("INSERT INTO item VALUES (2, 21)", "UPDATE orders SET note = 'z' WHERE id = 3")
@@ -167,14 +167,14 @@ def test_a_table_that_is_emptied_while_it_is_asked(
 
 def once(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], None]) -> None:
     """Make something happen before the next source is asked."""
-    prepare, left = Preparing._prepare, [happens]
+    prepare, left = PreparedOpeners._prepare_opener, [happens]
 
-    def interfered(preparing: Preparing, name: str) -> Any:
+    def interfered(preparing: PreparedOpeners, name: str) -> Any:
         if left:
             left.pop()()
         return prepare(preparing, name)
 
-    monkeypatch.setattr(Preparing, "_prepare", interfered)
+    monkeypatch.setattr(PreparedOpeners, "_prepare_opener", interfered)
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def by_key(
     name = f"keyed_{abs(hash(request.node.name)) % 10**9}"
     for made in postgres_world(postgres_server, tmp_path, name):
         made.shop("ALTER TABLE orders REPLICA IDENTITY DEFAULT")
-        url = postgres_server.url(name)
+        url = postgres_server.url_of(name)
         made.write(f"{{kind: postgres, url: '{url}', delete_by_key: [orders]}}")
         yield made
 

@@ -61,7 +61,7 @@ def test_a_source_that_is_away_for_a_moment(
 ) -> None:
     """The view stays before the barrier, and crosses it later."""
     with viewkeeper.open(world.folder, spark=spark) as project:
-        project.settings = project.settings.using(algorithm, "convergence")
+        project.settings = project.settings.with_algorithm(algorithm, "convergence")
         check(project, world)
         world.shop("TRUNCATE TABLE item")
         world.shop("INSERT INTO item (order_id, quantity) VALUES (1, 11)")
@@ -79,7 +79,7 @@ def test_a_table_that_is_emptied_while_another_one_is_asked(
 ) -> None:
     """The answer's cut includes a TRUNCATE that concerns the view, and no lookup of it."""
     with viewkeeper.open(world.folder, spark=spark) as project:
-        project.settings = project.settings.using(algorithm, "convergence")
+        project.settings = project.settings.with_algorithm(algorithm, "convergence")
         check(project, world)
         world.crm("INSERT INTO customer VALUES (3, 'Cy')")
         world.shop("INSERT INTO orders VALUES (4, 3, 'd')")
@@ -94,7 +94,7 @@ def test_what_lies_behind_a_cut_is_no_barrier_before_it(
     """Something else is logged before the answer, and a TRUNCATE just after it."""
     world.shop("CREATE TABLE other (id INT PRIMARY KEY)")
     with viewkeeper.open(world.folder, spark=spark) as project:
-        project.settings = project.settings.using("strobe", "convergence")
+        project.settings = project.settings.with_algorithm("strobe", "convergence")
         check(project, world)
         at = project.view("lines").arrow()
         world.crm("INSERT INTO customer VALUES (3, 'Cy')")
@@ -116,7 +116,7 @@ def test_more_is_committed_than_one_look_reports(
     monkeypatch.setattr("viewkeeper.sources.mariadb.source.LOOK_TRANSACTIONS", 2)
     monkeypatch.setattr("viewkeeper.engine.capture.lookout.LOOK_TRANSACTIONS", 2)
     with viewkeeper.open(world.folder, spark=spark) as project:
-        project.settings = project.settings.using(algorithm, "convergence")
+        project.settings = project.settings.with_algorithm(algorithm, "convergence")
         check(project, world)
         world.shop("INSERT INTO item (order_id, quantity) VALUES (1, 77)")
         world.crm("INSERT INTO customer VALUES (3, 'Cy')")

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 import viewkeeper
 from tests.live.judge import arrow_rows
 from tests.live.kinds import Kind, Mariadb, Postgres
-from viewkeeper.engine.operations.project_status import gather
+from viewkeeper.engine.operations.project_status import gather_status
 from viewkeeper.engine.project import Project
 from viewkeeper.testing.private_servers import PrivatePostgres
 
@@ -87,12 +87,12 @@ def case(
     postgres_server: PrivatePostgres, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[Case]:
     name = f"case_{abs(hash(request.node.name)) % 10**9}"
-    with psycopg.connect(postgres_server.url(), autocommit=True) as admin:
+    with psycopg.connect(postgres_server.url_of(), autocommit=True) as admin:
         admin.execute(f"CREATE DATABASE {name}")
-    made = Case(tmp_path, postgres_server.url(name))
+    made = Case(tmp_path, postgres_server.url_of(name))
     yield made
-    with viewkeeper.open(tmp_path) as project, closing(project.connections()) as connections:
-        connections.source("shop").detach()
+    with viewkeeper.open(tmp_path) as project, closing(project.open_connections()) as connections:
+        connections.get_source("shop").detach_source()
 
 
 def test_a_big_value_that_an_update_leaves_alone(case: Case, spark: SparkSession) -> None:
@@ -144,7 +144,9 @@ def test_the_log_does_not_grow_with_what_is_not_ours(case: Case, spark: SparkSes
                 project.refresh()
             case.execute("CHECKPOINT")
             project.refresh()
-            (source,) = [s for s in gather(project.settings, 0.0).sources if s.name == "shop"]
+            (source,) = [
+                s for s in gather_status(project.settings, 0.0).sources if s.name == "shop"
+            ]
             kept.append(source.retained)
         written = 32 * 5_000_000
         assert max(kept) < written / 2, f"{kept} bytes kept of {written} written"
@@ -186,7 +188,9 @@ def test_a_silent_source_holds_nobody_up(
             assert 'source "shop"' in waiting["v"]
             assert "names" not in waiting
             assert ("while it is away",) in arrow_rows(project.view("names").arrow())
-            assert any(s.error for s in gather(project.settings, 0.0).sources if s.name == "shop")
+            assert any(
+                s.error for s in gather_status(project.settings, 0.0).sources if s.name == "shop"
+            )
         finally:
             postgres_server.start()
     with viewkeeper.open(case.folder, spark=spark) as project:

@@ -144,7 +144,7 @@ def test_a_lake_table_under_four_writers(tmp_path: Path, spark: SparkSession) ->
         assert project.refresh().waiting == {}
         ledger = load_ledger(tmp_path / "warehouse")
         shown_at = states(project)
-        versions = [ledger.position("shop", ts) for ts, _ in shown_at]
+        versions = [ledger.position_at("shop", ts) for ts, _ in shown_at]
         newest = DeltaTable(path).version()
         assert versions[-1] == newest
         reported = [entry.until for entry in ledger.entries if entry.source == "shop"]

@@ -72,8 +72,8 @@ def lose(name: str, kind: Kind, folder: Path) -> None:
             time.sleep(0.1)
     else:
         with viewkeeper.open(folder) as project:
-            connections = project.connections()
-            connections.source("shop").detach()
+            connections = project.open_connections()
+            connections.get_source("shop").detach_source()
             connections.close()
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import viewkeeper
 from tests.live.test_barriers import SQL, World, check, mariadb_world
 from viewkeeper.engine.maintainer import Maintainer
-from viewkeeper.engine.report import Silent
+from viewkeeper.engine.report import SilentObserver
 from viewkeeper.errors import GapError
 from viewkeeper.sources.mariadb import MariadbSource
 from viewkeeper.testing.private_servers import PrivateMariadb
@@ -40,7 +40,7 @@ def test_a_look_that_ran_out_of_time_is_not_the_last(
     with viewkeeper.open(world.folder, spark=spark) as project:
         check(project, world)
         world.shop("INSERT INTO item VALUES (1, 11)")
-        look, short = MariadbSource.look, [True] * 3
+        look, short = MariadbSource.look_for_transactions, [True] * 3
 
         def limited(source: MariadbSource, after: int) -> tuple[Boundary, ...]:
             if short:
@@ -49,7 +49,7 @@ def test_a_look_that_ran_out_of_time_is_not_the_last(
                 return ()
             return look(source, after)
 
-        monkeypatch.setattr(MariadbSource, "look", limited)
+        monkeypatch.setattr(MariadbSource, "look_for_transactions", limited)
         check(project, world)
 
 
@@ -58,7 +58,11 @@ def test_a_lost_log_is_found_before_more_is_captured_in_it(
 ) -> None:
     """The server was replaced after the last look and before a new view is loaded."""
     lost, followed = [], []
-    begin, look, follow = Maintainer._begin_load, MariadbSource.look, MariadbSource.follow
+    begin, look, follow = (
+        Maintainer._begin_load,
+        MariadbSource.look_for_transactions,
+        MariadbSource.follow_tables,
+    )
 
     def replaced(maintainer: Maintainer) -> None:
         lost.append(True)
@@ -77,8 +81,8 @@ def test_a_lost_log_is_found_before_more_is_captured_in_it(
         check(project, world)
     (world.folder / "views" / "more.sql").write_text(SQL.replace("VIEW lines", "VIEW more"))
     monkeypatch.setattr(Maintainer, "_begin_load", replaced)
-    monkeypatch.setattr(MariadbSource, "look", looked)
-    monkeypatch.setattr(MariadbSource, "follow", captured)
+    monkeypatch.setattr(MariadbSource, "look_for_transactions", looked)
+    monkeypatch.setattr(MariadbSource, "follow_tables", captured)
     with viewkeeper.open(world.folder, spark=spark) as project:
         report = project.refresh()
         assert report.waiting.keys() == {"lines", "more"}
@@ -90,14 +94,14 @@ def test_a_view_waits_until_its_keys_are_known(world: World, spark: SparkSession
     """Its source is away when the view is bound again, and back a moment later."""
     crm, away = world.folder / "crm.db", world.folder / "away.db"
     with viewkeeper.open(world.folder, spark=spark) as project:
-        project.settings = project.settings.using("strobe", "convergence")
+        project.settings = project.settings.with_algorithm("strobe", "convergence")
         check(project, world)
         world.shop("INSERT INTO item VALUES (1, 11)")
         crm.rename(away)
-        with project.maintainer("run", Silent()) as maintainer:
-            maintainer.start()
-            maintainer.look()
+        with project.open_maintainer("run", SilentObserver()) as maintainer:
+            maintainer.start_run()
+            maintainer.see_commits()
             away.rename(crm)
             time.sleep(1.1)
-            maintainer.maintain()
+            maintainer.maintain_views()
         check(project, world)

@@ -10,18 +10,18 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from viewkeeper.check.checker import check
-from viewkeeper.check.levels import Answer
+from viewkeeper.check.checker import check_history
+from viewkeeper.check.levels import CheckAnswer
 from viewkeeper.maintain.algorithm_catalogue import KINDS
-from viewkeeper.maintain.algorithm_protocol import Action, Ask, Commit, Event
+from viewkeeper.maintain.algorithm_protocol import Action, AskAction, CommitAction, Event
 from viewkeeper.maintain.promises import Level
-from viewkeeper.maintain.promises import Scenario as Transactions
-from viewkeeper.simulate.campaigns.workload import Shape, Workload, random_scenario
-from viewkeeper.simulate.scenario import Subject
+from viewkeeper.maintain.promises import TransactionKind as Transactions
+from viewkeeper.simulate.campaigns.workload import JoinShape, Workload, random_scenario
+from viewkeeper.simulate.scenario import AlgorithmSubject
 from viewkeeper.simulate.scripts.script_reader import read_script
-from viewkeeper.simulate.simulated_world import World
-from viewkeeper.simulate.step_choice import play, random_tempo
-from viewkeeper.simulate.world_steps import Deliver, Evaluate, read_step
+from viewkeeper.simulate.simulated_world import SimulatedWorld
+from viewkeeper.simulate.step_choice import play_randomly, random_tempo
+from viewkeeper.simulate.world_steps import DeliverStep, EvaluateStep, read_step
 
 SHAPES = ("chain:3", "star:3", "chain:2", "self:3", "cycle:3", "chain:4")
 
@@ -32,69 +32,73 @@ def random_run(
     transactions: Transactions,
     seed: int,
     shapes: tuple[str, ...] = SHAPES,
-) -> World:
+) -> SimulatedWorld:
     """A world that was run to its end by chance."""
     rng = random.Random(seed)
-    shape = Shape.read(rng.choice(shapes))
+    shape = JoinShape.read_shape(rng.choice(shapes))
     kind = KINDS[name]
     scenario = random_scenario(rng, Workload(shape, transactions, kind.keyed, kind.one_source))
-    world = World(scenario, Subject(name, options))
-    play(world, rng, random_tempo(rng, world))
+    world = SimulatedWorld(scenario, AlgorithmSubject(name, options))
+    play_randomly(world, rng, random_tempo(rng, world))
     return world
 
 
-def has(world: World, level: Level, as_of: bool = False) -> bool:
+def has(world: SimulatedWorld, level: Level, as_of: bool = False) -> bool:
     """Whether the run had a level, in its newest states or in those as of every ts."""
-    return check(world.history(as_of), at_least=level).has(level) is Answer.YES
+    return (
+        check_history(world.run_history(as_of), at_least=level).has_level(level) is CheckAnswer.YES
+    )
 
 
-def scripted(text: str, name: str, **options: Any) -> World:
+def scripted(text: str, name: str, **options: Any) -> SimulatedWorld:
     """A world at its beginning, from the statements of a script."""
     script = read_script(f"{text}\nalgorithm sweep\nrun\n  drain\n")
-    return World(script.scenario, Subject(name, options))
+    return SimulatedWorld(script.scenario, AlgorithmSubject(name, options))
 
 
-def make(world: World, *steps: str) -> None:
+def make(world: SimulatedWorld, *steps: str) -> None:
     """Make steps, each of which must be possible."""
     for text in steps:
         step = read_step(text)
-        assert str(step) == "crash" or step in world.enabled(), (text, world.enabled())
-        world.make(step)
+        assert str(step) == "crash" or step in world.enabled_steps(), (text, world.enabled_steps())
+        world.make_step(step)
 
 
 class Recorded:
     """A world's algorithm, with everything that it does noted; a crash ends the recording."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedWorld) -> None:
         self._algorithm = world.algorithm
         self.actions: list[Action] = []
         world.algorithm = self
 
-    def receive(self, event: Event) -> list[Action]:
-        actions = self._algorithm.receive(event)
+    def receive_event(self, event: Event) -> list[Action]:
+        actions = self._algorithm.receive_event(event)
         self.actions += actions
         return actions
 
     @property
-    def idle(self) -> bool:
-        return self._algorithm.idle
+    def is_idle(self) -> bool:
+        return self._algorithm.is_idle
 
     @property
-    def asks(self) -> list[Ask]:
-        return [action for action in self.actions if isinstance(action, Ask)]
+    def asks(self) -> list[AskAction]:
+        return [action for action in self.actions if isinstance(action, AskAction)]
 
     @property
-    def commits(self) -> list[Commit]:
-        return [action for action in self.actions if isinstance(action, Commit)]
+    def commits(self) -> list[CommitAction]:
+        return [action for action in self.actions if isinstance(action, CommitAction)]
 
 
-def rounds_of(world: World) -> int:
+def rounds_of(world: SimulatedWorld) -> int:
     """Answer everything that is asked, then hand over everything, until nothing is asked."""
     rounds = 0
-    while evaluations := [step for step in world.enabled() if isinstance(step, Evaluate)]:
+    while evaluations := [step for step in world.enabled_steps() if isinstance(step, EvaluateStep)]:
         rounds += 1
         for step in evaluations:
-            world.make(step)
-        while deliveries := [step for step in world.enabled() if isinstance(step, Deliver)]:
-            world.make(deliveries[0])
+            world.make_step(step)
+        while deliveries := [
+            step for step in world.enabled_steps() if isinstance(step, DeliverStep)
+        ]:
+            world.make_step(deliveries[0])
     return rounds

@@ -21,47 +21,47 @@ from pyspark.sql import SparkSession
 from tests.maintain.worlds import World, random_cut, random_world
 from viewkeeper.delta.algebra import TS, Algebra
 from viewkeeper.delta.kernel import Kernel
-from viewkeeper.delta.reference_carrier import Reference, Row, Rows
+from viewkeeper.delta.reference_carrier import Reference, ReferenceDelta, Row
 from viewkeeper.engine.batch.part_runner import run_on_spark
 from viewkeeper.engine.batch.part_sweep import Batch, PartTask, ViewTask, sweep_part
-from viewkeeper.maintain.sweep_family.batch_sweep import batch_sweep, drive, split
+from viewkeeper.maintain.sweep_family.batch_sweep import batch_sweep, run_sweep, split_origins
 from viewkeeper.sources.memory import MemorySnapshot
 from viewkeeper.updates.queue import BatchChanges
 from viewkeeper.updates.source_protocol import Answer, Lookup
-from viewkeeper.view.sweep_plan import SweepPlan, sweep_plan
+from viewkeeper.view.sweep_plan import SweepPlan, sweep_plan_of
 
 SEEDS = st.integers(min_value=0, max_value=2**32)
 
 
 def swept(
     algebra: Algebra[Any], world: World, rng: random.Random, pending: BatchChanges
-) -> list[Rows]:
+) -> list[ReferenceDelta]:
     """The results of all parts, each part with its own cuts."""
-    plan = sweep_plan(world.view)
+    plan = sweep_plan_of(world.view)
     origins = world.origins(pending)
     rows = {place: table.num_rows for place, table in origins.items()}
     results = []
-    for part in split(plan, rows, rng.choice([1, 3, 1000])):
+    for part in split_origins(plan, rows, rng.choice([1, 3, 1000])):
         snapshots = random_snapshots(rng, world)
         mine = {s.place: origins[s.place].slice(s.start, s.stop - s.start) for s in part}
         sweep = batch_sweep(algebra, plan, mine, pending)
-        result, lookups = drive(sweep, lambda ask, of=snapshots: answered(world, of, ask))  # type: ignore[misc]  # lambdas have no annotations
+        result, lookups = run_sweep(sweep, lambda ask, of=snapshots: answered(world, of, ask))  # type: ignore[misc]  # lambdas have no annotations
         assert lookups <= 2 * (len(world.view.places) - 1)
         if result is not None:
-            results.append(Reference().lift(algebra.lower(result)))
+            results.append(Reference().lift_table(algebra.lower_delta(result)))
     return results
 
 
 def random_snapshots(rng: random.Random, world: World) -> dict[str, MemorySnapshot]:
-    return {n: s.snapshot(random_cut(rng, world, n)) for n, s in world.sources.items()}
+    return {n: s.open_snapshot(random_cut(rng, world, n)) for n, s in world.sources.items()}
 
 
 def answered(world: World, snapshots: dict[str, MemorySnapshot], lookup: Lookup) -> Answer:
     name = lookup.relation.source
-    return snapshots[name].ask(lookup, world.end(name))
+    return snapshots[name].answer_lookup(lookup, world.end(name))
 
 
-def check(world: World, results: list[Rows]) -> None:
+def check(world: World, results: list[ReferenceDelta]) -> None:
     """Every state of the batch, each against its own recomputation."""
     changes: Counter[tuple[Row, int]] = Counter()
     for result in results:
@@ -90,7 +90,7 @@ def test_every_state_equals_recomputation(
 
 
 def test_plan_has_two_steps_per_edge() -> None:
-    plan: SweepPlan = sweep_plan(random_world(random.Random(7)).view)
+    plan: SweepPlan = sweep_plan_of(random_world(random.Random(7)).view)
     assert len(plan.steps) == 2 * (len(plan.view.places) - 1)
 
 
@@ -100,7 +100,7 @@ def test_spilled_queue_gives_the_same(tmp_path: Path) -> None:
     spilled = world.pending(str(tmp_path), memory_bytes=0)
     for relation, changes in in_memory.relations.items():
         other = spilled.relations[relation]
-        assert changes.slice(0, changes.rows) == other.slice(0, other.rows)
+        assert changes.rows_between(0, changes.rows) == other.rows_between(0, other.rows)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -109,7 +109,7 @@ def test_spark_tasks_give_the_same(spark: SparkSession, tmp_path: Path, seed: in
     rng = random.Random(seed)
     world = replace(random_world(rng), before=0)
     pending = world.pending(str(tmp_path), memory_bytes=rng.choice([1 << 30, 0]))
-    plan = sweep_plan(world.view)
+    plan = sweep_plan_of(world.view)
     schema = world.view.schema
     assert schema is not None
     ends = {name: world.end(name) for name in world.sources}
@@ -118,7 +118,7 @@ def test_spark_tasks_give_the_same(spark: SparkSession, tmp_path: Path, seed: in
     views = {"v": ViewTask(plan, schema, str(tmp_path))}
     batch = Batch(1, views, pending, ends, openers, "test")
     rows = {p.index: pending.relations[p.relation].rows for p in world.view.places}
-    parts = split(plan, rows, max(1, sum(rows.values()) // 3))
+    parts = split_origins(plan, rows, max(1, sum(rows.values()) // 3))
     tasks = [PartTask("v", number, part) for number, part in enumerate(parts)]
     on_spark = run_on_spark(spark, batch, tasks, minutes=5)
     inline = [sweep_part(batch, task) for task in tasks]
@@ -127,4 +127,4 @@ def test_spark_tasks_give_the_same(spark: SparkSession, tmp_path: Path, seed: in
         limit = 2 * (len(world.view.places) - 1)
         assert all(sum(result.lookups.values()) <= limit for result in results)
         kept = [result.rows for result in results if result.rows is not None]
-        check(world, [Reference().lift(table) for table in kept])
+        check(world, [Reference().lift_table(table) for table in kept])

@@ -17,20 +17,20 @@ import pyarrow as pa
 import pytest
 
 from tests.maintain.runs import SHAPES
-from viewkeeper.check.checker import check
-from viewkeeper.check.levels import Answer
-from viewkeeper.delta.algebra import Side, When
+from viewkeeper.check.checker import check_history
+from viewkeeper.check.levels import CheckAnswer
+from viewkeeper.delta.algebra import Side, TsCondition
 from viewkeeper.errors import SimulationError
 from viewkeeper.maintain import compensation
 from viewkeeper.maintain.algorithm_catalogue import KINDS
 from viewkeeper.maintain.algorithm_protocol import Change
-from viewkeeper.maintain.promises import Scenario as Transactions
-from viewkeeper.maintain.unit_intake import Intake, Taken
-from viewkeeper.simulate.campaigns.workload import Shape, Workload, random_scenario
-from viewkeeper.simulate.scenario import Subject
+from viewkeeper.maintain.promises import TransactionKind as Transactions
+from viewkeeper.maintain.unit_intake import TakenUnit, UnitIntake
+from viewkeeper.simulate.campaigns.workload import JoinShape, Workload, random_scenario
+from viewkeeper.simulate.scenario import AlgorithmSubject
 from viewkeeper.simulate.simulated_store import SimulatedStore
-from viewkeeper.simulate.simulated_world import World
-from viewkeeper.simulate.step_choice import play, random_tempo
+from viewkeeper.simulate.simulated_world import SimulatedWorld
+from viewkeeper.simulate.step_choice import play_randomly, random_tempo
 from viewkeeper.updates.backlog import Backlog
 from viewkeeper.updates.source_protocol import Answer as SourceAnswer
 
@@ -59,12 +59,12 @@ class Mistake:
 
 
 def _halves(patch: pytest.MonkeyPatch, change: Callable[[pa.Table, pa.Table], Halves]) -> None:
-    whole = compensation._split
+    whole = compensation._split_by_cut
 
     def split(changes: pa.Table, answer: SourceAnswer) -> Halves:
         return change(*whole(changes, answer))
 
-    patch.setattr(compensation, "_split", split)
+    patch.setattr(compensation, "_split_by_cut", split)
 
 
 def keep_what_is_too_early(patch: pytest.MonkeyPatch) -> None:
@@ -76,22 +76,22 @@ def leave_out_what_is_too_late(patch: pytest.MonkeyPatch) -> None:
 
 
 def turn_the_order_of_ts(patch: pytest.MonkeyPatch) -> None:
-    right = When.holds
+    right = TsCondition.is_met
 
-    def wrong(when: When, ours: int, theirs: int) -> bool:
+    def wrong(when: TsCondition, ours: int, theirs: int) -> bool:
         return right(when, theirs, ours)
 
-    patch.setattr(When, "holds", wrong)
+    patch.setattr(TsCondition, "is_met", wrong)
 
 
-def _ties(patch: pytest.MonkeyPatch, counts: Callable[[When], bool]) -> None:
+def _ties(patch: pytest.MonkeyPatch, counts: Callable[[TsCondition], bool]) -> None:
     """Decide by `counts` whether a change of the same ts at another place meets a row."""
-    right = When.holds
+    right = TsCondition.is_met
 
-    def wrong(when: When, ours: int, theirs: int) -> bool:
+    def wrong(when: TsCondition, ours: int, theirs: int) -> bool:
         return counts(when) if ours == theirs else right(when, ours, theirs)
 
-    patch.setattr(When, "holds", wrong)
+    patch.setattr(TsCondition, "is_met", wrong)
 
 
 def turn_the_order_of_places(patch: pytest.MonkeyPatch) -> None:
@@ -107,53 +107,53 @@ def let_no_place_see_another(patch: pytest.MonkeyPatch) -> None:
 
 
 def ignore_the_tail(patch: pytest.MonkeyPatch) -> None:
-    whole = compensation._split
+    whole = compensation._split_by_cut
 
     def split(changes: pa.Table, answer: SourceAnswer) -> Halves:
         return whole(changes, replace(answer, tail=answer.tail.slice(0, 0)))
 
-    patch.setattr(compensation, "_split", split)
+    patch.setattr(compensation, "_split_by_cut", split)
 
 
 def forget_what_is_committed(patch: pytest.MonkeyPatch) -> None:
     def clean(backlog: Backlog) -> None:
         backlog._kept = [kept for kept in backlog if not kept.committed]
 
-    patch.setattr(Backlog, "clean", clean)
+    patch.setattr(Backlog, "forget_settled", clean)
 
 
 def acknowledge_what_is_committed(patch: pytest.MonkeyPatch) -> None:
     def acknowledged(backlog: Backlog, positions: Mapping[str, int]) -> dict[str, int]:
         return dict(positions)
 
-    patch.setattr(Backlog, "acknowledged", acknowledged)
+    patch.setattr(Backlog, "acknowledged_positions", acknowledged)
 
 
 def replay_whatever_comes_first(patch: pytest.MonkeyPatch) -> None:
     """The ts of the plan go to other transactions than those that it names."""
 
-    def recover(intake: Intake) -> None:
+    def recover(intake: UnitIntake) -> None:
         if len(intake.waiting) < len(intake._stamps):
             return
         for stamp in sorted(intake._stamps, key=lambda stamp: stamp.ts):
             unit = intake.waiting.popleft()
-            intake.backlog.take(unit, stamp.ts)
+            intake.backlog.take_transactions(unit, stamp.ts)
             intake._taken[stamp.ts] = unit
-            intake._again.append(Taken(stamp.ts, unit, None))
+            intake._again.append(TakenUnit(stamp.ts, unit, None))
         intake._stamps = []
 
-    patch.setattr(Intake, "_recover", recover)
+    patch.setattr(UnitIntake, "_restore_stamps", recover)
 
 
 def drop_negative_counts(patch: pytest.MonkeyPatch) -> None:
-    apply = SimulatedStore._apply
+    apply = SimulatedStore._apply_change
 
     def positive(store: SimulatedStore, change: Change) -> None:
         apply(store, change)
         for row in [row for row, count in store._counts.items() if count < 0]:
             del store._counts[row]
 
-    patch.setattr(SimulatedStore, "_apply", positive)
+    patch.setattr(SimulatedStore, "_apply_change", positive)
 
 
 MISTAKES = (
@@ -174,21 +174,21 @@ MISTAKES = (
 # -- runs ------------------------------------------------------------------------------------------
 
 
-def _world(mistake: Mistake, seed: int) -> World:
+def _world(mistake: Mistake, seed: int) -> SimulatedWorld:
     rng = random.Random(seed)
-    shape = Shape.read(rng.choice(mistake.shapes))
+    shape = JoinShape.read_shape(rng.choice(mistake.shapes))
     transactions = rng.choice(list(Transactions))
     scenario = random_scenario(rng, Workload(shape, transactions, keyed=False, one_source=False))
     if mistake.late:
         late = frozenset((source, t.name) for t in scenario.transactions for source in t.parts)
         scenario = replace(scenario, fifo=False, late=late)
-    world = World(scenario, Subject(mistake.algorithm, mistake.options))
+    world = SimulatedWorld(scenario, AlgorithmSubject(mistake.algorithm, mistake.options))
     tempo = random_tempo(rng, world)
     if mistake.late:
         tempo = replace(tempo, reveal=0.05)
     if mistake.crash is not None:
         tempo = replace(tempo, crash=mistake.crash)
-    play(world, rng, tempo)
+    play_randomly(world, rng, tempo)
     return world
 
 
@@ -200,8 +200,8 @@ def _kept_promise(mistake: Mistake, seed: int) -> bool:
     except (AssertionError, SimulationError):
         return False  # a machine that trips over its own assertion, or never ends, is found out
     level = min(kind.promise.values())
-    verdict = check(world.history(kind.as_of), at_least=level)
-    return verdict.has(level) is Answer.YES and not verdict.claim_faults
+    verdict = check_history(world.run_history(kind.as_of), at_least=level)
+    return verdict.has_level(level) is CheckAnswer.YES and not verdict.claim_faults
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda m: f"{m.name} ({m.algorithm})")

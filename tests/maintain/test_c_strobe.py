@@ -14,8 +14,8 @@ import pytest
 from tests.maintain.runs import Recorded, has, make, scripted
 from viewkeeper.maintain.promises import Level
 from viewkeeper.maintain.strobe_family.c_strobe import CStrobe
-from viewkeeper.simulate.simulated_world import World
-from viewkeeper.simulate.step_choice import drain
+from viewkeeper.simulate.simulated_world import SimulatedWorld
+from viewkeeper.simulate.step_choice import drain_world
 
 PAIR = """
 view SELECT p.k AS pk, q.k AS qk FROM x.p p, y.q q WHERE p.j = q.j
@@ -33,13 +33,13 @@ transaction T2 -y.q(5,7)
 """
 
 
-def counts(world: World) -> tuple[int, int]:
+def counts(world: SimulatedWorld) -> tuple[int, int]:
     """The queries of insertions, and those that compensate."""
     assert isinstance(world.algorithm, CStrobe)
     return world.algorithm.queries, world.algorithm.compensating
 
 
-def shown(world: World) -> list[set[tuple[object, ...]]]:
+def shown(world: SimulatedWorld) -> list[set[tuple[object, ...]]]:
     """The states after the first, as sets of rows."""
     return [set(state.rows) for state in world.store.states[1:]]
 
@@ -51,7 +51,7 @@ def shown(world: World) -> list[set[tuple[object, ...]]]:
 def test_a_row_that_a_later_update_inserts_is_taken_out(name: str) -> None:
     world = scripted(PAIR + "transaction T2 +y.q(6,7,0)\n", name)
     make(world, "commit T1", "deliver x", "commit T2", "deliver y")
-    drain(world)
+    drain_world(world)
     assert shown(world) == [{(1, 5)}, {(1, 5), (1, 6)}]
 
 
@@ -62,7 +62,7 @@ def test_a_row_that_was_deleted_and_came_back_was_there_all_the_time(version: in
         PAIR + f"transaction T2 -y.q(5,7,0)\ntransaction T3 +y.q(5,7,{version})\n", "c_strobe"
     )
     make(world, "commit T1", "deliver x", "commit T2", "commit T3", "deliver y", "deliver y")
-    drain(world)
+    drain_world(world)
     assert shown(world) == [{(1, 5)}, set(), {(1, 5)}]
 
 
@@ -70,14 +70,14 @@ def test_versions_of_one_key_are_told_apart() -> None:
     text = PAIR.replace("q.k AS qk", "q.k AS qk, q.v")
     world = scripted(text + "transaction T2 -y.q(5,7,0)\ntransaction T3 +y.q(5,7,1)\n", "c_strobe")
     make(world, "commit T1", "deliver x", "commit T2", "commit T3", "deliver y", "deliver y")
-    drain(world)
+    drain_world(world)
     assert shown(world) == [{(1, 5, 0)}, set(), {(1, 5, 1)}]
 
 
 def test_a_relation_at_two_places_is_put_right_at_both() -> None:
     world = scripted(TWICE, "c_strobe")
     make(world, "commit T1", "deliver x", "commit T2", "deliver y")
-    drain(world)
+    drain_world(world)
     assert shown(world) == [{(1, 5, 5)}, set()]
 
 
@@ -86,14 +86,14 @@ def test_a_transaction_deletes_by_key_and_inserts_by_query_in_one_commit() -> No
         PAIR + "transaction T2 -x.p(1,7) +x.p(1,8) +x.p(2,7)\ntransaction T3 +y.q(6,8,0)\n",
         "c_t_strobe",
     )
-    drain(world)
+    drain_world(world)
     assert shown(world) == [{(1, 5)}, {(2, 5)}, {(2, 5), (1, 6)}]
 
 
 def test_a_crash_while_compensating_does_the_same_again() -> None:
     world = scripted(PAIR + "transaction T2 -y.q(5,7,0)\n", "c_strobe")
     make(world, "commit T1", "deliver x", "commit T2", "deliver y", "evaluate y", "crash")
-    drain(world)
+    drain_world(world)
     assert shown(world) == [{(1, 5)}, set()]
 
 
@@ -102,11 +102,11 @@ def test_a_crash_within_a_transaction_neither_loses_nor_doubles() -> None:
     make(world, "commit T1", "deliver x", "evaluate y", "deliver y")
     make(world, "commit T2", "deliver x", "evaluate y", "deliver y")
     # Two of the three updates are shown; the claim is still what precedes them.
-    assert set(world.store.rows) == {(2, 5)}
+    assert set(world.store.visible_rows) == {(2, 5)}
     assert world.store.positions["x"] == 1
     make(world, "crash")
-    drain(world)
-    assert world.store.rows == {(2, 5): 1, (3, 5): 1}
+    drain_world(world)
+    assert world.store.visible_rows == {(2, 5): 1, (3, 5): 1}
     assert world.store.positions["x"] == 2
 
 
@@ -120,7 +120,7 @@ def test_a_period_shows_that_many_updates_at_a_time(period: int, commits: list[i
     recorded = Recorded(world)
     for number in range(1, 6):
         make(world, f"commit T{number}", "deliver x")
-    drain(world)
+    drain_world(world)
     assert [commit.ts for commit in recorded.commits] == commits
     assert has(world, Level.STRONG)
     assert has(world, Level.COMPLETE) is (period == 1)
@@ -150,7 +150,7 @@ def test_queries_are_grouped_by_relation_and_all_rounds_count() -> None:
     told, steps = deletions("x1 y1 z1 x2 y2 z2")
     world = scripted(CHAIN + told, "c_strobe")
     make(world, "commit T", "deliver w", *steps)
-    drain(world)
+    drain_world(world)
     relations = len(SOURCES)
     by_hand = (relations - 1) + (relations - 1) * (relations - 2)
     assert counts(world)[1] == by_hand == 9
@@ -169,7 +169,7 @@ def test_deletions_during_every_query_make_more_than_the_printed_bound(
     for source in "xyz":
         make(world, f"evaluate {source}", f"deliver {source}")
     make(world, *steps[4:])
-    drain(world)
+    drain_world(world)
     during, relations = 2, len(SOURCES)
     assert counts(world) == (1, expected)
     assert expected > during ** (relations - 2)
@@ -181,5 +181,5 @@ def test_without_overlap_nothing_is_compensated() -> None:
     told, steps = deletions("x1 y1")
     world = scripted(CHAIN + told, "c_strobe")
     make(world, *steps, "commit T", "deliver w")
-    drain(world)
+    drain_world(world)
     assert counts(world) == (1, 0)

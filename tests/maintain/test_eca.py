@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from tests.maintain.runs import Recorded, has, make, scripted
-from viewkeeper.maintain.algorithm_protocol import Add, Term
-from viewkeeper.maintain.eca import given
+from viewkeeper.maintain.algorithm_protocol import AddRows, Term
+from viewkeeper.maintain.eca import substitute_changes
 from viewkeeper.maintain.promises import Level
-from viewkeeper.simulate.step_choice import drain
+from viewkeeper.simulate.step_choice import drain_world
 
 PAIR = """
 view SELECT p.k AS pk, q.k AS qk FROM x.p p, x.q q WHERE p.j = q.j
@@ -25,7 +25,7 @@ ROWS = pa.table({"k": [2], "_count": [1]})
 
 
 def test_sets_of_changed_places_have_alternating_signs() -> None:
-    terms = list(given([Term(1, {})], {0: ROWS, 1: ROWS, 2: ROWS}))
+    terms = list(substitute_changes([Term(1, {})], {0: ROWS, 1: ROWS, 2: ROWS}))
     assert [(term.sign, tuple(term.bound)) for term in terms] == [
         (1, (0,)), (1, (1,)), (1, (2,)),
         (-1, (0, 1)), (-1, (0, 2)), (-1, (1, 2)),
@@ -34,7 +34,7 @@ def test_sets_of_changed_places_have_alternating_signs() -> None:
 
 
 def test_a_place_that_is_given_already_is_not_given_again() -> None:
-    (term,) = given([Term(-1, {0: ROWS})], {0: ROWS, 1: ROWS})
+    (term,) = substitute_changes([Term(-1, {0: ROWS})], {0: ROWS, 1: ROWS})
     assert (term.sign, set(term.bound)) == (-1, {0, 1})
 
 
@@ -43,7 +43,7 @@ def test_a_place_that_is_given_already_is_not_given_again() -> None:
 )
 def test_a_transaction_over_several_relations_counts_every_pair_once(change: str) -> None:
     world = scripted(PAIR + f"transaction T1 {change}\n", "eca")
-    drain(world)
+    drain_world(world)
     assert has(world, Level.COMPLETE)
 
 
@@ -55,15 +55,15 @@ def test_nothing_is_shown_before_everything_is_answered() -> None:
     assert not recorded.commits
     make(world, "evaluate x", "deliver x")
     (commit,) = recorded.commits
-    assert [type(change) for change in commit.changes] == [Add]
+    assert [type(change) for change in commit.changes] == [AddRows]
     assert (commit.ts, commit.positions) == (2, {"x": 2})
-    assert world.store.rows == {(1, 5): 1, (2, 5): 1, (1, 6): 1, (2, 6): 1}
+    assert world.store.visible_rows == {(1, 5): 1, (2, 5): 1, (1, 6): 1, (2, 6): 1}
 
 
 def test_an_update_of_columns_that_the_view_does_not_use_asks_nobody() -> None:
     wider = PAIR.replace("x.p (k, j)  (1,7)", "x.p (k, j, v)  (1,7,0)")
     world = scripted(wider + "transaction T1 -x.p(1,7,0) +x.p(1,7,1)\n", "eca")
-    drain(world)
+    drain_world(world)
     assert not world.asks
 
 
@@ -82,6 +82,6 @@ def test_questions_grow_with_the_square_of_the_updates_that_overlap(pairs: int) 
     assert len(recorded.asks) == 2 * pairs
     assert sum(len(ask.terms) for ask in recorded.asks) == 2 * pairs + pairs**2
     assert world.asked_rows == 2 * pairs + 2 * pairs**2
-    drain(world)
+    drain_world(world)
     assert len(recorded.commits) == 1
-    assert sum(world.store.rows.values()) == (pairs + 1) ** 2
+    assert sum(world.store.visible_rows.values()) == (pairs + 1) ** 2

@@ -16,15 +16,15 @@ import pytest
 from tests.maintain.runs import Recorded, has, make, random_run, scripted
 from viewkeeper.delta.kernel import Kernel
 from viewkeeper.maintain.algorithm_catalogue import KINDS
-from viewkeeper.maintain.algorithm_protocol import Insert, KeyDelete, Replace
+from viewkeeper.maintain.algorithm_protocol import InsertRows, KeyDeletion, ReplaceRows
 from viewkeeper.maintain.promises import Level
-from viewkeeper.maintain.promises import Scenario as Transactions
-from viewkeeper.maintain.strobe_family.key_delete import net_of, values, without
+from viewkeeper.maintain.promises import TransactionKind as Transactions
+from viewkeeper.maintain.strobe_family.key_delete import comparable_rows, net_of, rows_without
 from viewkeeper.simulate import simulated_world as world_module
-from viewkeeper.simulate.campaigns.workload import defined
-from viewkeeper.simulate.step_choice import drain
+from viewkeeper.simulate.campaigns.workload import define_view
+from viewkeeper.simulate.step_choice import drain_world
 from viewkeeper.view.definition import Relation
-from viewkeeper.view.sweep_plan import sweep_plan
+from viewkeeper.view.sweep_plan import sweep_plan_of
 
 NAMES = ("recompute", "eca", "strobe", "t_strobe", "g_strobe", "c_strobe", "c_t_strobe")
 SHAPES = ("chain:1", "chain:2", "chain:3", "star:3", "self:3", "cycle:3", "chain:4")
@@ -95,20 +95,20 @@ def test_the_arrow_kernel_carries_it_too(monkeypatch: pytest.MonkeyPatch, name: 
 
 
 def test_what_a_transaction_inserts_and_deletes_again_is_left_out() -> None:
-    plan = sweep_plan(defined("SELECT p.k, p.v FROM x.r p"))
+    plan = sweep_plan_of(define_view("SELECT p.k, p.v FROM x.r p"))
     relation = Relation("x", "r")
     rows = [(1, 0, -1), (1, 1, 1), (1, 1, -1), (1, 2, 1), (2, 0, 1), (2, 0, -1), (3, 0, 1)]
     columns = map(list, zip(*rows, strict=True))
     changes = pa.table(dict(zip(("k", "v", "_count"), columns, strict=True)))
     net = net_of(plan, {0: (("k", "k"),)}, {relation: changes})
-    assert values(net.deleted[relation], ("k", "v")) == [(1, 0)]
-    assert values(net.inserted[relation], ("k", "v")) == [(1, 2), (3, 0)]
+    assert comparable_rows(net.deleted[relation], ("k", "v")) == [(1, 0)]
+    assert comparable_rows(net.inserted[relation], ("k", "v")) == [(1, 2), (3, 0)]
 
 
 def test_rows_are_compared_as_values_and_null_is_one() -> None:
     rows = pa.table({"a": [1.0, float("nan"), None], "b": [1, 2, 3]})
-    taken = set(values(rows.slice(1), ["a"]))
-    assert without(rows, ["a"], taken)["b"].to_pylist() == [1]
+    taken = set(comparable_rows(rows.slice(1), ["a"]))
+    assert rows_without(rows, ["a"], taken)["b"].to_pylist() == [1]
 
 
 # -- Strobe ----------------------------------------------------------------------------------------
@@ -126,10 +126,10 @@ def test_a_delete_is_pending_only_for_queries_that_were_under_way() -> None:
     make(world, "commit T2", "deliver x", "commit T3", "deliver x")
     make(world, "evaluate z", "deliver z")
     assert not recorded.commits
-    drain(world)
+    drain_world(world)
     (commit,) = recorded.commits
-    assert [type(change) for change in commit.changes] == [KeyDelete, Insert]
-    assert world.store.rows == {(1, 9, 4, 8): 1}
+    assert [type(change) for change in commit.changes] == [KeyDeletion, InsertRows]
+    assert world.store.visible_rows == {(1, 9, 4, 8): 1}
 
 
 def test_the_action_list_keeps_the_order_of_arrival() -> None:
@@ -141,19 +141,21 @@ def test_the_action_list_keeps_the_order_of_arrival() -> None:
     make(world, "commit T1", "deliver x", "commit T2", "deliver y", "evaluate y", "deliver y")
     make(world, "commit T3", "deliver x", "evaluate x", "deliver x")
     (commit,) = recorded.commits
-    assert [type(change) for change in commit.changes] == [Insert, KeyDelete, Insert]
-    assert world.store.rows == {(1, 7, 5): 1, (1, 7, 6): 1}
+    assert [type(change) for change in commit.changes] == [InsertRows, KeyDeletion, InsertRows]
+    assert world.store.visible_rows == {(1, 7, 5): 1, (1, 7, 6): 1}
 
 
 def test_a_row_that_two_answers_bring_is_stored_once() -> None:
     world = scripted(PAIR + "transaction T1 +x.p(2,8)\ntransaction T2 +y.q(6,8)\n", "strobe")
     recorded = Recorded(world)
     make(world, "commit T1", "commit T2", "deliver x", "deliver y")
-    drain(world)
+    drain_world(world)
     (commit,) = recorded.commits
-    brought = [change.rows.to_pylist() for change in commit.changes if isinstance(change, Insert)]
+    brought = [
+        change.rows.to_pylist() for change in commit.changes if isinstance(change, InsertRows)
+    ]
     assert brought == [[{"pk": 2, "j": 8, "qk": 6}]] * 2
-    assert world.store.rows == {(1, 7, 5): 1, (2, 8, 6): 1}
+    assert world.store.visible_rows == {(1, 7, 5): 1, (2, 8, 6): 1}
 
 
 UPDATE = PAIR + "transaction T1 -x.p(1,7) +x.p(2,7)\n"
@@ -167,10 +169,10 @@ def test_a_crash_within_a_transaction_neither_loses_nor_doubles() -> None:
     assert half.ts == 0
     assert half.positions["x"] == 0
     assert world.sources["x"].acknowledged == 0
-    assert world.store.rows == {}
+    assert world.store.visible_rows == {}
     make(world, "crash")
-    drain(world)
-    assert world.store.rows == {(2, 7, 5): 1}
+    drain_world(world)
+    assert world.store.visible_rows == {(2, 7, 5): 1}
     assert world.store.positions["x"] == 1
 
 
@@ -178,7 +180,7 @@ def test_a_crash_within_a_transaction_neither_loses_nor_doubles() -> None:
 def test_only_strobe_shows_a_transaction_in_part(name: str, states: int) -> None:
     world = scripted(UPDATE, name)
     recorded = Recorded(world)
-    drain(world)
+    drain_world(world)
     assert len(recorded.commits) == states
     assert has(world, Level.STRONG) is (name != "strobe")
 
@@ -209,7 +211,7 @@ def test_a_part_that_waits_must_hold_back_the_commit_or_be_handled(
 ) -> None:
     world = scripted(MIXED, name, **options)
     make(world, "commit T1", "deliver x", "commit T2", "deliver y", "evaluate y", "deliver y")
-    drain(world)
+    drain_world(world)
     assert has(world, Level.CONVERGENCE)
     assert has(world, Level.WEAK) is legal
 
@@ -224,8 +226,8 @@ def test_g_strobe_waits_for_what_precedes_a_part_at_its_source() -> None:
     assert not recorded.actions
     make(world, "deliver y")
     assert recorded.asks
-    drain(world)
-    assert world.store.rows == {(1, 7, 6): 1, (2, 7, 6): 1}
+    drain_world(world)
+    assert world.store.visible_rows == {(1, 7, 6): 1, (2, 7, 6): 1}
     assert has(world, Level.STRONG)
 
 
@@ -238,8 +240,8 @@ def test_what_arrives_during_a_recomputation_makes_one_more() -> None:
     recorded = Recorded(world)
     make(world, "commit T2", "deliver x", "evaluate x", "evaluate y")
     make(world, *(f"commit T{i}" for i in range(3, 7)), *["deliver x"] * 5)
-    drain(world)
-    assert [type(c) for commit in recorded.commits for c in commit.changes] == [Replace] * 2
+    drain_world(world)
+    assert [type(c) for commit in recorded.commits for c in commit.changes] == [ReplaceRows] * 2
     assert len(recorded.asks) == 4
     assert [commit.positions["x"] for commit in recorded.commits] == [1, 5]
 
@@ -251,8 +253,8 @@ def test_a_cut_with_holes_is_asked_for_again() -> None:
     make(world, "evaluate x", "deliver x answers")
     assert not recorded.commits
     assert [ask.source for ask in recorded.asks] == ["x", "y", "x"]
-    drain(world)
-    assert world.store.rows == {(1, 7, 5): 1, (2, 7, 5): 1}
+    drain_world(world)
+    assert world.store.visible_rows == {(1, 7, 5): 1, (2, 7, 5): 1}
 
 
 def test_a_recomputation_that_saw_more_waits_for_its_report() -> None:
@@ -266,4 +268,4 @@ def test_a_recomputation_that_saw_more_waits_for_its_report() -> None:
     make(world, "deliver y reports")
     (commit,) = recorded.commits
     assert commit.positions == {"x": 1, "y": 1}
-    assert world.store.rows == {}
+    assert world.store.visible_rows == {}

@@ -14,13 +14,13 @@ from tests.maintain.runs import has, make, random_run, rounds_of, scripted
 from viewkeeper.delta.kernel import Kernel
 from viewkeeper.maintain.algorithm_catalogue import KINDS
 from viewkeeper.maintain.promises import Level
-from viewkeeper.maintain.promises import Scenario as Transactions
-from viewkeeper.maintain.sweep_family.posse import cheapest, passes_by_level
+from viewkeeper.maintain.promises import TransactionKind as Transactions
+from viewkeeper.maintain.sweep_family.posse import cheapest_stages, passes_by_level
 from viewkeeper.simulate import simulated_world as world_module
-from viewkeeper.simulate.campaigns.workload import defined
-from viewkeeper.simulate.simulated_world import World
-from viewkeeper.simulate.step_choice import drain
-from viewkeeper.view.sweep_plan import sweep_plan
+from viewkeeper.simulate.campaigns.workload import define_view
+from viewkeeper.simulate.simulated_world import SimulatedWorld
+from viewkeeper.simulate.step_choice import drain_world
+from viewkeeper.view.sweep_plan import sweep_plan_of
 
 SETTINGS: list[tuple[str, dict[str, Any]]] = [
     ("sweep", {}),
@@ -93,8 +93,8 @@ def test_the_arrow_kernel_carries_it_too(
 def test_every_option_of_the_catalogue_is_a_parameter() -> None:
     for name, _ in SETTINGS:
         world = scripted(CHAIN, name, **(KINDS[name].options or {}))
-        drain(world)
-        assert world.done
+        drain_world(world)
+        assert world.is_done
 
 
 # -- arms ------------------------------------------------------------------------------------------
@@ -104,9 +104,9 @@ def test_both_arms_are_asked_at_once_and_carry_the_count_once() -> None:
     twice = CHAIN + "transaction T1  +y.q(2,9) +y.q(2,9)\ntransaction T2  +z.r(9,1)\n"
     world = scripted(twice, "sweep", arms=True)
     make(world, "commit T2", "deliver z", "evaluate y", "deliver y", "commit T1", "deliver y")
-    assert {str(step) for step in world.enabled()} == {"evaluate x", "evaluate z"}
-    drain(world)
-    assert world.store.rows == {(1, 2, 3, 4): 1, (1, 2, 9, 1): 2}
+    assert {str(step) for step in world.enabled_steps()} == {"evaluate x", "evaluate z"}
+    drain_world(world)
+    assert world.store.visible_rows == {(1, 2, 3, 4): 1, (1, 2, 9, 1): 2}
     assert has(world, Level.COMPLETE)
 
 
@@ -125,19 +125,19 @@ def test_an_arm_does_not_wait_for_another() -> None:
         arms=True,
     )
     make(world, "commit T1", "deliver y", "evaluate z", "deliver z", "evaluate w", "deliver w")
-    assert [str(step) for step in world.enabled()] == ["evaluate x"]
-    drain(world)
-    assert world.store.rows == {(1, 5): 1}
+    assert [str(step) for step in world.enabled_steps()] == ["evaluate x"]
+    drain_world(world)
+    assert world.store.visible_rows == {(1, 5): 1}
 
 
 # -- posse -----------------------------------------------------------------------------------------
 
 
-def _asked(text: str, name: str, **options: Any) -> tuple[int, int, World]:
+def _asked(text: str, name: str, **options: Any) -> tuple[int, int, SimulatedWorld]:
     world = scripted(text, name, **options)
     make(world, "commit T1", "deliver w")
     rounds = rounds_of(world)
-    assert world.done
+    assert world.is_done
     return sum(world.asks.values()), rounds, world
 
 
@@ -146,15 +146,17 @@ def test_posse_asks_as_many_lookups_in_fewer_rounds() -> None:
     assert (lookups, rounds) == (3, 3)
     lookups, rounds, staged = _asked(STAR, "pvm", strategy="posse")
     assert (lookups, rounds) == (3, 1)
-    assert one_by_one.store.rows == staged.store.rows == {(1, 5, 6, 7): 1}
+    assert one_by_one.store.visible_rows == staged.store.visible_rows == {(1, 5, 6, 7): 1}
 
 
 def test_posse_asks_first_where_that_saves_more_than_a_round() -> None:
     view = "SELECT p0.k AS c FROM w.h p0, x.p p1, y.q p2 WHERE p0.a = p1.a AND p0.b = p2.a"
-    walk = sweep_plan(defined(view)).walk(0)
+    walk = sweep_plan_of(define_view(view)).steps_from(0)
 
     def targets(rows: int, fan_out: dict[tuple[int, int], float]) -> list[list[int]]:
-        return [[s.target for s in stage] for stage in cheapest(walk, 0, rows, fan_out, 100.0)]
+        return [
+            [s.target for s in stage] for stage in cheapest_stages(walk, 0, rows, fan_out, 100.0)
+        ]
 
     selective = {(0, 2): 0.01}
     assert targets(10, {}) == [[1, 2]]
@@ -166,15 +168,15 @@ def test_posse_asks_first_where_that_saves_more_than_a_round() -> None:
 def test_posse_beyond_its_search_asks_whatever_it_can() -> None:
     tables = ", ".join(f"x.t{i} p{i}" for i in range(12))
     joins = " AND ".join(f"p0.a = p{i}.a" for i in range(1, 12))
-    plan = sweep_plan(defined(f"SELECT p0.k AS c FROM {tables} WHERE {joins}"))
-    stages = cheapest(plan.walk(1), 1, 1, {})
+    plan = sweep_plan_of(define_view(f"SELECT p0.k AS c FROM {tables} WHERE {joins}"))
+    stages = cheapest_stages(plan.steps_from(1), 1, 1, {})
     assert [len(stage) for stage in stages] == [1, 10]
 
 
 def test_the_levels_of_the_two_passes_are_all_of_their_steps() -> None:
     view = "SELECT p0.k AS c FROM x.a p0, x.b p1, x.c p2, x.d p3, x.e p4"
     joins = " WHERE p0.b = p1.a AND p1.b = p2.a AND p2.b = p3.a AND p2.k = p4.a"
-    plan = sweep_plan(defined(view + joins))
+    plan = sweep_plan_of(define_view(view + joins))
     stages = passes_by_level(plan)
     assert sorted(map(repr, (s for stage in stages for s in stage))) == sorted(
         map(repr, plan.steps)
@@ -194,22 +196,22 @@ T2_FIRST = (
 def test_pvm_commits_out_of_order_and_a_crash_between_doubles_nothing() -> None:
     world = scripted(OVERTAKING, "pvm")
     make(world, *T2_FIRST)
-    overtaken = world.store.resume(())
+    overtaken = world.store.resume_point(())
     assert (overtaken.ts, overtaken.ahead) == (0, frozenset({2}))
-    assert world.store.rows == {(1, 2, 3, 4): 1, (1, 2, 3, 9): 1, (8, 2, 3, 9): 1}
+    assert world.store.visible_rows == {(1, 2, 3, 4): 1, (1, 2, 3, 9): 1, (8, 2, 3, 9): 1}
     make(world, "crash")
-    drain(world)
-    assert world.store.rows == {(a, 2, 3, f): 1 for a in (1, 8) for f in (4, 9)}
-    assert world.store.resume(()).ts == 2
-    assert not world.store.resume(()).ahead
+    drain_world(world)
+    assert world.store.visible_rows == {(a, 2, 3, f): 1 for a in (1, 8) for f in (4, 9)}
+    assert world.store.resume_point(()).ts == 2
+    assert not world.store.resume_point(()).ahead
 
 
 def test_pvm_cc_queues_what_is_ready_too_early() -> None:
     world = scripted(OVERTAKING, "pvm_cc")
     make(world, *T2_FIRST)
-    assert world.store.resume(()).ahead == frozenset()
-    assert world.store.rows == {(1, 2, 3, 4): 1}
-    drain(world)
+    assert world.store.resume_point(()).ahead == frozenset()
+    assert world.store.visible_rows == {(1, 2, 3, 4): 1}
+    drain_world(world)
     assert has(world, Level.COMPLETE)
     assert len(world.store.states) == 3
 
@@ -219,9 +221,9 @@ def test_pvm_takes_no_more_than_it_may() -> None:
     world = scripted(CHAIN + updates, "pvm", parallel=3)
     for number in range(1, 7):
         make(world, f"commit T{number}", "deliver x")
-    assert len(world.store.resume(()).stamps) == 3
-    drain(world)
-    assert sum(world.store.rows.values()) == 7
+    assert len(world.store.resume_point(()).stamps) == 3
+    drain_world(world)
+    assert sum(world.store.visible_rows.values()) == 7
 
 
 # -- Nested SWEEP ----------------------------------------------------------------------------------
@@ -229,10 +231,10 @@ def test_pvm_takes_no_more_than_it_may() -> None:
 INTERFERING = CHAIN + "transaction T1  +x.p(8,2)\ntransaction T2  +y.q(2,3)\n"
 
 
-def _interfered(name: str, **options: Any) -> World:
+def _interfered(name: str, **options: Any) -> SimulatedWorld:
     world = scripted(INTERFERING, name, **options)
     make(world, "commit T1", "deliver x", "commit T2", "evaluate y", "deliver y", "deliver y")
-    drain(world)
+    drain_world(world)
     return world
 
 
@@ -240,7 +242,7 @@ def test_nested_sweep_shares_what_sweep_asks_twice() -> None:
     nested, sweep = _interfered("nested_sweep"), _interfered("sweep")
     assert sum(sweep.asks.values()) == 4
     assert sum(nested.asks.values()) == 3
-    assert nested.store.rows == sweep.store.rows
+    assert nested.store.visible_rows == sweep.store.visible_rows
     assert len(nested.store.states) == 2, "both updates are committed in one step"
     assert has(nested, Level.STRONG)
     assert not has(nested, Level.COMPLETE)
@@ -252,7 +254,7 @@ def test_nested_sweep_of_depth_0_is_sweep() -> None:
     assert has(nested, Level.COMPLETE)
 
 
-def _alternating(rounds: int, depth: int) -> World:
+def _alternating(rounds: int, depth: int) -> SimulatedWorld:
     """Each answer contains a new update of the source that answers."""
     text = """
 view SELECT p.a, q.d FROM x.p p, y.q q WHERE p.b = q.c
@@ -266,7 +268,7 @@ transaction T0  +x.p(100,1)
     make(world, "commit T0", "deliver x")
     for i in range(1, rounds + 1):
         source = "y" if i % 2 else "x"
-        if f"evaluate {source}" not in map(str, world.enabled()):
+        if f"evaluate {source}" not in map(str, world.enabled_steps()):
             break
         make(world, f"commit T{i}", f"evaluate {source}", f"deliver {source}", f"deliver {source}")
     return world
@@ -277,7 +279,7 @@ def test_alternating_updates_hold_the_view_for_as_long_as_nesting_is_free(rounds
     endless = _alternating(rounds, depth=1_000)
     assert len(endless.committed) == rounds + 1
     assert len(endless.store.states) == 1, "the view has not moved"
-    drain(endless)
+    drain_world(endless)
     assert has(endless, Level.STRONG)
 
 
@@ -285,7 +287,7 @@ def test_the_bound_lets_the_view_move_under_alternating_updates() -> None:
     world = _alternating(12, depth=3)
     assert len(world.committed) == 13, "every answer was interfered with"
     assert len(world.store.states) > 1, "and all the same the view has moved"
-    drain(world)
+    drain_world(world)
     assert has(world, Level.STRONG)
 
 
@@ -295,9 +297,9 @@ def test_nested_sweep_takes_what_precedes_an_interfering_update_at_its_source() 
     world = scripted(text, "nested_sweep")
     make(world, "commit T1", "deliver x", "commit T2", "commit T3")
     make(world, "evaluate y", "deliver y", "deliver y", "deliver y")
-    stamped = [stamp.transactions for stamp in world.store.resume(()).stamps]
+    stamped = [stamp.transactions for stamp in world.store.resume_point(()).stamps]
     assert stamped == [(("x", 1),), (("y", 1),), (("y", 2),)]
-    drain(world)
+    drain_world(world)
     assert has(world, Level.STRONG)
     assert world.store.positions == {"x": 1, "y": 2}
 
@@ -312,7 +314,7 @@ MANY = CHAIN + "".join(f"transaction T{i}  +{ROWS[i % 3].format(i)}\n" for i in 
 def test_a_batch_of_any_size_asks_at_most_twice_per_edge() -> None:
     world = scripted(MANY, "batch_sweep")
     make(world, "commit T1", "deliver y", *(f"commit T{i}" for i in range(2, 13)))
-    drain(world)
+    drain_world(world)
     batches = len(world.store.states) - 1
     assert batches < 6
     assert sum(world.asks.values()) <= 4 * batches
@@ -323,13 +325,13 @@ def test_a_batch_of_any_size_asks_at_most_twice_per_edge() -> None:
 def test_after_a_crash_the_same_batch_is_swept_and_a_new_one_only_after_it() -> None:
     world = scripted(MANY, "batch_sweep")
     make(world, "commit T1", "deliver y", "commit T2", "deliver z", "commit T3", "deliver x")
-    begun = world.store.resume(()).stamps
+    begun = world.store.resume_point(()).stamps
     assert [stamp.transactions for stamp in begun] == [(("y", 1),)]
     make(world, "commit T4", "crash", "deliver x", "deliver z")
     assert not any(world._inbox.values()), "what was begun has not come again"
     make(world, "deliver y")
-    assert world.store.resume(()).stamps == begun
-    drain(world)
+    assert world.store.resume_point(()).stamps == begun
+    drain_world(world)
     assert has(world, Level.COMPLETE, as_of=True)
 
 
@@ -338,5 +340,5 @@ def test_parts_of_a_batch_are_swept_at_the_same_time() -> None:
     world = scripted(CHAIN + f"transaction T1  {rows}\n", "batch_sweep", part_rows=2)
     make(world, "commit T1", "deliver x")
     assert len(world._inbox["y"]) == 3
-    drain(world)
-    assert sum(world.store.rows.values()) == 6
+    drain_world(world)
+    assert sum(world.store.visible_rows.values()) == 6

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from viewkeeper.delta.reference_carrier import Row, evaluate
+from viewkeeper.delta.reference_carrier import Row, evaluate_for_row
 from viewkeeper.sources.memory import MemorySource
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.queue import BatchChanges, Stamps, UpdateQueue, change_schema
@@ -50,29 +50,29 @@ class World:
     def pending(self, folder: str, memory_bytes: int = 1 << 30) -> BatchChanges:
         """Everything delivered up to the batch's end, also what precedes the batch."""
         view = self.view
-        schemas = {r: change_schema(view.columns(r)) for r in view.relations}
+        schemas = {r: change_schema(view.fields_of(r)) for r in view.relations}
         queue = UpdateQueue(schemas, folder, memory_bytes)
         for entry in self.entries:
             for name, position in entry.positions.items():
                 if entry.ts > self.until:
                     continue
                 wanted = {
-                    r.table: [f.name for f in view.columns(r)]
+                    r.table: [f.name for f in view.fields_of(r)]
                     for r in view.relations
                     if r.source == name
                 }
-                changes = self.sources[name].changes(wanted, position - 1, position)
+                changes = self.sources[name].read_changes(wanted, position - 1, position)
                 for table, batch in changes:
                     stamps = Stamps([position], [entry.ts])
-                    queue.append(Relation(name, table), stamps, batch)
-        return queue.seal()
+                    queue.append_changes(Relation(name, table), stamps, batch)
+        return queue.seal_changes()
 
     def origins(self, pending: BatchChanges) -> dict[int, pa.Table]:
         """The changes of the batch itself, per place."""
         result = {}
         for place in self.view.places:
             changes = pending.relations[place.relation]
-            table = changes.slice(0, changes.rows)
+            table = changes.rows_between(0, changes.rows)
             inside = pa.array(table["_ts"].to_numpy() > self.before)
             result[place.index] = table.filter(inside)
         return result
@@ -83,8 +83,8 @@ class World:
         for place in self.view.places:
             name = place.relation.source
             cut = Cut(max([e.positions.get(name, 0) for e in self.entries if e.ts <= ts] + [0]))
-            names = [f.name for f in self.sources[name].schema(place.relation.table)]
-            state = self.sources[name].state(place.relation.table, cut)
+            names = [f.name for f in self.sources[name].schema_of(place.relation.table)]
+            state = self.sources[name].rows_under(place.relation.table, cut)
             bags.append(
                 [
                     ({f"{place.index}.{n}": v for n, v in zip(names, row, strict=True)}, c)
@@ -102,8 +102,10 @@ class World:
             for values, n in combination:
                 row |= values
                 count *= n
-            if all(evaluate(condition, row) is True for condition in conditions):
-                total[tuple(evaluate(o.expression, row) for o in self.view.outputs)] += count
+            if all(evaluate_for_row(condition, row) is True for condition in conditions):
+                total[tuple(evaluate_for_row(o.expression, row) for o in self.view.outputs)] += (
+                    count
+                )
         return Counter({row: count for row, count in total.items() if count})
 
 
@@ -125,7 +127,7 @@ def random_world(rng: random.Random) -> World:
 def random_cut(rng: random.Random, world: World, source: str) -> Cut:
     """Any state that the source could show: usually a prefix past the batch, at times behind it,
     at times with a hole that touches no row twice."""
-    newest = len(world.sources[source].look(0))
+    newest = len(world.sources[source].look_for_transactions(0))
     position = (
         rng.randint(world.end(source), newest) if rng.random() < 0.7 else rng.randint(0, newest)
     )
@@ -139,7 +141,7 @@ def random_cut(rng: random.Random, world: World, source: str) -> Cut:
 
 def _possible(source: MemorySource, cut: Cut) -> bool:
     return all(
-        count >= 0 for table in source._tables for count in source.state(table, cut).values()
+        count >= 0 for table in source._tables for count in source.rows_under(table, cut).values()
     )
 
 
@@ -171,7 +173,7 @@ def _change(
     rng: random.Random, source: MemorySource, table: str, delta: dict[str, list[tuple[Row, int]]]
 ) -> list[tuple[Row, int]]:
     """An insert, a delete or an update of a row that is there."""
-    rows = source.state(table, Cut(1 << 30))
+    rows = source.rows_under(table, Cut(1 << 30))
     for row, count in delta.get(table, []):
         rows[row] += count
     present = sorted(rows.elements(), key=repr)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.registry.order_places import HttpPlace, Place, PostgresPlace, SqlitePlace
-from tests.registry.parents import ParentProject, child_of
+from tests.registry.parents import BuiltParent, child_of
 from viewkeeper.upstream.source import WarehouseSource
 
 
@@ -39,13 +39,13 @@ def make_place(request: pytest.FixtureRequest, folder: Path) -> Place:
 
 
 @pytest.fixture
-def parent(tmp_path: Path) -> Iterator[ParentProject]:
-    made = ParentProject(tmp_path / "orders")
+def parent(tmp_path: Path) -> Iterator[BuiltParent]:
+    made = BuiltParent(tmp_path / "orders")
     made.create("lines", {(1, "a"): 1, (2, None): 2})
     yield made
     made.close()
 
 
 @pytest.fixture
-def child(parent: ParentProject, tmp_path: Path) -> WarehouseSource:
+def child(parent: BuiltParent, tmp_path: Path) -> WarehouseSource:
     return child_of(parent, tmp_path / "reports")

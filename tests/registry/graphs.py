@@ -56,7 +56,7 @@ def as_defined(graph: ViewGraph, dependent: Sequence[str]) -> Views:
         one
         for one in dependent
         for other in dependent
-        if one != other and graph.dependent(one, other) and not graph.is_ancestor(one, other)
+        if one != other and graph.is_dependent(one, other) and not graph.is_ancestor(one, other)
     )
 
 

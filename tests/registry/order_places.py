@@ -16,10 +16,10 @@ import psycopg
 from viewkeeper.errors import ClosedGroupError
 from viewkeeper.order.global_id import GlobalId
 from viewkeeper.order.registry_address import open_registry, open_store
-from viewkeeper.order.registry_protocol import Facts, Registry, Reporter
+from viewkeeper.order.registry_protocol import MemberFacts, Registry, Reporter
 from viewkeeper.order.service.http_registry import HttpRegistry
-from viewkeeper.order.service.http_server import Access
-from viewkeeper.order.service.registry_service import Service
+from viewkeeper.order.service.http_server import ServiceAccess
+from viewkeeper.order.service.registry_service import RegistryService
 from viewkeeper.order.store.stored_registry import StoredRegistry
 from viewkeeper.testing.private_servers import PrivatePostgres
 
@@ -77,11 +77,11 @@ class PostgresPlace(Place):
     def __init__(self, server: PrivatePostgres) -> None:
         super().__init__()
         name = f"registry_{next(_numbers)}"
-        with psycopg.connect(server.url(), autocommit=True) as connection:
+        with psycopg.connect(server.url_of(), autocommit=True) as connection:
             connection.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'secret'".encode())
             connection.execute(f"CREATE DATABASE {name}".encode())
             connection.execute(f"GRANT CREATE ON DATABASE {name} TO {name}".encode())
-        self.url = server.url(name, user=name)
+        self.url = server.url_of(name, user=name)
 
     def open_store(self) -> StoredRegistry:
         store = open_store(self.url)
@@ -96,8 +96,8 @@ class HttpPlace(Place):
         super().__init__()
         self._kept = SqlitePlace(path)
         self._served = self._kept.open_store()
-        access = Access(administrator=ADMINISTRATOR)
-        self._service = Service(self._served, ("127.0.0.1", 0), access)
+        access = ServiceAccess(administrator=ADMINISTRATOR)
+        self._service = RegistryService(self._served, ("127.0.0.1", 0), access)
         self._service.start()
         self.url = self._service.url
 
@@ -122,26 +122,26 @@ def ids(source: str, *positions: int) -> list[GlobalId]:
     return [GlobalId(source, position) for position in positions]
 
 
-def reading(*sources: str, parents: tuple[str, ...] = ()) -> Facts:
+def reading(*sources: str, parents: tuple[str, ...] = ()) -> MemberFacts:
     """What a member says that wants to be together with all others."""
-    return Facts(dict.fromkeys(sources, ()), parents, LABEL)
+    return MemberFacts(dict.fromkeys(sources, ()), parents, LABEL)
 
 
-def gather(registry: Registry, members: Mapping[str, Facts]) -> str:
+def gather(registry: Registry, members: Mapping[str, MemberFacts]) -> str:
     """Let members join, and again, when all are there; the group that they are in."""
     for name, facts in (*members.items(), *members.items()):
-        found = registry.join(name, facts)
+        found = registry.join_registry(name, facts)
     assert tuple(member.name for member in found.members) == tuple(sorted(members))
     return found.group
 
 
 def reporting(registry: Registry, source: str, member: str = "north") -> Reporter:
     """A member that has joined and may report a source to the group that it is in."""
-    return claimed(registry, source, member, registry.join(member, reading(source)).group)
+    return claimed(registry, source, member, registry.join_registry(member, reading(source)).group)
 
 
 def claimed(registry: Registry, source: str, member: str, group: str = GROUP) -> Reporter:
-    reporter = registry.claim(group, source, member, FOREVER)
+    reporter = registry.claim_source(group, source, member, FOREVER)
     assert reporter is not None, f"{source} is reported by another member"
     return reporter
 
@@ -150,6 +150,6 @@ def whole_order(registry: Registry, group: str = GROUP) -> list[tuple[int, str]]
     """All of it, up to its end, read page by page, as (1, 'shop@7')."""
     found: list[tuple[int, str]] = []
     with suppress(ClosedGroupError):
-        while page := registry.order(group, len(found), 700):
+        while page := registry.fetch_order(group, len(found), 700):
             found += [(each.n, str(each.id)) for each in page]
     return found

@@ -22,8 +22,8 @@ def main(url: str, source: str) -> None:
     threading.Thread(target=listen, args=(ends,), daemon=True).start()
     registry = open_registry(url, secret=SECRET)
     member = f"member of {source}"
-    group = registry.join(member, reading(source)).group
-    reporter = registry.claim(group, source, member, 600)
+    group = registry.join_registry(member, reading(source)).group
+    reporter = registry.claim_source(group, source, member, 600)
     assert reporter is not None, "another member reports this source"
     position = reporter.position or 0
     print("ready", flush=True)
@@ -31,9 +31,9 @@ def main(url: str, source: str) -> None:
         size = position % 4 + 1
         piece = [GlobalId(source, position + i + 1) for i in range(size)]
         position += size
-        n = registry.register(group, piece, reporter)
+        n = registry.register_ids(group, piece, reporter)
         if size % 2:
-            assert registry.register(group, piece, reporter) == n, "an id got a second number"
+            assert registry.register_ids(group, piece, reporter) == n, "an id got a second number"
         print(f"ack {n} {position}", flush=True)
     registry.close()
 

@@ -19,8 +19,8 @@ from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.upstream.source import WarehouseSource
 from viewkeeper.warehouse import Store
 from viewkeeper.warehouse.lake.data_files import write_rows
-from viewkeeper.warehouse.metadata.batch_plan import Entry, Plan
-from viewkeeper.warehouse.metadata.definition_version import Version
+from viewkeeper.warehouse.metadata.batch_plan import BatchPlan, LedgerEntry
+from viewkeeper.warehouse.metadata.definition_version import DefinitionVersion
 from viewkeeper.warehouse.metadata.record import Advance, Create, Redefine, ViewChange
 
 Row = tuple[Any, ...]
@@ -30,7 +30,7 @@ SCHEMA = pa.schema(KINDS)
 FILE = "warehouse: ./warehouse\nsources: {shop: {kind: sqlite, path: shop.db, global: company}}\n"
 
 
-class ParentProject:
+class BuiltParent:
     """A project folder whose warehouse the test writes."""
 
     def __init__(self, folder: Path) -> None:
@@ -77,10 +77,10 @@ class ParentProject:
         first = self.last + 1
         stamps = range(first, first + count)
         entries = tuple(
-            Entry(ts, "shop", ts - 1, ts, 1000.0 + ts, 1, n=(numbers or {}).get(ts, 0))
+            LedgerEntry(ts, "shop", ts - 1, ts, 1000.0 + ts, 1, n=(numbers or {}).get(ts, 0))
             for ts in stamps
         )
-        plan = Plan(self.store.next_plan, entries)
+        plan = BatchPlan(self.store.next_plan, entries)
         self.store.write_plan(plan)
         self.store.commit([self._advance(v, c, exact) for v, c in changes.items()], plan.n)
 
@@ -106,7 +106,7 @@ class ParentProject:
                 state[row] += count
             states[ts] = Counter({row: count for row, count in state.items() if count})
         rows = self._rows(view, changes)
-        batch, folder = self.store.head.record + 1, self.store.folder(view)
+        batch, folder = self.store.head.record + 1, self.store.folder_of(view)
         files = (write_rows(folder, self.schemas[view], rows, batch, 0),) if rows.num_rows else ()
         return Advance(view, last, {"shop": last}, files, exact=exact)
 
@@ -122,11 +122,11 @@ class ParentProject:
         self.store.close()
 
 
-def _version(schema: pa.Schema, ts: int) -> Version:
-    return Version("", (), tuple(schema.names), ts, 0.0)
+def _version(schema: pa.Schema, ts: int) -> DefinitionVersion:
+    return DefinitionVersion("", (), tuple(schema.names), ts, 0.0)
 
 
-def child_of(parent: ParentProject, folder: Path, reader: str = "reader") -> WarehouseSource:
+def child_of(parent: BuiltParent, folder: Path, reader: str = "reader") -> WarehouseSource:
     """A source over a parent, as a project in a folder beside it has it."""
     home = str(folder / "home")
     options = {"path": str(parent.folder)}

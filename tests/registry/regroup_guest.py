@@ -13,7 +13,7 @@ import threading
 
 from tests.registry.order_places import SECRET
 from viewkeeper.order.registry_address import open_registry
-from viewkeeper.order.registry_protocol import Facts
+from viewkeeper.order.registry_protocol import MemberFacts
 
 
 def main(url: str, member: str, one: str, other: str) -> None:
@@ -25,11 +25,11 @@ def main(url: str, member: str, one: str, other: str) -> None:
     while not ends.is_set():
         match turn % 3:
             case 0:
-                registry.join(member, Facts({}, parents=(one, other)))
+                registry.join_registry(member, MemberFacts({}, parents=(one, other)))
             case 1:
-                registry.join(member, Facts({}, parents=(one,)))
+                registry.join_registry(member, MemberFacts({}, parents=(one,)))
             case _:
-                registry.leave(member)
+                registry.leave_registry(member)
         turn += 1
         print(f"turn {turn}", flush=True)
     registry.close()

@@ -13,23 +13,23 @@ from hypothesis import strategies as st
 from tests.registry.graphs import FIGURE_10, KNOT, SHORTCUT, view_graphs
 from viewkeeper.partition.group_levels import group_levels
 from viewkeeper.partition.message_cost import (
-    Messages,
-    Times,
-    even,
-    pyco,
+    MessageCounts,
+    StepTimes,
+    even_updates,
+    pyco_messages,
     pyco_times,
     real_updates,
-    ryco,
+    ryco_messages,
     ryco_times,
-    uncoordinated,
+    uncoordinated_messages,
     uncoordinated_times,
     virtual_updates,
 )
-from viewkeeper.partition.pyco import partition
+from viewkeeper.partition.pyco import partition_graph
 from viewkeeper.partition.view_graph import ViewGraph
 
-FIGURE_13 = partition(FIGURE_10)
-ONE_EACH = even(FIGURE_10)
+FIGURE_13 = partition_graph(FIGURE_10)
+ONE_EACH = even_updates(FIGURE_10)
 UNEVEN = {"B1": 10, "B2": 5, "B3": 0, "B4": 1, "B5": 3, "B6": 7}
 
 # Deltas that reach V1 ... V8: for every parent, the number of bases behind it.
@@ -42,45 +42,49 @@ EMPTY_OVERALL = (6 - 2) + (6 - 3) + (6 - 3) + (6 - 2) + (6 - 4) + (6 - 2) + (6 -
 
 
 def test_ryco_in_example_6() -> None:
-    assert ryco(FIGURE_10, ONE_EACH) == Messages(6, 6 * 8, sum(READ), sum(ASKED), EMPTY_OVERALL)
+    assert ryco_messages(FIGURE_10, ONE_EACH) == MessageCounts(
+        6, 6 * 8, sum(READ), sum(ASKED), EMPTY_OVERALL
+    )
     assert (sum(READ), sum(ASKED), EMPTY_OVERALL) == (32, 96, 22)
 
 
 def test_pyco_in_example_6_as_printed() -> None:
     """Groups of 5, 2 and 1 views with 4, 2 and 1 real bases; V6 brings four updates to the last."""
-    found = pyco(FIGURE_13, ONE_EACH, singles=True)
+    found = pyco_messages(FIGURE_13, ONE_EACH, singles=True)
     assert found.registered == 4 + 2 + (1 + 4)
     assert found.ordered == 4 * 5 + 2 * 2 + (1 + 4) * 1
     assert found.empty == sum(EMPTY_INSIDE) == 6
 
 
 def test_pyco_in_example_6_with_the_registries_that_are_needed() -> None:
-    expected = Messages(4 + 2, 4 * 5 + 2 * 2, sum(READ), sum(ASKED), sum(EMPTY_INSIDE))
-    assert pyco(FIGURE_13, ONE_EACH) == expected
+    expected = MessageCounts(4 + 2, 4 * 5 + 2 * 2, sum(READ), sum(ASKED), sum(EMPTY_INSIDE))
+    assert pyco_messages(FIGURE_13, ONE_EACH) == expected
 
 
 def test_uneven_updates_in_example_6() -> None:
-    assert ryco(FIGURE_10, UNEVEN).registered == 26
-    assert ryco(FIGURE_10, UNEVEN).ordered == 26 * 8
-    found = pyco(FIGURE_13, UNEVEN, singles=True)
+    assert ryco_messages(FIGURE_10, UNEVEN).registered == 26
+    assert ryco_messages(FIGURE_10, UNEVEN).ordered == 26 * 8
+    found = pyco_messages(FIGURE_13, UNEVEN, singles=True)
     assert found.registered == 16 + 13 + (7 + 16)
     assert found.ordered == 16 * 5 + 13 * 2 + (7 + 16) * 1
 
 
 def test_no_coordination_is_maintenance_alone() -> None:
-    found = uncoordinated(FIGURE_10, ONE_EACH)
-    assert found == Messages(0, 0, 32, 96, 0)
+    found = uncoordinated_messages(FIGURE_10, ONE_EACH)
+    assert found == MessageCounts(0, 0, 32, 96, 0)
     assert found.coordination == 0
-    assert found.per(6).total == pytest.approx(128 / 6)
+    assert found.per_update(6).total == pytest.approx(128 / 6)
 
 
 def test_k_updates_at_every_base_cost_k_times_as_much() -> None:
-    assert pyco(FIGURE_13, even(FIGURE_10, 7)).per(7) == pyco(FIGURE_13, ONE_EACH)
+    assert pyco_messages(FIGURE_13, even_updates(FIGURE_10, 7)).per_update(7) == pyco_messages(
+        FIGURE_13, ONE_EACH
+    )
 
 
 def test_the_update_times_of_example_6() -> None:
     """V8 is at level 4, its group at level 1: five transmissions, and one for the group."""
-    times = Times(transmission=10, change=(1, 2, 3, 4), wait=(0.5,))
+    times = StepTimes(transmission=10, change=(1, 2, 3, 4), wait=(0.5,))
     assert ryco_times(FIGURE_10, times)["V1"] == 2 * 10 + 1 + 0.5
     assert ryco_times(FIGURE_10, times)["V8"] == 5 * 10 + (1 + 2 + 3 + 4) + 4 * 0.5
     assert pyco_times(FIGURE_13, times)["V6"] == ryco_times(FIGURE_10, times)["V6"]
@@ -89,46 +93,46 @@ def test_the_update_times_of_example_6() -> None:
 
 
 def test_the_last_time_holds_for_all_higher_levels() -> None:
-    times = Times(transmission=0, change=(1, 2))
+    times = StepTimes(transmission=0, change=(1, 2))
     assert ryco_times(FIGURE_10, times)["V8"] == 1 + 2 + 2 + 2
 
 
 def test_the_levels_of_the_groups_of_example_6() -> None:
     """The second group reads B1, which the first has too: a real base does not come by it."""
     levels = group_levels(FIGURE_13)
-    assert [levels[FIGURE_13.of(view).name] for view in ("V2", "V1", "V8")] == [0, 0, 1]
+    assert [levels[FIGURE_13.group_of(view).name] for view in ("V2", "V1", "V8")] == [0, 0, 1]
 
 
 def test_the_level_of_a_group_is_one_more_than_the_highest_that_it_reads() -> None:
     chain = ViewGraph({"a": ("x",), "b": ("a",), "c": ("b", "y"), "d": ("c", "z"), "e": ("z",)})
-    levels = group_levels(partition(chain))
+    levels = group_levels(partition_graph(chain))
     assert levels == {"a": 0, "b": 1, "c": 2, "d": 3, "e": 0}
-    assert sorted(group_levels(partition(SHORTCUT)).values()) == [0, 1]
+    assert sorted(group_levels(partition_graph(SHORTCUT)).values()) == [0, 1]
 
 
 def test_groups_that_read_each_other_count_as_one() -> None:
     above = ViewGraph({**KNOT.parents, "top": ("z", "b9")})
-    found = partition(above)
+    found = partition_graph(above)
     levels = group_levels(found)
-    assert [levels[found.of(view).name] for view in ("x", "p", "top")] == [1, 1, 2]
+    assert [levels[found.group_of(view).name] for view in ("x", "p", "top")] == [1, 1, 2]
 
 
 @given(view_graphs(views_max=12, bases_max=6), st.data())
 def test_inequality_6_holds_for_any_updates(graph: ViewGraph, data: st.DataObject) -> None:
     counts = data.draw(st.lists(st.integers(0, 9), min_size=6, max_size=6))
     updates = dict(zip(graph.bases, counts, strict=False))
-    found = partition(graph)
+    found = partition_graph(graph)
     overall = sum(updates.values())
     difference = sum(
         len(group.views)
         * (
             virtual_updates(graph, group, updates)
-            + sum(updates[base] for base in group.real)
+            + sum(updates[base] for base in group.real_bases)
             - overall
         )
         for group in found.groups
     )
-    printed, one = pyco(found, updates, singles=True), ryco(graph, updates)
+    printed, one = pyco_messages(found, updates, singles=True), ryco_messages(graph, updates)
     assert printed.ordered - one.ordered == difference <= 0
     assert printed.registered >= one.registered
     assert printed.empty <= one.empty
@@ -137,16 +141,16 @@ def test_inequality_6_holds_for_any_updates(graph: ViewGraph, data: st.DataObjec
 @given(view_graphs(views_max=12, bases_max=6))
 def test_virtual_and_real_updates_of_a_group_are_of_different_bases(graph: ViewGraph) -> None:
     """So f_i <= k (m - m_i), on which inequality (6) rests."""
-    updates = even(graph)
-    for group in partition(graph).groups:
-        assert virtual_updates(graph, group, updates) <= len(graph.bases) - len(group.real)
-        assert real_updates(group, updates) == len(group.real)
+    updates = even_updates(graph)
+    for group in partition_graph(graph).groups:
+        assert virtual_updates(graph, group, updates) <= len(graph.bases) - len(group.real_bases)
+        assert real_updates(group, updates) == len(group.real_bases)
 
 
 @given(view_graphs(views_max=10))
 def test_deltas_are_counted_one_by_one(graph: ViewGraph) -> None:
     """For every base, every edge on which a change of it travels."""
-    found = uncoordinated(graph, even(graph))
+    found = uncoordinated_messages(graph, even_updates(graph))
     travelled = [
         (base, parent, view)
         for base in graph.bases

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import call
-from viewkeeper.cli.commands.status_command import in_group
+from viewkeeper.cli.commands.status_command import group_lines
 from viewkeeper.engine.group.group_status import gather_group
 from viewkeeper.engine.settings.project_file import Settings, read_settings
 from viewkeeper.order.global_id import GlobalId
-from viewkeeper.order.registry_protocol import Facts
+from viewkeeper.order.registry_protocol import MemberFacts
 from viewkeeper.order.store.sqlite_registry import SqliteRegistry
 
-SHOP = Facts({"shop": ("t",)})
+SHOP = MemberFacts({"shop": ("t",)})
 
 
 @pytest.fixture
@@ -38,37 +38,39 @@ def report(tmp_path: Path) -> Settings:
 
 def test_a_project_without_a_registry_has_no_group(report: Settings) -> None:
     assert gather_group(replace(report, registry=None)) is None
-    assert in_group(None) == []
+    assert group_lines(None) == []
 
 
 def test_who_waits_for_whom(registry: SqliteRegistry, report: Settings) -> None:
-    missing = in_group(gather_group(report))
+    missing = group_lines(gather_group(report))
     assert missing[0].startswith("\nregistry "), "it has no store yet, and says so"
-    registry.join("sales", SHOP)
-    assert in_group(gather_group(report))[0].endswith('"report" has not joined it yet')
-    registry.join("report", Facts({"crm": ("t",)}))
-    assert in_group(gather_group(report))[0].endswith('"report" has nobody to agree with')
-    group = registry.join("report", replace(SHOP, parents=("sales",))).group
-    reporter = registry.claim(group, "shop", "sales", 10.0)
+    registry.join_registry("sales", SHOP)
+    assert group_lines(gather_group(report))[0].endswith('"report" has not joined it yet')
+    registry.join_registry("report", MemberFacts({"crm": ("t",)}))
+    assert group_lines(gather_group(report))[0].endswith('"report" has nobody to agree with')
+    group = registry.join_registry("report", replace(SHOP, parents=("sales",))).group
+    reporter = registry.claim_source(group, "shop", "sales", 10.0)
     assert reporter is not None
-    registry.register(group, [GlobalId("shop", 3), GlobalId("shop", 5)], reporter)
-    registry.reached(group, "report", 1)
-    registry.reached(group, "sales", 1)
-    assert in_group(gather_group(report))[0].endswith("1 of 2 ids committed")
-    assert in_group(gather_group(report))[1:] == ["  waits for sales"]
-    registry.reached(group, "sales", 2)
-    assert in_group(gather_group(report))[1:] == [], "now it has work of its own"
-    registry.release(reporter)
-    assert in_group(gather_group(report))[1:] == ['  nobody reports source "shop" now']
+    registry.register_ids(group, [GlobalId("shop", 3), GlobalId("shop", 5)], reporter)
+    registry.note_reached(group, "report", 1)
+    registry.note_reached(group, "sales", 1)
+    assert group_lines(gather_group(report))[0].endswith("1 of 2 ids committed")
+    assert group_lines(gather_group(report))[1:] == ["  waits for sales"]
+    registry.note_reached(group, "sales", 2)
+    assert group_lines(gather_group(report))[1:] == [], "now it has work of its own"
+    registry.release_claim(reporter)
+    assert group_lines(gather_group(report))[1:] == ['  nobody reports source "shop" now']
 
 
 def test_leaving(registry: SqliteRegistry, tmp_path: Path) -> None:
     for member in ("one", "two"):
-        registry.join(member, replace(SHOP, together="x"))
+        registry.join_registry(member, replace(SHOP, together="x"))
     url = str(tmp_path / "registry.db")
     wrong = call("registry", "leave", url, "tow", "--yes")
     assert wrong.exit_code == 2
     assert 'did you mean "two"' in wrong.output
     done = call("registry", "leave", url, "two", "--yes")
     assert done.exit_code == 0, done.output
-    assert [m.name for g in registry.status().groups if not g.closed for m in g.members] == ["one"]
+    assert [m.name for g in registry.fetch_status().groups if not g.closed for m in g.members] == [
+        "one"
+    ]

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from viewkeeper.order.global_id import GlobalId
-from viewkeeper.order.mediator import Base, Mark, Mediator, ParentView, Taken
-from viewkeeper.order.registry_protocol import Ordered
+from viewkeeper.order.mediator import Mediator, OrderMark, ParentView, RegisteredBase, TakenIds
+from viewkeeper.order.registry_protocol import OrderedId
 
 BASES = ("b0", "b1", "b2")
 
@@ -24,10 +24,10 @@ BASES = ("b0", "b1", "b2")
 class Facts:
     """Everything that happens: the order, the bases read directly, the parents with their marks."""
 
-    order: tuple[Ordered, ...]
+    order: tuple[OrderedId, ...]
     direct: tuple[str, ...]
     parents: dict[str, frozenset[str]]
-    marks: dict[str, tuple[Mark, ...]]
+    marks: dict[str, tuple[OrderMark, ...]]
 
 
 def random_facts(random: Random) -> Facts:
@@ -37,7 +37,7 @@ def random_facts(random: Random) -> Facts:
     for n in range(1, random.randint(1, 14)):
         base = random.choice(BASES)
         at[base] += random.randint(1, 3)
-        order.append(Ordered(n, GlobalId(base, at[base])))
+        order.append(OrderedId(n, GlobalId(base, at[base])))
     direct = tuple(random.sample(BASES, random.randint(0, 2)))
     names = [f"p{i}" for i in range(random.randint(0 if direct else 1, 2))]
     parents = {name: frozenset(random.sample(BASES, random.randint(1, 3))) for name in names}
@@ -45,21 +45,23 @@ def random_facts(random: Random) -> Facts:
     return Facts(tuple(order), direct, parents, marks)
 
 
-def random_marks(random: Random, order: list[Ordered], bases: frozenset[str]) -> tuple[Mark, ...]:
+def random_marks(
+    random: Random, order: list[OrderedId], bases: frozenset[str]
+) -> tuple[OrderMark, ...]:
     own = [each.n for each in order if each.id.source in bases]
-    marks, position, merging = [Mark(0, 0)], 0, False
+    marks, position, merging = [OrderMark(0, 0)], 0, False
     for n in own:
         position += 0 if merging else random.randint(1, 2)
         merging = n != own[-1] and random.random() < 0.25
-        marks.append(Mark(n, position, shown=not merging))
+        marks.append(OrderMark(n, position, shown=not merging))
     return tuple(marks)
 
 
-def newest(marks: tuple[Mark, ...], n: int) -> Mark:
+def newest(marks: tuple[OrderMark, ...], n: int) -> OrderMark:
     return max((mark for mark in marks if mark.n <= n), key=lambda mark: mark.n)
 
 
-def reference(facts: Facts) -> list[Taken]:
+def reference(facts: Facts) -> list[TakenIds]:
     """Go through the order; wherever all parents show a state, take what has come together."""
     at = dict.fromkeys((*facts.direct, *facts.parents), 0)
     found, held = [], []
@@ -78,7 +80,7 @@ def reference(facts: Facts) -> list[Taken]:
             at |= moves
             if moves:
                 ids = tuple(one.id for one in held)
-                found.append(Taken(each.n, ids, moves, held[0].n))
+                found.append(TakenIds(each.n, ids, moves, held[0].n))
             held = []
     return found
 
@@ -92,20 +94,22 @@ class Telling:
         self.read = dict.fromkeys(facts.direct, 0)
         self.heard = dict.fromkeys(facts.parents, 0)
         for name in facts.direct:
-            self.mediator.follow(name, Base(name), 0)
+            self.mediator.follow_source(name, RegisteredBase(name), 0)
         for name, bases in facts.parents.items():
-            self.mediator.follow(name, ParentView(bases), 0)
-            self.mediator.committed(name, facts.marks[name][:1], 0)
+            self.mediator.follow_source(name, ParentView(bases), 0)
+            self.mediator.note_committed(name, facts.marks[name][:1], 0)
 
     def something(self) -> None:
         last = len(self.facts.order)
         match self.random.choice(["order", *self.read, *self.heard]):
             case "order":
-                begin = self.random.randint(0, self.mediator.last)
-                self.mediator.ordered(self.facts.order[begin : begin + self.random.randint(1, 4)])
+                begin = self.random.randint(0, self.mediator.last_number)
+                self.mediator.add_ordered(
+                    self.facts.order[begin : begin + self.random.randint(1, 4)]
+                )
             case name if name in self.read:
                 self.read[name] += self.random.randint(0, 6)
-                self.mediator.received(name, self.read[name])
+                self.mediator.note_received(name, self.read[name])
             case name:
                 self.commit(name, min(last, self.heard[name] + self.random.randint(0, 4)))
 
@@ -115,16 +119,16 @@ class Telling:
             reached += 1
         self.heard[name] = reached
         marks = [mark for mark in self.facts.marks[name] if mark.n <= reached]
-        self.mediator.committed(name, marks[self.random.randint(0, 1) :], reached)
+        self.mediator.note_committed(name, marks[self.random.randint(0, 1) :], reached)
 
     def everything(self) -> None:
-        self.mediator.ordered(self.facts.order)
+        self.mediator.add_ordered(self.facts.order)
         for name in self.read:
-            self.mediator.received(name, 1_000)
+            self.mediator.note_received(name, 1_000)
         for name in self.heard:
             self.commit(name, len(self.facts.order))
 
-    def check_heard(self, taken: Taken) -> None:
+    def check_heard(self, taken: TakenIds) -> None:
         """Every source that the taken ids concern had got there."""
         for id in taken.ids:
             if id.source in self.read:
@@ -139,21 +143,21 @@ def test_whatever_comes_when_the_same_is_taken(seed: int) -> None:
     random = Random(seed)
     facts = random_facts(random)
     telling = Telling(facts, random)
-    taken: list[Taken] = []
+    taken: list[TakenIds] = []
     for _ in range(random.randint(0, 30)):
         telling.something()
-        for each in telling.mediator.take(random.randint(1, 4)):
+        for each in telling.mediator.take_ids(random.randint(1, 4)):
             telling.check_heard(each)
             taken.append(each)
-        if telling.mediator.wait is None:
-            taken += telling.mediator.take(1_000)
+        if telling.mediator.next_wait is None:
+            taken += telling.mediator.take_ids(1_000)
     expected = reference(facts)
     assert taken == expected[: len(taken)]
     telling.everything()
-    taken += telling.mediator.take(1_000)
+    taken += telling.mediator.take_ids(1_000)
     assert taken == expected
     assert telling.mediator.n == len(facts.order)
-    assert telling.mediator.wait is None
+    assert telling.mediator.next_wait is None
 
 
 @given(st.integers(0, 2**32))
@@ -163,15 +167,15 @@ def test_after_a_restart_it_goes_on_where_it_was(seed: int) -> None:
     facts = random_facts(random)
     first = Telling(facts, random)
     first.everything()
-    taken = first.mediator.take(random.randint(0, 5))
+    taken = first.mediator.take_ids(random.randint(0, 5))
     second = Telling(facts, random)
     second.mediator = Mediator(taken[-1].n if taken else 0)
     at: dict[str, int] = {}
     for each in taken:
         at |= each.moves
     for name in facts.direct:
-        second.mediator.follow(name, Base(name), at.get(name, 0))
+        second.mediator.follow_source(name, RegisteredBase(name), at.get(name, 0))
     for name, bases in facts.parents.items():
-        second.mediator.follow(name, ParentView(bases), at.get(name, 0))
+        second.mediator.follow_source(name, ParentView(bases), at.get(name, 0))
     second.everything()
-    assert [*taken, *second.mediator.take(1_000)] == reference(facts)
+    assert [*taken, *second.mediator.take_ids(1_000)] == reference(facts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viewkeeper.order.admission import Admission, Refusal, admit
+from viewkeeper.order.admission import Admission, AdmissionRefusal, admit_positions
 
 REPORTS = st.lists(st.lists(st.integers(0, 12), max_size=5), max_size=8)
 
@@ -15,10 +15,10 @@ def test_a_report_is_accepted_whole_or_not_at_all(reports: list[list[int]]) -> N
     accepted: list[int] = []
     for sent in reports:
         numbers = {position: n for n, position in enumerate(accepted, 1)}
-        decided = admit(sent, numbers, max(accepted, default=None), len(accepted))
+        decided = admit_positions(sent, numbers, max(accepted, default=None), len(accepted))
         expected = account(accepted, sent)
         if expected is None:
-            assert isinstance(decided, Refusal)
+            assert isinstance(decided, AdmissionRefusal)
             assert decided.position in sent
             assert decided.position not in accepted
             assert decided.position <= decided.registered

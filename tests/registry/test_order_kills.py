@@ -119,7 +119,7 @@ def test_a_killed_server_loses_and_doubles_nothing(tmp_path: Path) -> None:
     rng = random.Random(8)
     server = PrivatePostgres(tmp_path / "server", {"wal_level": "replica"})
     server.start()
-    registry = open_registry(server.url())
+    registry = open_registry(server.url_of())
     told: dict[int, str] = {}
     ends = threading.Event()
     reports = threading.Thread(target=report_again, args=(registry, told, ends))
@@ -146,7 +146,7 @@ def report_again(registry: Registry, told: dict[int, str], ends: threading.Event
     position, reporter = 0, reporting(registry, "shop")
     while not ends.is_set():
         try:
-            n = registry.register(GROUP, ids("shop", position + 1, position + 2), reporter)
+            n = registry.register_ids(GROUP, ids("shop", position + 1, position + 2), reporter)
         except RegistryAwayError:
             time.sleep(0.05)
             continue
@@ -158,7 +158,7 @@ def report(registry: HttpRegistry, told: dict[int, str], ends: threading.Event) 
     reporter = reporting(registry, "shop")
     position = 0
     while not ends.is_set():
-        n = registry.register(GROUP, ids("shop", position + 1, position + 2), reporter)
+        n = registry.register_ids(GROUP, ids("shop", position + 1, position + 2), reporter)
         position += 2
         told[n] = f"shop@{position}"
 

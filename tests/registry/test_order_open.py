@@ -80,9 +80,9 @@ def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_password_is_in_no_error(postgres_server: PrivatePostgres) -> None:
-    url = postgres_server.url().replace(":secret@", ":wrong-and-secret@")
+    url = postgres_server.url_of().replace(":secret@", ":wrong-and-secret@")
     with pytest.raises(RegistryAwayError, match="cannot be reached") as away:
-        open_registry(url).status()
+        open_registry(url).fetch_status()
     assert "wrong-and-secret" not in str(away.value)
     copied = pickle.loads(pickle.dumps(away.value))
     assert (str(copied), copied.registry) == (str(away.value), away.value.registry)
@@ -91,44 +91,44 @@ def test_a_password_is_in_no_error(postgres_server: PrivatePostgres) -> None:
 def test_only_who_joins_makes_a_store(store: Place) -> None:
     registry = store.open()
     for look in (
-        registry.status,
-        lambda: registry.order(GROUP, 0, 1),
-        lambda: registry.claim(GROUP, "shop", "north", FOREVER),
-        lambda: registry.join("north", reading("shop"), remembered="0" * 32),
+        registry.fetch_status,
+        lambda: registry.fetch_order(GROUP, 0, 1),
+        lambda: registry.claim_source(GROUP, "shop", "north", FOREVER),
+        lambda: registry.join_registry("north", reading("shop"), remembered="0" * 32),
     ):
         with pytest.raises(RegistryError, match=r"no such file|holds no registry"):
             look()
-    registry.join("north", reading("shop"))
-    assert len(store.open().status().groups) == 1
+    registry.join_registry("north", reading("shop"))
+    assert len(store.open().fetch_status().groups) == 1
 
 
 def test_many_may_make_a_store_at_once(store: Place) -> None:
     registries = [store.open() for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
         joins = [
-            pool.submit(registry.join, f"member {i}", reading("shop"))
+            pool.submit(registry.join_registry, f"member {i}", reading("shop"))
             for i, registry in enumerate(registries)
         ]
         assert len({join.result(timeout=60).identity for join in joins}) == 4
-    (group,) = (group for group in registries[0].status().groups if not group.closed)
+    (group,) = (group for group in registries[0].fetch_status().groups if not group.closed)
     assert [member.name for member in group.members] == [f"member {i}" for i in range(4)]
 
 
 def test_a_schema_that_was_made_for_us_needs_no_other_right(
     postgres_server: PrivatePostgres,
 ) -> None:
-    with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
+    with psycopg.connect(postgres_server.url_of(), autocommit=True) as connection:
         connection.execute("CREATE ROLE modest LOGIN PASSWORD 'secret'")
         connection.execute("CREATE DATABASE modest")
-    with psycopg.connect(postgres_server.url("modest"), autocommit=True) as connection:
+    with psycopg.connect(postgres_server.url_of("modest"), autocommit=True) as connection:
         connection.execute("CREATE SCHEMA orders AUTHORIZATION modest")
-    url = postgres_server.url("modest", user="modest")
+    url = postgres_server.url_of("modest", user="modest")
     refused = open_registry(url)
     with pytest.raises(RegistryError, match="PostgreSQL failed") as error:
         reporting(refused, "shop")
     assert "viewkeeper_registry" in (error.value.hint or "")
     registry = open_registry(f"{url}?schema=orders")
-    registry.register(GROUP, ids("shop", 1), reporting(registry, "shop"))
+    registry.register_ids(GROUP, ids("shop", 1), reporting(registry, "shop"))
     assert whole_order(registry) == [(1, "shop@1")]
     for each in (refused, registry):
         each.close()
@@ -137,16 +137,16 @@ def test_a_schema_that_was_made_for_us_needs_no_other_right(
 def test_a_server_that_ends_our_session_is_connected_to_again(
     postgres_server: PrivatePostgres,
 ) -> None:
-    with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
+    with psycopg.connect(postgres_server.url_of(), autocommit=True) as connection:
         connection.execute("CREATE DATABASE ended")
-        registry = open_registry(postgres_server.url("ended"))
+        registry = open_registry(postgres_server.url_of("ended"))
         reporter = reporting(registry, "shop")
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'ended'"
         )
         with pytest.raises(RegistryAwayError):
-            registry.register(GROUP, ids("shop", 1), reporter)
-        assert registry.register(GROUP, ids("shop", 1), reporter) == 1
+            registry.register_ids(GROUP, ids("shop", 1), reporter)
+        assert registry.register_ids(GROUP, ids("shop", 1), reporter) == 1
         registry.close()
 
 
@@ -154,21 +154,21 @@ def test_commits_wait_for_the_disk_whatever_the_role_says(
     postgres_server: PrivatePostgres,
 ) -> None:
     """Asked of the session: killing processes, as other tests do, cannot show what a disk keeps."""
-    with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
+    with psycopg.connect(postgres_server.url_of(), autocommit=True) as connection:
         connection.execute("CREATE DATABASE careless")
         connection.execute("ALTER DATABASE careless SET synchronous_commit = off")
-    registry = PostgresRegistry(postgres_server.url("careless"))
-    registry.join("north", reading())
-    with registry._writing() as rows:
+    registry = PostgresRegistry(postgres_server.url_of("careless"))
+    registry.join_registry("north", reading())
+    with registry._write_transaction() as rows:
         assert rows("SHOW synchronous_commit") == [("on",)]
     registry.close()
 
 
 def test_a_file_is_synchronous_and_has_no_log_beside_it(tmp_path: Path) -> None:
     made = SqliteRegistry(tmp_path / "registry.db")
-    made.join("north", reading())
+    made.join_registry("north", reading())
     for registry in (made, SqliteRegistry(tmp_path / "registry.db")):
-        with registry._reading() as rows:
+        with registry._read_transaction() as rows:
             assert rows("PRAGMA synchronous") == [(2,)]
             assert rows("PRAGMA journal_mode") == [("persist",)]
         registry.close()
@@ -183,7 +183,7 @@ def test_a_file_that_is_replaced_by_another_registry_is_noticed(tmp_path: Path) 
     other.close()
     (tmp_path / "other.db").rename(path)
     with pytest.raises(IdentityError, match="not the one that was joined"):
-        registry.register(GROUP, ids("shop", 1), reporter)
+        registry.register_ids(GROUP, ids("shop", 1), reporter)
     registry.close()
 
 
@@ -193,8 +193,8 @@ def test_a_file_that_vanishes_is_not_made_again(tmp_path: Path) -> None:
     reporter = reporting(registry, "shop")
     path.rename(tmp_path / "away.db")
     for use in (
-        lambda: registry.register(GROUP, ids("shop", 1), reporter),
-        lambda: registry.join("north", reading("shop")),
+        lambda: registry.register_ids(GROUP, ids("shop", 1), reporter),
+        lambda: registry.join_registry("north", reading("shop")),
     ):
         with pytest.raises(RegistryAwayError, match="no such file"):
             use()
@@ -206,16 +206,16 @@ def test_an_older_copy_is_noticed_by_who_knows_more(tmp_path: Path) -> None:
     path, copy = tmp_path / "registry.db", tmp_path / "copy.db"
     registry = open_registry(str(path))
     reporter = reporting(registry, "shop")
-    registry.register(GROUP, ids("shop", 1), reporter)
+    registry.register_ids(GROUP, ids("shop", 1), reporter)
     registry.close()
     shutil.copy(path, copy)
-    registry.register(GROUP, ids("shop", 2, 3), reporter)
-    registry.reached(GROUP, "north", 3)
+    registry.register_ids(GROUP, ids("shop", 2, 3), reporter)
+    registry.note_reached(GROUP, "north", 3)
     registry.close()
     copy.rename(path)
     for look in (
-        lambda: registry.order(GROUP, 3, 10),
-        lambda: registry.reached(GROUP, "north", 3),
+        lambda: registry.fetch_order(GROUP, 3, 10),
+        lambda: registry.note_reached(GROUP, "north", 3),
     ):
         with pytest.raises(IdentityError, match="has an order of 1 ids, and a member knows of 3"):
             look()
@@ -229,7 +229,7 @@ def test_files_that_hold_no_registry(tmp_path: Path) -> None:
     connection.close()
     for name, words in (("text.db", "no SQLite database"), ("other.db", "holds no registry")):
         with pytest.raises(RegistryError, match=words):
-            open_registry(name, tmp_path).status()
+            open_registry(name, tmp_path).fetch_status()
 
 
 @pytest.mark.parametrize("found", [1, 99])
@@ -241,7 +241,7 @@ def test_a_store_of_another_format_is_refused_and_left_alone(tmp_path: Path, fou
         connection.execute("INSERT INTO registry VALUES (1, ?, 0, '', 0)", (found,))
     connection.close()
     store = open_store(str(path))
-    for use in (store.status, lambda: store.join("north", reading())):
+    for use in (store.fetch_status, lambda: store.join_registry("north", reading())):
         with pytest.raises(RegistryError, match=f"format {found}") as refused:
             use()
         assert "move the store away" in (refused.value.hint or "")
@@ -260,9 +260,9 @@ def test_a_locked_file_is_away_and_then_back(tmp_path: Path) -> None:
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(RegistryAwayError, match="cannot be used now"):
-        registry.register(GROUP, ids("shop", 1), reporter)
-    assert registry.order(GROUP, 0, 1) == ()
+        registry.register_ids(GROUP, ids("shop", 1), reporter)
+    assert registry.fetch_order(GROUP, 0, 1) == ()
     other.execute("ROLLBACK")
     other.close()
-    assert registry.register(GROUP, ids("shop", 1), reporter) == 1
+    assert registry.register_ids(GROUP, ids("shop", 1), reporter) == 1
     registry.close()

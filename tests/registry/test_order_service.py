@@ -30,10 +30,10 @@ from tests.registry.order_places import (
 from viewkeeper.errors import FencedError, IdentityError, RegistryAwayError, RegistryError
 from viewkeeper.order.registry_address import open_store
 from viewkeeper.order.service import wire_format
-from viewkeeper.order.service.connection_gate import Limits
+from viewkeeper.order.service.connection_gate import ConnectionLimits
 from viewkeeper.order.service.http_registry import HttpRegistry
-from viewkeeper.order.service.http_server import Access
-from viewkeeper.order.service.registry_service import Service, is_gone, this_process
+from viewkeeper.order.service.http_server import ServiceAccess
+from viewkeeper.order.service.registry_service import RegistryService, is_gone, this_process
 from viewkeeper.order.service.wire_format import BODY_BYTES_MAX, WAIT_SECONDS_MAX
 
 LOCAL = ("127.0.0.1", 0)
@@ -41,10 +41,10 @@ TOKEN = "a-token-that-nobody-must-see"
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
+def service(tmp_path: Path) -> Iterator[RegistryService]:
     """A service that wants a token."""
     store = open_store(str(tmp_path / "registry.db"))
-    made = Service(store, LOCAL, Access(TOKEN))
+    made = RegistryService(store, LOCAL, ServiceAccess(TOKEN))
     made.start()
     yield made
     made.stop()
@@ -54,32 +54,32 @@ def service(tmp_path: Path) -> Iterator[Service]:
 def test_a_store_has_one_owner_and_the_next_fences_the_first(store: Place) -> None:
     first, second, direct = store.open_store(), store.open_store(), store.open_store()
     reporter = reporting(direct, "shop")
-    first.own("one", FOREVER)
+    first.take_ownership("one", FOREVER)
     with pytest.raises(FencedError, match="served by one") as refused:
-        second.own("two", FOREVER)
+        second.take_ownership("two", FOREVER)
     assert "wait until its lease has ended" in (refused.value.hint or "")
     with pytest.raises(FencedError, match="cannot be written past it") as past:
-        direct.register(GROUP, ids("shop", 1), reporter)
+        direct.register_ids(GROUP, ids("shop", 1), reporter)
     assert "http://" in (past.value.hint or "")
-    assert first.register(GROUP, ids("shop", 1), reporter) == 1
-    first.keep(0)
-    assert second.own("two", FOREVER) == 2
+    assert first.register_ids(GROUP, ids("shop", 1), reporter) == 1
+    first.renew_ownership(0)
+    assert second.take_ownership("two", FOREVER) == 2
     for write in (
-        lambda: first.register(GROUP, ids("shop", 2), reporter),
-        lambda: first.join("north", reading()),
-        lambda: first.leave("north"),
-        lambda: first.reached(GROUP, "north", 1),
-        lambda: first.keep(FOREVER),
+        lambda: first.register_ids(GROUP, ids("shop", 2), reporter),
+        lambda: first.join_registry("north", reading()),
+        lambda: first.leave_registry("north"),
+        lambda: first.note_reached(GROUP, "north", 1),
+        lambda: first.renew_ownership(FOREVER),
     ):
         with pytest.raises(FencedError, match="taken over"):
             write()
-    first.disown()
-    assert second.register(GROUP, ids("shop", 2), reporter) == 2
-    owner = direct.status().owner
+    first.release_ownership()
+    assert second.register_ids(GROUP, ids("shop", 2), reporter) == 2
+    owner = direct.fetch_status().owner
     assert owner is not None
     assert (owner.holder, owner.epoch) == ("two", 2)
-    second.disown()
-    assert direct.register(GROUP, ids("shop", 3), reporter) == 3
+    second.release_ownership()
+    assert direct.register_ids(GROUP, ids("shop", 3), reporter) == 3
 
 
 def test_a_holder_that_died_is_not_waited_for(tmp_path: Path) -> None:
@@ -90,14 +90,14 @@ def test_a_holder_that_died_is_not_waited_for(tmp_path: Path) -> None:
     assert not is_gone(dead.replace(" on ", " on another-"))
     assert not is_gone("somebody")
     store = open_store(str(tmp_path / "registry.db"))
-    store.own(dead, FOREVER, is_gone)
-    assert store.own(me, FOREVER, is_gone) == 2
+    store.take_ownership(dead, FOREVER, is_gone)
+    assert store.take_ownership(me, FOREVER, is_gone) == 2
     store.close()
 
 
-def test_a_second_service_over_a_store_is_refused(service: Service, tmp_path: Path) -> None:
+def test_a_second_service_over_a_store_is_refused(service: RegistryService, tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "registry.db"))
-    second = Service(store, LOCAL)
+    second = RegistryService(store, LOCAL)
     with pytest.raises(FencedError, match="served by process"):
         second.start()
     second.stop()
@@ -105,7 +105,7 @@ def test_a_second_service_over_a_store_is_refused(service: Service, tmp_path: Pa
 
 
 def test_a_registry_of_other_members_is_noticed_in_every_call(
-    service: Service, tmp_path: Path
+    service: RegistryService, tmp_path: Path
 ) -> None:
     """The address leads to another store than it did, after a restart that went wrong."""
     member = HttpRegistry(service.url, TOKEN, secret=SECRET)
@@ -113,14 +113,14 @@ def test_a_registry_of_other_members_is_noticed_in_every_call(
     port = urlsplit(service.url).port
     service.stop()
     store = open_store(str(tmp_path / "another.db"))
-    other = Service(store, ("127.0.0.1", port or 0), Access(TOKEN))
+    other = RegistryService(store, ("127.0.0.1", port or 0), ServiceAccess(TOKEN))
     other.start()
     try:
         reporting(HttpRegistry(other.url, TOKEN, secret=SECRET), "shop")
         with pytest.raises(IdentityError, match="two registries would order one group"):
-            member.register(GROUP, ids("shop", 1), reporter)
+            member.register_ids(GROUP, ids("shop", 1), reporter)
         with pytest.raises(IdentityError):
-            member.order(GROUP, 0, 10)
+            member.fetch_order(GROUP, 0, 10)
         assert whole_order(HttpRegistry(other.url, TOKEN)) == []
     finally:
         other.stop()
@@ -128,11 +128,11 @@ def test_a_registry_of_other_members_is_noticed_in_every_call(
 
 
 @pytest.mark.parametrize("token", [None, "another"])
-def test_without_the_token_nothing_is_answered(service: Service, token: str | None) -> None:
+def test_without_the_token_nothing_is_answered(service: RegistryService, token: str | None) -> None:
     with pytest.raises(RegistryError, match="wants a token") as refused:
-        HttpRegistry(service.url, token).status()
+        HttpRegistry(service.url, token).fetch_status()
     assert TOKEN not in str(refused.value)
-    assert HttpRegistry(service.url, TOKEN).status().groups == ()
+    assert HttpRegistry(service.url, TOKEN).fetch_status().groups == ()
 
 
 def test_nothing_listens(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_nothing_listens(tmp_path: Path) -> None:
         port = free.getsockname()[1]
     registry = HttpRegistry(f"http://127.0.0.1:{port}", TOKEN, patience_seconds=0.2)
     with pytest.raises(RegistryAwayError, match=r"did not answer for 0\.2 seconds") as away:
-        registry.order(GROUP, 0, 1)
+        registry.fetch_order(GROUP, 0, 1)
     assert TOKEN not in str(away.value)
     assert "registry serve" in (away.value.hint or "")
 
@@ -156,7 +156,7 @@ def test_a_service_that_dies_while_it_answers(sent: str) -> None:
             f"http://127.0.0.1:{server.getsockname()[1]}", patience_seconds=0.01
         )
         with pytest.raises(RegistryAwayError, match="breaks off"):
-            registry.order(GROUP, 0, 1)
+            registry.fetch_order(GROUP, 0, 1)
         answered.result()
 
 
@@ -165,7 +165,7 @@ def test_something_else_listens() -> None:
         answered = pool.submit(reply, other, b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nhi")
         registry = HttpRegistry(f"http://127.0.0.1:{other.getsockname()[1]}")
         with pytest.raises(RegistryError, match="is no registry"):
-            registry.status()
+            registry.fetch_status()
         answered.result(timeout=30)
 
 
@@ -205,13 +205,13 @@ def reply(server: socket.socket, answer: bytes) -> None:
     ],
 )
 def test_what_no_client_sends_is_refused(
-    service: Service, path: str, body: bytes, status: int
+    service: RegistryService, path: str, body: bytes, status: int
 ) -> None:
     assert post(service, path, body) == status
     assert post(service, "/v1/status", b"{}") == 200
 
 
-def test_requests_are_bounded(service: Service) -> None:
+def test_requests_are_bounded(service: RegistryService) -> None:
     """Too long ones are refused before they are read."""
     for length in (str(BODY_BYTES_MAX + 1), "-1", "many"):
         assert post(service, "/v1/status", b"", length) == 413
@@ -219,7 +219,7 @@ def test_requests_are_bounded(service: Service) -> None:
 
 def test_a_request_that_drips_is_cut_off(tmp_path: Path) -> None:
     with (
-        serving(tmp_path, Limits(reading_seconds=0.2)) as service,
+        serving(tmp_path, ConnectionLimits(reading_seconds=0.2)) as service,
         socket.create_connection(address_of(service), timeout=0.01) as slow,
     ):
         slow.sendall(b"POST /v1/status HTTP/1.0\r\n")
@@ -229,10 +229,10 @@ def test_a_request_that_drips_is_cut_off(tmp_path: Path) -> None:
 
 
 @contextmanager
-def serving(folder: Path, limits: Limits) -> Iterator[Service]:
+def serving(folder: Path, limits: ConnectionLimits) -> Iterator[RegistryService]:
     """A service without a token that has other limits."""
     store = open_store(str(folder / "small.db"))
-    small = Service(store, LOCAL, limits=limits)
+    small = RegistryService(store, LOCAL, limits=limits)
     small.start()
     try:
         yield small
@@ -254,18 +254,18 @@ def is_open(slow: socket.socket) -> bool:
 
 def test_too_many_connections_wait_for_their_turn(tmp_path: Path) -> None:
     """A place for work is taken by a reader that waits; the next one comes when it is free."""
-    with serving(tmp_path, Limits(working=1)) as small, ThreadPoolExecutor(1) as pool:
+    with serving(tmp_path, ConnectionLimits(working=1)) as small, ThreadPoolExecutor(1) as pool:
         reporting(HttpRegistry(small.url, secret=SECRET), "shop")
-        waiting = pool.submit(HttpRegistry(small.url).order, GROUP, 0, 1, 2.0)
+        waiting = pool.submit(HttpRegistry(small.url).fetch_order, GROUP, 0, 1, 2.0)
         time.sleep(0.5)
         with pytest.raises(RegistryAwayError, match="did not answer") as away:
-            HttpRegistry(small.url, patience_seconds=0.1).status()
+            HttpRegistry(small.url, patience_seconds=0.1).fetch_status()
         assert "too much is asked at once" in (away.value.detail or "")
-        assert len(HttpRegistry(small.url, patience_seconds=60).status().groups) == 1
+        assert len(HttpRegistry(small.url, patience_seconds=60).fetch_status().groups) == 1
         assert waiting.result(timeout=60) == ()
 
 
-def post(service: Service, path: str, body: bytes, length: str | None = None) -> int:
+def post(service: RegistryService, path: str, body: bytes, length: str | None = None) -> int:
     connection = http.client.HTTPConnection(*address_of(service), timeout=30)
     headers = {
         "Authorization": f"Bearer {TOKEN}",
@@ -280,7 +280,7 @@ def post(service: Service, path: str, body: bytes, length: str | None = None) ->
         connection.close()
 
 
-def address_of(service: Service) -> tuple[str, int]:
+def address_of(service: RegistryService) -> tuple[str, int]:
     parts = urlsplit(service.url)
     return parts.hostname or "", parts.port or 0
 
@@ -298,7 +298,7 @@ def test_a_service_that_is_told_to_stop_keeps_nobody_waiting(
         registry = HttpRegistry(url, TOKEN, patience_seconds=0.2, secret=SECRET)
         reporting(registry, "shop")
         shown = call("registry", "status", url, "--json", "--token-env", "REGISTRY_TOKEN")
-        waiting = pool.submit(registry.order, GROUP, 0, 1, WAIT_SECONDS_MAX)
+        waiting = pool.submit(registry.fetch_order, GROUP, 0, 1, WAIT_SECONDS_MAX)
         time.sleep(0.2)
         start = time.monotonic()
         assert serving.stop(by) == 0
@@ -310,7 +310,7 @@ def test_a_service_that_is_told_to_stop_keeps_nobody_waiting(
     assert (group["name"], group["unreported"], group["waiting"]) == (GROUP, [], {})
     # Its lease was given back, so that the next one need not wait.
     kept = open_store(store)
-    assert kept.own("next", 1) == 2
+    assert kept.take_ownership("next", 1) == 2
     kept.close()
 
 

@@ -18,7 +18,7 @@ from tests.registry.graphs import (
     figure_12,
 )
 from viewkeeper.errors import ProjectError
-from viewkeeper.partition.pyco import Partition, partition
+from viewkeeper.partition.pyco import Partition, partition_graph
 from viewkeeper.partition.view_graph import ViewGraph
 from viewkeeper.partition.view_group import dependent_group_bases, group_bases, is_valid
 
@@ -31,7 +31,7 @@ def views_of(found: Partition) -> set[frozenset[str]]:
 
 
 def test_the_base_dependency_lists_of_example_6() -> None:
-    assert {base: set(FIGURE_10.dependents(base)) for base in FIGURE_10.bases} == {
+    assert {base: set(FIGURE_10.dependents_of(base)) for base in FIGURE_10.bases} == {
         "B1": {"B1", "V1", "V2", "V5", "V6", "V7", "V8"},
         "B2": {"B2", "V2", "V3", "V5", "V6", "V8"},
         "B3": {"B3", "V3", "V4", "V5", "V6", "V8"},
@@ -61,7 +61,7 @@ def test_step_2_of_example_6() -> None:
 
 
 def test_the_groups_of_figure_13() -> None:
-    assert views_of(partition(FIGURE_10)) == {
+    assert views_of(partition_graph(FIGURE_10)) == {
         frozenset({"V2", "V3", "V4", "V5", "V6"}),
         frozenset({"V1", "V7"}),
         frozenset({"V8"}),
@@ -69,27 +69,31 @@ def test_the_groups_of_figure_13() -> None:
 
 
 def test_the_repaired_figure_12_gives_the_groups_of_figure_13() -> None:
-    assert figure_12(FIGURE_10, as_lemma_6) == views_of(partition(FIGURE_10))
+    assert figure_12(FIGURE_10, as_lemma_6) == views_of(partition_graph(FIGURE_10))
 
 
 # -- Example 5 -------------------------------------------------------------------------------------
 
 
 def test_the_bases_of_the_groups_in_example_5() -> None:
-    found = partition(FIGURE_10)
-    first, second, third = (found.of(view) for view in ("V2", "V1", "V8"))
+    found = partition_graph(FIGURE_10)
+    first, second, third = (found.group_of(view) for view in ("V2", "V1", "V8"))
     assert first.internal == ("B1", "B2", "B3", "B4")
     assert first.external == first.virtual == ()
     # V1 and V7 both read B1 of the first group: that is one external base, and a real one.
     assert (second.internal, second.external, second.virtual) == (("B5",), ("B1",), ())
     assert (third.internal, third.external, third.virtual) == (("B6",), ("V6",), ("V6",))
-    assert second.real == ("B5", "B1")
-    assert third.real == ("B6",)
+    assert second.real_bases == ("B5", "B1")
+    assert third.real_bases == ("B6",)
 
 
 def test_a_group_of_one_view_needs_no_registry() -> None:
-    found = partition(FIGURE_10)
-    assert [found.of(view).needs_registry for view in ("V2", "V1", "V8")] == [True, True, False]
+    found = partition_graph(FIGURE_10)
+    assert [found.group_of(view).needs_registry for view in ("V2", "V1", "V8")] == [
+        True,
+        True,
+        False,
+    ]
 
 
 # -- where the text and the definitions differ -----------------------------------------------------
@@ -102,9 +106,9 @@ def test_one_base_of_a_group_alone_is_not_dependent() -> None:
 
 def test_level_1_views_over_the_same_bases_stay_apart_until_a_view_joins_them() -> None:
     apart = {"v1": ("b1", "b2"), "v2": ("b1", "b2")}
-    assert views_of(partition(ViewGraph(apart))) == {frozenset({"v1"}), frozenset({"v2"})}
+    assert views_of(partition_graph(ViewGraph(apart))) == {frozenset({"v1"}), frozenset({"v2"})}
     joined = ViewGraph(apart | {"v0": ("v1", "v2")})
-    assert views_of(partition(joined)) == {frozenset({"v0", "v1", "v2"})}
+    assert views_of(partition_graph(joined)) == {frozenset({"v0", "v1", "v2"})}
 
 
 def test_a_base_does_not_drag_its_group_along() -> None:
@@ -112,7 +116,7 @@ def test_a_base_does_not_drag_its_group_along() -> None:
     graph = ViewGraph(
         {"v1": ("b1", "b5"), "v7": ("b1", "v1"), "v2": ("b1", "b2"), "v9": ("b1", "v2")}
     )
-    assert views_of(partition(graph)) == {frozenset({"v1", "v7"}), frozenset({"v2", "v9"})}
+    assert views_of(partition_graph(graph)) == {frozenset({"v1", "v7"}), frozenset({"v2", "v9"})}
     assert is_valid(graph, ["v1", "v7"])
     assert is_valid(graph, ["v2", "v9"])
 
@@ -122,28 +126,28 @@ def test_a_parent_from_which_the_other_parent_derives_may_stay_outside() -> None
     assert figure_12(SHORTCUT, as_lemma_6) == {frozenset("pqv")}
     assert is_valid(SHORTCUT, ["q"])
     assert is_valid(SHORTCUT, ["p", "v"])
-    found = partition(SHORTCUT)
+    found = partition_graph(SHORTCUT)
     assert views_of(found) == {frozenset("q"), frozenset("pv")} == figure_12(SHORTCUT, as_defined)
-    assert found.of("v").virtual == ("q",)
+    assert found.group_of("v").virtual == ("q",)
 
 
 def test_a_parent_from_which_the_other_derives_joins_if_that_has_another_way_to_its_bases() -> None:
     graph = ViewGraph({"q": ("b1",), "p": ("q", "b1"), "v": ("p", "q")})
-    assert views_of(partition(graph)) == {frozenset("pqv")}
+    assert views_of(partition_graph(graph)) == {frozenset("pqv")}
 
 
 def test_atomic_groups_may_read_each_other() -> None:
     """The paper holds that a group cannot have both parents and descendents in another one."""
-    found = partition(KNOT)
+    found = partition_graph(KNOT)
     assert views_of(found) == {frozenset("xyz"), frozenset("pqr")}
-    assert (found.of("x").virtual, found.of("p").virtual) == (("p",), ("x",))
+    assert (found.group_of("x").virtual, found.group_of("p").virtual) == (("p",), ("x",))
 
 
 # -- views that the project wants together ---------------------------------------------------------
 
 
 def test_views_that_are_wanted_together_are() -> None:
-    found = partition(FIGURE_10, together=[("V1", "V2")])
+    found = partition_graph(FIGURE_10, together=[("V1", "V2")])
     assert views_of(found) == {frozenset(FIGURE_10.views) - {"V8"}, frozenset({"V8"})}
 
 
@@ -151,27 +155,27 @@ def test_wanting_views_together_merges_further_where_that_is_needed() -> None:
     """a and c alone would read b and x, and b derives from x."""
     graph = ViewGraph({"b": ("x",), "a": ("b", "y"), "c": ("x", "z")})
     assert not is_valid(graph, ["a", "c"])
-    assert views_of(partition(graph)) == {frozenset("a"), frozenset("b"), frozenset("c")}
-    assert views_of(partition(graph, together=[["a", "c"]])) == {frozenset("abc")}
+    assert views_of(partition_graph(graph)) == {frozenset("a"), frozenset("b"), frozenset("c")}
+    assert views_of(partition_graph(graph, together=[["a", "c"]])) == {frozenset("abc")}
 
 
 def test_wanting_an_unknown_view_is_refused() -> None:
     with pytest.raises(ProjectError, match='"V9" is to be kept together'):
-        partition(FIGURE_10, together=[["V1", "V9"]])
+        partition_graph(FIGURE_10, together=[["V1", "V9"]])
     with pytest.raises(ProjectError, match='"B1" is to be kept together'):
-        partition(FIGURE_10, together=[["V1", "B1"]])
+        partition_graph(FIGURE_10, together=[["V1", "B1"]])
 
 
 # -- names and refusals ----------------------------------------------------------------------------
 
 
 def test_the_name_of_a_group_depends_on_its_views_alone() -> None:
-    before = partition(FIGURE_10)
+    before = partition_graph(FIGURE_10)
     unrelated = {"V9": ("B1", "B7"), "V10": ("B1", "V9"), "V11": ("B6", "V8")}
-    after = partition(ViewGraph({**FIGURE_10.parents, **unrelated}))
+    after = partition_graph(ViewGraph({**FIGURE_10.parents, **unrelated}))
     for view in ("V2", "V1"):
-        assert before.of(view).name == after.of(view).name
-    assert before.of("V8").name != after.of("V8").name
+        assert before.group_of(view).name == after.group_of(view).name
+    assert before.group_of("V8").name != after.group_of("V8").name
     assert len({each.name for each in after.groups}) == len(after.groups)
 
 
@@ -187,5 +191,5 @@ def test_a_view_of_nothing_is_refused() -> None:
 
 def test_an_unknown_view_has_no_group() -> None:
     with pytest.raises(ProjectError, match='there is no view "V99"') as refused:
-        partition(FIGURE_10).of("V99")
+        partition_graph(FIGURE_10).group_of("V99")
     assert "V8" in (refused.value.hint or "")

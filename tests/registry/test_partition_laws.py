@@ -21,7 +21,7 @@ from tests.registry.graphs import (
     random_graph,
     view_graphs,
 )
-from viewkeeper.partition.pyco import Partition, partition
+from viewkeeper.partition.pyco import Partition, partition_graph
 from viewkeeper.partition.view_graph import ViewGraph
 from viewkeeper.partition.view_group import group_bases, is_valid
 
@@ -39,7 +39,7 @@ def test_the_partition_is_the_only_one_of_atomic_groups_and_has_the_most_groups(
     valid = [
         split for split in partitions(graph.views) if all(is_valid(graph, each) for each in split)
     ]
-    found = views_of(partition(graph))
+    found = views_of(partition_graph(graph))
     assert found in [set(map(frozenset, split)) for split in valid]
     assert len(found) == max(map(len, valid))
     assert sum(len(split) == len(found) for split in valid) == 1
@@ -49,7 +49,7 @@ def test_the_partition_is_the_only_one_of_atomic_groups_and_has_the_most_groups(
 
 @given(view_graphs())
 def test_no_group_can_be_split_into_valid_ones(graph: ViewGraph) -> None:
-    for group in partition(graph).groups:
+    for group in partition_graph(graph).groups:
         for split in partitions(group.views):
             assert len(split) == 1 or not all(is_valid(graph, each) for each in split)
 
@@ -70,8 +70,10 @@ def test_any_order_of_insertion_gives_the_same_groups(graph: ViewGraph, random: 
             for view in views
         }
     )
-    expected = {frozenset(renamed[view] for view in each) for each in views_of(partition(graph))}
-    assert views_of(partition(shuffled)) == expected
+    expected = {
+        frozenset(renamed[view] for view in each) for each in views_of(partition_graph(graph))
+    }
+    assert views_of(partition_graph(shuffled)) == expected
 
 
 @given(view_graphs(), st.data())
@@ -85,7 +87,7 @@ def test_what_is_wanted_together_gives_the_finest_partition_that_has_it(
         if all(is_valid(graph, each) for each in split)
         and any(set(wanted) <= set(each) for each in split)
     ]
-    found = views_of(partition(graph, together=[wanted]))
+    found = views_of(partition_graph(graph, together=[wanted]))
     (finest,) = [split for split in valid if len(split) == max(map(len, valid))]
     assert found == set(map(frozenset, finest))
 
@@ -94,7 +96,7 @@ def test_what_is_wanted_together_gives_the_finest_partition_that_has_it(
 def test_figure_12_on_plain_sets_agrees(seed: int) -> None:
     random = Random(seed)
     graph = random_graph(random, random.randint(2, 12), random.randint(5, 40), 3)
-    found = views_of(partition(graph))
+    found = views_of(partition_graph(graph))
     assert found == figure_12(graph, as_defined)
     as_printed = figure_12(graph, as_lemma_6)
     assert all(any(each <= larger for larger in as_printed) for each in found)
@@ -102,7 +104,7 @@ def test_figure_12_on_plain_sets_agrees(seed: int) -> None:
 
 @given(view_graphs(views_max=12, bases_max=6))
 def test_the_bases_of_a_group_are_what_its_views_read_from_outside(graph: ViewGraph) -> None:
-    found = partition(graph)
+    found = partition_graph(graph)
     internal = [base for group in found.groups for base in group.internal]
     assert sorted(internal) == list(graph.bases), "every base is internal to exactly one group"
     assert sorted(view for group in found.groups for view in group.views) == sorted(graph.views)
@@ -110,4 +112,4 @@ def test_the_bases_of_a_group_are_what_its_views_read_from_outside(graph: ViewGr
         assert set(group.bases) == set(group_bases(graph, group.views))
         assert set(group.virtual) == set(group.external) & set(graph.views)
         for one, other in combinations(group.bases, 2):
-            assert not graph.dependent(one, other)
+            assert not graph.is_dependent(one, other)

@@ -11,7 +11,7 @@ from benchmarks import registry
 from benchmarks.registry import TINY, Shape, aims, make, measure
 
 from tests.registry.graphs import as_defined, figure_12
-from viewkeeper.partition.pyco import partition
+from viewkeeper.partition.pyco import partition_graph
 from viewkeeper.partition.view_graph import ViewGraph
 
 
@@ -33,7 +33,7 @@ def test_a_tiny_run_measures_and_draws(tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize("clusters", [1, 4, 12])
 def test_clusters_are_partitioned_like_any_graph(clusters: int) -> None:
     graph = ViewGraph(make(Shape(24, 120, clusters, far=0.05)))
-    found = {frozenset(group.views) for group in partition(graph).groups}
+    found = {frozenset(group.views) for group in partition_graph(graph).groups}
     assert found == figure_12(graph, as_defined)
     assert (len(graph.bases), len(graph.views)) == (24, 120)
 

@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 from hypothesis import given, settings
 
 from tests.registry.graphs import FIGURE_10, KNOT, view_graphs
-from viewkeeper.partition.pyco import partition
-from viewkeeper.partition.svg_layout import HIGH, Layout, lay_out, wide_of
-from viewkeeper.partition.svg_picture import draw
+from viewkeeper.partition.pyco import partition_graph
+from viewkeeper.partition.svg_layout import HIGH, PartitionLayout, lay_out, wide_of
+from viewkeeper.partition.svg_picture import draw_partition
 from viewkeeper.partition.view_graph import ViewGraph
 
 FIGURE_13 = Path(__file__).parents[2] / "docs" / "figures" / "registry-figure-13.svg"
@@ -23,7 +23,7 @@ def texts(picture: str) -> set[str]:
     return {each.text or "" for each in ElementTree.fromstring(picture).iter(f"{SVG}text")}
 
 
-def shapes(graph: ViewGraph, layout: Layout) -> list[tuple[float, float, float, float]]:
+def shapes(graph: ViewGraph, layout: PartitionLayout) -> list[tuple[float, float, float, float]]:
     """The left, upper, right and lower rim of every name."""
     found = []
     for (name, level), (x, y) in layout.places.items():
@@ -34,21 +34,23 @@ def shapes(graph: ViewGraph, layout: Layout) -> list[tuple[float, float, float, 
 
 
 def test_every_name_and_group_is_drawn() -> None:
-    found = partition(FIGURE_10)
-    drawn = texts(draw(found))
+    found = partition_graph(FIGURE_10)
+    drawn = texts(draw_partition(found))
     assert {*FIGURE_10.bases, *FIGURE_10.views} <= drawn
-    assert {"V8  (no registry)", found.of("V1").name, found.of("V2").name} <= drawn
+    assert {"V8  (no registry)", found.group_of("V1").name, found.group_of("V2").name} <= drawn
 
 
 def test_figure_13_of_the_documentation_is_current() -> None:
-    drawn = draw(partition(FIGURE_10), "Figure 13: the groups of Example 6")
-    message = "write what `draw` gives to docs/figures/registry-figure-13.svg"
+    drawn = draw_partition(partition_graph(FIGURE_10), "Figure 13: the groups of Example 6")
+    message = "write what `draw_partition` gives to docs/figures/registry-figure-13.svg"
     assert FIGURE_13.read_text(encoding="utf-8") == drawn, message
 
 
 def test_lines_between_groups_say_what_they_are() -> None:
     def kinds(graph: ViewGraph) -> tuple[int, int, int]:
-        paths = re.findall(r"<path( class=\"(\w+)\")? d=\"M[^\"]* C", draw(partition(graph)))
+        paths = re.findall(
+            r"<path( class=\"(\w+)\")? d=\"M[^\"]* C", draw_partition(partition_graph(graph))
+        )
         found = [kind for _, kind in paths]
         return found.count(""), found.count("virtual"), found.count("external")
 
@@ -60,7 +62,7 @@ def test_lines_between_groups_say_what_they_are() -> None:
 
 def test_names_are_escaped_and_long_ones_shortened() -> None:
     name = "a<b&c." + "long" * 20
-    drawn = draw(partition(ViewGraph({name: ("base",)})))
+    drawn = draw_partition(partition_graph(ViewGraph({name: ("base",)})))
     assert any(text.startswith("a<b&c.long") and text.endswith("…") for text in texts(drawn))
     assert name in {each.text for each in ElementTree.fromstring(drawn).iter(f"{SVG}title")}
 
@@ -68,7 +70,7 @@ def test_names_are_escaped_and_long_ones_shortened() -> None:
 @settings(max_examples=40)
 @given(view_graphs(views_max=12, bases_max=6))
 def test_nothing_covers_anything(graph: ViewGraph) -> None:
-    layout = lay_out(partition(graph))
+    layout = lay_out(partition_graph(graph))
     boxes = [(box.x, box.y, box.x + box.wide, box.y + box.high) for box in layout.boxes]
     for rims in (shapes(graph, layout), boxes):
         for one, other in combinations(rims, 2):
@@ -84,7 +86,7 @@ def test_nothing_covers_anything(graph: ViewGraph) -> None:
 @given(view_graphs(views_max=8))
 def test_lines_inside_a_group_run_through_no_other_name(graph: ViewGraph) -> None:
     """An edge that passes a row has a place in it which is apart from every name there."""
-    layout = lay_out(partition(graph))
+    layout = lay_out(partition_graph(graph))
     for (name, level), (x, y) in layout.places.items():
         if graph.levels[name] != level:
             for left, upper, right, lower in shapes(graph, layout):

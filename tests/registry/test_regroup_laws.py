@@ -22,7 +22,7 @@ from viewkeeper.order.member_groups import (
     member_nodes,
     regroup_members,
 )
-from viewkeeper.order.registry_protocol import Facts
+from viewkeeper.order.registry_protocol import MemberFacts
 from viewkeeper.partition.view_group import is_valid
 
 SOURCES = ("b0", "b1", "b2")
@@ -30,15 +30,15 @@ Names = frozenset[str]
 
 
 @st.composite
-def environments(draw: st.DrawFn, members_max: int = 6) -> dict[str, Facts]:
+def environments(draw: st.DrawFn, members_max: int = 6) -> dict[str, MemberFacts]:
     """Any members that do not read each other in a circle."""
-    found: dict[str, Facts] = {}
+    found: dict[str, MemberFacts] = {}
     for number in range(draw(st.integers(1, members_max))):
         sources = draw(st.lists(st.sampled_from(SOURCES), max_size=2, unique=True))
         lower = [f"m{n}" for n in range(number)] + ["never"]
         parents = draw(st.lists(st.sampled_from(lower), max_size=2, unique=True))
         label = draw(st.sampled_from(["", "", "", "one", "two"]))
-        found[f"m{number}"] = Facts(dict.fromkeys(sources, ()), tuple(parents), label)
+        found[f"m{number}"] = MemberFacts(dict.fromkeys(sources, ()), tuple(parents), label)
     return found
 
 
@@ -46,11 +46,11 @@ class Played:
     """Open groups by name, as a store has them."""
 
     def __init__(self) -> None:
-        self.facts: dict[str, Facts] = {}
+        self.facts: dict[str, MemberFacts] = {}
         self.groups: dict[str, Names] = {}
         self._made = 0
 
-    def change(self, after: Mapping[str, Facts]) -> Regrouping:
+    def change(self, after: Mapping[str, MemberFacts]) -> Regrouping:
         change = regroup_members(self.groups, self.facts, after)
         for name in change.closed:
             del self.groups[name]
@@ -60,7 +60,7 @@ class Played:
         self.facts = dict(after)
         return change
 
-    def join(self, member: str, facts: Facts) -> Regrouping:
+    def join(self, member: str, facts: MemberFacts) -> Regrouping:
         return self.change({**self.facts, member: facts})
 
     def leave(self, member: str) -> Regrouping:
@@ -69,7 +69,7 @@ class Played:
 
 @given(environments(), st.data())
 def test_groups_do_not_depend_on_who_came_first(
-    facts: dict[str, Facts], data: st.DataObject
+    facts: dict[str, MemberFacts], data: st.DataObject
 ) -> None:
     played = Played()
     for member in data.draw(st.permutations(sorted(facts))):
@@ -83,7 +83,9 @@ def test_groups_do_not_depend_on_who_came_first(
 
 
 @given(environments())
-def test_groups_are_valid_keep_labels_and_are_the_finest_that_do(facts: dict[str, Facts]) -> None:
+def test_groups_are_valid_keep_labels_and_are_the_finest_that_do(
+    facts: dict[str, MemberFacts],
+) -> None:
     groups = assign_groups(facts)
     graph = member_graph(facts)
     assert all(is_valid(graph, member_nodes(group)) for group in groups)
@@ -96,7 +98,7 @@ def test_groups_are_valid_keep_labels_and_are_the_finest_that_do(facts: dict[str
             assert all(any(group <= part for part in every) for group in groups)
 
 
-def keeps_labels(facts: Mapping[str, Facts], split: Sequence[Sequence[str]]) -> bool:
+def keeps_labels(facts: Mapping[str, MemberFacts], split: Sequence[Sequence[str]]) -> bool:
     parts: dict[str, set[int]] = {}
     for number, part in enumerate(split):
         for member in part:
@@ -107,7 +109,7 @@ def keeps_labels(facts: Mapping[str, Facts], split: Sequence[Sequence[str]]) -> 
 
 @given(environments(), environments())
 def test_what_children_rely_on_stays_while_a_group_is_open(
-    before: dict[str, Facts], after: dict[str, Facts]
+    before: dict[str, MemberFacts], after: dict[str, MemberFacts]
 ) -> None:
     """Members of a group that stays, and what its parents read; saying it again changes nothing."""
     played = Played()
@@ -118,31 +120,31 @@ def test_what_children_rely_on_stays_while_a_group_is_open(
         assert old[name] == played.groups[name]
         for member in old[name]:
             for parent in set(after[member].parents) & old[name]:
-                assert before[parent].reads == after[parent].reads
+                assert before[parent].read_names == after[parent].read_names
     assert set(change.closed) == old.keys() - played.groups.keys()
     assert played.change(after) == Regrouping((), ())
 
 
-SHOP, BOTH = Facts({"shop": ()}), Facts({"shop": (), "crm": ()})
-MART = Facts({"shop": ()}, parents=("north",))
+SHOP, BOTH = MemberFacts({"shop": ()}), MemberFacts({"shop": (), "crm": ()})
+MART = MemberFacts({"shop": ()}, parents=("north",))
 
 
 @pytest.mark.parametrize(
     ("member", "facts", "closed"),
     [
-        ("far", Facts({"shop": (), "erp": ()}), False),
-        ("far", Facts({}, parents=("mart", "north")), True),
-        ("far", Facts({}, parents=("mart",)), False),
-        ("north", Facts({"shop": ("orders",)}), False),
+        ("far", MemberFacts({"shop": (), "erp": ()}), False),
+        ("far", MemberFacts({}, parents=("mart", "north")), True),
+        ("far", MemberFacts({}, parents=("mart",)), False),
+        ("north", MemberFacts({"shop": ("orders",)}), False),
         ("north", BOTH, True),
-        ("mart", Facts({"shop": (), "crm": ()}, parents=("north",)), False),
-        ("mart", Facts({"crm": ()}, parents=("north",)), True),
-        ("mart", Facts({"shop": ("items",)}, ("north",), "label"), False),
-        ("far", Facts({}, together="label"), False),
+        ("mart", MemberFacts({"shop": (), "crm": ()}, parents=("north",)), False),
+        ("mart", MemberFacts({"crm": ()}, parents=("north",)), True),
+        ("mart", MemberFacts({"shop": ("items",)}, ("north",), "label"), False),
+        ("far", MemberFacts({}, together="label"), False),
     ],
 )
 def test_when_the_group_of_a_member_and_its_parent_is_closed(
-    member: str, facts: Facts, closed: bool
+    member: str, facts: MemberFacts, closed: bool
 ) -> None:
     played = Played()
     played.join("north", SHOP)
@@ -155,22 +157,24 @@ def test_when_the_group_of_a_member_and_its_parent_is_closed(
 def test_a_parent_that_comes_late_joins_its_children_only_if_it_must() -> None:
     played = Played()
     played.join("mart", MART)
-    assert played.join("far", Facts({}, parents=("north",))) == Regrouping((), (("far",),))
+    assert played.join("far", MemberFacts({}, parents=("north",))) == Regrouping((), (("far",),))
     assert played.join("north", BOTH) == Regrouping(("group 1",), (("mart", "north"),))
     assert played.leave("north").opened == (("mart",),)
-    assert played.join("north", Facts({"erp": ()})).opened == (("north",),)
+    assert played.join("north", MemberFacts({"erp": ()})).opened == (("north",),)
 
 
 def test_circles_and_names_for_two_things_are_found() -> None:
     facts = {
-        "a": Facts({}, parents=("c", "x")),
-        "b": Facts({"shop": ()}, parents=("a",)),
-        "c": Facts({}, parents=("b",)),
+        "a": MemberFacts({}, parents=("c", "x")),
+        "b": MemberFacts({"shop": ()}, parents=("a",)),
+        "c": MemberFacts({}, parents=("b",)),
     }
     assert find_circle(facts, "a") == ("a", "c", "b", "a")
-    assert find_circle({"a": Facts({}, parents=("a",))}, "a") == ("a", "a")
-    assert find_circle({**facts, "c": Facts({})}, "a") == ()
-    assert find_ambiguous_names({**facts, "x": Facts({"b": (), "y": ()}, parents=("y",))}) == {
+    assert find_circle({"a": MemberFacts({}, parents=("a",))}, "a") == ("a", "a")
+    assert find_circle({**facts, "c": MemberFacts({})}, "a") == ()
+    assert find_ambiguous_names(
+        {**facts, "x": MemberFacts({"b": (), "y": ()}, parents=("y",))}
+    ) == {
         "b",
         "y",
     }

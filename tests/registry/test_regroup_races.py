@@ -19,12 +19,12 @@ from tests.faults.processes import Process
 from tests.registry.order_places import FOREVER, Place, gather, ids, whole_order
 from viewkeeper.errors import ClosedGroupError
 from viewkeeper.order.member_groups import assign_groups
-from viewkeeper.order.registry_protocol import Assignment, Facts, Ordered, Registry
+from viewkeeper.order.registry_protocol import Assignment, MemberFacts, OrderedId, Registry
 
 MEMBERS = {
-    "a": Facts({"s": (), "s of a": ()}),
-    "b": Facts({"s of b": ()}, parents=("a",)),
-    "c": Facts({"s": (), "s of c": ()}, parents=("b",)),
+    "a": MemberFacts({"s": (), "s of a": ()}),
+    "b": MemberFacts({"s of b": ()}, parents=("a",)),
+    "c": MemberFacts({"s": (), "s of c": ()}, parents=("b",)),
 }
 """A chain whose ends share a source, so all of them are one group; each has a source of its own."""
 KILLS = 3
@@ -34,7 +34,7 @@ KILLS = 3
 class Taken:
     """What one member saw: by group, in the order in which it was given them."""
 
-    orders: dict[str, list[Ordered]] = field(default_factory=dict)
+    orders: dict[str, list[OrderedId]] = field(default_factory=dict)
     ends: dict[str, int] = field(default_factory=dict)
     told: dict[str, dict[int, str]] = field(default_factory=dict)
 
@@ -47,13 +47,15 @@ def test_members_move_on_while_others_come_and_go(place: Place) -> None:
         for turn in range(12):
             match turn % 4:
                 case 0:
-                    registry.join("guest", Facts({}, parents=("a", "c")))
+                    registry.join_registry("guest", MemberFacts({}, parents=("a", "c")))
                 case 1:
-                    registry.join("a", Facts({**MEMBERS["a"].sources, f"t{turn}": ()}))
+                    registry.join_registry(
+                        "a", MemberFacts({**MEMBERS["a"].sources, f"t{turn}": ()})
+                    )
                 case 2:
-                    registry.leave("guest")
+                    registry.leave_registry("guest")
                 case _:
-                    registry.join("apart", Facts({"s": ()}))
+                    registry.join_registry("apart", MemberFacts({"s": ()}))
             time.sleep(rng.uniform(0, 0.05))
 
     check(place.open(), run(place, churn))
@@ -83,7 +85,7 @@ def test_killed_guests_leave_groups_that_follow_from_the_facts(store: Place) -> 
 
 def assert_consistent(registry: Registry) -> None:
     """Every member is in one open group, and the groups are those that the facts ask for."""
-    groups = [group for group in registry.status().groups if not group.closed]
+    groups = [group for group in registry.fetch_status().groups if not group.closed]
     facts = {member.name: member.facts for group in groups for member in group.members}
     assert sum(len(group.members) for group in groups) == len(facts)
     assert {frozenset(m.name for m in group.members) for group in groups} == assign_groups(facts)
@@ -93,7 +95,7 @@ def run(place: Place, churn: Callable[[threading.Event], None]) -> dict[str, Tak
     """All members at work, in threads, until groups have changed for a while."""
     registry = place.open()
     gather(registry, MEMBERS)
-    first = {member: registry.join(member, facts) for member, facts in MEMBERS.items()}
+    first = {member: registry.join_registry(member, facts) for member, facts in MEMBERS.items()}
     quiet, failed = threading.Event(), threading.Event()
 
     def work(member: str) -> Taken:
@@ -120,35 +122,35 @@ def take(registry: Registry, member: str, found: Assignment, quiet: threading.Ev
         group = found.group
         order, told = taken.orders.setdefault(group, []), taken.told.setdefault(group, {})
         try:
-            reporter = registry.claim(group, f"s of {member}", member, FOREVER)
+            reporter = registry.claim_source(group, f"s of {member}", member, FOREVER)
             assert reporter is not None
             while True:
                 done = quiet.is_set()
                 if not done:
-                    n = registry.register(group, ids(reporter.source, position + 1), reporter)
+                    n = registry.register_ids(group, ids(reporter.source, position + 1), reporter)
                     position += 1
                     told[n] = f"{reporter.source}@{position}"
-                page = registry.order(group, len(order), 5)
+                page = registry.fetch_order(group, len(order), 5)
                 order += page
                 if done and not page:
                     return taken
         except ClosedGroupError:
             to_the_end(registry, group, order)
             taken.ends[group] = len(order)
-        found = registry.join(member, current(registry, member), found.identity)
+        found = registry.join_registry(member, current(registry, member), found.identity)
 
 
-def to_the_end(registry: Registry, group: str, order: list[Ordered]) -> None:
+def to_the_end(registry: Registry, group: str, order: list[OrderedId]) -> None:
     try:
         while True:
-            order += registry.order(group, len(order), 5)
+            order += registry.fetch_order(group, len(order), 5)
     except ClosedGroupError:
         return
 
 
-def current(registry: Registry, member: str) -> Facts:
+def current(registry: Registry, member: str) -> MemberFacts:
     """What the member said last: others change what it reads in these tests."""
-    for group in registry.status().groups:
+    for group in registry.fetch_status().groups:
         for each in group.members:
             if not group.closed and each.name == member:
                 return each.facts
@@ -156,7 +158,7 @@ def current(registry: Registry, member: str) -> Facts:
 
 
 def check(registry: Registry, all_taken: dict[str, Taken]) -> None:
-    status = {group.name: group for group in registry.status().groups}
+    status = {group.name: group for group in registry.fetch_status().groups}
     for member, taken in all_taken.items():
         was_in = [g for g in status.values() if member in {m.name for m in g.members}]
         missed = {group.name for group in was_in if group.last} - taken.orders.keys()

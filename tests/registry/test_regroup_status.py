@@ -11,11 +11,11 @@ import pytest
 from tests.cli.conftest import call
 from tests.registry.order_places import claimed, gather, ids
 from viewkeeper.order.registry_address import open_store
-from viewkeeper.order.registry_protocol import Facts
+from viewkeeper.order.registry_protocol import MemberFacts
 from viewkeeper.order.store.stored_registry import StoredRegistry
 
-NORTH = Facts({"shop": ("items", "orders")})
-MART = Facts({"shop": (), "crm": ()}, parents=("north",), together="sales")
+NORTH = MemberFacts({"shop": ("items", "orders")})
+MART = MemberFacts({"shop": (), "crm": ()}, parents=("north",), together="sales")
 
 
 @pytest.fixture
@@ -23,10 +23,10 @@ def store(tmp_path: Path) -> Iterator[StoredRegistry]:
     """Two members that have taken one of two ids, and a member for itself."""
     made = open_store(str(tmp_path / "registry.db"))
     group = gather(made, {"mart": MART, "north": NORTH})
-    made.register(group, ids("shop", 4, 7), claimed(made, "shop", "north", group))
+    made.register_ids(group, ids("shop", 4, 7), claimed(made, "shop", "north", group))
     for member in ("mart", "north"):
-        made.reached(group, member, 1)
-    made.join("far", Facts({"erp": ()}))
+        made.note_reached(group, member, 1)
+    made.join_registry("far", MemberFacts({"erp": ()}))
     yield made
     made.close()
 
@@ -60,12 +60,12 @@ def test_status_says_what_members_read(
 
 
 def test_closed_groups_are_shown_as_long_as_a_member_is_behind(store: StoredRegistry) -> None:
-    group = store.join("north", NORTH).group
-    store.leave("mart")
+    group = store.join_registry("north", NORTH).group
+    store.leave_registry("mart")
     assert closed_groups(store) == [group]
     assert f"group {group}: closed after 2 ids" in call("registry", "status", store.name).stdout
     # The one that left has not come to the end either, and never will.
-    store.reached(group, "north", 2)
+    store.note_reached(group, "north", 2)
     assert closed_groups(store) == []
     assert group in closed_groups(store, "--all")
     assert group not in call("registry", "status", store.name).stdout
@@ -81,7 +81,7 @@ def closed_groups(store: StoredRegistry, *options: str) -> list[str]:
 
 def test_members_for_themselves_need_no_reporter(tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "registry.db"))
-    store.join("far", Facts({"erp": ()}))
+    store.join_registry("far", MemberFacts({"erp": ()}))
     store.close()
     shown = call("registry", "status", store.name, "--json")
     assert shown.exit_code == 0

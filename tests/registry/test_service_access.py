@@ -27,14 +27,14 @@ from tests.registry.order_places import (
 from viewkeeper.errors import AccessError, CorruptError, OrderError, RegistryError
 from viewkeeper.order.member_secret import FILE, member_secret
 from viewkeeper.order.registry_address import open_store
-from viewkeeper.order.registry_protocol import Facts, Registry
+from viewkeeper.order.registry_protocol import MemberFacts, Registry
 from viewkeeper.order.service.http_registry import HttpRegistry
-from viewkeeper.order.service.http_server import Access
-from viewkeeper.order.service.registry_service import Service
+from viewkeeper.order.service.http_server import ServiceAccess
+from viewkeeper.order.service.registry_service import RegistryService
 from viewkeeper.order.store.owned_store import FORMAT
 from viewkeeper.order.store.stored_registry import StoredRegistry
 
-SHOP = Facts({"shop": ("t",)})
+SHOP = MemberFacts({"shop": ("t",)})
 TOKEN, ADMINISTRATOR = "token-of-all-members", "token-of-the-administrator"
 
 
@@ -45,29 +45,29 @@ def store(tmp_path: Path) -> Iterator[StoredRegistry]:
 
 
 @pytest.fixture
-def service(store: StoredRegistry) -> Iterator[Service]:
-    made = Service(store, ("127.0.0.1", 0), Access(TOKEN, ADMINISTRATOR))
+def service(store: StoredRegistry) -> Iterator[RegistryService]:
+    made = RegistryService(store, ("127.0.0.1", 0), ServiceAccess(TOKEN, ADMINISTRATOR))
     made.start()
     yield made
     made.stop()
 
 
-def client(service: Service, secret: str | None, token: str = TOKEN) -> HttpRegistry:
+def client(service: RegistryService, secret: str | None, token: str = TOKEN) -> HttpRegistry:
     return HttpRegistry(service.url, token, secret=secret)
 
 
-def test_nobody_speaks_for_another_member(service: Service) -> None:
+def test_nobody_speaks_for_another_member(service: RegistryService) -> None:
     north, other = client(service, "of-north"), client(service, "of-another")
-    group = north.join("north", SHOP).group
-    other.join("south", SHOP)
+    group = north.join_registry("north", SHOP).group
+    other.join_registry("south", SHOP)
     reporter = claimed(north, "shop", "north", group)
     tries: tuple[Callable[[Registry], object], ...] = (
-        lambda who: who.join("north", Facts({"crm": ()})),
-        lambda who: who.leave("north"),
-        lambda who: who.claim(group, "shop", "north", FOREVER),
-        lambda who: who.register(group, ids("shop", 1), reporter),
-        lambda who: who.release(reporter),
-        lambda who: who.reached(group, "north", 0),
+        lambda who: who.join_registry("north", MemberFacts({"crm": ()})),
+        lambda who: who.leave_registry("north"),
+        lambda who: who.claim_source(group, "shop", "north", FOREVER),
+        lambda who: who.register_ids(group, ids("shop", 1), reporter),
+        lambda who: who.release_claim(reporter),
+        lambda who: who.note_reached(group, "north", 0),
     )
     for attempt in tries:
         for stranger in (other, client(service, None), client(service, "of-north ".strip() + "x")):
@@ -75,14 +75,14 @@ def test_nobody_speaks_for_another_member(service: Service) -> None:
                 attempt(stranger)
             assert refused.value.hint
             assert "of-north" not in str(refused.value)
-    assert north.register(group, ids("shop", 1), reporter) == 1
-    assert [m.name for g in north.status().groups for m in g.members] == ["north", "south"]
+    assert north.register_ids(group, ids("shop", 1), reporter) == 1
+    assert [m.name for g in north.fetch_status().groups for m in g.members] == ["north", "south"]
 
 
-def test_administration_is_for_the_administrator(service: Service) -> None:
+def test_administration_is_for_the_administrator(service: RegistryService) -> None:
     north, administrator = client(service, "of-north"), client(service, None, ADMINISTRATOR)
-    north.join("north", SHOP)
-    north.register(GROUP, ids("shop", 4), claimed(north, "shop", "north"))
+    north.join_registry("north", SHOP)
+    north.register_ids(GROUP, ids("shop", 4), claimed(north, "shop", "north"))
     tries: tuple[Callable[[Registry], object], ...] = (
         lambda who: who.take_back(GROUP, "shop", 4),
         lambda who: who.forget_secret("north"),
@@ -92,26 +92,30 @@ def test_administration_is_for_the_administrator(service: Service) -> None:
             attempt(north)
         assert "--admin-token-env" in (refused.value.hint or "")
     assert administrator.take_back(GROUP, "shop", 4) == 1
-    administrator.leave("north")
-    assert all(group.closed for group in north.status().groups)
+    administrator.leave_registry("north")
+    assert all(group.closed for group in north.fetch_status().groups)
 
 
-def test_a_lost_secret_is_given_up_by_the_administrator(service: Service) -> None:
+def test_a_lost_secret_is_given_up_by_the_administrator(service: RegistryService) -> None:
     first, second = client(service, "first"), client(service, "second")
-    group = first.join("north", SHOP)
+    group = first.join_registry("north", SHOP)
     with pytest.raises(AccessError, match="another secret") as refused:
-        second.join("north", SHOP, group.identity)
+        second.join_registry("north", SHOP, group.identity)
     assert "viewkeeper registry forget URL north" in (refused.value.hint or "")
     client(service, None, ADMINISTRATOR).forget_secret("north")
-    assert second.join("north", SHOP, group.identity) == second.join("north", SHOP)
+    assert second.join_registry("north", SHOP, group.identity) == second.join_registry(
+        "north", SHOP
+    )
     with pytest.raises(AccessError):
-        first.reached(group.group, "north", 0)
+        first.note_reached(group.group, "north", 0)
 
 
-def test_commands_of_the_administrator(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_of_the_administrator(
+    service: RegistryService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     north = client(service, "of-north")
-    north.join("north", SHOP)
-    north.register(GROUP, ids("shop", 4), claimed(north, "shop", "north"))
+    north.join_registry("north", SHOP)
+    north.register_ids(GROUP, ids("shop", 4), claimed(north, "shop", "north"))
     monkeypatch.setenv("MEMBERS", TOKEN)
     monkeypatch.setenv("ADMIN", ADMINISTRATOR)
     denied = call("registry", "leave", service.url, "north", "--yes", "--token-env", "MEMBERS")
@@ -148,40 +152,42 @@ def test_a_member_reports_only_what_it_reads(place: Place) -> None:
     registry = place.open()
     group = gather(registry, {"north": reading("shop"), "mart": reading(parents=("north",))})
     with pytest.raises(OrderError, match='"mart" cannot report source "shop"') as refused:
-        registry.claim(group, "shop", "mart", FOREVER)
+        registry.claim_source(group, "shop", "mart", FOREVER)
     assert "it says that it reads north" in (refused.value.detail or "")
-    registry.register(group, ids("shop", 1), claimed(registry, "shop", "north", group))
+    registry.register_ids(group, ids("shop", 1), claimed(registry, "shop", "north", group))
 
 
 def test_a_position_that_never_was_is_taken_back(place: Place) -> None:
     """The greatest there is would block the source for good."""
     registry, administrator = place.open(), place.open_administration()
-    both = {name: Facts({"shop": (), f"own of {name}": ()}, together="x") for name in ("a", "b")}
+    both = {
+        name: MemberFacts({"shop": (), f"own of {name}": ()}, together="x") for name in ("a", "b")
+    }
     group = gather(registry, both)
     shop = claimed(registry, "shop", "a", group)
-    registry.register(group, ids("shop", 1, 2), shop)
-    registry.register(group, ids("shop", (1 << 63) - 1), shop)
+    registry.register_ids(group, ids("shop", 1, 2), shop)
+    registry.register_ids(group, ids("shop", (1 << 63) - 1), shop)
     own = claimed(registry, "own of b", "b", group)
-    registry.register(group, ids("own of b", 7), own)
+    registry.register_ids(group, ids("own of b", 7), own)
     with pytest.raises(OrderError, match="take-back"):
-        registry.register(group, ids("shop", 3), shop)
+        registry.register_ids(group, ids("shop", 3), shop)
     for member in both:
-        registry.reached(group, member, 2)
+        registry.note_reached(group, member, 2)
     assert administrator.take_back(group, "shop", 3) == 1
     assert administrator.take_back(group, "shop", 3) == 0
     again = claimed(registry, "shop", "b", group)
     assert again.position == 2
-    registry.register(group, ids("shop", 3), again)
+    registry.register_ids(group, ids("shop", 3), again)
     numbers = [(1, "shop@1"), (2, "shop@2"), (3, "@3"), (4, "own of b@7"), (5, "shop@3")]
     assert whole_order(registry, group) == numbers
 
 
 def test_what_a_reader_has_committed_is_not_taken_back(place: Place) -> None:
     registry = place.open()
-    members = {"a": SHOP, "b": Facts({"crm": (), "shop": ()}, parents=("a",))}
+    members = {"a": SHOP, "b": MemberFacts({"crm": (), "shop": ()}, parents=("a",))}
     group = gather(registry, members)
-    registry.register(group, ids("shop", 1, 2, 3), claimed(registry, "shop", "a", group))
-    registry.reached(group, "b", 2)
+    registry.register_ids(group, ids("shop", 1, 2, 3), claimed(registry, "shop", "a", group))
+    registry.note_reached(group, "b", 2)
     with pytest.raises(OrderError, match='"b" has committed it'):
         place.open_administration().take_back(group, "shop", 2)
     assert place.open_administration().take_back(group, "shop", 3) == 1
@@ -190,9 +196,13 @@ def test_what_a_reader_has_committed_is_not_taken_back(place: Place) -> None:
 @pytest.mark.parametrize("name", ["a\nb", "a\x1b[2J", "e\u0301", "\u202efdp", "\u200b"])
 def test_names_that_cannot_be_told_apart_are_refused(place: Place, name: str) -> None:
     registry = place.open()
-    for member, facts in ((name, SHOP), ("north", Facts({name: ()})), ("x", Facts({}, (name,)))):
+    for member, facts in (
+        (name, SHOP),
+        ("north", MemberFacts({name: ()})),
+        ("x", MemberFacts({}, (name,))),
+    ):
         with pytest.raises(RegistryError, match="cannot be called") as refused:
-            registry.join(member, facts)
+            registry.join_registry(member, facts)
         assert name not in str(refused.value)
 
 
@@ -202,7 +212,7 @@ def test_names_that_cannot_be_told_apart_are_refused(place: Place, name: str) ->
 def old_store(path: Path) -> str:
     """A store as the version before made it, with a member; its group's identity."""
     with closing(open_store(str(path))) as made:
-        identity = made.join("north", SHOP).identity
+        identity = made.join_registry("north", SHOP).identity
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript(
             "DROP TABLE registry_secret; DROP TABLE registry_place;"
@@ -215,24 +225,24 @@ def test_a_store_of_before_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "old.db"
     identity = old_store(path)
     with closing(open_store(str(path))) as store:
-        assert store.status().groups[0].identity == identity
-        made = Service(store, ("127.0.0.1", 0))
+        assert store.fetch_status().groups[0].identity == identity
+        made = RegistryService(store, ("127.0.0.1", 0))
         made.start()
         try:
             # Its members have no secrets yet; each gives one with its next join.
             north = HttpRegistry(made.url, secret="of-north")
-            assert north.join("north", SHOP, identity).identity == identity
+            assert north.join_registry("north", SHOP, identity).identity == identity
             with pytest.raises(AccessError, match="another secret"):
-                HttpRegistry(made.url, secret="of-another").join("north", SHOP, identity)
+                HttpRegistry(made.url, secret="of-another").join_registry("north", SHOP, identity)
         finally:
             made.stop()
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT format FROM registry").fetchone() == (FORMAT,)
 
 
-def test_a_member_of_before_is_told_what_is_missing(service: Service) -> None:
+def test_a_member_of_before_is_told_what_is_missing(service: RegistryService) -> None:
     with pytest.raises(AccessError, match="must join with a secret of its own") as refused:
-        client(service, None).join("north", SHOP)
+        client(service, None).join_registry("north", SHOP)
     assert "install the same one" in (refused.value.hint or "")
 
 
@@ -257,6 +267,8 @@ def test_a_secret_is_made_once_and_for_its_owner_only(tmp_path: Path) -> None:
         assert "registry forget" in (refused.value.hint or "")
 
 
-def test_what_is_stored_of_a_secret_does_not_tell_it(service: Service, tmp_path: Path) -> None:
-    client(service, "a-secret-to-be-found").join("north", SHOP)
+def test_what_is_stored_of_a_secret_does_not_tell_it(
+    service: RegistryService, tmp_path: Path
+) -> None:
+    client(service, "a-secret-to-be-found").join_registry("north", SHOP)
     assert b"a-secret-to-be-found" not in (tmp_path / "registry.db").read_bytes()

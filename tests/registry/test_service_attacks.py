@@ -21,12 +21,12 @@ from tests.faults.processes import Process
 from tests.registry.order_places import SECRET
 from viewkeeper.errors import RegistryAwayError, RegistryError
 from viewkeeper.order.registry_address import open_store
-from viewkeeper.order.registry_protocol import Facts
+from viewkeeper.order.registry_protocol import MemberFacts
 from viewkeeper.order.service import wire_format
-from viewkeeper.order.service.connection_gate import Limits
+from viewkeeper.order.service.connection_gate import ConnectionLimits
 from viewkeeper.order.service.http_registry import HttpRegistry
-from viewkeeper.order.service.http_server import HEAD_BYTES_MAX, Access
-from viewkeeper.order.service.registry_service import Service
+from viewkeeper.order.service.http_server import HEAD_BYTES_MAX, ServiceAccess
+from viewkeeper.order.service.registry_service import RegistryService
 
 TOKEN = "a-token-that-nobody-must-see"
 PLAIN = {
@@ -39,15 +39,17 @@ PLAIN = {
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    with serving(tmp_path, Access(TOKEN)) as made:
+def service(tmp_path: Path) -> Iterator[RegistryService]:
+    with serving(tmp_path, ServiceAccess(TOKEN)) as made:
         yield made
 
 
 @contextmanager
-def serving(folder: Path, access: Access, limits: Limits | None = None) -> Iterator[Service]:
+def serving(
+    folder: Path, access: ServiceAccess, limits: ConnectionLimits | None = None
+) -> Iterator[RegistryService]:
     with closing(open_store(str(folder / "registry.db"))) as store:
-        made = Service(store, ("127.0.0.1", 0), access, limits=limits or Limits())
+        made = RegistryService(store, ("127.0.0.1", 0), access, limits=limits or ConnectionLimits())
         made.start()
         try:
             yield made
@@ -82,7 +84,7 @@ def status_of(answer: bytes) -> int:
 
 
 def is_served(url: str) -> None:
-    assert HttpRegistry(url, TOKEN, patience_seconds=30, secret=SECRET).status().groups == ()
+    assert HttpRegistry(url, TOKEN, patience_seconds=30, secret=SECRET).fetch_status().groups == ()
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ def is_served(url: str) -> None:
     ],
 )
 def test_what_no_member_sends(
-    service: Service, headers: dict[str, str | None], status: int
+    service: RegistryService, headers: dict[str, str | None], status: int
 ) -> None:
     answer = raw(service.url, request(headers))
     assert status_of(answer) == status
@@ -153,25 +155,25 @@ def test_what_no_member_sends(
         (b"\0" * 1_000 + b"\r\n\r\n", 400),
     ],
 )
-def test_what_is_no_request(service: Service, sent: bytes, status: int) -> None:
+def test_what_is_no_request(service: RegistryService, sent: bytes, status: int) -> None:
     assert status_of(raw(service.url, sent)) == status
     is_served(service.url)
 
 
-def test_headers_that_come_twice_are_refused(service: Service) -> None:
+def test_headers_that_come_twice_are_refused(service: RegistryService) -> None:
     for name in ("Content-Length", "Host", "Content-Type", "Authorization"):
         twice = request({}).replace(b"\r\n\r\n", f"\r\n{name}: {PLAIN[name]}\r\n\r\n".encode(), 1)
         assert status_of(raw(service.url, twice)) == 400
 
 
-def test_a_second_request_on_a_connection_is_not_read(service: Service) -> None:
+def test_a_second_request_on_a_connection_is_not_read(service: RegistryService) -> None:
     """Behind a proxy it could be one that the proxy has not seen."""
     leave = request({}, b'{"member": "north"}', "POST /v1/leave HTTP/1.1")
     member = HttpRegistry(service.url, TOKEN, secret=SECRET)
-    member.join("north", Facts({"shop": ()}))
+    member.join_registry("north", MemberFacts({"shop": ()}))
     answer = raw(service.url, request({"Connection": "keep-alive"}) + leave)
     assert answer.count(b"HTTP/1.") == 1
-    assert [group.closed for group in member.status().groups] == [False]
+    assert [group.closed for group in member.fetch_status().groups] == [False]
 
 
 @pytest.mark.parametrize(
@@ -189,7 +191,7 @@ def test_a_second_request_on_a_connection_is_not_read(service: Service) -> None:
     ],
 )
 @pytest.mark.parametrize("named", ["members", "order", "join", "claim", "register", "leave"])
-def test_texts_that_nobody_can_store(service: Service, named: str, body: bytes) -> None:
+def test_texts_that_nobody_can_store(service: RegistryService, named: str, body: bytes) -> None:
     line = f"POST /v1/{named} HTTP/1.1"
     for each in (body, body.replace(b'"group"', b'"member"')):
         answer = raw(service.url, request({"Content-Length": str(len(each))}, each, line))
@@ -200,23 +202,26 @@ def test_texts_that_nobody_can_store(service: Service, named: str, body: bytes) 
 def test_half_open_connections_shut_nobody_out(tmp_path: Path) -> None:
     """Many more than there are places, silent or in the middle of a request, from our own address:
     it could not be worse."""
-    limits = Limits(reading=40, reading_per_address=20)
+    limits = ConnectionLimits(reading=40, reading_per_address=20)
     starts = (
         b"",
         b"POST /v1/status HTTP/1.1\r\n",
         request({}, b"{"),
         request({"Content-Length": "9"}),
     )
-    with serving(tmp_path, Access(), limits) as service, ExitStack() as stack:
+    with serving(tmp_path, ServiceAccess(), limits) as service, ExitStack() as stack:
         for number in range(200):
             connection = stack.enter_context(connect(service.url))
             connection.sendall(starts[number % len(starts)])
         for _ in range(20):
-            assert HttpRegistry(service.url, patience_seconds=2).status().groups == ()
+            assert HttpRegistry(service.url, patience_seconds=2).fetch_status().groups == ()
 
 
 def test_strangers_make_room_for_those_with_the_token(tmp_path: Path) -> None:
-    with serving(tmp_path, Access(TOKEN), Limits(reading=4)) as service, ExitStack() as stack:
+    with (
+        serving(tmp_path, ServiceAccess(TOKEN), ConnectionLimits(reading=4)) as service,
+        ExitStack() as stack,
+    ):
         slow = stack.enter_context(connect(service.url))
         slow.sendall(request({}, b"{"))
         time.sleep(0.5)
@@ -229,9 +234,11 @@ def test_strangers_make_room_for_those_with_the_token(tmp_path: Path) -> None:
 def test_a_client_that_takes_no_answer_is_cut_off(tmp_path: Path) -> None:
     """An answer that fits into no buffer, and nobody who reads it."""
     names = {f"s{number}" * 50: ("t" * 400,) for number in range(900)}
-    with serving(tmp_path, Access(), Limits(reading_seconds=1, answer_seconds=1)) as service:
+    with serving(
+        tmp_path, ServiceAccess(), ConnectionLimits(reading_seconds=1, answer_seconds=1)
+    ) as service:
         for member in ("a", "b", "c", "d"):
-            HttpRegistry(service.url, secret=member).join(member, Facts(names))
+            HttpRegistry(service.url, secret=member).join_registry(member, MemberFacts(names))
         with ExitStack() as stack:
             for _ in range(10):
                 connection = stack.enter_context(connect(service.url))
@@ -259,12 +266,12 @@ def test_more_sockets_than_there_are_files(tmp_path: Path) -> None:
                 break
         registry = HttpRegistry(url, patience_seconds=60)
         for _ in range(5):
-            assert registry.status().groups == ()
+            assert registry.fetch_status().groups == ()
         process.kill()
         assert "Traceback" not in process.output
     with Process("viewkeeper.cli.main", words) as again:
         url = again.wait_for("serving").rpartition(" ")[2]
-        assert HttpRegistry(url).status().groups == ()
+        assert HttpRegistry(url).fetch_status().groups == ()
 
 
 # TLS
@@ -283,33 +290,35 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 
 def test_tls_is_verified_always(tmp_path: Path, certificate: tuple[str, str]) -> None:
     cert, key = certificate
-    with serving(tmp_path, Access(TOKEN, certificate=cert, key=key)) as service:
+    with serving(tmp_path, ServiceAccess(TOKEN, certificate=cert, key=key)) as service:
         assert service.url.startswith("https://")
         trusting = HttpRegistry(service.url, TOKEN, secret=SECRET, ca=Path(cert))
-        assert trusting.join("north", Facts({"shop": ()})).group == "north"
+        assert trusting.join_registry("north", MemberFacts({"shop": ()})).group == "north"
         with pytest.raises(RegistryError, match="certificate cannot be verified") as refused:
-            HttpRegistry(service.url, TOKEN, secret=SECRET).status()
+            HttpRegistry(service.url, TOKEN, secret=SECRET).fetch_status()
         assert "ca:" in (refused.value.hint or "")
         another = service.url.replace("127.0.0.1", "localhost")
         with pytest.raises(RegistryError, match="certificate cannot be verified"):
-            HttpRegistry(another, TOKEN, ca=Path(cert)).status()
+            HttpRegistry(another, TOKEN, ca=Path(cert)).fetch_status()
         with pytest.raises(RegistryAwayError):
-            HttpRegistry(service.url.replace("https", "http"), TOKEN, patience_seconds=0.1).status()
+            HttpRegistry(
+                service.url.replace("https", "http"), TOKEN, patience_seconds=0.1
+            ).fetch_status()
 
 
 def test_handshakes_that_never_end_shut_nobody_out(
     tmp_path: Path, certificate: tuple[str, str]
 ) -> None:
     cert, key = certificate
-    limits = Limits(reading=20, reading_per_address=10)
-    access = Access(TOKEN, certificate=cert, key=key)
+    limits = ConnectionLimits(reading=20, reading_per_address=10)
+    access = ServiceAccess(TOKEN, certificate=cert, key=key)
     with serving(tmp_path, access, limits) as service, ExitStack() as stack:
         for number in range(50):
             connection = stack.enter_context(connect(service.url))
             connection.sendall(b"\x16\x03\x01" if number % 2 else b"")
         registry = HttpRegistry(service.url, TOKEN, ca=Path(cert), patience_seconds=5)
         for _ in range(5):
-            assert registry.status().groups == ()
+            assert registry.fetch_status().groups == ()
 
 
 def test_a_certificate_that_cannot_be_used(tmp_path: Path, certificate: tuple[str, str]) -> None:
@@ -320,7 +329,7 @@ def test_a_certificate_that_cannot_be_used(tmp_path: Path, certificate: tuple[st
     ):
         with (
             pytest.raises(RegistryError, match="certificate or its key cannot be used"),
-            serving(tmp_path, Access(certificate=cert, key=key)),
+            serving(tmp_path, ServiceAccess(certificate=cert, key=key)),
         ):
             pass
     with pytest.raises(RegistryError, match="cannot be read"):

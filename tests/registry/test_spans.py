@@ -6,22 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.registry.parents import ParentProject, child_of
+from tests.registry.parents import BuiltParent, child_of
 from viewkeeper.errors import GapError
 from viewkeeper.warehouse.metadata import coordination
 from viewkeeper.warehouse.metadata.coordination import (
     Coordination,
-    Span,
+    GroupSpan,
     needed_spans,
     read_coordination,
     write_coordination,
 )
 
 
-def spans(count: int, first: int = 1) -> tuple[Span, ...]:
+def spans(count: int, first: int = 1) -> tuple[GroupSpan, ...]:
     """Groups that were opened one after the other, with ten ts each."""
     return tuple(
-        Span(f"g{at}", f"identity {at}", 10 * (at - 1), 5, 10 * at, False, at)
+        GroupSpan(f"g{at}", f"identity {at}", 10 * (at - 1), 5, 10 * at, False, at)
         for at in range(first, first + count)
     )
 
@@ -41,24 +41,24 @@ def test_there_is_an_end_to_it() -> None:
 
 
 def test_a_child_that_waits_for_a_group_that_was_forgotten_is_told(
-    parent: ParentProject, tmp_path: Path
+    parent: BuiltParent, tmp_path: Path
 ) -> None:
     """Before, it waited for ever."""
     source = child_of(parent, tmp_path / "reports")
     parent.commit({"lines": {}}, numbers={2: 1})
     write_coordination(parent.root, Coordination("orders", spans(100, first=101)))
-    assert source.marks("identity 150") is not None
-    assert source.marks("identity 7") is None
+    assert source.group_marks("identity 150") is not None
+    assert source.group_marks("identity 7") is None
     with pytest.raises(GapError, match="does not say any more what it took") as gap:
-        source.marks("identity 7", needed=7)
+        source.group_marks("identity 7", needed=7)
     assert "--full-refresh" in (gap.value.hint or "")
     # One that it has not come to yet is waited for.
-    assert source.marks("identity 201", needed=201) is None
+    assert source.group_marks("identity 201", needed=201) is None
 
 
-def test_what_was_written_before_says_nothing_of_it(parent: ParentProject, tmp_path: Path) -> None:
+def test_what_was_written_before_says_nothing_of_it(parent: BuiltParent, tmp_path: Path) -> None:
     source = child_of(parent, tmp_path / "reports")
-    old = tuple(Span(s.group, s.identity, s.since, s.n, s.ts) for s in spans(3))
+    old = tuple(GroupSpan(s.group, s.identity, s.since, s.n, s.ts) for s in spans(3))
     write_coordination(parent.root, Coordination("orders", old))
     assert read_coordination(parent.root) == Coordination("orders", old)
-    assert source.marks("identity 7", needed=7) is None
+    assert source.group_marks("identity 7", needed=7) is None

@@ -15,20 +15,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.registry.parents import Bag, ParentProject, Row
+from tests.registry.parents import Bag, BuiltParent, Row
 from viewkeeper.errors import SourceAwayError
 from viewkeeper.order.global_id import GlobalId
-from viewkeeper.order.mediator import Mark
+from viewkeeper.order.mediator import OrderMark
 from viewkeeper.updates.source_protocol import Boundary, Lookup
 from viewkeeper.upstream.order_marks import EVERYTHING
 from viewkeeper.upstream.parent_files import ParentFiles
-from viewkeeper.upstream.parent_project import Parent
+from viewkeeper.upstream.parent_project import ParentProject
 from viewkeeper.upstream.source import WarehouseSource
 from viewkeeper.view.definition import Relation
 from viewkeeper.warehouse.lake import data_files
 from viewkeeper.warehouse.merge import merge_tail
-from viewkeeper.warehouse.metadata.coordination import Coordination, Span, write_coordination
-from viewkeeper.warehouse.retention import clean
+from viewkeeper.warehouse.metadata.coordination import Coordination, GroupSpan, write_coordination
+from viewkeeper.warehouse.retention import clean_warehouse
 from viewkeeper.warehouse.rows import lookup as find
 
 TABLES = {"lines": ["k", "name"]}
@@ -40,8 +40,8 @@ def bag(table: pa.Table) -> Bag:
 
 def state(source: WarehouseSource, at: int, view: str = "lines") -> Bag:
     """All rows as of a ts, as a scan gives them."""
-    with source.snapshots(at, TABLES) as opener:
-        scan = opener().scan(Relation("sales", view), ["k", "name"], at)
+    with source.prepare_snapshots(at, TABLES) as opener:
+        scan = opener().scan_relation(Relation("sales", view), ["k", "name"], at)
     assert scan.cut.position == at
     assert sum(batch.num_rows for batch in scan.tail) == 0
     return sum((bag(pa.Table.from_batches([b])) for b in scan.batches), Counter())
@@ -51,7 +51,7 @@ def feed(source: WarehouseSource, after: int, until: int) -> dict[int, Bag]:
     """The changes by ts; counts are +1 and -1."""
     found: dict[int, Bag] = {}
     last = after
-    for handle, batch in source.changes(TABLES, after, until):
+    for handle, batch in source.read_changes(TABLES, after, until):
         assert handle == "lines"
         for row in batch.to_pylist():
             *values, count, ts = row.values()
@@ -65,8 +65,8 @@ def feed(source: WarehouseSource, after: int, until: int) -> dict[int, Bag]:
 def asked(source: WarehouseSource, at: int, keys: list[int | None], null_safe: bool) -> Bag:
     table = pa.table({"k": pa.array(keys, pa.int64())})
     lookup = Lookup(0, Relation("sales", "lines"), ("k", "name"), ("k",), (null_safe,), table)
-    with source.snapshots(at, TABLES) as opener:
-        answer = opener().ask(lookup, at)
+    with source.prepare_snapshots(at, TABLES) as opener:
+        answer = opener().answer_lookup(lookup, at)
     assert (answer.cut.position, answer.tail.num_rows) == (at, 0)
     return bag(answer.rows)
 
@@ -83,7 +83,7 @@ def some_changes(chance: random.Random, before: Bag) -> dict[Row, int]:
     return {row: count for row, count in found.items() if count}
 
 
-def written(parent: ParentProject, chance: random.Random) -> None:
+def written(parent: BuiltParent, chance: random.Random) -> None:
     """One commit of one to three transactions, some of them without changes."""
     first, count = parent.last + 1, chance.randrange(1, 4)
     state, changes = parent.states["lines"][parent.last], dict[int, dict[Row, int]]()
@@ -97,20 +97,20 @@ def written(parent: ParentProject, chance: random.Random) -> None:
 
 
 def test_feed_and_answers_are_the_states_of_every_ts(
-    parent: ParentProject, child: WarehouseSource, monkeypatch: pytest.MonkeyPatch
+    parent: BuiltParent, child: WarehouseSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(data_files, "ROWS_PER_GROUP", 3)
     chance = random.Random(7)
-    begin = known = child.follow(TABLES)
+    begin = known = child.follow_tables(TABLES)
     reported: list[Boundary] = []
     for step in range(25):
         written(parent, chance)
         if step % 6 == 5:
             merge_tail(parent.store, "lines")
         if chance.random() < 0.6:
-            reported += child.look(known)
+            reported += child.look_for_transactions(known)
             known = reported[-1].position
-    reported += child.look(known)
+    reported += child.look_for_transactions(known)
     states = parent.states["lines"]
     assert [b.position for b in reported] == list(range(begin + 1, parent.last + 1))
     assert [b.committed_at for b in reported] == [1000.0 + b.position for b in reported]
@@ -130,110 +130,112 @@ def test_feed_and_answers_are_the_states_of_every_ts(
             must = {row: count for row, count in states[at].items() if row[0] in keys}
             assert {row: found[row] for row in must} == must
             assert all(found[row] <= states[at][row] for row in found)
-    assert child.passed(parent.last)
-    assert not child.passed(parent.last + 1)
+    assert child.has_passed(parent.last)
+    assert not child.has_passed(parent.last + 1)
 
 
 def test_a_look_at_an_idle_parent_reads_nothing(
-    parent: ParentProject, child: WarehouseSource, monkeypatch: pytest.MonkeyPatch
+    parent: BuiltParent, child: WarehouseSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at = child.follow(TABLES)
-    child.look(at)
+    at = child.follow_tables(TABLES)
+    child.look_for_transactions(at)
     opened: list[str] = []
-    monkeypatch.setattr(Parent, "head", lambda self: opened.append("head"))
+    monkeypatch.setattr(ParentProject, "load_head", lambda self: opened.append("head"))
     monkeypatch.setattr(
         "viewkeeper.upstream.parent_files.plan_after", lambda *a: opened.append("p")
     )
     for _ in range(3):
-        assert child.look(at) == ()
+        assert child.look_for_transactions(at) == ()
     assert opened == []
 
 
 def test_plans_are_read_once_and_folded_ones_only_where_they_were_missed(
-    parent: ParentProject,
+    parent: BuiltParent,
 ) -> None:
-    ledger = ParentFiles(Parent("sales", parent.folder))
+    ledger = ParentFiles(ParentProject("sales", parent.folder))
     for _ in range(3):
         parent.commit({"lines": {}})
-    ledger.head()
+    ledger.current_head()
     assert (ledger.readings, ledger.last_ts) == (1, parent.last)
     for _ in range(3):
         parent.commit({"lines": {}})
-        ledger.head()
-    clean(parent.store, retention_s=0.0, fold_at_least=1)
+        ledger.current_head()
+    clean_warehouse(parent.store, retention_s=0.0, fold_at_least=1)
     parent.commit({"lines": {}})
-    ledger.head()
+    ledger.current_head()
     assert (ledger.readings, ledger.last_ts) == (1, parent.last), "all were seen before the fold"
     parent.commit({"lines": {}})
-    clean(parent.store, retention_s=0.0, fold_at_least=1)
+    clean_warehouse(parent.store, retention_s=0.0, fold_at_least=1)
     parent.commit({"lines": {}})
-    ledger.head()
+    ledger.current_head()
     assert (ledger.readings, ledger.last_ts) == (2, parent.last)
 
 
 def test_ts_that_share_a_state_are_one_transaction(
-    parent: ParentProject, child: WarehouseSource
+    parent: BuiltParent, child: WarehouseSource
 ) -> None:
-    at = child.follow(TABLES)
+    at = child.follow_tables(TABLES)
     parent.commit({"lines": {parent.last + 3: {(9, "x"): 1}}}, 3, exact=False)
     parent.commit({"lines": {}})
-    assert [b.position for b in child.look(at)] == [at + 3, at + 4]
-    assert child.look(at)[0].changes == 1
+    assert [b.position for b in child.look_for_transactions(at)] == [at + 3, at + 4]
+    assert child.look_for_transactions(at)[0].changes == 1
 
 
 def test_the_slowest_view_says_how_far_all_are_taken(
-    parent: ParentProject, child: WarehouseSource
+    parent: BuiltParent, child: WarehouseSource
 ) -> None:
     parent.create("slow", {(7, "s"): 1})
-    at = child.follow({**TABLES, "slow": ["k"]})
+    at = child.follow_tables({**TABLES, "slow": ["k"]})
     parent.commit({"lines": {at + 1: {(8, "x"): 1}}}, 2)
-    assert child.look(at) == ()
-    assert child.reach() == at
+    assert child.look_for_transactions(at) == ()
+    assert child.common_reach() == at
     with pytest.raises(SourceAwayError, match="no state as of"):
         state(child, at + 1, "slow")
     parent.advance("slow", {})
-    assert [b.position for b in child.look(at)] == [at + 1, at + 2]
+    assert [b.position for b in child.look_for_transactions(at)] == [at + 1, at + 2]
 
 
 def test_states_that_are_not_common_to_all_views_are_not_reported(
-    parent: ParentProject, child: WarehouseSource
+    parent: BuiltParent, child: WarehouseSource
 ) -> None:
     parent.create("slow", {})
-    at = child.follow({**TABLES, "slow": ["k"]})
+    at = child.follow_tables({**TABLES, "slow": ["k"]})
     parent.commit({"slow": {}}, 1)
     parent.commit({"lines": {parent.last + 2: {(8, "x"): 1}}}, 2, exact=False)
-    assert child.look(at) == (), "lines has no state of its own before ts 4, slow stands at 2"
+    assert child.look_for_transactions(at) == (), (
+        "lines has no state of its own before ts 4, slow stands at 2"
+    )
     parent.advance("slow", {})
-    assert [b.position for b in child.look(at)] == [at + 3]
+    assert [b.position for b in child.look_for_transactions(at)] == [at + 3]
 
 
 def test_a_file_that_vanishes_while_it_is_read_is_read_from_the_next_head(
-    parent: ParentProject, child: WarehouseSource, monkeypatch: pytest.MonkeyPatch
+    parent: BuiltParent, child: WarehouseSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at = child.follow(TABLES)
+    at = child.follow_tables(TABLES)
     for number in range(3):
         parent.commit({"lines": {parent.last + 1: {(number, "n"): 1}}})
-    child.look(at)
-    read = Parent.head
+    child.look_for_transactions(at)
+    read = ParentProject.load_head
     left = [1]
 
-    def late(self: Parent) -> object:
+    def late(self: ParentProject) -> object:
         head = read(self)
         if left:
             left.pop()
             merge_tail(parent.store, "lines")
-            clean(parent.store, retention_s=-1.0)
+            clean_warehouse(parent.store, retention_s=-1.0)
         return head
 
-    monkeypatch.setattr(Parent, "head", late)
+    monkeypatch.setattr(ParentProject, "load_head", late)
     assert state(child, parent.last) == parent.states["lines"][parent.last]
     assert not left
 
 
 def test_a_damaged_file_is_a_parent_that_is_away_until_it_is_mended(
-    parent: ParentProject, child: WarehouseSource
+    parent: BuiltParent, child: WarehouseSource
 ) -> None:
-    child.follow(TABLES)
+    child.follow_tables(TABLES)
     [data] = (parent.root / "views").rglob("*.parquet")
     good = data.read_bytes()
     data.write_bytes(b"PAR1 no")
@@ -244,62 +246,70 @@ def test_a_damaged_file_is_a_parent_that_is_away_until_it_is_mended(
 
 
 def test_marks_stand_for_the_numbers_of_a_group(
-    parent: ParentProject, child: WarehouseSource
+    parent: BuiltParent, child: WarehouseSource
 ) -> None:
-    child.follow(TABLES)
-    assert child.marks("one") is None
+    child.follow_tables(TABLES)
+    assert child.group_marks("one") is None
     parent.commit({"lines": {}})
     since = parent.last
-    spans = (Span("g", "one", since, 9, since + 2),)
+    spans = (GroupSpan("g", "one", since, 9, since + 2),)
     write_coordination(parent.root, Coordination("orders", spans))
-    assert child.marks("other") is None
-    assert child.marks("one") == ([Mark(0, since)], 0), "the ledger is not committed that far"
+    assert child.group_marks("other") is None
+    assert child.group_marks("one") == ([OrderMark(0, since)], 0), (
+        "the ledger is not committed that far"
+    )
     parent.commit({"lines": {}}, 2, numbers={since + 1: 4, since + 2: 7})
-    first, last = Mark(4, since + 1), Mark(7, since + 2)
-    assert child.marks("one") == ([Mark(0, since), first, last], 9)
-    assert child.marks("one", beyond=first) == ([last], 9)
-    moved = (*spans, Span("h", "two", since + 2, 0, since + 2))
+    first, last = OrderMark(4, since + 1), OrderMark(7, since + 2)
+    assert child.group_marks("one") == ([OrderMark(0, since), first, last], 9)
+    assert child.group_marks("one", beyond=first) == ([last], 9)
+    moved = (*spans, GroupSpan("h", "two", since + 2, 0, since + 2))
     write_coordination(parent.root, Coordination("orders", moved))
     parent.commit({"lines": {}}, 2, exact=False, numbers={since + 3: 1, since + 4: 2})
-    assert child.marks("one") == (
-        [Mark(0, since, False), Mark(4, since + 1, False), Mark(7, since + 2, False)],
+    assert child.group_marks("one") == (
+        [
+            OrderMark(0, since, False),
+            OrderMark(4, since + 1, False),
+            OrderMark(7, since + 2, False),
+        ],
         EVERYTHING,
     )
-    new = [Mark(0, since + 2, False), Mark(1, since + 3, False), Mark(2, since + 4)]
-    assert child.marks("two") == (new, 2)
+    new = [OrderMark(0, since + 2, False), OrderMark(1, since + 3, False), OrderMark(2, since + 4)]
+    assert child.group_marks("two") == (new, 2)
 
 
 def test_global_ids_and_bases_are_found_through_all_levels(
-    parent: ParentProject, tmp_path: Path
+    parent: BuiltParent, tmp_path: Path
 ) -> None:
     parent.commit({"lines": {}}, 3)
-    middle = ParentProject(tmp_path / "middle")
+    middle = BuiltParent(tmp_path / "middle")
     text = "warehouse: ./warehouse\nsources: {shop: {kind: warehouse, path: ../orders}}\n"
     (middle.folder / "viewkeeper.yml").write_text(text)
     middle.create("named", {})
     middle.commit({"named": {}}, 3)
-    found = Parent("people", middle.folder).ids(1, 9)
+    found = ParentProject("people", middle.folder).ids_between(1, 9)
     middle.close()
     assert found == {ts: (GlobalId("company", ts),) for ts in (2, 3, 4)}
-    assert Parent("people", parent.folder).ids(2, 3) == {3: (GlobalId("company", 3),)}
+    assert ParentProject("people", parent.folder).ids_between(2, 3) == {
+        3: (GlobalId("company", 3),)
+    }
     lines = parent.store.head.views["lines"]
-    assert Parent("sales", parent.folder).bases(lines) == {"company"}
+    assert ParentProject("sales", parent.folder).bases_of(lines) == {"company"}
 
 
 def test_a_lookup_reads_only_what_statistics_allow(
-    parent: ParentProject, child: WarehouseSource, monkeypatch: pytest.MonkeyPatch
+    parent: BuiltParent, child: WarehouseSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(data_files, "ROWS_PER_GROUP", 10)
-    at = child.follow(TABLES)
+    at = child.follow_tables(TABLES)
     parent.commit({"lines": {at + 1: {(k, "x"): 1 for k in range(100, 200)}}})
-    child.look(at)
+    child.look_for_transactions(at)
     read: list[tuple[str, ...]] = []
-    columns = find._columns
+    columns = find._read_columns
 
     def watched(file: Any, names: Sequence[str]) -> pa.Table:
         read.append(tuple(names))
         return columns(file, names)
 
-    monkeypatch.setattr(find, "_columns", watched)
+    monkeypatch.setattr(find, "_read_columns", watched)
     assert asked(child, parent.last, [150], False) == {(150, "x"): 1}
     assert read == [("k",), ("name", "_count")], "one row group of ten"

@@ -12,23 +12,23 @@ import sys
 from tests.registry.order_places import reading
 from viewkeeper.order.global_id import GlobalId
 from viewkeeper.order.registry_address import open_store
-from viewkeeper.order.retention_rule import Windows
+from viewkeeper.order.retention_rule import RetentionWindows
 
 
 def main(url: str) -> None:
     registry = open_store(url)
-    registry.windows = Windows(order=5, groups=2, step=3)
-    group = registry.join("a", reading("shop", "crm")).group
-    reporter = registry.claim(group, "shop", "a", 600)
+    registry.windows = RetentionWindows(order=5, groups=2, step=3)
+    group = registry.join_registry("a", reading("shop", "crm")).group
+    reporter = registry.claim_source(group, "shop", "a", 600)
     assert reporter is not None, "another member reports this source"
     position = reporter.position or 0
     while True:
         piece = [GlobalId("shop", position + step) for step in range(1, 8)]
-        n = registry.register(group, piece, reporter)
+        n = registry.register_ids(group, piece, reporter)
         position += len(piece)
         print(f"ack {n} {position}", flush=True)
         for member in ("a", "b"):
-            registry.reached(group, member, n)
+            registry.note_reached(group, member, n)
 
 
 if __name__ == "__main__":

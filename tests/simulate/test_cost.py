@@ -25,7 +25,7 @@ from benchmarks.pvm_cost import (
     sweep_time,
     sweep_time_with_local,
     update_time,
-    wait,
+    waiting_time,
 )
 
 SIZES = [(4, 2), (9, 3), (60, 4), (60, 6), (40, 2)]
@@ -89,7 +89,7 @@ def test_sweep_takes_the_time_of_all_its_queries(updates: int, sources: int) -> 
 
 @pytest.mark.parametrize("parallel", [1, 3, 5])
 def test_an_update_waits_for_the_one_whose_slot_it_takes(parallel: int) -> None:
-    waits = [wait(update, parallel, inf, each=100, start=2) for update in range(1, 30)]
+    waits = [waiting_time(update, parallel, inf, each=100, start=2) for update in range(1, 30)]
     assert waits[:parallel] == [2 * ahead for ahead in range(parallel)]
     later = zip(waits, waits[parallel:], strict=False)
     assert all(taken == given + 100 for given, taken in later)
@@ -97,9 +97,9 @@ def test_an_update_waits_for_the_one_whose_slot_it_takes(parallel: int) -> None:
 
 def test_what_is_short_decides_threads_or_sources() -> None:
     numbers = range(1, 20)
-    few_threads = [wait(update, 3, 8, 10, 1) for update in numbers]
-    few_sources = [wait(update, 8, 3, 10, 1) for update in numbers]
-    assert few_threads == few_sources == [wait(update, 3, inf, 10, 1) for update in numbers]
+    few_threads = [waiting_time(update, 3, 8, 10, 1) for update in numbers]
+    few_sources = [waiting_time(update, 8, 3, 10, 1) for update in numbers]
+    assert few_threads == few_sources == [waiting_time(update, 3, inf, 10, 1) for update in numbers]
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 4, 6])

@@ -13,14 +13,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from viewkeeper.maintain.promises import Scenario as Transactions
-from viewkeeper.simulate.campaigns.algorithm_campaign import Cell, replayed
-from viewkeeper.simulate.diagrams.sequence_diagram import diagram
-from viewkeeper.simulate.diagrams.svg import width
-from viewkeeper.simulate.scenario import Subject
+from viewkeeper.maintain.promises import TransactionKind as Transactions
+from viewkeeper.simulate.campaigns.algorithm_campaign import AlgorithmCell, replay_seed
+from viewkeeper.simulate.diagrams.sequence_diagram import draw_diagram
+from viewkeeper.simulate.diagrams.svg import text_width
+from viewkeeper.simulate.scenario import AlgorithmSubject
 from viewkeeper.simulate.scripts.script_reader import read_script
-from viewkeeper.simulate.scripts.script_run import perform
-from viewkeeper.simulate.simulated_world import World
+from viewkeeper.simulate.scripts.script_run import perform_run
+from viewkeeper.simulate.simulated_world import SimulatedWorld
 
 ROOT = Path(__file__).parents[2]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -31,7 +31,7 @@ def boxes(root: ElementTree.Element) -> dict[Box, str]:
     found = {}
     for element in root.iter(f"{SVG}text"):
         text, size = element.text or "", {"title": 16, "head": 13}.get(element.get("class", ""), 12)
-        x, y, wide = float(element.get("x", 0)), float(element.get("y", 0)), width(text, size)
+        x, y, wide = float(element.get("x", 0)), float(element.get("y", 0)), text_width(text, size)
         left = x - wide if element.get("text-anchor") == "end" else x
         found[(left, y - size, left + wide, y + 3)] = text
     return found
@@ -41,14 +41,14 @@ def overlap(one: Box, other: Box) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
-def drawn(world: World) -> ElementTree.Element:
-    return ElementTree.fromstring(diagram(world, "a title"))
+def drawn(world: SimulatedWorld) -> ElementTree.Element:
+    return ElementTree.fromstring(draw_diagram(world, "a title"))
 
 
 @pytest.mark.parametrize("name", ["sweep", "strobe", "pvm", "eca", "recompute"])
 @pytest.mark.parametrize("seed", range(6))
 def test_no_text_covers_another_or_leaves_the_page(name: str, seed: int) -> None:
-    root = drawn(replayed(Cell(Subject(name), Transactions.GLOBAL), seed))
+    root = drawn(replay_seed(AlgorithmCell(AlgorithmSubject(name), Transactions.GLOBAL), seed))
     texts = boxes(root)
     for one, other in combinations(texts, 2):
         assert not overlap(one, other), f"{texts[one]!r} and {texts[other]!r}"
@@ -60,7 +60,7 @@ def test_no_text_covers_another_or_leaves_the_page(name: str, seed: int) -> None
 
 @pytest.mark.parametrize("seed", range(12))
 def test_every_message_is_an_arrow_that_goes_down(seed: int) -> None:
-    world = replayed(Cell(Subject("sweep"), Transactions.LOCAL), seed)
+    world = replay_seed(AlgorithmCell(AlgorithmSubject("sweep"), Transactions.LOCAL), seed)
     lines = list(drawn(world).iter(f"{SVG}line"))
     heads = [line for line in lines if line.get("marker-end") and line.get("class") != "store"]
     legend = 3
@@ -77,7 +77,7 @@ def test_every_message_is_an_arrow_that_goes_down(seed: int) -> None:
 def test_compensations_and_states_are_written() -> None:
     path = ROOT / "tests/specs/sweep-figure-5.txt"
     script = read_script(path.read_text(encoding="utf-8"))
-    world = perform(script, script.runs[1]).world
+    world = perform_run(script, script.runs[1]).world
     texts = list(boxes(drawn(world)).values())
     assert texts.count("compensates r1 +(3)") == 2
     for state in ("(7,8)[2]", "(5,6)[2] (7,8)[2]", "(5,6)[2]", "(5,6)"):
@@ -92,7 +92,7 @@ FIGURES = re.findall(r"simulate (tests/specs/\S+) --run (\d) --diagram (\S+)", M
 def test_the_figures_are_current(spec: str, number: str, figure: str) -> None:
     script = read_script((ROOT / spec).read_text(encoding="utf-8"), spec)
     run = script.runs[int(number) - 1]
-    expected = diagram(perform(script, run).world, run.title)
+    expected = draw_diagram(perform_run(script, run).world, run.title)
     assert (ROOT / figure).read_text(encoding="utf-8") == expected, "run: make figures"
 
 

@@ -12,20 +12,20 @@ from dataclasses import replace
 
 import pytest
 
-from viewkeeper.check.fleet.fleet_checker import Kind
+from viewkeeper.check.fleet.fleet_checker import FleetFaultKind
 from viewkeeper.check.fleet.fleet_explanation import explain_fleet
-from viewkeeper.simulate.campaigns.algorithm_campaign import Tally
+from viewkeeper.simulate.campaigns.algorithm_campaign import CampaignTally
 from viewkeeper.simulate.fleet import fleet_registry
 from viewkeeper.simulate.fleet.fleet_campaign import FleetCell, verdict_of
-from viewkeeper.simulate.fleet.fleet_pace import play, settle
-from viewkeeper.simulate.fleet.fleet_scenario import FleetScenario, Update, member_plan
+from viewkeeper.simulate.fleet.fleet_pace import play_fleet, settle_fleet
+from viewkeeper.simulate.fleet.fleet_scenario import BaseUpdate, FleetScenario, member_plan
 from viewkeeper.simulate.fleet.fleet_world import FleetWorld
 from viewkeeper.simulate.fleet.mistakes import Mistake
 
 
-def campaign(cell: FleetCell, seeds: int) -> Tally[FleetCell]:
-    tally = Tally(cell, cell.promise)
-    tally.add(cell.run(seed) for seed in range(seeds))
+def campaign(cell: FleetCell, seeds: int) -> CampaignTally[FleetCell]:
+    tally = CampaignTally(cell, cell.promised_level)
+    tally.add_outcomes(cell.judge_seed(seed) for seed in range(seeds))
     return tally
 
 
@@ -77,7 +77,7 @@ def test_without_an_order_many_are_not() -> None:
 def test_a_mistake_is_found(mistake: Mistake, seeds: int, found: str) -> None:
     cell = FleetCell(mistake=mistake)
     for seed in range(seeds):
-        outcome = cell.run(seed)
+        outcome = cell.judge_seed(seed)
         if outcome.facts.get(found):
             assert outcome.error
             return
@@ -87,9 +87,9 @@ def test_a_mistake_is_found(mistake: Mistake, seeds: int, found: str) -> None:
 def test_a_seed_is_always_the_same() -> None:
     histories = []
     for _ in range(2):
-        world = FleetCell().world(7)
-        play(world, random.Random("7 pace"))
-        histories.append([(m.name, m.states) for m in world.history().members])
+        world = FleetCell().make_world(7)
+        play_fleet(world, random.Random("7 pace"))
+        histories.append([(m.name, m.states) for m in world.fleet_history().members])
     assert histories[0] == histories[1]
 
 
@@ -100,8 +100,8 @@ TOP = "SELECT p0.k AS k, p0.b AS a, p1.b AS b, p1.v AS v FROM V1.v p0, V2.v p1 W
 EXAMPLE_1 = FleetScenario(
     {"b1": {"t": {(1, 0, 0, 0): 1}}, "b2": {"t": {(7, 0, 5, 1): 1}}},
     (
-        Update("b1", {"t": (((2, 0, 0, 0), 1),)}),
-        Update("b2", {"t": (((8, 0, 6, 2), 1),)}),
+        BaseUpdate("b1", {"t": (((2, 0, 0, 0), 1),)}),
+        BaseUpdate("b2", {"t": (((8, 0, 6, 2), 1),)}),
     ),
     tuple(member_plan(name, {"v": JOIN if name != "V0" else TOP}) for name in ("V1", "V2", "V0")),
 )
@@ -109,18 +109,18 @@ EXAMPLE_1 = FleetScenario(
 
 def finish(world: FleetWorld, name: str) -> None:
     """Take what can be taken, and commit it."""
-    world.members[name].work(1)
-    while not world.members[name].idle:
-        world.members[name].work(1)
+    world.members[name].continue_work(1)
+    while not world.members[name].is_idle:
+        world.members[name].continue_work(1)
 
 
 def example_1(ordered: bool) -> FleetWorld:
     """V1 hears of b1's update first, V2 of b2's; V0 hears of all that they did, and takes it."""
     world = FleetWorld(EXAMPLE_1, random.Random(1), ordered=ordered)
-    world.commit()
-    world.commit()
+    world.commit_update()
+    world.commit_update()
     for source in ("b1", "b2"):
-        world.members["V1"].report(source)
+        world.members["V1"].report_source(source)
     for name, first, second in (("V1", "b1", "b2"), ("V2", "b2", "b1")):
         for source in (first, second):
             world.members[name].hear_order(9)
@@ -131,13 +131,13 @@ def example_1(ordered: bool) -> FleetWorld:
         world.members["V0"].hear_order(9)
         world.members["V0"].hear_source(name, 9)
     finish(world, "V0")
-    settle(world)
+    settle_fleet(world)
     return world
 
 
 def test_example_1_without_a_registry() -> None:
     verdict = verdict_of(example_1(ordered=False))
-    assert [(f.view.source, f.state) for f in verdict.of(Kind.BASE)] == [("V0", 1)]
+    assert [(f.view.source, f.state) for f in verdict.faults_of(FleetFaultKind.BASE)] == [("V0", 1)]
     said = "\n".join(explain_fleet(verdict))
     assert "V0.v shows b2 before and after b2@1: before it through V1.v, after it through" in said
 
@@ -153,7 +153,7 @@ def test_example_1_with_a_registry() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_example_1_with_a_registry_under_any_schedule(seed: int) -> None:
     world = FleetWorld(EXAMPLE_1, random.Random(seed))
-    play(world, random.Random(seed))
+    play_fleet(world, random.Random(seed))
     assert verdict_of(world).faults == ()
 
 
@@ -165,18 +165,18 @@ def test_a_new_member_brings_others_together_and_nothing_is_lost() -> None:
     one = "SELECT p0.k AS k, p0.a AS a, p0.b AS b, p0.v AS v FROM b1.t p0"
     both = "SELECT p0.k AS k, p0.a AS a, p1.b AS b, p1.v AS v FROM A.v p0, B.v p1 WHERE p0.a = p1.k"
     late = replace(member_plan("C", {"v": both}), joins=2)
-    updates = tuple(Update("b1", {"t": (((n, 0, n, n), 1),)}) for n in range(1, 4))
+    updates = tuple(BaseUpdate("b1", {"t": (((n, 0, n, n), 1),)}) for n in range(1, 4))
     members = (member_plan("A", {"v": one}), member_plan("B", {"v": one}), late)
     world = FleetWorld(FleetScenario({"b1": {"t": {}}}, updates, members), random.Random(1))
-    world.commit()
+    world.commit_update()
     world.members["A"].hear_source("b1", 1)
     finish(world, "A")
-    world.commit()
-    settle(world)
+    world.commit_update()
+    settle_fleet(world)
     assert [sorted(group.facts) for group in world.registry.groups if not group.closed] == [
         ["A", "B", "C"]
     ]
-    world.commit()
-    settle(world)
+    world.commit_update()
+    settle_fleet(world)
     assert verdict_of(world).faults == ()
     assert world.warehouses["C"].positions == {n: world.warehouses[n].ts for n in ("A", "B")}

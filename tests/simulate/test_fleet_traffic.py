@@ -1,8 +1,8 @@
 """Messages that are counted as they are sent, against the cost model; delays against its levels.
 
-The model is section 5 of Ding, Zhang, Rundensteiner (2000) (`viewkeeper.partition.message_cost`); the counts
-come from mediators and registries at work. They must be equal, for even and uneven updates, however
-much the updates overlap.
+The model is section 5 of Ding, Zhang, Rundensteiner (2000) (`viewkeeper.partition.message_cost`);
+the counts come from mediators and registries at work. They must be equal, for even and uneven
+updates, however much the updates overlap.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 
 from tests.registry.graphs import FIGURE_10, KNOT, SHORTCUT, random_graph, view_graphs
 from viewkeeper.partition.message_cost import (
-    Times,
-    pyco,
+    StepTimes,
+    pyco_messages,
     pyco_times,
-    ryco,
+    ryco_messages,
     ryco_times,
-    uncoordinated,
+    uncoordinated_messages,
     uncoordinated_times,
 )
-from viewkeeper.partition.pyco import partition
+from viewkeeper.partition.pyco import partition_graph
 from viewkeeper.partition.view_graph import ViewGraph
 
 
@@ -35,16 +35,16 @@ def random_updates(random: Random, graph: ViewGraph, count: int) -> list[tuple[f
 
 def check(graph: ViewGraph, updates: list[tuple[float, str]], change: float) -> None:
     """All three ways cost what the model says, and every view gets every update."""
-    found = partition(graph)
+    found = partition_graph(graph)
     counts = {base: sum(each == base for _, each in updates) for base in graph.bases}
     reached = sum(counts[base] for view in graph.views for base in graph.bases_of(view))
     for traffic, model in (
-        (ryco_traffic(graph, change), ryco(graph, counts)),
-        (pyco_traffic(found, change), pyco(found, counts)),
-        (uncoordinated_traffic(graph, change), uncoordinated(graph, counts)),
+        (ryco_traffic(graph, change), ryco_messages(graph, counts)),
+        (pyco_traffic(found, change), pyco_messages(found, counts)),
+        (uncoordinated_traffic(graph, change), uncoordinated_messages(graph, counts)),
     ):
-        traffic.run(updates)
-        assert traffic.messages == model
+        traffic.run_updates(updates)
+        assert traffic.message_sums == model
         assert len(traffic.delays) == reached
 
 
@@ -70,15 +70,15 @@ def test_a_larger_graph() -> None:
 
 def lone(traffic: Traffic, base: str) -> float:
     """The longest delay of one update when nothing else happens."""
-    traffic.run([(0.0, base)])
+    traffic.run_updates([(0.0, base)])
     return max(traffic.delays)
 
 
 @pytest.mark.parametrize("base", FIGURE_10.bases)
 def test_an_undisturbed_update_takes_what_the_levels_say(base: str) -> None:
     """Exactly, with one registry or none. With groups, levels are those of the worst way there."""
-    found, times = partition(FIGURE_10), Times(transmission=1.0)
-    reached = FIGURE_10.dependents(base)[1:]
+    found, times = partition_graph(FIGURE_10), StepTimes(transmission=1.0)
+    reached = FIGURE_10.dependents_of(base)[1:]
     level = {view: _level_from(base, view) for view in reached}
     assert lone(uncoordinated_traffic(FIGURE_10), base) == max(level.values())
     assert lone(ryco_traffic(FIGURE_10), base) == 1 + max(level.values())

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from viewkeeper.cli.commands.simulate.seed_runs import command
-from viewkeeper.cli.commands.simulate.workers import campaign
+from viewkeeper.cli.commands.simulate.seed_runs import replay_command
+from viewkeeper.cli.commands.simulate.workers import run_campaign
 from viewkeeper.maintain.algorithm_catalogue import KINDS
 from viewkeeper.maintain.promises import Level
-from viewkeeper.maintain.promises import Scenario as Transactions
-from viewkeeper.simulate.campaigns.algorithm_campaign import Cell, Tally
-from viewkeeper.simulate.campaigns.standstill import stands_still
-from viewkeeper.simulate.scenario import Subject
+from viewkeeper.maintain.promises import TransactionKind as Transactions
+from viewkeeper.simulate.campaigns.algorithm_campaign import AlgorithmCell, CampaignTally
+from viewkeeper.simulate.campaigns.standstill import is_standstill
+from viewkeeper.simulate.scenario import AlgorithmSubject
 
 ROOT = Path(__file__).parents[2]
 SEEDS, PROCESSES = 200, 2
@@ -50,9 +50,9 @@ def brief_table() -> dict[str, list[str]]:
     return {name: rest.split(" | ") for name, rest in rows("README.md", "algorithms")}
 
 
-def tallies(name: str) -> list[Tally[Cell]]:
-    cells = [Cell(Subject(name), transactions) for transactions in Transactions]
-    return campaign(cells, SEEDS, PROCESSES, quiet=True)
+def tallies(name: str) -> list[CampaignTally[AlgorithmCell]]:
+    cells = [AlgorithmCell(AlgorithmSubject(name), transactions) for transactions in Transactions]
+    return run_campaign(cells, SEEDS, PROCESSES, quiet=True)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -60,15 +60,15 @@ def test_promises_hold(name: str) -> None:
     for tally in tallies(name):
         cell = tally.cell
         assert tally.seeds == SEEDS
-        assert not tally.failed, command(cell, tally.failed[0].seed)
+        assert not tally.failed, replay_command(cell, tally.failed[0].seed)
         assert not tally.undecided, "the checker must decide such small histories"
-        if cell.promise < Level.COMPLETE:
+        if cell.promised_level < Level.COMPLETE:
             assert tally.incomplete, "the worlds are too tame to show what is not promised"
         if name == "conventional":
             assert tally.lowest is Level.NONE, "the anomaly must appear"
-        still = "needed" if stands_still(cell.subject, cell.transactions) else "not needed"
+        still = "needed" if is_standstill(cell.subject, cell.transactions) else "not needed"
         assert (still == "needed") is KINDS[name].quiescence
-        words = (cell.promise.word, tally.lowest.word, still)
+        words = (cell.promised_level.lower_name, tally.lowest.lower_name, still)
         assert full_table()[name, cell.transactions.value] == words, "run: make simulate"
 
 

@@ -15,7 +15,7 @@ import pytest
 from benchmarks import pvm_plots
 from benchmarks.pvm_curves import EXPERIMENTS, LOOKUP_MS, SWEEP, Curve, Experiment, pvm
 from benchmarks.pvm_experiment import FIGURES, findings, speed_ups, turning_point
-from benchmarks.pvm_ticks import Setting, timeline
+from benchmarks.pvm_ticks import TickSetting, run_timeline
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +138,7 @@ def test_the_page_shows_every_figure(found: dict[int, Experiment]) -> None:
 def test_figures_are_the_same_every_time_and_have_their_text_as_text(tmp_path: Path) -> None:
     curve = Curve("PVM", (1, 2), (2.0, 1.0), (2.0, 1.5))
     experiment = Experiment(21, "x", "a title", "what varies", (curve,))
-    lines = [timeline(Setting(3, 3), subject) for subject in (SWEEP, pvm(2))]
+    lines = [run_timeline(TickSetting(3, 3), subject) for subject in (SWEEP, pvm(2))]
     for name in ("one", "other"):
         pvm_plots.draw_curves(tmp_path / f"{name}.svg", experiment)
         pvm_plots.draw_ticks(tmp_path / f"{name}-ticks.svg", lines)

@@ -14,43 +14,47 @@ from dataclasses import replace
 import pytest
 
 from tests.evolution.scenes import change, insert, scene, table
-from viewkeeper.evolution.dyno.dyno_loop import Setting
+from viewkeeper.evolution.dyno.dyno_loop import DynoSetting
 from viewkeeper.maintain.promises import Level
 from viewkeeper.simulate.schema_changes.random_changes import KEPT, LOST
 from viewkeeper.simulate.schema_changes.reshaped_campaign import (
     ALGORITHMS,
     SETTINGS,
-    ReshapingCell,
+    ReshapedCell,
     world_of,
 )
-from viewkeeper.simulate.schema_changes.reshaped_judge import State, fault, level
-from viewkeeper.simulate.schema_changes.reshaped_workload import random_scenario
-from viewkeeper.simulate.schema_changes.reshaped_world import ReshapingWorld, follow, play
+from viewkeeper.simulate.schema_changes.reshaped_judge import ReshapedState, first_fault, level_of
+from viewkeeper.simulate.schema_changes.reshaped_workload import random_reshaped_scenario
+from viewkeeper.simulate.schema_changes.reshaped_world import (
+    ReshapedWorld,
+    follow_reshaped,
+    play_reshaped,
+)
 
 SEEDS = 25
-CELLS = [ReshapingCell(name, setting) for name in ALGORITHMS for setting in SETTINGS]
+CELLS = [ReshapedCell(name, setting) for name in ALGORITHMS for setting in SETTINGS]
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
-def test_strong_in_random_worlds(cell: ReshapingCell) -> None:
-    outcomes = [cell.run(seed) for seed in range(SEEDS)]
+def test_strong_in_random_worlds(cell: ReshapedCell) -> None:
+    outcomes = [cell.judge_seed(seed) for seed in range(SEEDS)]
     for outcome in outcomes:
-        assert outcome.error is None, f"{cell.command(outcome.seed)}: {outcome.error}"
+        assert outcome.error is None, f"{cell.replay_command(outcome.seed)}: {outcome.error}"
         assert outcome.found >= Level.STRONG
     for fact in ("broken", "undone", "merged"):
         assert sum(outcome.facts[fact] for outcome in outcomes), f"nothing {fact}: too tame"
 
 
 def test_pvm_cc_is_complete_where_values_are_kept() -> None:
-    cell = ReshapingCell("pvm_cc", "pessimistic")
-    assert [cell.run(seed).error for seed in range(10)] == [None] * 10
+    cell = ReshapedCell("pvm_cc", "pessimistic")
+    assert [cell.judge_seed(seed).error for seed in range(10)] == [None] * 10
 
 
 def test_the_worlds_are_mean() -> None:
     kinds: Counter[str] = Counter()
     facts: Counter[str] = Counter()
     for seed in range(60):
-        scenario = random_scenario(random.Random(f"{seed} scenario"))
+        scenario = random_reshaped_scenario(random.Random(f"{seed} scenario"))
         kinds.update(transaction.kind for transaction in scenario.transactions)
         facts["kept"] += scenario.keeps_values
         facts["fifo"] += scenario.fifo
@@ -65,9 +69,9 @@ def test_the_worlds_are_mean() -> None:
     assert all(0 < count < 60 for count in facts.values()), facts
 
 
-def played(seed: int) -> ReshapingWorld:
-    world = world_of(Setting("batch_sweep"), seed)
-    play(world, random.Random(f"{seed} pace"))
+def played(seed: int) -> ReshapedWorld:
+    world = world_of(DynoSetting("batch_sweep"), seed)
+    play_reshaped(world, random.Random(f"{seed} pace"))
     return world
 
 
@@ -75,36 +79,36 @@ def test_a_seed_replays() -> None:
     one, other = played(7), played(7)
     assert one.steps == other.steps
     assert one.store.states == other.store.states
-    again = ReshapingWorld(one.scenario, Setting("batch_sweep"))
-    follow(again, one.steps)
+    again = ReshapedWorld(one.scenario, DynoSetting("batch_sweep"))
+    follow_reshaped(again, one.steps)
     assert again.store.states == one.store.states
 
 
 # -- the judge -------------------------------------------------------------------------------------
 
 
-def _states(seed: int) -> tuple[ReshapingWorld, list[State]]:
-    world = world_of(Setting("sweep"), seed)
-    play(world, random.Random(f"{seed} pace"))
+def _states(seed: int) -> tuple[ReshapedWorld, list[ReshapedState]]:
+    world = world_of(DynoSetting("sweep"), seed)
+    play_reshaped(world, random.Random(f"{seed} pace"))
     return world, list(world.store.states)
 
 
 def test_the_judge_sees_a_wrong_row_a_wrong_claim_and_a_step_back() -> None:
     world, states = _states(3)
     judge = world.judge
-    assert fault(judge, states) is None
+    assert first_fault(judge, states) is None
     extra = frozenset({(tuple(99 for _ in states[1].columns), 1)})
     wrong = [*states[:1], replace(states[1], rows=states[1].rows | extra), *states[2:]]
-    found = fault(judge, wrong)
+    found = first_fault(judge, wrong)
     assert found is not None
     assert found.state == 1
-    assert level(judge, wrong) is Level.CONVERGENCE
-    back = fault(judge, [states[-1], *states])
+    assert level_of(judge, wrong) is Level.CONVERGENCE
+    back = first_fault(judge, [states[-1], *states])
     assert back is not None
     assert "goes back" in back.what
-    early = fault(judge, states[:1])
+    early = first_fault(judge, states[:1])
     assert early is not None
-    assert level(judge, [replace(states[0], rows=extra)]) is Level.NONE
+    assert level_of(judge, [replace(states[0], rows=extra)]) is Level.NONE
 
 
 def test_a_state_that_is_skipped_is_not_complete() -> None:
@@ -113,8 +117,8 @@ def test_a_state_that_is_skipped_is_not_complete() -> None:
     scenario = scene(
         "SELECT p.a AS a FROM x.r p", [("x", r)], [], {"a": (0, "a")}, {"x": [r]}, inserts
     )
-    world = ReshapingWorld(scenario, Setting("sweep"))
-    follow(world, [])
+    world = ReshapedWorld(scenario, DynoSetting("sweep"))
+    follow_reshaped(world, [])
     first, middle, last = world.store.states
-    assert level(world.judge, [first, middle, last]) is Level.COMPLETE
-    assert level(world.judge, [first, last]) is Level.STRONG
+    assert level_of(world.judge, [first, middle, last]) is Level.COMPLETE
+    assert level_of(world.judge, [first, last]) is Level.STRONG

@@ -43,7 +43,7 @@ def test_a_seed_replays_with_its_states() -> None:
 
 def test_a_seed_that_fails_is_printed_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "viewkeeper.simulate.schema_changes.reshaped_campaign.below",
+        "viewkeeper.simulate.schema_changes.reshaped_campaign.find_shortfall",
         lambda world, found: "broken on purpose",
     )
     words = ["--schema-changes", "handles", "--algorithm", "pvm"]

@@ -17,15 +17,23 @@ from tests.evolution.scenes import change, insert, scene, steps, table
 from viewkeeper.errors import SimulationError
 from viewkeeper.evolution import correction, dependencies
 from viewkeeper.evolution.correction import Unit
-from viewkeeper.evolution.dependencies import Graph, Update
+from viewkeeper.evolution.dependencies import DependencyGraph, ReceivedUpdate
 from viewkeeper.evolution.dyno import unit_work
 from viewkeeper.evolution.dyno.dyno_events import Action
-from viewkeeper.evolution.dyno.dyno_loop import OPTIMISTIC, Detection, Dyno, Setting
-from viewkeeper.evolution.dyno.unit_work import Running
+from viewkeeper.evolution.dyno.dyno_loop import OPTIMISTIC, Detection, Dyno, DynoSetting
+from viewkeeper.evolution.dyno.unit_work import RowMaintenance
 from viewkeeper.maintain.promises import Level
-from viewkeeper.simulate.schema_changes.reshaped_campaign import below, judged, world_of
-from viewkeeper.simulate.schema_changes.reshaped_tables import Rename
-from viewkeeper.simulate.schema_changes.reshaped_world import ReshapingWorld, follow, play
+from viewkeeper.simulate.schema_changes.reshaped_campaign import (
+    find_shortfall,
+    judge_reshaped,
+    world_of,
+)
+from viewkeeper.simulate.schema_changes.reshaped_tables import RenameOperation
+from viewkeeper.simulate.schema_changes.reshaped_world import (
+    ReshapedWorld,
+    follow_reshaped,
+    play_reshaped,
+)
 
 SEEDS = 25
 Break = Callable[[pytest.MonkeyPatch], None]
@@ -36,7 +44,7 @@ class Mistake:
     """What is broken, and the setting in which that must show."""
 
     name: str
-    setting: Setting
+    setting: DynoSetting
     apply: Break | None = None
 
 
@@ -44,7 +52,7 @@ def forget_the_order_of_sources(patch: pytest.MonkeyPatch) -> None:
     """Semantic dependencies per relation only, as the paper has them."""
     whole = dependencies.graph_of
 
-    def graph_of(updates: Sequence[Update]) -> Graph:
+    def graph_of(updates: Sequence[ReceivedUpdate]) -> DependencyGraph:
         return whole([replace(update, moves=False) for update in updates])
 
     patch.setattr(correction, "graph_of", graph_of)
@@ -52,9 +60,9 @@ def forget_the_order_of_sources(patch: pytest.MonkeyPatch) -> None:
 
 def merge_nothing(patch: pytest.MonkeyPatch) -> None:
     """A cycle is cut somewhere instead."""
-    legal = correction.legal_order
+    legal = correction.legal_order_of
 
-    def alone(updates: Sequence[Update]) -> tuple[Unit, ...]:
+    def alone(updates: Sequence[ReceivedUpdate]) -> tuple[Unit, ...]:
         return tuple((update,) for unit in legal(updates) for update in unit)
 
     patch.setattr("viewkeeper.evolution.dyno.dyno_loop.legal_order", alone)
@@ -62,62 +70,62 @@ def merge_nothing(patch: pytest.MonkeyPatch) -> None:
 
 def keep_what_is_undone(patch: pytest.MonkeyPatch) -> None:
     """What an aborted run held back goes into the next one."""
-    undo, init = Dyno._undo, Running.__init__
-    left: list[Running] = []
+    undo, init = Dyno._undo_work, RowMaintenance.__init__
+    left: list[RowMaintenance] = []
 
     def forgetful(dyno: Dyno) -> list[Action]:
-        left[:] = [dyno._work] if isinstance(dyno._work, Running) else []
+        left[:] = [dyno._work] if isinstance(dyno._work, RowMaintenance) else []
         return undo(dyno)
 
-    def begin(running: Running, *given: object) -> None:
+    def begin(running: RowMaintenance, *given: object) -> None:
         init(running, *given)  # type: ignore[arg-type]  # whatever it was given
         if left:
             running._held += left.pop()._held
 
-    patch.setattr(Dyno, "_undo", forgetful)
-    patch.setattr(Running, "__init__", begin)
+    patch.setattr(Dyno, "_undo_work", forgetful)
+    patch.setattr(RowMaintenance, "__init__", begin)
 
 
 def go_on_after_a_broken_query(patch: pytest.MonkeyPatch) -> None:
     """The work is forgotten, and its reports are taken for done."""
-    undo = Dyno._undo
+    undo = Dyno._undo_work
 
     def careless(dyno: Dyno) -> list[Action]:
         assert dyno._work is not None
-        stamped, commit = dyno._finish(dyno._work.unit, [])
+        stamped, commit = dyno._finish_reports(dyno._work.unit, [])
         return [stamped, commit, *undo(dyno)]
 
-    patch.setattr(Dyno, "_undo", careless)
+    patch.setattr(Dyno, "_undo_work", careless)
 
 
 def compensate_nothing(patch: pytest.MonkeyPatch) -> None:
     """Adaptation takes what it reads for the state that it wants."""
-    whole = unit_work.Rereading.answer
-    patch.setattr(unit_work.Rereading, "answer", lambda mine, event, _: whole(mine, event, ()))
+    whole = unit_work.Rereading.take_reply
+    patch.setattr(unit_work.Rereading, "take_reply", lambda mine, event, _: whole(mine, event, ()))
 
 
-SWEEP, BATCH = Setting("sweep"), Setting("batch_sweep", OPTIMISTIC)
+SWEEP, BATCH = DynoSetting("sweep"), DynoSetting("batch_sweep", OPTIMISTIC)
 
 MISTAKES = (
     Mistake("no semantic order per source", BATCH, forget_the_order_of_sources),
     Mistake("no merging, by name", SWEEP, merge_nothing),
-    Mistake("no merging, by handle", Setting("sweep", asking="handle"), merge_nothing),
-    Mistake("no detection after, sweep", Setting("sweep", Detection(after=False))),
-    Mistake("no detection after, pvm", Setting("pvm", Detection(after=False))),
-    Mistake("no detection during", Setting("sweep", Detection(during=False))),
-    Mistake("detection before alone", Setting("sweep", Detection(True, False, False))),
+    Mistake("no merging, by handle", DynoSetting("sweep", asking="handle"), merge_nothing),
+    Mistake("no detection after, sweep", DynoSetting("sweep", Detection(after=False))),
+    Mistake("no detection after, pvm", DynoSetting("pvm", Detection(after=False))),
+    Mistake("no detection during", DynoSetting("sweep", Detection(during=False))),
+    Mistake("detection before alone", DynoSetting("sweep", Detection(True, False, False))),
     Mistake("no second attempt", SWEEP, go_on_after_a_broken_query),
     Mistake("no compensation of what was read", SWEEP, compensate_nothing),
 )
 
 
-def _is_right(setting: Setting, seed: int) -> bool:
+def _is_right(setting: DynoSetting, seed: int) -> bool:
     world = world_of(setting, seed)
     try:
-        play(world, random.Random(f"{seed} pace"))
+        play_reshaped(world, random.Random(f"{seed} pace"))
     except (AssertionError, SimulationError, KeyError):
         return False  # a machine that trips over itself, or never ends, is found out
-    return below(world, judged(world)) is None
+    return find_shortfall(world, judge_reshaped(world)) is None
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
@@ -163,14 +171,14 @@ def test_what_an_aborted_run_held_back_is_undone(
             change("x", insert(1, (2, 7))),
             change("x", insert(1, (3, 7))),
             change("y", insert(2, (7, 71))),
-            change("y", Rename(2, "t")),
+            change("y", RenameOperation(2, "t")),
         ],
     )
     if broken:
         keep_what_is_undone(monkeypatch)
-    world = ReshapingWorld(scenario, Setting("pvm"))
+    world = ReshapedWorld(scenario, DynoSetting("pvm"))
     steps(world, OUT_OF_ORDER)
     assert world.broken == 1
-    follow(world, [])
+    follow_reshaped(world, [])
     assert world.dyno.aborts == 1
-    assert (judged(world) >= Level.STRONG) is not broken
+    assert (judge_reshaped(world) >= Level.STRONG) is not broken

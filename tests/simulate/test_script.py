@@ -11,14 +11,14 @@ import random
 import pytest
 
 from viewkeeper.errors import SimulationError
-from viewkeeper.maintain.promises import Scenario as Transactions
-from viewkeeper.simulate.campaigns.workload import Shape, Workload, random_scenario
-from viewkeeper.simulate.scenario import Subject
+from viewkeeper.maintain.promises import TransactionKind as Transactions
+from viewkeeper.simulate.campaigns.workload import JoinShape, Workload, random_scenario
+from viewkeeper.simulate.scenario import AlgorithmSubject
 from viewkeeper.simulate.scripts.script_format import Script, script_of
 from viewkeeper.simulate.scripts.script_reader import read_script
-from viewkeeper.simulate.scripts.script_run import perform
-from viewkeeper.simulate.simulated_world import World
-from viewkeeper.simulate.step_choice import play, random_tempo
+from viewkeeper.simulate.scripts.script_run import perform_run
+from viewkeeper.simulate.simulated_world import SimulatedWorld
+from viewkeeper.simulate.step_choice import play_randomly, random_tempo
 from viewkeeper.simulate.world_steps import read_step
 
 GOOD = """\
@@ -45,18 +45,18 @@ run all of it
 @pytest.mark.parametrize("seed", range(40))
 def test_what_is_written_is_read_back(seed: int) -> None:
     rng = random.Random(seed)
-    shape = Shape.read(rng.choice(["chain:3", "star:3", "self:3", "cycle:3"]))
+    shape = JoinShape.read_shape(rng.choice(["chain:3", "star:3", "self:3", "cycle:3"]))
     transactions = rng.choice(list(Transactions))
     scenario = random_scenario(rng, Workload(shape, transactions, rng.random() < 0.5, False))
-    subject = Subject("sweep", {"parallel": 3})
-    world = World(scenario, subject)
-    play(world, rng, random_tempo(rng, world))
+    subject = AlgorithmSubject("sweep", {"parallel": 3})
+    world = SimulatedWorld(scenario, subject)
+    play_randomly(world, rng, random_tempo(rng, world))
     steps = [read_step(text) for text in world.trace.steps]
     text = str(script_of(scenario, subject, steps, "again"))
     script = read_script(text)
     assert str(script) == text
     assert script.scenario == scenario
-    again = perform(script, script.runs[0]).world
+    again = perform_run(script, script.runs[0]).world
     assert again.store.states == world.store.states
 
 
@@ -64,7 +64,7 @@ def test_text_null_comments_and_groups() -> None:
     script = read_script(GOOD)
     assert script.scenario.tables[0].rows == {(1, "ada #1"): 1, (2, "it's"): 1}
     assert script.scenario.late == {("x", "T1")}
-    assert perform(script, script.runs[0]).verdict is not None
+    assert perform_run(script, script.runs[0]).verdict is not None
     assert str(read_script(str(script))) == str(script)
 
 
@@ -98,5 +98,5 @@ def test_an_error_names_its_line(old: str, new: str, line: int, message: str) ->
 def test_a_step_that_is_not_possible_says_what_is() -> None:
     script: Script = read_script(GOOD.replace("  drain", "  evaluate y"), "it.txt")
     with pytest.raises(SimulationError, match=r'it.txt:15: "evaluate y" is not possible') as raised:
-        perform(script, script.runs[0])
+        perform_run(script, script.runs[0])
     assert "deliver" in (raised.value.hint or "")

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from viewkeeper.errors import SimulationError
-from viewkeeper.simulate.scripts.script_format import Run, Script
+from viewkeeper.simulate.scripts.script_format import Script, ScriptRun
 from viewkeeper.simulate.scripts.script_reader import read_script
-from viewkeeper.simulate.scripts.script_run import perform
+from viewkeeper.simulate.scripts.script_run import perform_run
 from viewkeeper.simulate.simulated_store import SimulatedStore
 from viewkeeper.updates.backlog import Backlog
 
@@ -29,19 +29,19 @@ def forget_what_is_committed(patch: pytest.MonkeyPatch) -> None:
     def clean(backlog: Backlog) -> None:
         backlog._kept = [kept for kept in backlog if not kept.committed]
 
-    patch.setattr(Backlog, "clean", clean)
+    patch.setattr(Backlog, "forget_settled", clean)
 
 
 def drop_negative_counts(patch: pytest.MonkeyPatch) -> None:
     """A store in which a row that is not there cannot be deleted in advance."""
-    apply = SimulatedStore._apply
+    apply = SimulatedStore._apply_change
 
     def positive(store: SimulatedStore, change: object) -> None:
         apply(store, change)  # type: ignore[arg-type]  # whatever the original takes
         for row in [row for row, count in store._counts.items() if count < 0]:
             del store._counts[row]
 
-    patch.setattr(SimulatedStore, "_apply", positive)
+    patch.setattr(SimulatedStore, "_apply_change", positive)
 
 
 SWITCHES: dict[str, Switch] = {
@@ -54,18 +54,20 @@ def read(path: Path) -> Script:
     return read_script(path.read_text(encoding="utf-8"), path.name)
 
 
-def runs() -> list[tuple[Script, Run]]:
+def runs() -> list[tuple[Script, ScriptRun]]:
     return [(script, run) for script in map(read, SPECS) for run in script.runs]
 
 
 @pytest.mark.parametrize(
     ("script", "run"), runs(), ids=lambda each: getattr(each, "title", None) or each.path
 )
-def test_runs_as_the_paper_says(script: Script, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_as_the_paper_says(
+    script: Script, run: ScriptRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for phrase, switch in SWITCHES.items():
         if phrase in run.title:
             switch(monkeypatch)
-    assert perform(script, run).verdict is not None, "the run must come to its end"
+    assert perform_run(script, run).verdict is not None, "the run must come to its end"
 
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.name)
@@ -88,4 +90,4 @@ def test_a_wrong_expectation_is_found_at_its_line() -> None:
     script = read_script(text, path.name)
     line = text.splitlines().index("  expect view (5,6)") + 1
     with pytest.raises(SimulationError, match=rf"sweep-figure-5.txt:{line}: expected view"):
-        perform(script, script.runs[0])
+        perform_run(script, script.runs[0])

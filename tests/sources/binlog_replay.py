@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 
 from tests.sources.mariadb_database import Row
-from viewkeeper.sources.mariadb.binlog.event_frames import Event, LogFrame, Type
-from viewkeeper.sources.mariadb.binlog.shape_tracker import Watch
-from viewkeeper.sources.mariadb.binlog.stream import Stream
-from viewkeeper.sources.mariadb.logged_shapes import Shape, ShapedColumn, Shapes
-from viewkeeper.sources.mariadb.server_connection import Server
-from viewkeeper.sources.mariadb.types import Declared
+from viewkeeper.sources.mariadb.binlog.event_frames import BinlogEvent, BinlogEventType, EventFramer
+from viewkeeper.sources.mariadb.binlog.shape_tracker import ShapeWatch
+from viewkeeper.sources.mariadb.binlog.stream import BinlogStream
+from viewkeeper.sources.mariadb.logged_shapes import LoggedShape, LoggedShapes, ShapedColumn
+from viewkeeper.sources.mariadb.server_connection import MariadbServer
+from viewkeeper.sources.mariadb.types import DeclaredType
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.sources.stream.spool import Spool
 
@@ -64,7 +64,7 @@ class Recorded:
         self.packets = [bytes.fromhex(line) for line in rest[:last]]
         self.has_checksums = checksum == "CRC32"
 
-    def place(self, type: Type, number: int = 0) -> int:
+    def place(self, type: BinlogEventType, number: int = 0) -> int:
         """Which packet has an event of this type, the first or a later one."""
         found = [i for i, packet in enumerate(self.packets) if packet[5] == type]
         return found[number]
@@ -72,9 +72,13 @@ class Recorded:
     def transactions(self) -> Iterator[list[bytes]]:
         """Each transaction as a log of its own, with the packets that every log begins with."""
         begin = self.packets[:2]
-        places = [i for i, packet in enumerate(self.packets) if packet[5] == Type.GTID]
+        places = [i for i, packet in enumerate(self.packets) if packet[5] == BinlogEventType.GTID]
         for first, end in pairwise([*places, len(self.packets)]):
-            events = (p for p in self.packets[first:end] if p[5] not in (Type.ROTATE, Type.FORMAT))
+            events = (
+                p
+                for p in self.packets[first:end]
+                if p[5] not in (BinlogEventType.ROTATE, BinlogEventType.FORMAT)
+            )
             yield list(self.placed([*begin, *events]))
 
     def placed(self, packets: Iterable[bytes]) -> Iterator[bytes]:
@@ -82,7 +86,7 @@ class Recorded:
         at = self.start
         for packet in packets:
             fixed = bytearray(packet)
-            if packet[5] not in (Type.ROTATE, Type.FORMAT):
+            if packet[5] not in (BinlogEventType.ROTATE, BinlogEventType.FORMAT):
                 at += len(packet) - 1
                 fixed[14:18] = struct.pack("<I", at & 0xFFFFFFFF)
             yield self.repaired(bytes(fixed))
@@ -91,7 +95,7 @@ class Recorded:
     def made(self) -> int:
         """Where the table has been made."""
         events = Replay(self.packets, self.start).events()
-        return next(event.position for event in events if event.type == Type.QUERY)
+        return next(event.position for event in events if event.type == BinlogEventType.QUERY)
 
     def repaired(self, packet: bytes) -> bytes:
         """A packet with the length and the checksum that its bytes should have."""
@@ -110,15 +114,15 @@ class Replay:
     def __init__(self, packets: Sequence[bytes], start: int, after: int = 0) -> None:
         self._packets = packets
         self._after = after
-        self._frame = LogFrame("crm", BASE, start)
+        self._frame = EventFramer("crm", BASE, start)
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Iterator[BinlogEvent]:
         for packet in self._packets:
-            event = self._frame.event(packet)
+            event = self._frame.read_event(packet)
             if event is not None and event.position > self._after:
                 yield event
         # Behind the last packet nothing is waited for: a file begins that is never reached.
-        yield Event(Type.FORMAT, 0, _END, b"", 0)
+        yield BinlogEvent(BinlogEventType.FORMAT, 0, _END, b"", 0)
 
     def close(self) -> None:
         """There is no connection."""
@@ -131,28 +135,28 @@ def make_reader(
     table: rows and how often they came. What was done to the table up to `since` is not its
     past."""
     unused = {"url": "mariadb://nobody@127.0.0.1:1/crm"}
-    server = Server(SourceSettings("crm", "mariadb", unused, str(folder), str(folder)))
-    shapes = Shapes({"t": shape_of_table(since)})
-    watch = Watch(shapes, recorded.start, {"t": tuple(_COLUMNS)})
+    server = MariadbServer(SourceSettings("crm", "mariadb", unused, str(folder), str(folder)))
+    shapes = LoggedShapes({"t": shape_of_table(since)})
+    watch = ShapeWatch(shapes, recorded.start, {"t": tuple(_COLUMNS)})
 
     def read(packets: Sequence[bytes]) -> Counter[Row]:
         spool = Spool(folder)
 
-        def begin(_server: Server, _id: int, position: int, **_: bool) -> Replay:
+        def begin(_server: MariadbServer, _id: int, position: int, **_: bool) -> Replay:
             return Replay(packets, recorded.start, position)
 
-        def event_after(_server: Server, _id: int, start: int) -> Event | None:
+        def event_after(_server: MariadbServer, _id: int, start: int) -> BinlogEvent | None:
             return next(Replay(packets, recorded.start, start).events(), None)
 
         patch.setattr("viewkeeper.sources.mariadb.binlog.stream.Log", begin)
         patch.setattr("viewkeeper.sources.mariadb.binlog.stream.event_after", event_after)
-        stream = Stream(server, watch, recorded.start, spool, 1, folder, blocking=False)
+        stream = BinlogStream(server, watch, recorded.start, spool, 1, folder, blocking=False)
         try:
-            stream.advance(_END)
+            stream.advance_to(_END)
             found = _rows(spool)
         finally:
             stream.disconnect()
-            spool.clear()
+            spool.clear_all()
         if stream.halted is not None:
             raise stream.halted
         return found
@@ -162,7 +166,7 @@ def make_reader(
 
 def _rows(spool: Spool) -> Counter[Row]:
     found: Counter[Row] = Counter()
-    for batch in spool.changes("t", 0, _END):
+    for batch in spool.changes_of("t", 0, _END):
         names = [name for name in batch.schema.names if name != "_count"]
         columns = [batch[name].to_pylist() for name in names]
         for *row, count in zip(*columns, batch["_count"].to_pylist(), strict=True):
@@ -170,10 +174,10 @@ def _rows(spool: Spool) -> Counter[Row]:
     return found
 
 
-def shape_of_table(since: int = 0) -> Shape:
+def shape_of_table(since: int = 0) -> LoggedShape:
     """The table as it was made."""
     columns = tuple(
-        ShapedColumn(name, name, Declared(type, "utf8mb4" if name in _TEXTS else ""))
+        ShapedColumn(name, name, DeclaredType(type, "utf8mb4" if name in _TEXTS else ""))
         for name, type in _COLUMNS.items()
     )
-    return Shape("t", "crm", "t", columns, ("id",), "utf8mb4", since=since)
+    return LoggedShape("t", "crm", "t", columns, ("id",), "utf8mb4", since=since)

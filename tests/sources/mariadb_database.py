@@ -43,7 +43,7 @@ class Database:
         )
 
     def settings(self, **options: object) -> SourceSettings:
-        url = options.pop("url", self.server.url(self.name))
+        url = options.pop("url", self.server.url_of(self.name))
         home = str(self.folder / "home")
         return SourceSettings("crm", "mariadb", {"url": url, **options}, str(self.folder), home)
 
@@ -63,7 +63,7 @@ class Database:
 def look(source: MariadbSource, after: int) -> tuple[Boundary, ...]:
     """Everything that was committed after a position, without the empty reports."""
     found: list[Boundary] = []
-    while boundaries := source.look(found[-1].position if found else after):
+    while boundaries := source.look_for_transactions(found[-1].position if found else after):
         found += boundaries
         last = boundaries[-1]
         if not last.changes and not last.emptied and not last.reshaped:
@@ -74,7 +74,7 @@ def look(source: MariadbSource, after: int) -> tuple[Boundary, ...]:
 def reshaped(source: MariadbSource, after: int) -> list[SchemaChange]:
     """The schema changes that were committed after a position, in their order."""
     found: list[SchemaChange] = []
-    while boundaries := source.look(after):
+    while boundaries := source.look_for_transactions(after):
         found += [change for one in boundaries for change in one.reshaped]
         if boundaries[-1].position == after:
             break
@@ -87,7 +87,7 @@ def changes(
 ) -> list[Row]:
     """The changes as rows, with their counts and positions."""
     found: list[Row] = []
-    for _, batch in source.changes({table: columns}, after, until):
+    for _, batch in source.read_changes({table: columns}, after, until):
         found += rows_of(batch, [*columns, "_count", "_position"])
     return found
 

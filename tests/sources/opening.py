@@ -6,5 +6,5 @@ from viewkeeper.updates.source_protocol import Snapshot, Source
 
 
 def opened(source: Source) -> Snapshot:
-    with source.snapshots(0, {}) as opener:
+    with source.prepare_snapshots(0, {}) as opener:
         return opener()

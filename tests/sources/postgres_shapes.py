@@ -202,7 +202,7 @@ class Ordeal:
             shop.table(DEFINITION.format(t=table))
         shop.table("other (id int PRIMARY KEY, v text)")
         self.source = self._open()
-        self.start = self.source.follow(self.followed)
+        self.start = self.source.follow_tables(self.followed)
         for table in TABLES.values():
             shop.run(INSERT.format(t=table))
         shop.run("INSERT INTO other VALUES (1, 'x')")
@@ -211,7 +211,7 @@ class Ordeal:
         for name, case in CASES.items():
             self._commit(name, case)
             if when == "running":
-                self.source.look(self.start)
+                self.source.look_for_transactions(self.start)
         shop.run("INSERT INTO other VALUES (2, 'y')")
         if when == "down":
             self.restart()
@@ -230,7 +230,7 @@ class Ordeal:
     def restart(self) -> None:
         self.source.close()
         self.source = self._open()
-        self.source.follow(self.followed)
+        self.source.follow_tables(self.followed)
 
     def _commit(self, name: str, case: Case) -> None:
         table = TABLES[name]
@@ -247,7 +247,7 @@ class Ordeal:
 
 def states(source: Source, asked: Tables, after: int) -> dict[str, Counter[Row]]:
     """The tables as of a position, in one snapshot."""
-    with source.snapshots(after, asked) as opener, closing(opener()) as snapshot:
+    with source.prepare_snapshots(after, asked) as opener, closing(opener()) as snapshot:
         return {t: state_of(snapshot, t, columns, after) for t, columns in asked.items()}
 
 
@@ -272,22 +272,22 @@ def merged(changes: Sequence[Change]) -> list[Change]:
 
 def look_all(source: Source, after: int) -> list[Boundary]:
     """What two looks find; the second one is for what the first had no time to compare."""
-    first = source.look(after)
+    first = source.look_for_transactions(after)
     time.sleep(0.25)
     last = first[-1].position if first else after
-    return [*first, *source.look(last)]
+    return [*first, *source.look_for_transactions(last)]
 
 
 def is_broken(source: Source, handle: str, columns: Sequence[str], after: int, until: int) -> bool:
     """Whether neither changes nor answers can be had; never one without the other."""
     broken = []
     try:
-        list(source.changes({handle: columns}, after, until))
+        list(source.read_changes({handle: columns}, after, until))
         broken.append(False)
     except BrokenQueryError:
         broken.append(True)
     try:
-        with source.snapshots(after, {handle: columns}):
+        with source.prepare_snapshots(after, {handle: columns}):
             broken.append(False)
     except BrokenQueryError:
         broken.append(True)

@@ -35,9 +35,9 @@ class Shop:
         self.server = server
         self.home = home
         self.database = f"shop_{next(_numbers)}"
-        with psycopg.connect(server.url(), autocommit=True) as connection:
+        with psycopg.connect(server.url_of(), autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {self.database}".encode())
-        self.url = server.url(self.database)
+        self.url = server.url_of(self.database)
         self._sources: list[Source] = []
         self._writers: list[psycopg.Connection[Any]] = []
         self.writer = self.connect()
@@ -71,7 +71,7 @@ class Shop:
             "GRANT ALL ON SCHEMA public TO plain",
             "SET ROLE plain",
         )
-        self.url = self.server.url(self.database, "plain")
+        self.url = self.server.url_of(self.database, "plain")
 
     def settings(self, reader: str = "me", name: str = "shop", **options: object) -> SourceSettings:
         home = self.home / self.database / reader
@@ -106,7 +106,7 @@ class Shop:
         """A server has few slots, and tests are many."""
         slots = "FROM pg_replication_slots WHERE database = %s AND NOT temporary"
         drop = f"SELECT pg_drop_replication_slot(slot_name) {slots} AND NOT active".encode()
-        with psycopg.connect(self.server.url(), autocommit=True) as connection:
+        with psycopg.connect(self.server.url_of(), autocommit=True) as connection:
             for _ in range(100):
                 connection.execute(drop, (self.database,))
                 left = connection.execute(f"SELECT 1 {slots}".encode(), (self.database,))
@@ -121,7 +121,7 @@ def changed(
 ) -> list[Row]:
     """The changes in order: the columns, then the count."""
     found = []
-    for _, batch in source.changes({table: columns}, after, until):
+    for _, batch in source.read_changes({table: columns}, after, until):
         found += [tuple(row[c] for c in (*columns, COUNT)) for row in batch.to_pylist()]
     return cast(list[Row], found)
 
@@ -146,7 +146,7 @@ def as_of(opener: Opener, table: str, columns: Sequence[str], after: int) -> Cou
 
 def state_of(snapshot: Snapshot, table: str, columns: Sequence[str], after: int) -> Counter[Row]:
     """Rows minus tail of a scan."""
-    scan = snapshot.scan(Relation("shop", table), columns, after)
+    scan = snapshot.scan_relation(Relation("shop", table), columns, after)
     rows = [tuple(row[c] for c in columns) for b in scan.batches for row in b.to_pylist()]
     names = (*columns, COUNT)
     tail = [tuple(row[c] for c in names) for b in scan.tail for row in b.to_pylist()]
@@ -163,4 +163,6 @@ def ask(
 ) -> Answer:
     on = tuple(keys.column_names)
     safe = tuple(null_safe or [False] * len(on))
-    return snapshot.ask(Lookup(0, Relation("shop", table), tuple(columns), on, safe, keys), after)
+    return snapshot.answer_lookup(
+        Lookup(0, Relation("shop", table), tuple(columns), on, safe, keys), after
+    )

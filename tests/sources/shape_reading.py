@@ -21,7 +21,7 @@ BEFORE: Counter[Row] = Counter({(1, 10): 1, (2, 20): 1})
 
 
 def snapshot_of(source: Source, after: int) -> Snapshot:
-    with source.snapshots(after, {}) as opener:
+    with source.prepare_snapshots(after, {}) as opener:
         snapshot: Snapshot = pickle.loads(pickle.dumps(opener))()
         return snapshot
 
@@ -47,7 +47,7 @@ def plus(*bags: Counter[Row]) -> dict[Row, int]:
 
 
 def changed(source: Source, tables: Tables, after: int, until: int) -> dict[Row, int]:
-    return plus(bag(batch for _, batch in source.changes(tables, after, until)))
+    return plus(bag(batch for _, batch in source.read_changes(tables, after, until)))
 
 
 def scanned(source: Source, handle: str, columns: Sequence[str], after: int) -> dict[Row, int]:
@@ -55,13 +55,13 @@ def scanned(source: Source, handle: str, columns: Sequence[str], after: int) -> 
     snapshot = snapshot_of(source, after)
     try:
         relation = Relation(source.name, handle)
-        scan = snapshot.scan(relation, columns, after)
+        scan = snapshot.scan_relation(relation, columns, after)
         rows = plus(bag(scan.batches), bag(scan.tail, -1))
         numbers = [row[0] for row in rows if isinstance(row[0], int)]
         for keys in (range(10_000), numbers[:1]):
             table = pa.table({columns[0]: pa.array(keys, pa.int64())})
             lookup = Lookup(0, relation, tuple(columns), (columns[0],), (False,), table)
-            answer = snapshot.ask(lookup, after)
+            answer = snapshot.answer_lookup(lookup, after)
             found = plus(bag(answer.rows.to_batches()), bag(answer.tail.to_batches(), -1))
             wanted = {row: count for row, count in rows.items() if row[0] in keys}
             assert {row: n for row, n in found.items() if row[0] in keys} == wanted

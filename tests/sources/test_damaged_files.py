@@ -52,9 +52,9 @@ def flip(path: Path, at: int) -> None:
 def test_a_damaged_data_file_is_that_sources_trouble(tmp_path: Path, damage: str) -> None:
     write_deltalake(tmp_path / "t", pa.table({"id": list(range(2000))}))
     source = lake(tmp_path)
-    start = source.follow(TABLES)
+    start = source.follow_tables(TABLES)
     write_deltalake(tmp_path / "t", pa.table({"id": list(range(3000))}), mode="append")
-    (until,) = (boundary.position for boundary in source.look(start))
+    (until,) = (boundary.position for boundary in source.look_for_transactions(start))
     newest = max((tmp_path / "t").glob("*.parquet"), key=lambda path: path.stat().st_size)
     if damage == "page":
         newest.write_bytes(b"PAR1" + b"\xff" * 400 + newest.read_bytes()[404:])
@@ -91,25 +91,25 @@ ENTRIES = {
 def test_an_odd_entry_of_the_log_cannot_be_read(tmp_path: Path, entry: str) -> None:
     write_deltalake(tmp_path / "t", pa.table({"id": [1]}))
     source = lake(tmp_path)
-    start = source.follow(TABLES)
-    assert source.look(start) == ()
+    start = source.follow_tables(TABLES)
+    assert source.look_for_transactions(start) == ()
     path = tmp_path / "t" / "_delta_log" / f"{start + 1:020d}.json"
     path.write_bytes(entry.encode("utf-8", "surrogateescape"))
     with pytest.raises(SourceAwayError, match=f"log entry of version {start + 1} cannot be read"):
-        source.look(start)
+        source.look_for_transactions(start)
     path.unlink()
-    assert source.look(start) == ()
+    assert source.look_for_transactions(start) == ()
 
 
 @pytest.mark.parametrize("value", ["1_0", "٣", "1.5", "x"])
 def test_a_partition_is_a_value_of_its_type(tmp_path: Path, value: str) -> None:
     write_deltalake(tmp_path / "t", pa.table({"id": [1], "n": [1]}), partition_by=["id"])
     source = lake(tmp_path)
-    start = source.follow(TABLES)
-    assert source.look(start) == ()
+    start = source.follow_tables(TABLES)
+    assert source.look_for_transactions(start) == ()
     pq.write_table(pa.table({"n": [5]}), tmp_path / "t" / "x.parquet")
     commit(tmp_path / "t", start + 1, path="x.parquet", partitionValues={"id": value})
-    source.look(start)
+    source.look_for_transactions(start)
     with pytest.raises(ConversionError, match=r'(?s)column "id": .* is not a value.*x\.parquet'):
         changed(source, start, start + 1)
 
@@ -130,10 +130,10 @@ def test_a_file_of_other_types_is_refused(
     """Arrow would round, or read numbers out of texts."""
     write_deltalake(tmp_path / "t", pa.table({"id": declared}))
     source = lake(tmp_path)
-    start = source.follow(TABLES)
+    start = source.follow_tables(TABLES)
     pq.write_table(pa.table({"id": stored}), tmp_path / "t" / "x.parquet")
     commit(tmp_path / "t", start + 1, path="x.parquet")
-    source.look(start)
+    source.look_for_transactions(start)
     with pytest.raises(ConversionError, match=r"file x\.parquet has values of type"):
         changed(source, start, start + 1)
 
@@ -148,7 +148,7 @@ def test_texts_that_are_no_utf8_are_refused(tmp_path: Path) -> None:
     path = put(tmp_path, "a.parquet", b"")
     pq.write_table(pa.table({"id": broken}), path)
     with pytest.raises(ConversionError, match=r'column "id": b.\\xff\\xfe. is not string'):
-        exports(tmp_path, "parquet").follow(TABLES)
+        exports(tmp_path, "parquet").follow_tables(TABLES)
 
 
 def test_decimals_with_more_digits_than_their_type_are_refused(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_decimals_with_more_digits_than_their_type_are_refused(tmp_path: Path) -
     path = put(tmp_path, "a.parquet", b"")
     pq.write_table(pa.table({"id": lying}), path)
     with pytest.raises(ConversionError, match=r"(?s)a\.parquet"):
-        exports(tmp_path, "parquet").follow(TABLES)
+        exports(tmp_path, "parquet").follow_tables(TABLES)
 
 
 def test_an_encrypted_file_is_named(tmp_path: Path) -> None:
@@ -175,22 +175,22 @@ def test_an_encrypted_file_is_named(tmp_path: Path) -> None:
     with pq.ParquetWriter(path, content.schema, encryption_properties=properties) as writer:
         writer.write_table(content)
     with pytest.raises(ConversionError, match=r"file t/a\.parquet cannot be read"):
-        exports(tmp_path, "parquet").follow(TABLES)
+        exports(tmp_path, "parquet").follow_tables(TABLES)
 
 
 def test_a_damaged_page_is_waited_out(tmp_path: Path) -> None:
     source = exports(tmp_path, "parquet")
     path = put(tmp_path, "a.parquet", b"")
     pq.write_table(pa.table({"id": [1]}), path)
-    start = source.follow(TABLES)
+    start = source.follow_tables(TABLES)
     good = put(tmp_path, "b.parquet", b"")
     pq.write_table(pa.table({"id": list(range(5000))}), good, write_page_checksum=True)
     content = good.read_bytes()
     flip(good, 3000)
     with pytest.raises(SourceAwayError, match=r"b\.parquet"):
-        source.look(start)
+        source.look_for_transactions(start)
     good.write_bytes(content)
-    (boundary,) = source.look(start)
+    (boundary,) = source.look_for_transactions(start)
     assert len(rows(source, boundary.position)) == 5001
 
 
@@ -199,13 +199,13 @@ def test_a_damaged_copy_is_a_gap_and_is_made_anew(tmp_path: Path, at: int) -> No
     """Every byte of its pages and its footer counts: a flipped one is no other number."""
     put(tmp_path, "a.csv", b"id\n" + b"".join(b"%d\n" % (n * 7919) for n in range(500)))
     source = exports(tmp_path, tables={"t": {"columns": {"id": "bigint"}}})
-    start = source.follow(TABLES)
+    start = source.follow_tables(TABLES)
     before = rows(source, start)
     (copy,) = (tmp_path / "home" / "copies").glob("*.parquet")
     flip(copy, at)
     with pytest.raises(GapError, match=r"(?s)damaged.*--full-refresh"):
         rows(source, start)
-    assert rows(source, source.follow(TABLES)) == before
+    assert rows(source, source.follow_tables(TABLES)) == before
 
 
 # -- CSV and JSON ----------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ JSON = {
 def test_what_is_wrong_with_json_is_said(tmp_path: Path, content: bytes, detail: str) -> None:
     put(tmp_path, "a.json", content)
     with pytest.raises(ConversionError, match=r"t/a\.json cannot be read") as caught:
-        exports(tmp_path, "json", **DECLARED).follow(TABLES)
+        exports(tmp_path, "json", **DECLARED).follow_tables(TABLES)
     assert detail in str(caught.value)
 
 
@@ -234,7 +234,7 @@ def test_a_line_without_an_end_is_not_taken_into_memory(
     with put(tmp_path, "a.json", b"").open("r+b") as file:
         file.truncate(1 << 27)
     with pytest.raises(ConversionError, match="line 1 has more than 1 million characters"):
-        exports(tmp_path, "json", **DECLARED).follow(TABLES)
+        exports(tmp_path, "json", **DECLARED).follow_tables(TABLES)
 
 
 CSV = {
@@ -250,31 +250,31 @@ CSV = {
 def test_what_is_wrong_with_csv_is_said(tmp_path: Path, content: bytes) -> None:
     put(tmp_path, "a.csv", content)
     with pytest.raises(ConversionError, match=r"t/a\.csv cannot be read"):
-        exports(tmp_path).follow(TABLES)
+        exports(tmp_path).follow_tables(TABLES)
 
 
 def test_odd_bytes_that_are_text_arrive(tmp_path: Path) -> None:
     """A mark at the beginning is no part of a name, and a zero byte is one of a text."""
     put(tmp_path, "a.csv", b"\xef\xbb\xbfid\na\0b\n\x1f\n")
     source = exports(tmp_path)
-    assert rows(source, source.follow(TABLES)) == ["\x1f", "a\0b"]
+    assert rows(source, source.follow_tables(TABLES)) == ["\x1f", "a\0b"]
 
 
 def test_a_name_twice_in_a_header_is_said(tmp_path: Path) -> None:
     put(tmp_path, "a.csv", b"id,id\n1,2\n")
     with pytest.raises(SchemaError, match=r't/a\.csv names "id" twice'):
-        exports(tmp_path).follow(TABLES)
+        exports(tmp_path).follow_tables(TABLES)
 
 
 def test_texts_in_two_bytes_are_read(tmp_path: Path) -> None:
     table = {"columns": {"id": "string"}, "encoding": "utf-16"}
     put(tmp_path, "a.csv", 'id\n"é"\n'.encode("utf-16"))
     source = exports(tmp_path, tables={"t": table})
-    start = source.follow(TABLES)
+    start = source.follow_tables(TABLES)
     assert rows(source, start) == ["é"]
     put(tmp_path, "a.csv", 'id\n"é\n'.encode("utf-16"))
     with pytest.raises(SourceAwayError, match="a quoted text is not closed"):
-        source.look(start)
+        source.look_for_transactions(start)
 
 
 @pytest.mark.parametrize(

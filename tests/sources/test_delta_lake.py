@@ -78,7 +78,7 @@ def state(path: Path, version: int) -> Bag:
 
 
 def changes(source: DeltaLakeSource, after: int, until: int) -> list[pa.Table]:
-    found = source.changes({"events": COLUMNS}, after, until)
+    found = source.read_changes({"events": COLUMNS}, after, until)
     return [pa.Table.from_batches([batch]) for table, batch in found if table == "events"]
 
 
@@ -122,10 +122,10 @@ def test_every_difference_is_exact(
     first = rows(rng, 20)
     write_deltalake(path, first, partition_by=partition, configuration=settings)
     source = source_of(tmp_path)
-    start = source.follow({"events": COLUMNS})
+    start = source.follow_tables({"events": COLUMNS})
     for _ in range(10):
         step(rng, path)
-    found = source.look(start)
+    found = source.look_for_transactions(start)
     newest = DeltaTable(str(path)).version()
     assert [boundary.position for boundary in found] == list(range(start + 1, newest + 1))
     states = {version: state(path, version) for version in range(newest + 1)}
@@ -141,7 +141,7 @@ def test_every_difference_is_exact(
 
 
 def scanned(source: DeltaLakeSource, after: int) -> Bag:
-    with source.snapshots(after, {"events": COLUMNS}) as opener:
+    with source.prepare_snapshots(after, {"events": COLUMNS}) as opener:
         snapshot = pickle.loads(pickle.dumps(opener))()
         scan = snapshot.scan(EVENTS, COLUMNS, after)
         total: Bag = sum((bag_of(pa.Table.from_batches([b])) for b in scan.batches), Counter())
@@ -153,10 +153,10 @@ def scanned(source: DeltaLakeSource, after: int) -> Bag:
 
 def ask(source: DeltaLakeSource, after: int, keys: pa.Table, null_safe: bool = False) -> Answer:
     on = tuple(keys.column_names)
-    with source.snapshots(after, {"events": COLUMNS}) as opener:
+    with source.prepare_snapshots(after, {"events": COLUMNS}) as opener:
         snapshot = opener()
         safe = tuple(null_safe for _ in on)
-        return snapshot.ask(Lookup(0, EVENTS, COLUMNS, on, safe, keys), after)
+        return snapshot.answer_lookup(Lookup(0, EVENTS, COLUMNS, on, safe, keys), after)
 
 
 @pytest.mark.parametrize("partition", [[], ["kind"]], ids=["whole", "partitioned"])
@@ -169,7 +169,7 @@ def test_lookups_never_miss(tmp_path: Path, partition: list[str], null_safe: boo
     # A file that is written again has its texts stored in another way.
     DeltaTable(str(path)).update(updates={"score": "score + 1"}, predicate="id < 4")
     source = source_of(tmp_path)
-    version = source.follow({"events": COLUMNS})
+    version = source.follow_tables({"events": COLUMNS})
     everything = state(path, version)
     types: dict[str, Any] = {"id": pa.int64(), "kind": pa.string(), "score": pa.float64()}
     pools: dict[str, list[Any]] = {"id": [*range(9), None], "kind": KINDS, "score": SCORES}
@@ -207,7 +207,7 @@ def test_files_that_cannot_match_are_not_opened(tmp_path: Path) -> None:
         if pq.ParquetFile(file).read()["id"][0].as_py() != 40:
             Path(file).write_bytes(b"")
     source = source_of(tmp_path)
-    version = source.follow({"events": COLUMNS})
+    version = source.follow_tables({"events": COLUMNS})
     answer = ask(source, version, pa.table({"id": pa.array([41, 44], pa.int64())}))
     assert set(answer.rows["kind"].to_pylist()) >= {"k41", "k44"}
     answer = ask(source, version, pa.table({"kind": ["k45"]}))
@@ -220,12 +220,12 @@ def test_compaction_is_an_empty_transaction(tmp_path: Path) -> None:
     for _ in range(3):
         write_deltalake(path, rows(rng, 4), mode="append")
     source = source_of(tmp_path)
-    start = source.follow({"events": COLUMNS})
+    start = source.follow_tables({"events": COLUMNS})
     DeltaTable(str(path)).optimize.compact()
-    (boundary,) = source.look(start)
+    (boundary,) = source.look_for_transactions(start)
     assert (boundary.position, boundary.changes) == (start + 1, 0)
     assert changes(source, start, start + 1) == []
-    assert source.look(start + 1) == ()
+    assert source.look_for_transactions(start + 1) == ()
 
 
 def test_changes_agree_with_the_library_s_feed(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_changes_agree_with_the_library_s_feed(tmp_path: Path) -> None:
     # Not partitioned: the library does not find its own feed of a partition such as "é/%".
     write_deltalake(path, rows(rng, 20), configuration=settings)
     source = source_of(tmp_path)
-    source.follow({"events": COLUMNS})
+    source.follow_tables({"events": COLUMNS})
     for _ in range(8):
         step(rng, path)
     newest = DeltaTable(str(path)).version()
@@ -250,9 +250,9 @@ def test_commit_times_are_the_writer_s(tmp_path: Path) -> None:
     path = tmp_path / "events"
     write_deltalake(path, rows(random.Random(1), 4))
     source = source_of(tmp_path)
-    start = source.follow({"events": COLUMNS})
+    start = source.follow_tables({"events": COLUMNS})
     before = datetime.datetime.now().timestamp()
     write_deltalake(path, rows(random.Random(2), 5), mode="append")
-    (boundary,) = source.look(start)
+    (boundary,) = source.look_for_transactions(start)
     assert before - 1 < boundary.committed_at < before + 30
     assert boundary.changes == 5

@@ -26,7 +26,7 @@ from viewkeeper.errors import BrokenQueryError, GapError, SchemaError
 from viewkeeper.sources.delta_lake import DeltaLakeSource, open_source
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.schema_change import ChangeKind, SchemaChange
-from viewkeeper.updates.source_protocol import Became
+from viewkeeper.updates.source_protocol import CurrentNames
 
 COLUMNS = ["id", "v"]
 PLAIN = pa.table({"id": [1], "v": [1], "w": [""]}).schema
@@ -181,9 +181,9 @@ def test_every_schema_change(tmp_path: Path, name: str, feed: str, down: bool) -
     case, path, source = CASES[name], tmp_path / "t", source_of(tmp_path)
     table = pa.table({"id": [1, 2], "v": [10, 20], "w": ["", ""]})
     write_deltalake(path, table, configuration={"delta.enableChangeDataFeed": feed})
-    assert source.handle("t") == "t"
-    start = source.follow({"t": COLUMNS})
-    assert source.look(start) == ()
+    assert source.handle_of("t") == "t"
+    start = source.follow_tables({"t": COLUMNS})
+    assert source.look_for_transactions(start) == ()
     if down:
         source.close()
     write(path, id=[3], v=[30])
@@ -192,7 +192,7 @@ def test_every_schema_change(tmp_path: Path, name: str, feed: str, down: bool) -
         write(path, **case.later)
     if down:
         source = source_of(tmp_path)
-    boundaries = source.look(start)
+    boundaries = source.look_for_transactions(start)
     assert [each.position for each in boundaries] == list(range(1, 2 + 1 + bool(case.later)))
     reported = tuple(SchemaChange(kind, "t", *rest) for kind, *rest in case.reported)
     expected = [(), reported, ()][: len(boundaries)]
@@ -200,20 +200,20 @@ def test_every_schema_change(tmp_path: Path, name: str, feed: str, down: bool) -
     check_old_handle(source, case, boundaries[-1].position)
     check_new_handle(source, case, boundaries[-1].position)
     again = source_of(tmp_path)
-    assert again.look(start) == boundaries, "a restart finds the same"
-    assert [each.reshaped for each in again.look(1)] == expected[1:]
-    assert again.look(boundaries[-1].position) == ()
+    assert again.look_for_transactions(start) == boundaries, "a restart finds the same"
+    assert [each.reshaped for each in again.look_for_transactions(1)] == expected[1:]
+    assert again.look_for_transactions(boundaries[-1].position) == ()
 
 
 def check_old_handle(source: DeltaLakeSource, case: Case, end: int) -> None:
     """Up to the change everything is exact; beyond it too, unless the column is gone."""
     assert scanned(source, "t", COLUMNS, 0) == dict(BEFORE)
     assert changed(source, {"t": COLUMNS}, 0, 1) == {(3, 30): 1}
-    became = source.became("t")
+    became = source.current_names_of("t")
     if case.table_gone:
         assert became is None
     elif case.gone:
-        assert became == Became("t", {"id": "id"})
+        assert became == CurrentNames("t", {"id": "id"})
         assert scanned(source, "t", ["id"], end) == {
             (n,): 1 for n in range(1, 5) if n < 4 or case.later
         }
@@ -229,20 +229,20 @@ def check_old_handle(source: DeltaLakeSource, case: Case, end: int) -> None:
     since = Counter(changed(source, {"t": COLUMNS}, 0, end))
     assert since[(3, 30)] + since[(3, 31)] == 1
     assert scanned(source, "t", COLUMNS, end) == plus(BEFORE, since)
-    assert {"id", "v"} <= {field.name for field in source.schema("t")}
+    assert {"id", "v"} <= {field.name for field in source.schema_of("t")}
 
 
 def check_new_handle(source: DeltaLakeSource, case: Case, end: int) -> None:
     """A view that is bound again has what there is now, and its past as far as it is its own."""
-    handle = source.handle("t")
+    handle = source.handle_of("t")
     assert handle == ("t#2" if case.reported and case.reported[0][0] in RENAMING else "t")
-    names = {field.name for field in source.schema(handle)}
+    names = {field.name for field in source.schema_of(handle)}
     columns = ["v", "id"] if case.v == "id" else ["id", case.v]
     if not names >= set(columns):
         assert case.gone
         return
-    assert source.follow({handle: columns, "t": COLUMNS}) == end
-    assert source.handle("t") == handle
+    assert source.follow_tables({handle: columns, "t": COLUMNS}) == end
+    assert source.handle_of("t") == handle
     if case.gone:
         with pytest.raises(BrokenQueryError):
             scanned(source, handle, columns, 1)
@@ -260,15 +260,15 @@ def check_new_handle(source: DeltaLakeSource, case: Case, end: int) -> None:
 def test_an_added_column_is_null_before(tmp_path: Path) -> None:
     path, source = tmp_path / "t", source_of(tmp_path)
     write_deltalake(path, pa.table({"id": [1], "v": [10]}))
-    start = source.follow({"t": COLUMNS})
+    start = source.follow_tables({"t": COLUMNS})
     write(path, id=[2], v=[20], a=[Decimal("1.5")])
-    (boundary,) = source.look(start)
-    source.follow({"t": ["id", "a"]})
+    (boundary,) = source.look_for_transactions(start)
+    source.follow_tables({"t": ["id", "a"]})
     assert scanned(source, "t", ["id", "a"], start) == {(1, None): 1}
     both = changed(source, {"t": ["id", "a"]}, start, boundary.position)
     assert both == {(2, Decimal("1.5")): 1}
     overwrite(id=[1], v=[10], a=[Decimal("2.5")])(path)
-    (later,) = source.look(boundary.position)
+    (later,) = source.look_for_transactions(boundary.position)
     total = changed(source, {"t": ["id", "a"]}, start, later.position)
     assert total == {(1, None): -1, (1, Decimal("2.5")): 1}
 
@@ -276,15 +276,15 @@ def test_an_added_column_is_null_before(tmp_path: Path) -> None:
 def test_a_column_that_comes_back_is_another_one(tmp_path: Path) -> None:
     path, source = tmp_path / "t", source_of(tmp_path)
     write_deltalake(path, pa.table({"id": [1], "v": [10]}))
-    source.follow({"t": COLUMNS})
+    source.follow_tables({"t": COLUMNS})
     overwrite(id=[1])(path)
     write(path, id=[2], v=[20])
-    kinds = [[c.kind for c in each.reshaped] for each in source.look(0)]
+    kinds = [[c.kind for c in each.reshaped] for each in source.look_for_transactions(0)]
     assert kinds == [["drop_column"], ["add_column"]]
-    assert source.became("t") == Became("t", {"id": "id"})
-    assert [field.name for field in source.schema("t")] == ["id"]
-    assert source.handle("t") == "t#2"
-    source.follow({"t#2": COLUMNS, "t": COLUMNS})
+    assert source.current_names_of("t") == CurrentNames("t", {"id": "id"})
+    assert [field.name for field in source.schema_of("t")] == ["id"]
+    assert source.handle_of("t") == "t#2"
+    source.follow_tables({"t#2": COLUMNS, "t": COLUMNS})
     assert scanned(source, "t#2", COLUMNS, 2) == {(1, None): 1, (2, 20): 1}
     assert scanned(source, "t", COLUMNS, 0) == {(1, 10): 1}
     with pytest.raises(BrokenQueryError, match="column v"):
@@ -294,14 +294,14 @@ def test_a_column_that_comes_back_is_another_one(tmp_path: Path) -> None:
 def test_another_folder_is_a_gap_and_another_name_an_error(tmp_path: Path) -> None:
     path, source = tmp_path / "t", source_of(tmp_path)
     write_deltalake(path, pa.table({"id": [1], "v": [10]}))
-    source.follow({"t": COLUMNS})
+    source.follow_tables({"t": COLUMNS})
     write(path, id=[2], v=[20])
-    assert len(source.look(0)) == 1
+    assert len(source.look_for_transactions(0)) == 1
     path.rename(tmp_path / "old")
     write_deltalake(path, pa.table({"id": [1], "v": [10]}))
     with pytest.raises(GapError, match="not of this table"):
-        source.look(1)
-    assert source.follow({"t": COLUMNS}) == 0
-    assert source.handle("t") == "t", "everything begins anew"
+        source.look_for_transactions(1)
+    assert source.follow_tables({"t": COLUMNS}) == 0
+    assert source.handle_of("t") == "t", "everything begins anew"
     with pytest.raises(SchemaError, match='no table "u"'):
-        source.handle("u")
+        source.handle_of("u")

@@ -78,9 +78,9 @@ def shown(values: list[Any]) -> list[str]:
 
 def asked(source: DeltaLakeSource, after: int, keys: pa.Table | None = None) -> list[Any]:
     on, safe = (("v",), (True,)) if keys is not None else ((), ())
-    with source.snapshots(after, {"t": ["v"]}) as opener:
+    with source.prepare_snapshots(after, {"t": ["v"]}) as opener:
         lookup = Lookup(0, Relation("lake", "t"), ("v",), on, safe, keys)
-        return opener().ask(lookup, after).rows["v"].to_pylist()
+        return opener().answer_lookup(lookup, after).rows["v"].to_pylist()
 
 
 @pytest.mark.parametrize("feed", ["true", "false"], ids=["feed", "no feed"])
@@ -92,12 +92,12 @@ def test_values_arrive_exactly(tmp_path: Path, name: str, feed: str) -> None:
     settings = {"delta.enableChangeDataFeed": feed}
     write_deltalake(tmp_path / "t", table, configuration=settings)
     source = source_of(tmp_path)
-    start = source.follow({"t": ["v"]})
-    assert {field.name: field.type for field in source.schema("t")}["v"] == kept
+    start = source.follow_tables({"t": ["v"]})
+    assert {field.name: field.type for field in source.schema_of("t")}["v"] == kept
     assert shown(asked(source, start)) == shown(given)
     DeltaTable(str(tmp_path / "t")).delete("n >= 1")
-    (boundary,) = source.look(start)
-    found = [batch for _, batch in source.changes({"t": ["v"]}, start, boundary.position)]
+    (boundary,) = source.look_for_transactions(start)
+    found = [batch for _, batch in source.read_changes({"t": ["v"]}, start, boundary.position)]
     assert shown([v for batch in found for v in batch["v"].to_pylist()]) == shown(given[1:])
     assert {count for batch in found for count in batch[COUNT].to_pylist()} == {-1}
 
@@ -108,8 +108,8 @@ def test_every_value_is_found_by_key(tmp_path: Path, name: str) -> None:
     for value in [*values, None]:
         write_deltalake(tmp_path / "t", pa.table({"v": pa.array([value], stored)}), mode="append")
     source = source_of(tmp_path)
-    start = source.follow({"t": ["v"]})
-    assert source.finds_by_key("t", ["v"]) is not name.startswith(("float", "double"))
+    start = source.follow_tables({"t": ["v"]})
+    assert source.can_find_by_key("t", ["v"]) is not name.startswith(("float", "double"))
     for value in [*values, None]:
         found = asked(source, start, pa.table({"v": pa.array([value], kept)}))
         assert repr(value) in map(repr, found)
@@ -123,15 +123,15 @@ def test_partitions_arrive_exactly(tmp_path: Path, name: str) -> None:
     table = pa.table({"n": list(range(len(given))), "v": pa.array(given, stored)})
     write_deltalake(tmp_path / "t", table, partition_by=["v"])
     source = source_of(tmp_path)
-    start = source.follow({"t": ["v", "n"]})
+    start = source.follow_tables({"t": ["v", "n"]})
     assert shown(asked(source, start)) == shown(given)
     for value in given:
         assert shown(asked(source, start, pa.table({"v": pa.array([value], kept)}))) == shown(
             [value]
         )
     DeltaTable(str(tmp_path / "t")).delete("n >= 0")
-    (boundary,) = source.look(start)
-    went = [batch for _, batch in source.changes({"t": ["v"]}, start, boundary.position)]
+    (boundary,) = source.look_for_transactions(start)
+    went = [batch for _, batch in source.read_changes({"t": ["v"]}, start, boundary.position)]
     assert shown([v for batch in went for v in batch["v"].to_pylist()]) == shown(given)
 
 
@@ -139,17 +139,17 @@ def test_unsure_partitions_and_nested_columns_are_refused(tmp_path: Path) -> Non
     table = pa.table({"a": [1], "p": [0.5], "l": [[1]], "s": [{"x": 1}]})
     write_deltalake(tmp_path / "t", table, partition_by=["p"])
     source = source_of(tmp_path)
-    assert [field.name for field in source.schema("t")] == ["a"]
-    assert set(source.refused("t")) == {"p", "l", "s"}
-    assert "partitioned by it" in source.refused("t")["p"]
+    assert [field.name for field in source.schema_of("t")] == ["a"]
+    assert set(source.refusals_of("t")) == {"p", "l", "s"}
+    assert "partitioned by it" in source.refusals_of("t")["p"]
     with pytest.raises(SchemaError, match='column "l": values of type array cannot be kept'):
-        source.follow({"t": ["l"]})
+        source.follow_tables({"t": ["l"]})
 
 
 def test_zero_has_no_sign(tmp_path: Path) -> None:
     write_deltalake(tmp_path / "t", pa.table({"v": [-0.0]}))
     source = source_of(tmp_path)
-    assert shown(asked(source, source.follow({"t": ["v"]}))) == ["0.0"]
+    assert shown(asked(source, source.follow_tables({"t": ["v"]}))) == ["0.0"]
 
 
 def rewrite(folder: Path, table: pa.Table, **options: Any) -> None:
@@ -166,13 +166,13 @@ def test_files_of_other_engines(tmp_path: Path) -> None:
     naive = pa.table({"v": pa.array(moments, pa.timestamp("us"))})
     rewrite(tmp_path / "t", naive, use_deprecated_int96_timestamps=True)
     source = source_of(tmp_path)
-    assert asked(source, source.follow({"t": ["v"]})) == zoned
+    assert asked(source, source.follow_tables({"t": ["v"]})) == zoned
 
 
 def test_a_value_that_does_not_fit_is_named(tmp_path: Path) -> None:
     write_deltalake(tmp_path / "t", pa.table({"v": [datetime.date(2024, 1, 1)]}))
     rewrite(tmp_path / "t", pa.table({"v": pa.array([2_932_897], pa.int32()).cast(pa.date32())}))
     source = source_of(tmp_path)
-    start = source.follow({"t": ["v"]})
+    start = source.follow_tables({"t": ["v"]})
     with pytest.raises(ConversionError, match=r'table "t", column "v".*in the years 1 to 9999'):
         asked(source, start)

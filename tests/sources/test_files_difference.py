@@ -22,9 +22,15 @@ from pyspark.sql import SparkSession
 
 from viewkeeper.engine.load.folder_difference import differ_on
 from viewkeeper.sources.files import FilesSource, open_source
-from viewkeeper.sources.files.bag_difference import PARTS, net, row_hashes, signed, spelled_out
-from viewkeeper.sources.files.parquet import DataFile, read_rows
-from viewkeeper.sources.files.parquet_types import exact
+from viewkeeper.sources.files.bag_difference import (
+    PARTS,
+    add_count,
+    hash_rows,
+    repeat_by_count,
+    sum_signed_rows,
+)
+from viewkeeper.sources.files.parquet import ParquetInput, read_rows
+from viewkeeper.sources.files.parquet_types import cast_exactly
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.source_protocol import COUNT
 
@@ -52,7 +58,7 @@ def random_bag(rng: random.Random, rows: int) -> pa.Table:
     pool = [[rng.choice(values) for _, values in VALUES.values()] for _ in range(rows // 2 + 1)]
     picked = [rng.choice(pool) for _ in range(rows)]
     columns = [
-        exact(pa.array([row[i] for row in picked], kind), kind)
+        cast_exactly(pa.array([row[i] for row in picked], kind), kind)
         for i, (kind, _) in enumerate(VALUES.values())
     ]
     return pa.table(columns, names=list(VALUES))
@@ -82,8 +88,8 @@ def counted(tables: Sequence[Any]) -> dict[tuple[object, ...], int]:
 
 
 def both(new: pa.Table, old: pa.Table, piece: int = 50) -> Iterator[pa.RecordBatch]:
-    yield from signed(old.to_batches(max_chunksize=piece), -1)
-    yield from signed(new.to_batches(max_chunksize=piece), 1)
+    yield from add_count(old.to_batches(max_chunksize=piece), -1)
+    yield from add_count(new.to_batches(max_chunksize=piece), 1)
 
 
 @pytest.mark.parametrize(
@@ -96,12 +102,12 @@ def test_it_is_the_difference_of_bags(tmp_path: Path, seed: int, rows: int, limi
     rng = random.Random(seed)
     new, old = random_bag(rng, rows), random_bag(rng, rows)
     old = pa.concat_tables([old, new.slice(0, rows // 3)])
-    found = list(net(both(new, old), SIGNED, tmp_path, limit))
+    found = list(sum_signed_rows(both(new, old), SIGNED, tmp_path, limit))
     assert counted(found) == expected(new, old)
     assert list(tmp_path.iterdir()) == []
     if limit == 10_000:
         assert len(found) >= PARTS
-    spelled = pa.concat_tables([spelled_out(table) for table in found])
+    spelled = pa.concat_tables([repeat_by_count(table) for table in found])
     assert set(spelled[COUNT].to_pylist()) <= {1, -1}
     assert spelled.num_rows == sum(map(abs, expected(new, old).values()))
 
@@ -128,12 +134,12 @@ def test_on_spark_it_is_the_same(spark: SparkSession, tmp_path: Path) -> None:
 def test_equal_rows_hash_alike_and_others_mostly_do_not() -> None:
     rng = random.Random(1)
     batch = random_bag(rng, 1_000).to_batches()[0]
-    hashes = row_hashes(batch, 0)
+    hashes = hash_rows(batch, 0)
     by_row: dict[tuple[object, ...], Any] = {}
     for row, number in zip(rows_of(batch), hashes, strict=True):
         assert by_row.setdefault(row, number) == number
     assert len(set(by_row.values())) == len(by_row)
-    assert (row_hashes(batch, 1) != hashes).all()
+    assert (hash_rows(batch, 1) != hashes).all()
 
 
 def source_of(folder: Path) -> FilesSource:
@@ -157,7 +163,7 @@ def peak_of(folder: Path, rows: int, monkeypatch: pytest.MonkeyPatch) -> int:
     write(path, rows, 7)
     source = source_of(folder)
     source.states.memory_bytes = 1 << 20
-    start = source.follow({"t": ["id", "text"]})
+    start = source.follow_tables({"t": ["id", "text"]})
     write(path, rows, 11)
     pool: Any = pa.default_memory_pool()
     before = pool.bytes_allocated()
@@ -170,7 +176,7 @@ def peak_of(folder: Path, rows: int, monkeypatch: pytest.MonkeyPatch) -> int:
 
     with monkeypatch.context() as patch:
         patch.setattr("viewkeeper.sources.files.acceptor.read_rows", sampled)
-        (boundary,) = source.look(start)
+        (boundary,) = source.look_for_transactions(start)
     same = sum(number % 7 == number % 11 for number in range(rows))
     assert boundary.changes == 2 * (rows - same)
     return max(held)
@@ -198,15 +204,17 @@ def test_the_differ_takes_large_differences_only(tmp_path: Path) -> None:
         types = dict(zip(schema.names, schema.types, strict=True))
         for paths, count in ((came, 1), (went, -1)):
             for each in paths:
-                yield from signed(read_rows("shop", "t", DataFile(Path(each), each), types), count)
+                yield from add_count(
+                    read_rows("shop", "t", ParquetInput(Path(each), each), types), count
+                )
 
     source.differ = differ
-    position = source.follow({"t": ["id", "text"]})
+    position = source.follow_tables({"t": ["id", "text"]})
     write(path, 99, 7)
-    (boundary,) = source.look(position)
+    (boundary,) = source.look_for_transactions(position)
     assert asked == []
     source.states.differ_bytes = 0
     write(path, 98, 7)
-    (boundary,) = source.look(boundary.position)
+    (boundary,) = source.look_for_transactions(boundary.position)
     assert asked == [(1, 1)]
     assert boundary.changes == 99 + 98

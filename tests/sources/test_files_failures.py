@@ -28,7 +28,7 @@ from viewkeeper.errors import (
     WarehouseError,
 )
 from viewkeeper.sources.files import FilesSource, open_source
-from viewkeeper.sources.files.accepted_states import Kept
+from viewkeeper.sources.files.accepted_states import StateFolder
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.source_protocol import COUNT
 from viewkeeper.view.definition import Relation
@@ -61,7 +61,7 @@ def rewritten(path: Path, text: str) -> None:
 def changes(source: FilesSource, after: int, until: int) -> list[tuple[str, str, int]]:
     return sorted(
         (row["sku"], str(row["price"]), row[COUNT])
-        for _, batch in source.changes(TABLES, after, until)
+        for _, batch in source.read_changes(TABLES, after, until)
         for row in batch.to_pylist()
     )
 
@@ -79,25 +79,25 @@ BROKEN: dict[str, tuple[str, str]] = {
 def test_views_wait_for_a_broken_file_to_be_mended(tmp_path: Path, file: Path, name: str) -> None:
     text, told = BROKEN[name]
     source = source_of(tmp_path)
-    start = source.follow(TABLES)
+    start = source.follow_tables(TABLES)
     rewritten(file, text)
     for _ in range(2):
         with pytest.raises(SourceAwayError) as caught:
-            source.look(start)
+            source.look_for_transactions(start)
         assert told in str(caught.value)
         assert "go on by themselves" in str(caught.value)
-    assert told in source.health([start]).warnings[0]
-    assert "bad" in {finding.state for finding in source.diagnose(TABLES)}
+    assert told in source.read_health([start]).warnings[0]
+    assert "bad" in {finding.state for finding in source.diagnose_source(TABLES)}
     rewritten(file, "sku,price\na,5.00\nb,2.00\n")
-    (boundary,) = source.look(start)
+    (boundary,) = source.look_for_transactions(start)
     assert changes(source, start, boundary.position) == [("a", "1.00", -1), ("a", "5.00", 1)]
-    assert source.health([start]).warnings == ()
+    assert source.read_health([start]).warnings == ()
 
 
 def test_a_broken_file_is_not_followed_at_all(tmp_path: Path, file: Path) -> None:
     file.write_text("sku,price\na,cheap\n")
     with pytest.raises(ConversionError, match="'cheap' is not a value of type decimal"):
-        source_of(tmp_path).follow(TABLES)
+        source_of(tmp_path).follow_tables(TABLES)
 
 
 @pytest.mark.parametrize(
@@ -117,27 +117,27 @@ def test_a_key_is_unique_in_every_state(
     source = source_of(tmp_path, key=["sku"])
     if after is None:
         with pytest.raises(ConversionError, match=told):
-            source.follow(TABLES)
+            source.follow_tables(TABLES)
         return
-    start = source.follow(TABLES)
-    assert source.key("price") == ("sku",)
+    start = source.follow_tables(TABLES)
+    assert source.key_of("price") == ("sku",)
     rewritten(file, f"sku,price\n{after}")
     if told is None:
-        assert len(source.look(start)) == 1
+        assert len(source.look_for_transactions(start)) == 1
     else:
         with pytest.raises(SourceAwayError, match=told):
-            source.look(start)
+            source.look_for_transactions(start)
 
 
 def test_a_key_is_unique_over_all_files(tmp_path: Path, file: Path) -> None:
     source = source_of(tmp_path, key=["sku"])
-    start = source.follow(TABLES)
+    start = source.follow_tables(TABLES)
     other = file.with_name("b.csv")
     other.write_text("sku,price\nb,9.00\n")
     with pytest.raises(SourceAwayError, match="the key sku = 'b' occurs more than once"):
-        source.look(start)
+        source.look_for_transactions(start)
     rewritten(file, "sku,price\na,1.00\n")
-    (boundary,) = source.look(start)
+    (boundary,) = source.look_for_transactions(start)
     assert changes(source, start, boundary.position) == [("b", "2.00", -1), ("b", "9.00", 1)]
 
 
@@ -146,50 +146,50 @@ def test_integers_of_all_widths_are_one_type(tmp_path: Path) -> None:
     path.parent.mkdir()
     pq.write_table(pa.table({"sku": ["a"], "price": pa.array([1], pa.int32())}), path)
     source = source_of(tmp_path, format="parquet")
-    start = source.follow(TABLES)
+    start = source.follow_tables(TABLES)
     pq.write_table(pa.table({"sku": ["a"], "price": pa.array([1], pa.int64())}), path)
-    (boundary,) = source.look(start)
+    (boundary,) = source.look_for_transactions(start)
     assert (boundary.changes, boundary.reshaped) == (0, ())
 
 
 def test_a_new_column_can_be_followed_at_once(tmp_path: Path, file: Path) -> None:
     source = source_of(tmp_path, columns={})
-    start = source.follow(TABLES)
+    start = source.follow_tables(TABLES)
     rewritten(file, "sku,price,more\na,1.00,x\nb,2.00,y\n")
-    later = source.follow({"price": ["more"]})
+    later = source.follow_tables({"price": ["more"]})
     assert later > start
     rewritten(file, "sku,price,more\na,1.00,z\nb,2.00,y\n")
-    (boundary,) = source.look(later)
+    (boundary,) = source.look_for_transactions(later)
     assert boundary.changes == 2
 
 
 def test_what_is_not_there_is_a_schema_error(tmp_path: Path, file: Path) -> None:
     source = source_of(tmp_path)
     with pytest.raises(SchemaError, match='did you mean "price"'):
-        source.follow({"prices": ["sku"]})
+        source.follow_tables({"prices": ["sku"]})
     with pytest.raises(SchemaError, match='no column "skus"'):
-        source.follow({"price": ["skus"]})
+        source.follow_tables({"price": ["skus"]})
     with pytest.raises(SchemaError, match="cannot be the name"):
-        source.schema("../exports/price")
+        source.schema_of("../exports/price")
     (tmp_path / "exports" / "stock.json").write_text("{}\n")
     untyped = source_of(tmp_path, format="json")
     with pytest.raises(SchemaError, match="no declared columns"):
-        untyped.schema("stock")
+        untyped.schema_of("stock")
 
 
 def test_files_that_are_taken_away_are_waited_for(tmp_path: Path, file: Path) -> None:
     source = source_of(tmp_path)
-    start = source.follow(TABLES)
+    start = source.follow_tables(TABLES)
     file.parent.rename(tmp_path / "elsewhere")
     with pytest.raises(SourceAwayError, match='the files of table "price" are not there'):
-        source.look(start)
+        source.look_for_transactions(start)
     with pytest.raises(SourceAwayError):
-        source.health([start])
-    with source.snapshots(start, TABLES) as opener:
-        scan = opener().scan(Relation("shop", "price"), ["sku"], start)
+        source.read_health([start])
+    with source.prepare_snapshots(start, TABLES) as opener:
+        scan = opener().scan_relation(Relation("shop", "price"), ["sku"], start)
         assert sum(batch.num_rows for batch in scan.batches) == 2
     (tmp_path / "elsewhere").rename(file.parent)
-    assert source.look(start) == ()
+    assert source.look_for_transactions(start) == ()
 
 
 def lose_all(home: Path) -> None:
@@ -211,43 +211,43 @@ def damage_state(home: Path) -> None:
 @pytest.mark.parametrize("lose", [lose_all, lose_copies, lose_newest_state, damage_state])
 def test_lost_copies_are_a_gap(tmp_path: Path, file: Path, lose: Callable[[Path], None]) -> None:
     source = source_of(tmp_path)
-    start = source.follow(TABLES)
+    start = source.follow_tables(TABLES)
     rewritten(file, "sku,price\na,5.00\n")
-    (boundary,) = source.look(start)
+    (boundary,) = source.look_for_transactions(start)
     lose(tmp_path / "home")
     again = source_of(tmp_path)
     with pytest.raises(GapError, match=r"(?s)not kept any more.*--full-refresh"):
-        again.look(boundary.position)
-    anew = again.follow(TABLES)
+        again.look_for_transactions(boundary.position)
+    anew = again.follow_tables(TABLES)
     assert anew > boundary.position
-    assert again.look(anew) == ()
-    with again.snapshots(anew, TABLES) as opener:
-        scan = opener().scan(Relation("shop", "price"), ["sku"], anew)
+    assert again.look_for_transactions(anew) == ()
+    with again.prepare_snapshots(anew, TABLES) as opener:
+        scan = opener().scan_relation(Relation("shop", "price"), ["sku"], anew)
         assert sum(batch.num_rows for batch in scan.batches) == 1
 
 
 def test_a_folder_begun_anew_is_not_mistaken_for_the_old_one(tmp_path: Path, file: Path) -> None:
     source = source_of(tmp_path)
-    start = source.follow(TABLES)
-    assert source.detach().was_following
+    start = source.follow_tables(TABLES)
+    assert source.detach_source().was_following
     assert not (tmp_path / "home").exists()
     again = source_of(tmp_path)
-    assert again.follow(TABLES) > start
+    assert again.follow_tables(TABLES) > start
     with pytest.raises(GapError):
-        again.look(start)
+        again.look_for_transactions(start)
 
 
 def test_a_state_that_is_missing_in_between_is_a_gap(tmp_path: Path, file: Path) -> None:
     source = source_of(tmp_path)
-    positions = [source.follow(TABLES)]
+    positions = [source.follow_tables(TABLES)]
     for price in range(3):
         rewritten(file, f"sku,price\na,{price}\n")
-        positions += [boundary.position for boundary in source.look(positions[-1])]
+        positions += [boundary.position for boundary in source.look_for_transactions(positions[-1])]
     (tmp_path / "home" / "states" / f"{positions[2]}.json").unlink()
     with pytest.raises(GapError, match=str(positions[1])):
         changes(source, positions[1], positions[3])
     with pytest.raises(GapError):
-        source.look(positions[0])
+        source.look_for_transactions(positions[0])
     with pytest.raises(GapError):
         changes(source, positions[0], positions[2])
     assert changes(source, positions[0], positions[1]) != []
@@ -262,21 +262,21 @@ def test_a_crash_between_steps_loses_and_doubles_nothing(
     tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     source = source_of(tmp_path)
-    start = source.follow(TABLES)
+    start = source.follow_tables(TABLES)
     rewritten(file, "sku,price\na,5.00\nb,2.00\n")
     with monkeypatch.context() as patch:
         if step.startswith("write"):
-            patch.setattr(Kept, step, lambda *_: crash())
+            patch.setattr(StateFolder, step, lambda *_: crash())
         else:
             replace = os.replace
             patch.setattr(os, "replace", lambda a, b: crash() if step in str(b) else replace(a, b))
         with pytest.raises(Crash):
-            source.look(start)
+            source.look_for_transactions(start)
     (tmp_path / "home" / "copies" / "left over.parquet").write_bytes(b"half")
     again = source_of(tmp_path)
-    (boundary,) = again.look(start)
+    (boundary,) = again.look_for_transactions(start)
     assert changes(again, start, boundary.position) == [("a", "1.00", -1), ("a", "5.00", 1)]
-    again.acknowledge(boundary.position)
+    again.acknowledge_position(boundary.position)
     left = [path.name for path in (tmp_path / "home").rglob("*") if path.is_file()]
     assert len([name for name in left if name.endswith(".parquet")]) == 1
     assert not [name for name in left if name.endswith(".tmp")]
@@ -309,32 +309,32 @@ def test_wrong_settings_are_named(tmp_path: Path, tables: object, told: str) -> 
 
 
 def test_another_declaration_reads_the_files_again(tmp_path: Path, file: Path) -> None:
-    start = source_of(tmp_path).follow(TABLES)
+    start = source_of(tmp_path).follow_tables(TABLES)
     other = source_of(tmp_path, columns={"sku": "string", "price": "decimal(12,2)"})
-    (wider,) = other.look(start)
+    (wider,) = other.look_for_transactions(start)
     assert [each.kind for each in wider.reshaped] == ["widen_type"]
     other = source_of(tmp_path, key=["sku"])
-    (keyed,) = other.look(wider.position)
+    (keyed,) = other.look_for_transactions(wider.position)
     assert [each.kind for each in keyed.reshaped] == ["change_type", "change_key"]
     assert (wider.changes, keyed.changes) == (0, 0)
 
 
 def test_doctor_finds_nothing_wrong_with_good_files(tmp_path: Path, file: Path) -> None:
     source = source_of(tmp_path)
-    assert not source.health([]).followed
-    source.follow(TABLES)
-    findings = source.diagnose(TABLES)
+    assert not source.read_health([]).followed
+    source.follow_tables(TABLES)
+    findings = source.diagnose_source(TABLES)
     assert {finding.state for finding in findings} == {"good"}
     assert "2 rows" in " ".join(finding.text for finding in findings)
 
 
 def test_errors_never_escape_untyped(tmp_path: Path, file: Path) -> None:
     source = source_of(tmp_path)
-    start = source.follow(TABLES)
+    start = source.follow_tables(TABLES)
     copy = next((tmp_path / "home" / "copies").iterdir())
     copy.write_bytes(b"PAR1 broken PAR1")
-    with source.snapshots(start, TABLES) as opener, pytest.raises(SourceError):
-        list(opener().scan(Relation("shop", "price"), ["sku"], start).batches)
+    with source.prepare_snapshots(start, TABLES) as opener, pytest.raises(SourceError):
+        list(opener().scan_relation(Relation("shop", "price"), ["sku"], start).batches)
 
 
 @contextmanager
@@ -354,11 +354,11 @@ def test_a_disk_that_refuses_a_copy_is_the_warehouse_s_trouble(
 ) -> None:
     """At the first bytes, at the rows or at the footer; later the same state is accepted."""
     source = source_of(tmp_path)
-    start = source.follow(TABLES)
+    start = source.follow_tables(TABLES)
     rewritten(file, "sku,price\n" + "".join(f"{k * 7919 % 100_003},1.00\n" for k in range(300)))
     with small_files(size), pytest.raises(WarehouseError, match="cannot write") as refused:
-        source.look(start)
+        source.look_for_transactions(start)
     assert refused.value.hint
     assert not list((tmp_path / "home").rglob("*.tmp"))
-    (boundary,) = source.look(start)
+    (boundary,) = source.look_for_transactions(start)
     assert len(changes(source, start, boundary.position)) == 302

@@ -24,7 +24,7 @@ from viewkeeper.errors import BrokenQueryError, SchemaError, SourceAwayError
 from viewkeeper.sources.files import FilesSource, open_source
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.schema_change import ChangeKind, SchemaChange
-from viewkeeper.updates.source_protocol import Became
+from viewkeeper.updates.source_protocol import CurrentNames
 
 COLUMNS = ["id", "v"]
 TYPES: dict[str, Any] = {"id": "bigint", "v": "bigint"}
@@ -126,9 +126,9 @@ def texts(rows: Rows) -> Rows:
 @pytest.mark.parametrize("name", CASES)
 def test_every_schema_change(shop: Shop, name: str, down: bool) -> None:
     case, source = CASES[name], shop.opened()
-    assert [source.handle(table) for table in ("t", "other")] == ["t", "other"]
-    start = source.follow({"t": COLUMNS, "other": ["x"]})
-    assert source.look(start) == ()
+    assert [source.handle_of(table) for table in ("t", "other")] == ["t", "other"]
+    start = source.follow_tables({"t": COLUMNS, "other": ["x"]})
+    assert source.look_for_transactions(start) == ()
     if down:
         source.close()
     if case.rows is None:
@@ -140,28 +140,28 @@ def test_every_schema_change(shop: Shop, name: str, down: bool) -> None:
     shop.write("other", {"x": ["1", "2"]})
     if down:
         source = shop.opened()
-    (boundary,) = source.look(start)
+    (boundary,) = source.look_for_transactions(start)
     reported = tuple(SchemaChange(kind, "t", *rest) for kind, *rest in case.reported)
     assert boundary.reshaped == reported
     assert changed(source, {"other": ["x"]}, start, boundary.position) == {("2",): 1}
     check_old_handle(source, case, start, boundary.position)
     check_new_handle(source, case, start, boundary.position)
     again = shop.opened()
-    (found,) = again.look(start)
+    (found,) = again.look_for_transactions(start)
     known = tuple(each for each in found.reshaped if each.table == "t")
     assert replace(found, reshaped=known) == boundary, "a restart finds the same"
-    assert again.look(boundary.position) == ()
+    assert again.look_for_transactions(boundary.position) == ()
     shop.write("other", {"x": ["2"]})
-    (later,) = again.look(boundary.position)
+    (later,) = again.look_for_transactions(boundary.position)
     assert later.reshaped == ()
     assert changed(again, {"other": ["x"]}, boundary.position, later.position) == {("1",): -1}
 
 
 def check_old_handle(source: FilesSource, case: Case, start: int, end: int) -> None:
     assert scanned(source, "t", COLUMNS, start) == dict(BEFORE)
-    became = source.became("t")
+    became = source.current_names_of("t")
     if not case.kept:
-        assert became == (None if case.rows is None else Became("t", {"id": "id"}))
+        assert became == (None if case.rows is None else CurrentNames("t", {"id": "id"}))
         with pytest.raises(BrokenQueryError, match='table "t" has changed its shape'):
             changed(source, {"t": COLUMNS}, start, end)
         with pytest.raises(BrokenQueryError, match='table "t" has changed its shape'):
@@ -172,7 +172,7 @@ def check_old_handle(source: FilesSource, case: Case, start: int, end: int) -> N
                 source, "t", ["id"], end
             )
         return
-    assert became == Became("t", {"id": "id", "v": "v"})
+    assert became == CurrentNames("t", {"id": "id", "v": "v"})
     assert changed(source, {"t": COLUMNS}, start, end) == {(2, 20): -1, (3, 30): 1}
     assert scanned(source, "t", COLUMNS, end) == {(1, 10): 1, (3, 30): 1}
 
@@ -180,29 +180,31 @@ def check_old_handle(source: FilesSource, case: Case, start: int, end: int) -> N
 def check_new_handle(source: FilesSource, case: Case, start: int, end: int) -> None:
     if case.rows is None:
         with pytest.raises(SchemaError, match='no table "t"'):
-            source.handle("t")
+            source.handle_of("t")
         with pytest.raises(SchemaError, match='no table "t"'):
-            source.schema("t")
-        assert source.follow({"t": COLUMNS, "other": ["x"]}) == end, "what is gone is passed over"
+            source.schema_of("t")
+        assert source.follow_tables({"t": COLUMNS, "other": ["x"]}) == end, (
+            "what is gone is passed over"
+        )
         return
-    handle = source.handle("t")
+    handle = source.handle_of("t")
     assert handle == ("t" if case.kept else "t#2")
-    columns = [field.name for field in source.schema(handle)]
+    columns = [field.name for field in source.schema_of(handle)]
     assert ("v" in columns) == case.kept
-    assert source.follow({handle: columns, "t": COLUMNS}) == end
-    assert source.handle("t") == handle
+    assert source.follow_tables({handle: columns, "t": COLUMNS}) == end
+    assert source.handle_of("t") == handle
     assert len(scanned(source, handle, ["id"], end)) == 2 + (case.extra is not None)
 
 
 def test_a_column_that_was_added_without_values_is_null_before(shop: Shop) -> None:
     source = shop.opened()
-    start = source.follow({"t": COLUMNS})
+    start = source.follow_tables({"t": COLUMNS})
     empty: Rows = {"id": [1, 2], "v": [10, 20], "a": pa.nulls(2, pa.string())}
     shop.write("t", empty if shop.format == "parquet" else texts(empty))
-    (added,) = source.look(start)
-    source.follow({"t": ["a"]})
+    (added,) = source.look_for_transactions(start)
+    source.follow_tables({"t": ["a"]})
     shop.write("t", {"id": [1, 2], "v": [10, 20], "a": ["p", "q"]})
-    (filled,) = source.look(added.position)
+    (filled,) = source.look_for_transactions(added.position)
     assert scanned(source, "t", ["id", "a"], start) == {(1, None): 1, (2, None): 1}
     assert changed(source, {"t": ["id", "a"]}, start, filled.position) == {
         (1, None): -1,
@@ -214,14 +216,14 @@ def test_a_column_that_was_added_without_values_is_null_before(shop: Shop) -> No
 
 def test_a_column_that_was_added_with_values_is_asked_for_from_there_on(shop: Shop) -> None:
     source = shop.opened()
-    start = source.follow({"t": COLUMNS})
+    start = source.follow_tables({"t": COLUMNS})
     shop.write("t", {"id": [1], "v": [10], "a": ["p"]})
-    (added,) = source.look(start)
-    source.follow({"t": ["a"]})
+    (added,) = source.look_for_transactions(start)
+    source.follow_tables({"t": ["a"]})
     with pytest.raises(BrokenQueryError, match="column a was added with values"):
         changed(source, {"t": ["id", "a"]}, start, added.position)
     shop.write("t", {"id": [1], "v": [10], "a": ["q"]})
-    (later,) = source.look(added.position)
+    (later,) = source.look_for_transactions(added.position)
     assert changed(source, {"t": ["id", "a"]}, added.position, later.position) == {
         (1, "p"): -1,
         (1, "q"): 1,
@@ -230,24 +232,24 @@ def test_a_column_that_was_added_with_values_is_asked_for_from_there_on(shop: Sh
 
 def test_types_change_by_the_files_or_by_the_declaration(shop: Shop) -> None:
     source = shop.opened()
-    start = source.follow({"t": COLUMNS})
+    start = source.follow_tables({"t": COLUMNS})
     wide = {"id": [1, 3], "v": pa.array([10, 30], pa.decimal128(20, 1)), "w": ["x", "z"]}
     shop.write("t", wide if shop.format == "parquet" else {**wide, "v": [10, 30]})
     source = shop.opened(columns={"v": "decimal(20,1)"})
-    (wider,) = source.look(start)
+    (wider,) = source.look_for_transactions(start)
     assert wider.reshaped == (SchemaChange("widen_type", "t", "v", "decimal(20,1)"),)
-    assert source.handle("t") == "t"
+    assert source.handle_of("t") == "t"
     found = changed(source, {"t": COLUMNS}, start, wider.position)
     assert found == {(2, Decimal("20.0")): -1, (3, Decimal("30.0")): 1}
     assert scanned(source, "t", COLUMNS, start) == {(1, Decimal(10)): 1, (2, Decimal(20)): 1}
     shop.write("t", {"id": [1], "v": ["ten"], "w": ["x"]})
     source = shop.opened(columns={"v": "string"})
-    (other,) = source.look(wider.position)
+    (other,) = source.look_for_transactions(wider.position)
     assert other.reshaped == (SchemaChange("change_type", "t", "v", "string"),)
     with pytest.raises(BrokenQueryError, match="column v"):
         scanned(source, "t", COLUMNS, other.position)
-    assert source.handle("t") == "t#2"
-    source.follow({"t#2": COLUMNS})
+    assert source.handle_of("t") == "t#2"
+    source.follow_tables({"t#2": COLUMNS})
     assert scanned(source, "t#2", COLUMNS, other.position) == {(1, "ten"): 1}
     with pytest.raises(BrokenQueryError, match="column v has another type there"):
         scanned(source, "t#2", COLUMNS, start)
@@ -255,58 +257,58 @@ def test_types_change_by_the_files_or_by_the_declaration(shop: Shop) -> None:
 
 def test_a_key_goes_with_its_column(shop: Shop) -> None:
     source = shop.opened(key=["v"])
-    start = source.follow({"t": COLUMNS})
-    assert source.key("t") == ("v",)
+    start = source.follow_tables({"t": COLUMNS})
+    assert source.key_of("t") == ("v",)
     shop.write("t", {"id": [1, 1], "w": ["x", "x"]})
-    (boundary,) = source.look(start)
+    (boundary,) = source.look_for_transactions(start)
     kinds = [each.kind for each in boundary.reshaped]
     assert kinds == ["drop_column", "change_key"]
-    assert source.key("t") == ()
+    assert source.key_of("t") == ()
     shop.write("t", {"id": [1, 1], "v": [10, 10], "w": ["x", "x"]})
     with pytest.raises(SourceAwayError, match="the key v = 10 occurs more than once"):
-        source.look(boundary.position)
+        source.look_for_transactions(boundary.position)
 
 
 def test_a_key_of_another_type_is_looked_through_again(shop: Shop) -> None:
     source = shop.opened(key=["id"])
-    start = source.follow({"t": COLUMNS})
+    start = source.follow_tables({"t": COLUMNS})
     source = shop.opened(key=["id"], columns={"id": "string"})
     shop.write("t", {"id": ["1", "1"], "v": [10, 20]})
     with pytest.raises(SourceAwayError, match="the key id = '1' occurs more than once"):
-        source.look(start)
+        source.look_for_transactions(start)
     shop.write("t", {"id": ["1", "01"], "v": [10, 20]})
-    (boundary,) = source.look(start)
+    (boundary,) = source.look_for_transactions(start)
     assert boundary.reshaped == (SchemaChange("change_type", "t", "id", "string"),)
 
 
 def test_files_that_come_back_are_another_table(shop: Shop) -> None:
     source = shop.opened()
-    start = source.follow({"t": COLUMNS, "other": ["x"]})
+    start = source.follow_tables({"t": COLUMNS, "other": ["x"]})
     shop.remove("t")
-    (gone,) = source.look(start)
+    (gone,) = source.look_for_transactions(start)
     shop.write("t", {"id": [1], "v": [11]})
-    (back,) = source.look(gone.position)
+    (back,) = source.look_for_transactions(gone.position)
     assert back.reshaped == (), "the handle's table is gone already"
-    assert source.became("t") is None
-    assert source.handle("t") == "t#2"
-    position = source.follow({"t#2": COLUMNS, "t": COLUMNS})
+    assert source.current_names_of("t") is None
+    assert source.handle_of("t") == "t#2"
+    position = source.follow_tables({"t#2": COLUMNS, "t": COLUMNS})
     assert scanned(source, "t#2", COLUMNS, position) == {(1, 11): 1}
     with pytest.raises(BrokenQueryError, match="gone"):
         scanned(source, "t", COLUMNS, position)
     shop.write("t", {"id": [1], "v": [12]})
-    (boundary,) = source.look(position)
+    (boundary,) = source.look_for_transactions(position)
     since = changed(source, {"t#2": COLUMNS}, position, boundary.position)
     assert since == {(1, 11): -1, (1, 12): 1}
 
 
 def test_files_that_are_missing_for_a_moment_are_away(shop: Shop) -> None:
     source = shop.opened()
-    start = source.follow({"t": COLUMNS})
+    start = source.follow_tables({"t": COLUMNS})
     source.states.gone_seconds = None
     shop.remove("t")
     with pytest.raises(SourceAwayError, match='files of table "t" are not there'):
-        source.look(start)
+        source.look_for_transactions(start)
     shop.write("t", {"id": [1, 2], "v": [10, 21], "w": ["x", "y"]})
-    (boundary,) = source.look(start)
+    (boundary,) = source.look_for_transactions(start)
     assert boundary.reshaped == ()
     assert changed(source, {"t": COLUMNS}, start, boundary.position) == {(2, 20): -1, (2, 21): 1}

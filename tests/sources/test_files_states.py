@@ -88,7 +88,7 @@ def bag_of(table: pa.Table, columns: Sequence[str] = COLUMNS) -> Bag:
 
 def signed_bag(source: FilesSource, after: int, until: int) -> Bag:
     total: Bag = Counter()
-    for table, batch in source.changes(TABLES, after, until):
+    for table, batch in source.read_changes(TABLES, after, until):
         assert table == "price"
         assert batch.schema.names == [*COLUMNS, COUNT, POSITION]
         assert all(after < p <= until for p in batch[POSITION].to_numpy())
@@ -99,7 +99,7 @@ def signed_bag(source: FilesSource, after: int, until: int) -> Bag:
 
 
 def scanned(source: FilesSource, after: int) -> Bag:
-    with source.snapshots(after, TABLES) as opener:
+    with source.prepare_snapshots(after, TABLES) as opener:
         snapshot = pickle.loads(pickle.dumps(opener))()
         scan = snapshot.scan(PRICE, COLUMNS, after)
         assert scan.cut.position == after
@@ -163,12 +163,12 @@ def test_every_difference_is_exact(tmp_path: Path, format: str, seed: int) -> No
     world.put("a", random_rows(rng, 10))
     world.put("b", random_rows(rng, 5))
     source = source_of(tmp_path, format)
-    states = {source.follow(TABLES): world.bag()}
+    states = {source.follow_tables(TABLES): world.bag()}
     for _ in range(12):
         for _ in range(rng.randint(0, 2)):
             world.step()
         position = max(states)
-        found = source.look(position)
+        found = source.look_for_transactions(position)
         assert len(found) <= 1
         if not found:
             assert world.bag() == states[position]
@@ -188,9 +188,9 @@ def test_every_difference_is_exact(tmp_path: Path, format: str, seed: int) -> No
 
 def ask(source: FilesSource, after: int, keys: pa.Table, null_safe: bool) -> Answer:
     on = tuple(keys.column_names)
-    with source.snapshots(after, TABLES) as opener:
+    with source.prepare_snapshots(after, TABLES) as opener:
         safe = tuple(null_safe for _ in on)
-        return opener().ask(Lookup(0, PRICE, COLUMNS, on, safe, keys), after)
+        return opener().answer_lookup(Lookup(0, PRICE, COLUMNS, on, safe, keys), after)
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -201,9 +201,9 @@ def test_lookups_never_miss(tmp_path: Path, format: str, null_safe: bool) -> Non
     for name in "abc":
         world.put(name, random_rows(rng, 30))
     source = source_of(tmp_path, format)
-    position = source.follow(TABLES)
+    position = source.follow_tables(TABLES)
     pools: dict[str, list[Any]] = {"sku": [*range(8)], "price": PRICES, "note": NOTES}
-    types = {f.name: f.type for f in source.schema("price")}
+    types = {f.name: f.type for f in source.schema_of("price")}
     for on in (["sku"], ["note"], ["sku", "note"], ["price"], ["price", "sku"]):
         wanted = {tuple(rng.choice(pools[name]) for name in on) for _ in range(5)}
         arrays = [pa.array([key[i] for key in wanted], types[n]) for i, n in enumerate(on)]
@@ -227,9 +227,9 @@ def test_a_single_file_is_a_table(tmp_path: Path) -> None:
     path = tmp_path / "exports" / "price.csv"
     write(path, [(1, 1.0, "a")])
     source = source_of(tmp_path, "csv")
-    position = source.follow(TABLES)
+    position = source.follow_tables(TABLES)
     write(path, [(1, 2.0, "a")])
-    (boundary,) = source.look(position)
+    (boundary,) = source.look_for_transactions(position)
     assert signed_bag(source, position, boundary.position) == {
         (1, "1.0", "a"): -1,
         (1, "2.0", "a"): 1,
@@ -240,15 +240,15 @@ def test_two_tables_change_in_one_transaction(tmp_path: Path) -> None:
     for name in ("price", "stock"):
         write(tmp_path / "exports" / name / "a.csv", [(1, 1.0, name)])
     source = source_of(tmp_path, "csv", tables={"price": DECLARED, "stock": DECLARED})
-    start = source.follow({"price": COLUMNS})
-    later = source.follow({"stock": ["sku"]})
+    start = source.follow_tables({"price": COLUMNS})
+    later = source.follow_tables({"stock": ["sku"]})
     assert later > start
     for name in ("price", "stock"):
         write(tmp_path / "exports" / name / "a.csv", [(2, 1.0, name)])
-    (added, boundary) = source.look(start)
+    (added, boundary) = source.look_for_transactions(start)
     assert (added.position, added.changes) == (later, 0)
     assert boundary.changes == 4
-    found = source.changes({"price": ["sku"], "stock": ["sku"]}, start, boundary.position)
+    found = source.read_changes({"price": ["sku"], "stock": ["sku"]}, start, boundary.position)
     assert {table for table, _ in found} == {"price", "stock"}
 
 
@@ -256,36 +256,36 @@ def test_what_is_acknowledged_is_removed_unless_it_is_held(tmp_path: Path) -> No
     path = tmp_path / "exports" / "price" / "a.csv"
     write(path, [(0, 1.0, "a")])
     source = source_of(tmp_path, "csv")
-    positions = [source.follow(TABLES)]
+    positions = [source.follow_tables(TABLES)]
     for number in range(1, 5):
         write(path, [(number, 1.0, "a")])
-        positions.append(source.look(positions[-1])[0].position)
-    source.acknowledge(positions[1])
+        positions.append(source.look_for_transactions(positions[-1])[0].position)
+    source.acknowledge_position(positions[1])
     assert scanned(source, positions[1]) == {(1, "1.0", "a"): 1}
     assert sum(signed_bag(source, positions[1], positions[4]).values()) == 0
-    source.hold("verify", 60)
-    source.acknowledge(positions[4])
+    source.begin_hold("verify", 60)
+    source.acknowledge_position(positions[4])
     assert scanned(source, positions[1]) == {(1, "1.0", "a"): 1}
-    source.release("verify")
-    source.acknowledge(positions[4])
+    source.end_hold("verify")
+    source.acknowledge_position(positions[4])
     kept = sorted(p.name for p in (tmp_path / "home").rglob("*.parquet"))
     assert len(kept) == 1
     assert scanned(source, positions[4]) == {(4, "1.0", "a"): 1}
-    source.hold("gone", -1)
-    assert source.health([positions[4]]).retained == 1
+    source.begin_hold("gone", -1)
+    assert source.read_health([positions[4]]).retained == 1
 
 
 def test_rows_are_counted_without_any_column(tmp_path: Path) -> None:
     path = tmp_path / "exports" / "price.csv"
     write(path, [(1, 1.0, "a"), (2, 1.0, "b")])
     source = source_of(tmp_path, "csv")
-    start = source.follow({"price": []})
+    start = source.follow_tables({"price": []})
     write(path, [(1, 2.0, "a"), (2, 1.0, "b"), (3, 1.0, "c")])
-    (boundary,) = source.look(start)
-    found = list(source.changes({"price": []}, start, boundary.position))
+    (boundary,) = source.look_for_transactions(start)
+    found = list(source.read_changes({"price": []}, start, boundary.position))
     assert sum(count for _, batch in found for count in batch[COUNT].to_numpy()) == 1
-    with source.snapshots(start, {"price": []}) as opener:
-        scan = opener().scan(PRICE, [], boundary.position)
+    with source.prepare_snapshots(start, {"price": []}) as opener:
+        scan = opener().scan_relation(PRICE, [], boundary.position)
         assert sum(batch.num_rows for batch in scan.batches) == 3
 
 
@@ -297,4 +297,7 @@ def test_csv_without_header_and_with_another_dialect(tmp_path: Path) -> None:
         writer.writerows([[1, "NULL", "é;x"], [2, "1.5", "it's"]])
     table = {**DECLARED, "header": False, "delimiter": ";", "quote": "'", "null": "NULL"}
     source = source_of(tmp_path, "csv", tables={"price": {**table, "encoding": "latin-1"}})
-    assert scanned(source, source.follow(TABLES)) == {(1, None, "é;x"): 1, (2, "1.5", "it's"): 1}
+    assert scanned(source, source.follow_tables(TABLES)) == {
+        (1, None, "é;x"): 1,
+        (2, "1.5", "it's"): 1,
+    }

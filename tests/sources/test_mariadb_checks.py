@@ -15,7 +15,7 @@ import pytest
 from tests.sources.mariadb_database import Database, look
 from viewkeeper.errors import ProjectError, SchemaError, SourceAwayError, ViewkeeperError
 from viewkeeper.sources.mariadb import MariadbSource
-from viewkeeper.sources.mariadb.server_connection import Server
+from viewkeeper.sources.mariadb.server_connection import MariadbServer
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.testing.private_servers import PrivateMariadb, free_port
 from viewkeeper.updates.schema_change import SchemaChange
@@ -57,11 +57,11 @@ def test_tables_that_cannot_be_captured_are_refused_with_the_way_out(
     database: Database, source: MariadbSource, statement: str
 ) -> None:
     database.run(statement)
-    for attempt in (lambda: source.schema("r"), lambda: source.follow({"r": ["id"]})):
+    for attempt in (lambda: source.schema_of("r"), lambda: source.follow_tables({"r": ["id"]})):
         with pytest.raises(SchemaError, match=r'"checks\.r"') as caught:
             attempt()
         assert REFUSED[statement] in (caught.value.hint or "")
-    findings = {one.check: one for one in source.diagnose({"r": ["id"]})}
+    findings = {one.check: one for one in source.diagnose_source({"r": ["id"]})}
     assert findings["table r"].state == "bad"
     assert REFUSED[statement] in (findings["table r"].mend or "")
 
@@ -75,19 +75,19 @@ def test_cascades_are_not_logged_so_children_must_be_refused(
         "INSERT INTO t VALUES (1, 1)",
         "INSERT INTO child VALUES (1, 1)",
     )
-    after = source.follow({"child": ["id"], "t": COLUMNS})
+    after = source.follow_tables({"child": ["id"], "t": COLUMNS})
     database.run(
         "ALTER TABLE child DROP FOREIGN KEY child_ibfk_1",
         "ALTER TABLE child ADD CONSTRAINT g FOREIGN KEY (p) REFERENCES t (id) ON DELETE CASCADE",
         "DELETE FROM t",
     )
     assert database.run("SELECT count(*) FROM child") == [(0,)]
-    assert next(one.reshaped for one in source.look(after)) == (
+    assert next(one.reshaped for one in source.look_for_transactions(after)) == (
         SchemaChange("recreate_table", "child"),
     )
-    assert source.became("child") is None
+    assert source.current_names_of("child") is None
     with pytest.raises(SchemaError, match="changed by a foreign key itself"):
-        source.schema(source.handle("child"))
+        source.schema_of(source.handle_of("child"))
 
 
 @pytest.mark.parametrize(
@@ -104,9 +104,9 @@ def test_a_server_that_logs_too_little_is_refused(
     database.run(f"SET GLOBAL {setting} = {value}")
     try:
         with pytest.raises(SchemaError, match="cannot be followed") as caught:
-            source.follow({"t": COLUMNS})
+            source.follow_tables({"t": COLUMNS})
         assert f"SET GLOBAL {setting} = {good}" in str(caught.value)
-        findings = {one.check: one for one in source.diagnose({})}
+        findings = {one.check: one for one in source.diagnose_source({})}
         assert findings[setting].state == "bad"
         assert findings[setting].mend == f"SET GLOBAL {setting} = {good}"
     finally:
@@ -121,8 +121,8 @@ def test_a_server_without_a_log_is_refused(tmp_path: Path) -> None:
         database.run("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
         source = database.source()
         with pytest.raises(SchemaError, match="log_bin"):
-            source.follow({"t": COLUMNS})
-        findings = {one.check: one.state for one in source.diagnose({"t": COLUMNS})}
+            source.follow_tables({"t": COLUMNS})
+        findings = {one.check: one.state for one in source.diagnose_source({"t": COLUMNS})}
         assert findings["log_bin"] == "bad"
         assert findings["table t"] == "good"
         source.close()
@@ -134,10 +134,10 @@ def test_rights_that_are_missing_are_named(database: Database) -> None:
     """The documented rights are enough, and doctor asks for exactly them."""
     user = "'least'@'127.0.0.1'"
     database.run(f"CREATE OR REPLACE USER {user} IDENTIFIED BY 'secret'")
-    source = database.source(url=database.server.url(database.name, user="least"))
+    source = database.source(url=database.server.url_of(database.name, user="least"))
     granted: list[str] = []
     for _ in range(5):
-        bad = [one for one in source.diagnose({"t": COLUMNS}) if one.state == "bad"]
+        bad = [one for one in source.diagnose_source({"t": COLUMNS}) if one.state == "bad"]
         if not bad:
             break
         for one in bad:
@@ -150,17 +150,17 @@ def test_rights_that_are_missing_are_named(database: Database) -> None:
         f"GRANT REPLICATION SLAVE ON *.* TO {user}",
         f"GRANT SELECT ON `checks`.`t` TO {user}",
     ]
-    after = source.follow({"t": COLUMNS})
+    after = source.follow_tables({"t": COLUMNS})
     database.run("INSERT INTO t VALUES (1, 1)")
     (boundary,) = look(source, after)
-    with source.snapshots(after, {"t": COLUMNS}) as opener:
+    with source.prepare_snapshots(after, {"t": COLUMNS}) as opener:
         snapshot = opener()
-        scan = snapshot.scan(Relation("crm", "t"), COLUMNS, after)
+        scan = snapshot.scan_relation(Relation("crm", "t"), COLUMNS, after)
         assert [batch.num_rows for batch in scan.batches] == [1]
         assert [batch.num_rows for batch in scan.tail] == [1]
         snapshot.close()
-    source.acknowledge(boundary.position)
-    assert all(one.state != "bad" for one in source.diagnose({"t": COLUMNS}))
+    source.acknowledge_position(boundary.position)
+    assert all(one.state != "bad" for one in source.diagnose_source({"t": COLUMNS}))
     source.close()
 
 
@@ -174,18 +174,22 @@ def test_the_password_is_nowhere(
     port = database.server.port
     url = f"mariadb://odd:${{CRM_PASSWORD}}@127.0.0.1:{port}/checks"
     source = database.source(url=url)
-    after = source.follow({"t": COLUMNS})
-    shown = [source.describe(), repr(source.diagnose({"t": COLUMNS})), repr(source.health([]))]
-    with source.snapshots(after, {"t": COLUMNS}) as opener:
+    after = source.follow_tables({"t": COLUMNS})
+    shown = [
+        source.describe_source(),
+        repr(source.diagnose_source({"t": COLUMNS})),
+        repr(source.read_health([])),
+    ]
+    with source.prepare_snapshots(after, {"t": COLUMNS}) as opener:
         shown += [repr(opener), pickle.dumps(opener).decode("latin-1")]
     source.close()
     monkeypatch.setenv("CRM_PASSWORD", "wr@ng")
     with pytest.raises(SourceAwayError) as caught:
-        source.look(after)
+        source.look_for_transactions(after)
     shown += [str(caught.value), repr(caught.value.__dict__)]
     for wrong in (url.replace(str(port), str(free_port())), url + "?ssl_ca=missing.pem"):
         with pytest.raises(ViewkeeperError) as other:
-            database.source(url=wrong).look(after)
+            database.source(url=wrong).look_for_transactions(after)
         shown.append(str(other.value))
     shown += [path.read_text() for path in tmp_path.rglob("*.json")]
     assert not [text for text in shown if "p@ss" in text or "wr@ng" in text]
@@ -202,12 +206,14 @@ def test_the_password_is_nowhere(
 )
 def test_a_url_that_is_wrong_is_told(url: str, complaint: str) -> None:
     with pytest.raises(ProjectError, match=complaint):
-        Server(SourceSettings("crm", "mariadb", {"url": url}, ".")).address()
+        MariadbServer(SourceSettings("crm", "mariadb", {"url": url}, ".")).parse_address()
 
 
 def test_a_url_may_have_everything() -> None:
     url = "mariadb://a%40b:c%3Ad@[::1]:3307/shop?ssl_ca=ca.pem&ssl_verify_identity=true"
-    address = Server(SourceSettings("crm", "mariadb", {"url": url}, "/project")).address()
+    address = MariadbServer(
+        SourceSettings("crm", "mariadb", {"url": url}, "/project")
+    ).parse_address()
     assert (address.host, address.port, address.database) == ("::1", 3307, "shop")
     assert (address.user, address.password) == ("a@b", "c:d")
     assert dict(address.tls) == {"ssl_ca": "/project/ca.pem", "ssl_verify_identity": True}
@@ -218,6 +224,6 @@ def test_a_server_that_is_away_is_told(tmp_path: Path) -> None:
     settings = SourceSettings("crm", "mariadb", {"url": url}, str(tmp_path), str(tmp_path))
     source = MariadbSource(settings, "test")
     with pytest.raises(SourceAwayError, match="does not answer"):
-        source.schema("t")
-    (finding,) = source.diagnose({})
+        source.schema_of("t")
+    (finding,) = source.diagnose_source({})
     assert (finding.check, finding.state) == ("reachable", "bad")

@@ -14,9 +14,9 @@ import pytest
 from tests.sources.binlog_replay import Recorded, make_reader
 from tests.sources.mariadb_database import Database, Row, look
 from viewkeeper.errors import SourceError
-from viewkeeper.sources.mariadb.binlog.event_frames import Type
-from viewkeeper.sources.mariadb.byte_codes import MalformedError, uncompressed
-from viewkeeper.sources.mariadb.position import file_name, file_of, offset_of
+from viewkeeper.sources.mariadb.binlog.event_frames import BinlogEventType
+from viewkeeper.sources.mariadb.byte_codes import MalformedBytesError, decompress_bytes
+from viewkeeper.sources.mariadb.position import file_name_of, file_of, offset_of
 from viewkeeper.testing.private_servers import PrivateMariadb
 
 Read = Callable[[Sequence[bytes]], Counter[Row]]
@@ -41,7 +41,10 @@ def test_what_was_recorded_is_read(recorded: Recorded, read: Read) -> None:
 
 
 def changed(
-    recorded: Recorded, type: Type, change: Callable[[bytearray], object], number: int = 0
+    recorded: Recorded,
+    type: BinlogEventType,
+    change: Callable[[bytearray], object],
+    number: int = 0,
 ) -> list[bytes]:
     """The packets, one of them with another body, and with length and checksum right."""
     packets = list(recorded.packets)
@@ -59,7 +62,7 @@ def test_every_bit_of_a_checked_log_is_checked(
 ) -> None:
     recorded = Recorded("CRC32")
     read = make_reader(recorded, tmp_path, monkeypatch, recorded.made)
-    place = recorded.place(Type.WRITE_V1)
+    place = recorded.place(BinlogEventType.WRITE_V1)
     for at in range(1, len(recorded.packets[place])):
         packet = bytearray(recorded.packets[place])
         packet[at] ^= 4
@@ -76,9 +79,9 @@ def test_a_table_without_columns_has_no_rows(recorded: Recorded, read: Read) -> 
     def rows(body: bytearray) -> None:
         body[:] = body[:8] + b"\0" + bytes(20)
 
-    packets = changed(recorded, Type.TABLE_MAP, without_columns)
-    write = recorded.place(Type.WRITE_V1)
-    packets[write] = changed(recorded, Type.WRITE_V1, rows)[write]
+    packets = changed(recorded, BinlogEventType.TABLE_MAP, without_columns)
+    write = recorded.place(BinlogEventType.WRITE_V1)
+    packets[write] = changed(recorded, BinlogEventType.WRITE_V1, rows)[write]
     with pytest.raises(SourceError, match="damaged") as caught:
         read(packets)
     assert "no columns" in (caught.value.detail or "")
@@ -87,19 +90,27 @@ def test_a_table_without_columns_has_no_rows(recorded: Recorded, read: Read) -> 
 @pytest.mark.parametrize(
     ("type", "change", "complaint"),
     [
-        (Type.WRITE_V1, lambda body: body.__setitem__(body.index(b"\1x"), 240), "a row ends"),
-        (Type.WRITE_V1, lambda body: body.__delitem__(slice(-3, None)), "a row ends"),
-        (Type.WRITE_V1, lambda body: body.__setitem__(8, 15), "15 columns"),
-        (Type.TABLE_MAP, lambda body: body.__setitem__(8, 200), "200 bytes were announced"),
-        (Type.GTID, lambda body: body.__delitem__(slice(5, None)), "were announced"),
-        (Type.QUERY, lambda body: body.__setitem__(12, 255), "were announced"),
-        (Type.XA_PREPARE, lambda body: body.clear(), "were announced"),
+        (
+            BinlogEventType.WRITE_V1,
+            lambda body: body.__setitem__(body.index(b"\1x"), 240),
+            "a row ends",
+        ),
+        (BinlogEventType.WRITE_V1, lambda body: body.__delitem__(slice(-3, None)), "a row ends"),
+        (BinlogEventType.WRITE_V1, lambda body: body.__setitem__(8, 15), "15 columns"),
+        (
+            BinlogEventType.TABLE_MAP,
+            lambda body: body.__setitem__(8, 200),
+            "200 bytes were announced",
+        ),
+        (BinlogEventType.GTID, lambda body: body.__delitem__(slice(5, None)), "were announced"),
+        (BinlogEventType.QUERY, lambda body: body.__setitem__(12, 255), "were announced"),
+        (BinlogEventType.XA_PREPARE, lambda body: body.clear(), "were announced"),
     ],
 )
 def test_lengths_are_not_believed(
     recorded: Recorded,
     read: Read,
-    type: Type,
+    type: BinlogEventType,
     change: Callable[[bytearray], object],
     complaint: str,
 ) -> None:
@@ -109,10 +120,10 @@ def test_lengths_are_not_believed(
 
 
 def test_an_update_has_both_images(recorded: Recorded, read: Read) -> None:
-    inserted = recorded.packets[recorded.place(Type.WRITE_V1, 1)][_BODY:]
+    inserted = recorded.packets[recorded.place(BinlogEventType.WRITE_V1, 1)][_BODY:]
     image = inserted[11:-4] if recorded.has_checksums else inserted[11:]
     packets = changed(
-        recorded, Type.UPDATE_V1, lambda body: body.__setitem__(slice(13, None), image)
+        recorded, BinlogEventType.UPDATE_V1, lambda body: body.__setitem__(slice(13, None), image)
     )
     with pytest.raises(SourceError, match="damaged") as caught:
         read(packets)
@@ -122,14 +133,14 @@ def test_an_update_has_both_images(recorded: Recorded, read: Read) -> None:
 def test_what_is_compressed_has_the_length_that_it_says() -> None:
     bomb = zlib.compress(bytes(1 << 28))
     for said in (100, 1 << 20, (1 << 28) + 1):
-        with pytest.raises(MalformedError, match="another length"):
-            uncompressed(b"\x84" + struct.pack(">I", said) + bomb)
-    with pytest.raises(MalformedError, match="too large"):
-        uncompressed(b"\x85" + (1 << 35).to_bytes(5, "big") + bomb)
+        with pytest.raises(MalformedBytesError, match="another length"):
+            decompress_bytes(b"\x84" + struct.pack(">I", said) + bomb)
+    with pytest.raises(MalformedBytesError, match="too large"):
+        decompress_bytes(b"\x85" + (1 << 35).to_bytes(5, "big") + bomb)
 
 
 def test_a_damaged_event_is_compressed(recorded: Recorded, read: Read) -> None:
-    for type in (Type.WRITE_COMPRESSED_V1, Type.QUERY_COMPRESSED):
+    for type in (BinlogEventType.WRITE_COMPRESSED_V1, BinlogEventType.QUERY_COMPRESSED):
         with pytest.raises(SourceError, match="damaged"):
             read(changed(recorded, type, lambda body: body.__setitem__(-9, body[-9] ^ 1)))
 
@@ -140,24 +151,26 @@ def test_a_damaged_file_stops_before_the_damage_and_goes_on_when_it_is_mended(
     database = Database(mariadb_server, "damage", tmp_path)
     database.run("SET GLOBAL binlog_checksum = CRC32", "CREATE TABLE t (id INT PRIMARY KEY, v INT)")
     source = database.source()
-    after = source.follow({"t": COLUMNS})
+    after = source.follow_tables({"t": COLUMNS})
     database.run("INSERT INTO t VALUES (1, 1)")
     (whole,) = look(source, after)
     source.close()
     database.run("INSERT INTO t VALUES (2, 77)")
-    file = mariadb_server.folder / "data" / file_name("binlog", file_of(whole.position))
+    file = mariadb_server.folder / "data" / file_name_of("binlog", file_of(whole.position))
     intact = file.read_bytes()
     at = intact.index(struct.pack("<II", 2, 77), offset_of(whole.position))
     with file.open("r+b") as opened:
         opened.seek(at + 4)
         opened.write(b"\x4c")
     source = database.source()
-    assert [one.changes for one in source.look(after)] == [1], "what lies before it is reported"
+    assert [one.changes for one in source.look_for_transactions(after)] == [1], (
+        "what lies before it is reported"
+    )
     with pytest.raises(SourceError, match="damaged") as caught:
-        source.look(whole.position)
+        source.look_for_transactions(whole.position)
     assert "checksum" in (caught.value.detail or "")
     with file.open("r+b") as opened:
         opened.seek(at + 4)
         opened.write(b"\x4d")
-    assert [one.changes for one in source.look(whole.position)] == [1]
+    assert [one.changes for one in source.look_for_transactions(whole.position)] == [1]
     source.close()

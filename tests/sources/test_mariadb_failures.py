@@ -20,8 +20,8 @@ from viewkeeper.errors import (
     SourceAwayError,
 )
 from viewkeeper.sources.mariadb import MariadbSource
-from viewkeeper.sources.mariadb.position import file_name, file_of
-from viewkeeper.sources.mariadb.server_connection import Server, pairs
+from viewkeeper.sources.mariadb.position import file_name_of, file_of
+from viewkeeper.sources.mariadb.server_connection import MariadbServer, fetch_pairs
 from viewkeeper.sources.mariadb.state import read_state, write_state
 from viewkeeper.testing.private_servers import PrivateMariadb
 from viewkeeper.view.definition import Relation
@@ -59,7 +59,7 @@ def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateMari
 def make_certificate(server: PrivateMariadb) -> dict[str, str]:
     """A certificate that vouches for itself, as the server's options."""
     key, certificate = str(server.folder / "key.pem"), str(server.folder / "certificate.pem")
-    server._run(
+    server._run_program(
         *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
         *("-subj", "/CN=localhost", "-keyout", key, "-out", certificate),
     )
@@ -81,22 +81,22 @@ def again(own: Database) -> None:
 def look_when_back(source: MariadbSource, after: int) -> list[int]:
     """The first look finds the connection lost; the next one works."""
     try:
-        found = source.look(after)
+        found = source.look_for_transactions(after)
     except SourceAwayError:
-        found = source.look(after)
+        found = source.look_for_transactions(after)
     return [one.changes for one in found]
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_a_restart_in_the_middle_loses_and_doubles_nothing(own: Database, how: str) -> None:
     source = own.source()
-    after = source.follow({"t": COLUMNS})
+    after = source.follow_tables({"t": COLUMNS})
     own.run("INSERT INTO t VALUES (1, 1)")
     assert look_when_back(source, after) == [1]
     own.run("INSERT INTO t VALUES (2, 2)")
     getattr(own.server, how)()
     with pytest.raises(SourceAwayError):
-        source.look(after)
+        source.look_for_transactions(after)
     own.server.start()
     again(own)
     own.run("INSERT INTO t VALUES (3, 3), (4, 4)")
@@ -104,10 +104,10 @@ def test_a_restart_in_the_middle_loses_and_doubles_nothing(own: Database, how: s
     until = look(source, after)[-1].position
     rows = changes(source, "t", COLUMNS, after, until)
     assert [row[:3] for row in rows] == [(n, n, 1) for n in (1, 2, 3, 4)]
-    source.acknowledge(until)
+    source.acknowledge_position(until)
     source.close()
     later = own.source()
-    assert later.look(until) == ()
+    assert later.look_for_transactions(until) == ()
     later.close()
 
 
@@ -115,37 +115,39 @@ def remove_logs(own: Database, position: int) -> None:
     """Remove the file that has a position; the server may still need it for a moment."""
     own.run("FLUSH BINARY LOGS", "FLUSH BINARY LOGS")
     end = time.monotonic() + 20
-    while file_name("binlog", file_of(position)) in [row[0] for row in own.run("SHOW BINARY LOGS")]:
-        own.run(f"PURGE BINARY LOGS TO '{file_name('binlog', file_of(position) + 2)}'")
+    while file_name_of("binlog", file_of(position)) in [
+        row[0] for row in own.run("SHOW BINARY LOGS")
+    ]:
+        own.run(f"PURGE BINARY LOGS TO '{file_name_of('binlog', file_of(position) + 2)}'")
         assert time.monotonic() < end
         time.sleep(0.1)
 
 
 def test_logs_that_were_removed_are_a_gap(own: Database) -> None:
     source = own.source()
-    after = source.follow({"t": COLUMNS})
+    after = source.follow_tables({"t": COLUMNS})
     own.run("INSERT INTO t VALUES (1, 1)")
     source.close()
     remove_logs(own, after)
     with pytest.raises(GapError, match="does not begin before") as caught:
-        own.source().look(after)
+        own.source().look_for_transactions(after)
     assert "binlog_expire_logs_seconds" in str(caught.value)
-    findings = {one.check: one for one in own.source().diagnose({"t": COLUMNS})}
+    findings = {one.check: one for one in own.source().diagnose_source({"t": COLUMNS})}
     assert findings["position"].state == "bad"
-    assert "removed" in own.source().health([after]).warnings[0]
+    assert "removed" in own.source().read_health([after]).warnings[0]
 
 
 def test_logs_that_were_reset_are_a_gap(own: Database) -> None:
     own.run("RESET MASTER")
     source = own.source()
-    after = source.follow({"t": COLUMNS})
+    after = source.follow_tables({"t": COLUMNS})
     time.sleep(1.1)
     own.run("INSERT INTO t VALUES (1, 1)", "RESET MASTER")
     with pytest.raises(GapError, match="not the one that was read"):
-        source.look(after)
+        source.look_for_transactions(after)
     own.run(*(f"INSERT INTO t VALUES ({n}, {n})" for n in range(2, 60)))
     with pytest.raises(GapError, match=r"not the (one that was read|GTID position)"):
-        own.source().look(after)
+        own.source().look_for_transactions(after)
     source.close()
 
 
@@ -153,12 +155,12 @@ def test_logs_that_were_reset_and_grew_again_are_a_gap(own: Database) -> None:
     """Between two looks; where we stand, a transaction of the same size ends in the new log."""
     own.run("RESET MASTER")
     source = own.source()
-    after = source.follow({"t": COLUMNS})
+    after = source.follow_tables({"t": COLUMNS})
     own.run(*(f"INSERT INTO t VALUES ({n}, {n})" for n in range(10, 20)))
-    reached = source.look(after)[-1].position
+    reached = source.look_for_transactions(after)[-1].position
     own.run("RESET MASTER", *(f"INSERT INTO t VALUES ({n}, {n})" for n in range(20, 50)))
     with pytest.raises(GapError, match="does not have any more"):
-        source.look(reached)
+        source.look_for_transactions(reached)
     source.close()
 
 
@@ -166,9 +168,9 @@ def test_nothing_is_acknowledged_to_another_server(own: Database) -> None:
     """Else what is remembered would fit the server that was never read."""
     own.run("RESET MASTER")
     source = own.source()
-    source.follow({"t": COLUMNS})
+    source.follow_tables({"t": COLUMNS})
     own.run("FLUSH BINARY LOGS", "INSERT INTO t VALUES (1, 1)")
-    (boundary,) = source.look(newest_of(source))
+    (boundary,) = source.look_for_transactions(newest_of(source))
     own.run("INSERT INTO t VALUES (2, 2)")
     before = read_state(own.folder / "home")
     time.sleep(1.1)
@@ -176,7 +178,7 @@ def test_nothing_is_acknowledged_to_another_server(own: Database) -> None:
     assert source._connection is not None
     source._connection.close()
     with pytest.raises(GapError):
-        source.acknowledge(boundary.position)
+        source.acknowledge_position(boundary.position)
     assert read_state(own.folder / "home") == before
     source.close()
 
@@ -190,19 +192,19 @@ def newest_of(source: MariadbSource) -> int:
 
 def test_restored_data_are_a_gap(own: Database) -> None:
     source = own.source()
-    after = source.follow({"t": COLUMNS})
+    after = source.follow_tables({"t": COLUMNS})
     own.server.stop()
     data, backup = str(own.server.folder / "data"), str(own.server.folder / "backup")
-    own.server._run("cp", "-a", data, backup)
+    own.server._run_program("cp", "-a", data, backup)
     own.server.start()
     again(own)
     own.run("INSERT INTO t VALUES (1, 1)", "INSERT INTO t VALUES (2, 2)")
     assert look_when_back(source, after) == [1, 1]
     until = look(source, after)[-1].position
-    source.acknowledge(until)
+    source.acknowledge_position(until)
     own.server.stop()
     shutil.rmtree(data)
-    own.server._run("cp", "-a", backup, data)
+    own.server._run_program("cp", "-a", backup, data)
     own.server.start()
     with pytest.raises(GapError, match="lies beyond"):
         look_when_back(source, until)
@@ -212,16 +214,16 @@ def test_restored_data_are_a_gap(own: Database) -> None:
     own.run(*(f"INSERT INTO t VALUES ({n}, {n})" for n in range(1, 20)))
     # Another file, or in the same second the same file with another transaction.
     with pytest.raises(GapError, match="the one that was read"):
-        own.source().look(until)
+        own.source().look_for_transactions(until)
     source.close()
 
 
 def test_a_machine_that_was_set_back_is_a_gap(database: Database, source: MariadbSource) -> None:
     """Its server goes on in the same file, and may have other transactions at the same places."""
-    after = source.follow({"t": COLUMNS})
+    after = source.follow_tables({"t": COLUMNS})
     database.run("INSERT INTO t VALUES (1, 1)")
     (boundary,) = look(source, after)
-    source.acknowledge(boundary.position)
+    source.acknowledge_position(boundary.position)
     home = database.folder / "home"
     state = read_state(home)
     assert state is not None
@@ -229,71 +231,71 @@ def test_a_machine_that_was_set_back_is_a_gap(database: Database, source: Mariad
     earlier = replace(state.mark, time=state.mark.time - 1)
     write_state(home, replace(state, mark=earlier))
     with pytest.raises(GapError, match="another transaction than the one that was read"):
-        database.source().look(boundary.position)
+        database.source().look_for_transactions(boundary.position)
 
 
 def test_following_again_goes_on_after_a_gap(own: Database) -> None:
     """Who loads its views anew follows first, at the server as it is now."""
     source = own.source()
-    lost = source.follow({"t": COLUMNS})
+    lost = source.follow_tables({"t": COLUMNS})
     own.run("CREATE TABLE gone (id INT PRIMARY KEY)")
-    source.follow({"gone": ["id"], "t": COLUMNS})
+    source.follow_tables({"gone": ["id"], "t": COLUMNS})
     own.run("INSERT INTO t VALUES (1, 1)", "DROP TABLE gone")
     source.close()
     remove_logs(own, lost)
     later = own.source()
     with pytest.raises(GapError):
-        later.look(lost)
-    assert later.handle("t") == "t"
-    assert [field.name for field in later.schema("t")] == COLUMNS
-    after = later.follow({"t": COLUMNS, "gone": ["id"]})
+        later.look_for_transactions(lost)
+    assert later.handle_of("t") == "t"
+    assert [field.name for field in later.schema_of("t")] == COLUMNS
+    after = later.follow_tables({"t": COLUMNS, "gone": ["id"]})
     own.run("INSERT INTO t VALUES (2, 2)")
-    (boundary,) = later.look(after)
+    (boundary,) = later.look_for_transactions(after)
     assert changes(later, "t", COLUMNS, after, boundary.position) == [(2, 2, 1, boundary.position)]
     later.close()
 
 
 def test_a_source_that_was_never_followed_is_a_gap(source: MariadbSource) -> None:
     with pytest.raises(GapError, match="not followed"):
-        source.look(0)
+        source.look_for_transactions(0)
 
 
 def test_detaching_forgets_everything(database: Database, source: MariadbSource) -> None:
-    assert not source.detach().was_following
-    after = source.follow({"t": COLUMNS})
-    assert source.health([]).followed
-    assert source.detach().was_following
+    assert not source.detach_source().was_following
+    after = source.follow_tables({"t": COLUMNS})
+    assert source.read_health([]).followed
+    assert source.detach_source().was_following
     with pytest.raises(GapError, match="not followed"):
-        source.look(after)
-    assert not source.health([]).followed
+        source.look_for_transactions(after)
+    assert not source.read_health([]).followed
 
 
 def test_health_tells_what_is_kept_and_what_is_behind(
     database: Database, source: MariadbSource
 ) -> None:
-    after = source.follow({"t": COLUMNS})
+    after = source.follow_tables({"t": COLUMNS})
     database.run("INSERT INTO t VALUES (1, 1), (2, 2)")
     (boundary,) = look(source, after)
-    health = source.health([after, boundary.position])
+    health = source.read_health([after, boundary.position])
     assert (health.position, health.unit) == (boundary.position, "bytes")
     assert health.retained == boundary.position - after == health.readers[0].amount
     assert health.behind[after].changes == 2
     assert boundary.position not in health.behind
-    source.acknowledge(boundary.position)
-    assert source.health([]).retained == 0
-    assert source.health([]).warnings == ()
+    source.acknowledge_position(boundary.position)
+    assert source.read_health([]).retained == 0
+    assert source.read_health([]).warnings == ()
 
 
 def test_health_warns_before_the_log_is_removed(
     database: Database, source: MariadbSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source.follow({"t": COLUMNS})
+    source.follow_tables({"t": COLUMNS})
     database.run("FLUSH BINARY LOGS", "SET GLOBAL binlog_expire_logs_seconds = 100")
     try:
-        assert source.health([]).warnings == ()
+        assert source.read_health([]).warnings == ()
         now = time.time()
         monkeypatch.setattr("viewkeeper.sources.mariadb.doctor.time.time", lambda: now + 80)
-        (warning,) = source.health([]).warnings
+        (warning,) = source.read_health([]).warnings
         assert "binlog_expire_logs_seconds" in warning
     finally:
         database.run("SET GLOBAL binlog_expire_logs_seconds = 0")
@@ -302,36 +304,38 @@ def test_health_warns_before_the_log_is_removed(
 def test_another_process_reads_beside_the_maintainer(
     database: Database, source: MariadbSource
 ) -> None:
-    after = source.follow({"t": COLUMNS})
+    after = source.follow_tables({"t": COLUMNS})
     database.run("INSERT INTO t VALUES (1, 1)")
     (boundary,) = look(source, after)
     beside = database.source()
-    beside.hold("verify", 60)
-    with beside.snapshots(after, {"t": COLUMNS}) as opener:
+    beside.begin_hold("verify", 60)
+    with beside.prepare_snapshots(after, {"t": COLUMNS}) as opener:
         snapshot = opener()
-        scan = snapshot.scan(Relation("crm", "t"), COLUMNS, after)
+        scan = snapshot.scan_relation(Relation("crm", "t"), COLUMNS, after)
         assert [batch.num_rows for batch in scan.batches] == [1]
         assert [batch["_position"].to_pylist() for batch in scan.tail] == [[boundary.position]]
         snapshot.close()
-    beside.release("verify")
+    beside.end_hold("verify")
     beside.close()
     database.run("INSERT INTO t VALUES (2, 2)")
-    assert len(source.look(boundary.position)) == 1, "the maintainer's stream goes on"
+    assert len(source.look_for_transactions(boundary.position)) == 1, (
+        "the maintainer's stream goes on"
+    )
 
 
 def test_connections_are_encrypted_as_the_url_asks(own: Database) -> None:
     certificate = own.server.folder / "certificate.pem"
     base = f"mariadb://root:secret@127.0.0.1:{own.server.port}/own"
     for options in (f"ssl_ca={certificate}", f"ssl_ca={certificate}&ssl_verify_cert=true"):
-        connection = Server(own.settings(url=f"{base}?{options}")).connect()
-        assert pairs(connection, "SHOW STATUS LIKE 'Ssl_cipher'")["Ssl_cipher"]
+        connection = MariadbServer(own.settings(url=f"{base}?{options}")).open_connection()
+        assert fetch_pairs(connection, "SHOW STATUS LIKE 'Ssl_cipher'")["Ssl_cipher"]
         connection.close()
         source = own.source(url=f"{base}?{options}")
-        after = source.follow({"t": COLUMNS})
+        after = source.follow_tables({"t": COLUMNS})
         own.run("INSERT INTO t SELECT count(*), 1 FROM t")
         assert look(source, after), "the binlog is read by encrypted connections too"
         source.close()
     for options in ("ssl_verify_cert=true", f"ssl_ca={certificate}&ssl_verify_identity=true"):
         with pytest.raises(SourceAwayError, match="does not answer") as caught:
-            own.source(url=f"{base}?{options}").schema("t")
+            own.source(url=f"{base}?{options}").schema_of("t")
         assert "certificate" in (caught.value.detail or "").lower()

@@ -16,13 +16,13 @@ from tests.sources.mariadb_database import Database, bag_of, changes, look, resh
 from viewkeeper.errors import BrokenQueryError, SchemaError
 from viewkeeper.sources.mariadb import MariadbSource
 from viewkeeper.sources.mariadb.answers.snapshot import MariadbOpener
-from viewkeeper.sources.mariadb.ddl.column_definition import definition
+from viewkeeper.sources.mariadb.ddl.column_definition import parse_column_definition
 from viewkeeper.sources.mariadb.ddl.tokens import tokens_of
 from viewkeeper.sources.mariadb.state import read_state
-from viewkeeper.sources.mariadb.types import Declared, kind_of
+from viewkeeper.sources.mariadb.types import DeclaredType, kind_of
 from viewkeeper.testing.private_servers import PrivateMariadb
 from viewkeeper.updates.schema_change import SchemaChange
-from viewkeeper.updates.source_protocol import Became
+from viewkeeper.updates.source_protocol import CurrentNames
 from viewkeeper.view.definition import Relation
 
 COLUMNS = ["id", "v"]
@@ -51,14 +51,14 @@ def scanned(opener: MariadbOpener, handle: str, after: int) -> set[tuple[object,
     """The rows of a table as a snapshot has them now."""
     snapshot = opener()
     try:
-        scan = snapshot.scan(Relation("crm", handle), COLUMNS, after)
+        scan = snapshot.scan_relation(Relation("crm", handle), COLUMNS, after)
         return {row for batch in scan.batches for row in rows_of(batch, COLUMNS)}
     finally:
         snapshot.close()
 
 
 def test_two_tables_swap_names(database: Database, source: MariadbSource) -> None:
-    after = source.follow(BOTH)
+    after = source.follow_tables(BOTH)
     database.run(
         "INSERT INTO a VALUES (1, 1)",
         "RENAME TABLE a TO tmp, b TO a, tmp TO b",
@@ -69,16 +69,16 @@ def test_two_tables_swap_names(database: Database, source: MariadbSource) -> Non
         SchemaChange("rename_table", "a", now="b"),
         SchemaChange("rename_table", "b", now="a"),
     ]
-    assert source.became("a") == Became("b", {"id": "id", "v": "v"})
-    assert source.became("b") == Became("a", {"id": "id", "v": "v"})
+    assert source.current_names_of("a") == CurrentNames("b", {"id": "id", "v": "v"})
+    assert source.current_names_of("b") == CurrentNames("a", {"id": "id", "v": "v"})
     until = look(source, after)[-1].position
     assert bag_of(changes(source, "a", COLUMNS, after, until)) == {(1, 1): 1, (2, 2): 1}
     assert bag_of(changes(source, "b", COLUMNS, after, until)) == {(9, 9): 1}
-    handles = source.handle("b"), source.handle("a")
+    handles = source.handle_of("b"), source.handle_of("a")
     assert handles == ("b#2", "a#2")
-    source.follow(dict.fromkeys(handles, COLUMNS))
+    source.follow_tables(dict.fromkeys(handles, COLUMNS))
     assert bag_of(changes(source, "b#2", COLUMNS, after, until)) == {(1, 1): 1, (2, 2): 1}
-    with source.snapshots(after, {**BOTH, "b#2": COLUMNS}) as opener:
+    with source.prepare_snapshots(after, {**BOTH, "b#2": COLUMNS}) as opener:
         assert scanned(opener, "a", after) == scanned(opener, "b#2", after) == {(1, 1), (2, 2)}
         assert scanned(opener, "b", after) == {(9, 9)}
 
@@ -86,22 +86,22 @@ def test_two_tables_swap_names(database: Database, source: MariadbSource) -> Non
 def test_a_name_that_is_used_again_is_another_handle(
     database: Database, source: MariadbSource
 ) -> None:
-    after = source.follow(BOTH)
+    after = source.follow_tables(BOTH)
     database.run("INSERT INTO a VALUES (1, 1)", "DROP TABLE a")
     database.run("CREATE TABLE a (id INT PRIMARY KEY, v INT)", "INSERT INTO a VALUES (2, 2)")
     kinds = [(one.kind, one.table) for one in reshaped(source, after)]
     assert kinds == [("drop_table", "a"), ("recreate_table", "a")]
-    assert source.became("a") is None
-    handle = source.handle("a")
+    assert source.current_names_of("a") is None
+    handle = source.handle_of("a")
     assert handle == "a#2"
-    assert [field.name for field in source.schema(handle)] == COLUMNS
+    assert [field.name for field in source.schema_of(handle)] == COLUMNS
     with pytest.raises(SchemaError, match="not there any more"):
-        source.schema("a")
-    position = source.follow({handle: COLUMNS, "a": COLUMNS})
+        source.schema_of("a")
+    position = source.follow_tables({handle: COLUMNS, "a": COLUMNS})
     database.run("INSERT INTO a VALUES (3, 3)")
     (boundary,) = look(source, position)
     assert bag_of(changes(source, handle, COLUMNS, position, boundary.position)) == {(3, 3): 1}
-    with source.snapshots(position, {handle: COLUMNS, "a": COLUMNS}) as opener:
+    with source.prepare_snapshots(position, {handle: COLUMNS, "a": COLUMNS}) as opener:
         assert scanned(opener, handle, position) == {(2, 2), (3, 3)}
         with pytest.raises(BrokenQueryError):
             scanned(opener, "a", position)
@@ -111,20 +111,20 @@ def test_what_happened_before_a_table_was_followed_is_not_its_past(
     database: Database, source: MariadbSource
 ) -> None:
     """Somebody who looks from further back is told that nothing can be asked there."""
-    after = source.follow({"a": COLUMNS})
+    after = source.follow_tables({"a": COLUMNS})
     database.run(
         "INSERT INTO b VALUES (1, 1)",
         "ALTER TABLE b DROP COLUMN v, ADD COLUMN v INT DEFAULT 8",
         "INSERT INTO b VALUES (2, 2)",
     )
-    source.follow({"b": COLUMNS})
+    source.follow_tables({"b": COLUMNS})
     database.run("INSERT INTO b VALUES (3, 3)")
     assert reshaped(source, after) == [SchemaChange("recreate_table", "b")]
-    told = next(one.position for one in source.look(after) if one.reshaped)
-    last = source.look(after)[-1].position
+    told = next(one.position for one in source.look_for_transactions(after) if one.reshaped)
+    last = source.look_for_transactions(after)[-1].position
     assert bag_of(changes(source, "b", COLUMNS, told, last)) == {(2, 2): 1, (3, 3): 1}
-    assert source.became("b") == Became("b", {"id": "id", "v": "v"})
-    with source.snapshots(after, {"b": COLUMNS}) as opener:
+    assert source.current_names_of("b") == CurrentNames("b", {"id": "id", "v": "v"})
+    with source.prepare_snapshots(after, {"b": COLUMNS}) as opener:
         with pytest.raises(BrokenQueryError):
             scanned(opener, "b", after)
         assert scanned(opener, "b", told) == {(1, 8), (2, 2), (3, 3)}
@@ -136,10 +136,10 @@ def test_a_dropped_database_takes_its_tables_with_it(
     database.run(
         "CREATE DATABASE identity2", "CREATE TABLE identity2.c (id INT PRIMARY KEY, v INT)"
     )
-    after = source.follow({"identity2.c": COLUMNS, **BOTH})
+    after = source.follow_tables({"identity2.c": COLUMNS, **BOTH})
     database.run("DROP DATABASE identity2", "INSERT INTO a VALUES (1, 1)")
     assert reshaped(source, after) == [SchemaChange("drop_table", "identity2.c")]
-    assert source.became("identity2.c") is None
+    assert source.current_names_of("identity2.c") is None
     assert [one.changes for one in look(source, after)] == [1]
 
 
@@ -147,11 +147,11 @@ def test_what_was_acknowledged_is_remembered_by_its_shape(
     database: Database, source: MariadbSource
 ) -> None:
     """After a restart: the names at the acknowledged place, and what the log has since."""
-    after = source.follow(BOTH)
+    after = source.follow_tables(BOTH)
     database.run("ALTER TABLE a RENAME COLUMN v TO x", "RENAME TABLE a TO c")
     database.run("INSERT INTO c VALUES (1, 1)")
     reached = look(source, after)[-1].position
-    source.acknowledge(reached)
+    source.acknowledge_position(reached)
     source.close()
     database.run("ALTER TABLE c RENAME COLUMN x TO y", "RENAME TABLE b TO a")
     database.run("INSERT INTO c VALUES (2, 2)")
@@ -162,8 +162,8 @@ def test_what_was_acknowledged_is_remembered_by_its_shape(
     ]
     until = look(later, reached)[-1].position
     assert bag_of(changes(later, "a", COLUMNS, reached, until)) == {(2, 2): 1}
-    assert later.became("a") == Became("c", {"id": "id", "v": "y"})
-    assert later.handle("a") == "a#2"
+    assert later.current_names_of("a") == CurrentNames("c", {"id": "id", "v": "y"})
+    assert later.handle_of("a") == "a#2"
     later.close()
 
 
@@ -191,20 +191,20 @@ def test_a_change_that_was_not_logged_is_found(
     monkeypatch.setattr(
         "viewkeeper.sources.mariadb.binlog.shape_audit._SECONDS", 0.0 if seen_by == "time" else 1e9
     )
-    after = source.follow(BOTH)
-    assert source.look(after) == ()
+    after = source.follow_tables(BOTH)
+    assert source.look_for_transactions(after) == ()
     database.run(*unlogged(statement))
-    with source.snapshots(after, BOTH) as opener, pytest.raises(BrokenQueryError):
+    with source.prepare_snapshots(after, BOTH) as opener, pytest.raises(BrokenQueryError):
         scanned(opener, "a", after)
     if seen_by == "time":
-        source.look(after)
+        source.look_for_transactions(after)
         database.run("INSERT INTO b VALUES (1, 1)")
     elif statement.startswith("ALTER"):
         database.run("INSERT INTO a (id) VALUES (1)", "INSERT INTO b VALUES (1, 1)")
     else:
         return
     assert reshaped(source, after) == [SchemaChange("recreate_table", "a")]
-    assert source.became("a") is None
+    assert source.current_names_of("a") is None
     assert look(source, after)[-1].changes == 1, "b goes on"
 
 
@@ -212,10 +212,10 @@ def test_a_table_that_is_altered_all_the_while_keeps_no_look_waiting(
     database: Database, source: MariadbSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("viewkeeper.sources.mariadb.binlog.shape_audit._SECONDS", 0.0)
-    after = source.follow(BOTH)
+    after = source.follow_tables(BOTH)
     database.run("LOCK TABLES a WRITE", "INSERT INTO a VALUES (1, 1)")
     try:
-        assert [one.changes for one in source.look(after)] == [1]
+        assert [one.changes for one in source.look_for_transactions(after)] == [1]
         assert source._audit._seen == []
     finally:
         database.run("UNLOCK TABLES")
@@ -225,8 +225,8 @@ def test_an_opener_that_was_made_before_a_change_answers_or_is_broken(
     database: Database, source: MariadbSource
 ) -> None:
     database.run("INSERT INTO a VALUES (1, 1)")
-    after = source.follow(BOTH)
-    with source.snapshots(after, BOTH) as made:
+    after = source.follow_tables(BOTH)
+    with source.prepare_snapshots(after, BOTH) as made:
         opener = pickle.loads(pickle.dumps(made))
         database.run("ALTER TABLE a RENAME COLUMN v TO w, ADD v INT DEFAULT 5")
         assert scanned(opener, "a", after) == {(1, 1)}
@@ -242,7 +242,7 @@ def test_an_opener_that_was_made_before_a_change_answers_or_is_broken(
         "rename_table",
         "rename_table",
     ]
-    with source.snapshots(after, BOTH) as opener:
+    with source.prepare_snapshots(after, BOTH) as opener:
         assert scanned(opener, "a", after) == {(1, 1)}
 
 
@@ -250,7 +250,7 @@ def test_a_generated_column_follows_what_it_is_made_of(
     database: Database, source: MariadbSource
 ) -> None:
     database.run("CREATE TABLE g (id INT PRIMARY KEY, v INT, s INT AS (v * 2) STORED, t INT)")
-    after = source.follow({"g": ["id", "s"]})
+    after = source.follow_tables({"g": ["id", "s"]})
     database.run(
         "ALTER TABLE g MODIFY s INT AS (v * 3) STORED",
         "ALTER TABLE g MODIFY v SMALLINT",
@@ -263,17 +263,17 @@ def test_a_generated_column_follows_what_it_is_made_of(
 def test_the_key_that_is_told_is_the_one_that_is_enforced(
     database: Database, source: MariadbSource
 ) -> None:
-    after = source.follow(BOTH)
+    after = source.follow_tables(BOTH)
     database.run("ALTER TABLE a ADD UNIQUE (v)")
     assert reshaped(source, after) == []
     database.run("ALTER TABLE a MODIFY v INT NOT NULL, DROP PRIMARY KEY")
     assert reshaped(source, after) == [SchemaChange("change_key", "a", now="v")]
-    assert source.key("a") == ("v",)
+    assert source.key_of("a") == ("v",)
     database.run("ALTER TABLE a RENAME COLUMN v TO w")
-    assert source.key("a") == ("v",), "by the handle's names"
+    assert source.key_of("a") == ("v",), "by the handle's names"
     database.run("DROP INDEX v ON a")
     assert reshaped(source, after)[-1] == SchemaChange("change_key", "a", now="")
-    assert source.key("a") == ()
+    assert source.key_of("a") == ()
 
 
 TYPES = [
@@ -302,9 +302,9 @@ def test_types_are_read_as_the_server_reads_them(database: Database) -> None:
             " WHERE table_schema = 'identity' AND table_name = 'types' AND column_name = 'c'"
         )
         charset = str(charset or "")
-        theirs = Declared(str(found), charset, "", characters(charset))
+        theirs = DeclaredType(str(found), charset, "", characters(charset))
         tokens = tokens_of(f"x c {declared}")[1:]
-        ours = definition(tokens, "utf8mb4", characters).declared
+        ours = parse_column_definition(tokens, "utf8mb4", characters).declared
         assert kind_of(ours) == kind_of(theirs), (declared, ours.type, theirs.type)
 
 
@@ -312,7 +312,7 @@ def test_a_statement_that_cannot_be_read_makes_its_tables_others(
     database: Database, source: MariadbSource
 ) -> None:
     """What is a string in one SQL mode has no end in another."""
-    after = source.follow(BOTH)
+    after = source.follow_tables(BOTH)
     database.run("ALTER TABLE a FORCE, COMMENT = 'x\\\\'", "INSERT INTO b VALUES (1, 1)")
     assert reshaped(source, after) == []
     database.run("SET SESSION sql_mode = 'NO_BACKSLASH_ESCAPES'")
@@ -324,7 +324,7 @@ def test_a_statement_that_cannot_be_read_makes_its_tables_others(
 def test_a_state_from_before_there_were_identities_is_read(
     database: Database, source: MariadbSource
 ) -> None:
-    after = source.follow({"a": COLUMNS})
+    after = source.follow_tables({"a": COLUMNS})
     source.close()
     home = database.folder / "home"
     state = read_state(home)
@@ -338,12 +338,12 @@ def test_a_state_from_before_there_were_identities_is_read(
     (home / "names.json").unlink()
     (home / "names-copy.json").unlink()
     later = database.source()
-    later.follow({"a": ["id"]})
+    later.follow_tables({"a": ["id"]})
     database.run("ALTER TABLE a RENAME COLUMN id TO nr", "INSERT INTO a VALUES (1, 1)")
     assert reshaped(later, after)[0] == SchemaChange("rename_column", "a", "id", "nr")
     until = look(later, after)[-1].position
     assert bag_of(changes(later, "a", ["id"], after, until)) == {(1,): 1}
-    later.follow({"a": ["v"]})
+    later.follow_tables({"a": ["v"]})
     database.run("INSERT INTO a VALUES (2, 2)")
     last = look(later, until)[-1].position
     assert bag_of(changes(later, "a", ["id", "v"], until, last)) == {(2, 2): 1}

@@ -18,9 +18,9 @@ import pytest
 
 from tests.sources.mariadb_database import Database, Row, rows_of
 from viewkeeper.sources.mariadb import MariadbSource
-from viewkeeper.sources.mariadb.answers.lookup import question
+from viewkeeper.sources.mariadb.answers.lookup import build_lookup_query
 from viewkeeper.sources.mariadb.schema import read_table
-from viewkeeper.sources.mariadb.server_connection import Server
+from viewkeeper.sources.mariadb.server_connection import MariadbServer
 from viewkeeper.testing.private_servers import PrivateMariadb
 from viewkeeper.updates.source_protocol import Answer, Lookup
 from viewkeeper.view.definition import Relation
@@ -68,11 +68,11 @@ def source(database: Database) -> Iterator[MariadbSource]:
 def ask(
     source: MariadbSource, after: int, on: Sequence[str], safe: Sequence[bool], keys: pa.Table
 ) -> Answer:
-    with source.snapshots(after, {"t": list(KINDS)}) as opener:
+    with source.prepare_snapshots(after, {"t": list(KINDS)}) as opener:
         snapshot = opener()
         columns = tuple(dict.fromkeys(("id", *on)))
         asked = Lookup(0, Relation("crm", "t"), columns, tuple(on), tuple(safe), keys)
-        answer = snapshot.ask(asked, after)
+        answer = snapshot.answer_lookup(asked, after)
         snapshot.close()
         return answer
 
@@ -109,7 +109,7 @@ def test_lookups_are_joins(database: Database, source: MariadbSource, index: str
         f" y VARBINARY(9){INDEXES[index]})"
     )
     fill(database, rng, 300)
-    after = source.follow({"t": list(KINDS)})
+    after = source.follow_tables({"t": list(KINDS)})
     everything = ask(source, after, list(KINDS), [True] * len(KINDS), no_keys()).rows
     assert everything.num_rows == 0
     for _ in range(25):
@@ -138,10 +138,10 @@ def no_keys() -> pa.Table:
 
 
 def scan(source: MariadbSource, after: int, columns: Sequence[str]) -> pa.Table:
-    with source.snapshots(after, {"t": list(KINDS)}) as opener:
+    with source.prepare_snapshots(after, {"t": list(KINDS)}) as opener:
         snapshot = opener()
         names = ["id", *columns]
-        found = snapshot.scan(Relation("crm", "t"), names, after)
+        found = snapshot.scan_relation(Relation("crm", "t"), names, after)
         table = pa.Table.from_batches(list(found.batches))
         snapshot.close()
         return table
@@ -149,12 +149,12 @@ def scan(source: MariadbSource, after: int, columns: Sequence[str]) -> pa.Table:
 
 def plan(database: Database, on: Sequence[str], keys: pa.Table) -> list[Row]:
     """What the server says it will do for a lookup."""
-    server = Server(database.settings())
-    connection = server.connect()
+    server = MariadbServer(database.settings())
+    connection = server.open_connection()
     table = read_table(connection, "crm", database.name, "t")
     connection.close()
     asked = Lookup(0, Relation("crm", "t"), ("id",), tuple(on), (True,) * len(on), keys)
-    return database.run("EXPLAIN " + question(table, asked))
+    return database.run("EXPLAIN " + build_lookup_query(table, asked))
 
 
 def test_indexes_are_used(database: Database, source: MariadbSource) -> None:
@@ -176,8 +176,8 @@ def test_indexes_are_used(database: Database, source: MariadbSource) -> None:
         explained = plan(database, on, keys)
         touched = [row for row in explained if row[2] == "r"]
         assert [row[5] for row in touched] == [index], explained
-        assert source.indexed("t", on)
-    assert not source.indexed("t", ["d"])
+        assert source.is_indexed("t", on)
+    assert not source.is_indexed("t", ["d"])
 
 
 def test_many_keys_read_the_table_once(database: Database, source: MariadbSource) -> None:
@@ -187,7 +187,7 @@ def test_many_keys_read_the_table_once(database: Database, source: MariadbSource
         "INSERT INTO t (id, a) SELECT seq, seq FROM seq_1_to_5000",
         "ANALYZE TABLE t",
     )
-    after = source.follow({"t": list(KINDS)})
+    after = source.follow_tables({"t": list(KINDS)})
     few = ask(source, after, ["id"], [False], pa.table({"id": range(1, 901)}))
     assert few.rows.num_rows == 900
     many = ask(source, after, ["id"], [False], pa.table({"id": range(1, 3001)}))
@@ -198,12 +198,12 @@ def test_names_are_found_in_any_case(database: Database, source: MariadbSource) 
     database.run(
         "CREATE TABLE t (Id INT PRIMARY KEY, `odd ``name` INT)", "INSERT INTO t VALUES (1, 2)"
     )
-    after = source.follow({"t": ["ID", "odd `name"]})
-    with source.snapshots(after, {"t": ["iD", "ODD `NAME"]}) as opener:
+    after = source.follow_tables({"t": ["ID", "odd `name"]})
+    with source.prepare_snapshots(after, {"t": ["iD", "ODD `NAME"]}) as opener:
         snapshot = opener()
         keys = pa.table({"ODD `NAME": [2]})
         place = Relation("crm", "t")
         asked = Lookup(0, place, ("iD", "ODD `NAME"), ("ODD `NAME",), (False,), keys)
-        assert snapshot.ask(asked, after).rows.to_pylist() == [{"iD": 1, "ODD `NAME": 2}]
+        assert snapshot.answer_lookup(asked, after).rows.to_pylist() == [{"iD": 1, "ODD `NAME": 2}]
         snapshot.close()
-    assert source.key("t") == ("Id",)
+    assert source.key_of("t") == ("Id",)

@@ -40,7 +40,7 @@ def test_a_prepared_transaction_without_followed_rows_is_passed(
     database: Database, source: MariadbSource
 ) -> None:
     database.run("CREATE TABLE other (id INT PRIMARY KEY)")
-    after = source.follow({"t": COLUMNS})
+    after = source.follow_tables({"t": COLUMNS})
     database.run(
         *("XA START 'a'", "INSERT INTO other VALUES (1)", "XA END 'a'", "XA PREPARE 'a'"),
         "XA COMMIT 'a'",
@@ -53,13 +53,13 @@ def test_a_prepared_transaction_without_followed_rows_is_passed(
 def test_settings_before_a_statement_hide_nothing(
     database: Database, source: MariadbSource
 ) -> None:
-    after = source.follow({"t": COLUMNS})
+    after = source.follow_tables({"t": COLUMNS})
     database.run(
         "SET STATEMENT lock_wait_timeout = 9 FOR TRUNCATE TABLE t",
         "SET STATEMENT lock_wait_timeout = 9, optimizer_switch = 'mrr=on' FOR "
         "ALTER TABLE t MODIFY k VARCHAR(9)",
     )
-    emptied, retyped = source.look(after)
+    emptied, retyped = source.look_for_transactions(after)
     assert emptied.emptied == ("t",)
     assert retyped.reshaped == (SchemaChange("change_type", "t", "k", "varchar(9)"),)
 
@@ -101,7 +101,7 @@ def test_what_changes_rows_without_listing_them_is_told(
         "INSERT INTO c VALUES (1)",
         "CREATE TABLE u (id INT PRIMARY KEY, k INT)",
     )
-    after = source.follow({"t": COLUMNS, "q": COLUMNS, "u": COLUMNS})
+    after = source.follow_tables({"t": COLUMNS, "q": COLUMNS, "u": COLUMNS})
     database.run(statement, "INSERT INTO u VALUES (1, 1)")
     assert [(one.kind, one.column) for one in reshaped(source, after)] == told
     assert look(source, after)[-1].changes == 1, "other tables go on"
@@ -120,7 +120,7 @@ def test_what_changes_nothing_is_passed(
     database: Database, source: MariadbSource, statement: str
 ) -> None:
     database.run("CREATE TABLE p (id INT PRIMARY KEY, k INT)")
-    after = source.follow({"t": COLUMNS})
+    after = source.follow_tables({"t": COLUMNS})
     database.run(statement, "INSERT INTO t (id, k) VALUES (3, 3)")
     (boundary,) = look(source, after)
     assert changes(source, "t", COLUMNS, after, boundary.position) == [(3, 3, 1, boundary.position)]
@@ -131,7 +131,7 @@ def test_rows_before_a_savepoint_stay_however_many_come_after_it(
 ) -> None:
     monkeypatch.setattr("viewkeeper.sources.mariadb.binlog.transactions.PIECE_ROWS", 5)
     database.run("CREATE TABLE m (id INT) ENGINE = MyISAM")
-    after = source.follow({"t": COLUMNS})
+    after = source.follow_tables({"t": COLUMNS})
     database.run(
         *("BEGIN", "INSERT INTO t VALUES (10, 1), (11, 1)", "SAVEPOINT s"),
         *(f"INSERT INTO t VALUES ({n}, 2)" for n in range(20, 40)),
@@ -147,7 +147,7 @@ def test_labels_may_have_any_character(database: Database, source: MariadbSource
     listed = ", ".join(database.writer.escape(label) for label in labels)
     chosen = ", ".join(database.writer.escape(x) for x in ("a\\b", "it's"))
     database.run(f"CREATE TABLE e (id INT, label ENUM ({listed}), chosen SET ({chosen}))")
-    after = source.follow({"e": ["id", "label", "chosen"]})
+    after = source.follow_tables({"e": ["id", "label", "chosen"]})
     rows = [f"({i}, {i + 1}, 3)" for i in range(len(labels))]
     database.run(f"INSERT INTO e VALUES {', '.join(rows)}")
     (boundary,) = look(source, after)
@@ -160,9 +160,9 @@ def test_a_full_disk_loses_no_transaction(
 ) -> None:
     """What could not be put into the spool is read again, and nothing of it twice."""
     monkeypatch.setattr("viewkeeper.sources.mariadb.binlog.transactions.PIECE_ROWS", 5)
-    after = source.follow({"t": COLUMNS})
+    after = source.follow_tables({"t": COLUMNS})
     database.run("INSERT INTO t SELECT seq, 1 FROM seq_100_to_120", "INSERT INTO t VALUES (3, 3)")
-    write, left = Spool.write, [1]
+    write, left = Spool.write_batch, [1]
 
     def refused(spool: Spool, *arguments: object) -> None:
         write(spool, *arguments)  # type: ignore[arg-type]  # passed on as they came
@@ -170,9 +170,9 @@ def test_a_full_disk_loses_no_transaction(
         if left[0] == 0:
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Spool, "write", refused)
+    monkeypatch.setattr(Spool, "write_batch", refused)
     with pytest.raises(WarehouseError, match="No space left on device"):
-        source.look(after)
+        source.look_for_transactions(after)
     found = look(source, after)
     assert [one.changes for one in found] == [21, 1]
     bag = bag_of(changes(source, "t", COLUMNS, after, found[-1].position))
@@ -184,7 +184,7 @@ def test_what_a_killed_reader_left_is_removed(
 ) -> None:
     monkeypatch.setattr("viewkeeper.sources.mariadb.binlog.transactions.PIECE_ROWS", 5)
     monkeypatch.setattr("viewkeeper.sources.mariadb.binlog.rows._PIECES_BYTES", 0)
-    after = source.follow({"t": COLUMNS})
+    after = source.follow_tables({"t": COLUMNS})
     # No process has such a number.
     left = database.folder / "home" / "pieces-99999999-x"
     left.mkdir()

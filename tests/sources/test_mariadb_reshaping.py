@@ -106,11 +106,11 @@ class Load:
 def as_of(source: MariadbSource, after: int) -> dict[str, Counter[Row]]:
     """Both tables as of a position, under one cut."""
     found = {}
-    with source.snapshots(after, COLUMNS) as opener:
+    with source.prepare_snapshots(after, COLUMNS) as opener:
         snapshot = opener()
         try:
             for table, columns in COLUMNS.items():
-                scan = snapshot.scan(Relation("crm", table), columns, after)
+                scan = snapshot.scan_relation(Relation("crm", table), columns, after)
                 rows = Counter(row for batch in scan.batches for row in rows_of(batch, columns))
                 signed = [*columns, "_count", "_position"]
                 rows.subtract(bag_of([r for batch in scan.tail for r in rows_of(batch, signed)]))
@@ -122,13 +122,13 @@ def as_of(source: MariadbSource, after: int) -> dict[str, Counter[Row]]:
 
 def test_every_answer_is_exact_or_broken_while_tables_are_reshaped(database: Database) -> None:
     source = database.source()
-    start = source.follow(COLUMNS)
+    start = source.follow_tables(COLUMNS)
     rng = random.Random(3)
     answers: dict[int, dict[str, Counter[Row]]] = {}
     broken = 0
     with Load(database) as load:
         while len(answers) < 12 or load.reshaped < 15:
-            seen = source.look(start)
+            seen = source.look_for_transactions(start)
             if not seen:
                 continue
             after = rng.choice(seen[-50:]).position
@@ -136,7 +136,7 @@ def test_every_answer_is_exact_or_broken_while_tables_are_reshaped(database: Dat
                 answers[after] = as_of(source, after)
             except BrokenQueryError:
                 broken += 1
-                source.look(start)
+                source.look_for_transactions(start)
             except SourceAwayError as error:
                 # A table that is altered again and again is tried again.
                 if "altered" not in str(error) and "locked" not in str(error):
@@ -152,7 +152,7 @@ def test_every_answer_is_exact_or_broken_while_tables_are_reshaped(database: Dat
     table, column = load.names
     final = Counter(database.run(f"SELECT id, {column} FROM {table}"))
     assert bag_of(whole["a"]) == final
-    became = source.became("a")
+    became = source.current_names_of("a")
     assert became is not None
     assert (became.table, became.columns) == (table, {"id": "id", "v": column})
     again = database.source()

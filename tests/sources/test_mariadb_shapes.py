@@ -20,7 +20,7 @@ from tests.sources.mariadb_database import Database, Row, bag_of, changes, resha
 from viewkeeper.errors import BrokenQueryError
 from viewkeeper.sources.mariadb import MariadbSource
 from viewkeeper.testing.private_servers import PrivateMariadb
-from viewkeeper.updates.schema_change import SchemaChange, called
+from viewkeeper.updates.schema_change import SchemaChange, name_of_handle
 from viewkeeper.updates.source_protocol import Lookup
 from viewkeeper.view.definition import Relation
 
@@ -224,10 +224,10 @@ def as_of(
     source: MariadbSource, handle: str, columns: Sequence[str], after: int
 ) -> Counter[Row] | None:
     """A table as of a position, by a scan; checked with a lookup. None if the query is broken."""
-    with source.snapshots(after, {handle: columns}) as opener:
+    with source.prepare_snapshots(after, {handle: columns}) as opener:
         snapshot = opener()
         try:
-            scan = snapshot.scan(Relation("crm", handle), columns, after)
+            scan = snapshot.scan_relation(Relation("crm", handle), columns, after)
             rows = in_bag([row for batch in scan.batches for row in rows_of(batch, columns)])
             tail = [
                 row
@@ -237,7 +237,7 @@ def as_of(
             keys = pa.table({columns[0]: [1, 2, 3]})
             one = tuple(columns)
             asked = Lookup(0, Relation("crm", handle), one, one[:1], (False,), keys)
-            answer = snapshot.ask(asked, after)
+            answer = snapshot.answer_lookup(asked, after)
             assert in_bag(rows_of(answer.rows, columns)) == Counter(
                 {row: n for row, n in rows.items() if row[0] in (1, 2, 3)}
             )
@@ -254,18 +254,18 @@ def as_of(
 def test_a_schema_change(database: Database, source: MariadbSource, name: str, away: bool) -> None:
     case = CASES[name]
     database.run("INSERT INTO t (id, v, w) VALUES (1, 1, 'a'), (2, 2, 'b')")
-    start = source.follow({"t": COLUMNS, "u": ["id", "v"]})
+    start = source.follow_tables({"t": COLUMNS, "u": ["id", "v"]})
     first = Counter([(1, 1, "a"), (2, 2, "b")])
     if away:
         source.close()
         source = database.source()
     database.run("INSERT INTO t (id, v, w) VALUES (3, 3, 'c')", "DELETE FROM t WHERE id = 2")
     if not away:
-        assert [one.changes for one in source.look(start)] == [1, 1]
+        assert [one.changes for one in source.look_for_transactions(start)] == [1, 1]
     database.run(*case.statements, "INSERT INTO u VALUES (1, 1)")
     told = [SchemaChange(kind, "t", column, now) for kind, column, now in case.told]  # type: ignore[arg-type]  # kinds by their names
     assert reshaped(source, start) == told
-    boundaries = source.look(start)
+    boundaries = source.look_for_transactions(start)
     assert [one.changes for one in boundaries if one.changes][-1:] == [1], "u goes on"
     before, end = boundaries[1].position, boundaries[-1].position
     old = changes(source, "t", COLUMNS, start, before)
@@ -278,7 +278,7 @@ def test_a_schema_change(database: Database, source: MariadbSource, name: str, a
     check_what_it_became(source, case, start, before, end)
     again = database.source()
     assert [one for one in reshaped(again, start) if one.table == "t"] == told, "after a restart"
-    again.follow({"t": COLUMNS, "u": ["id", "v"]})
+    again.follow_tables({"t": COLUMNS, "u": ["id", "v"]})
     again.close()
     source.close()
 
@@ -286,7 +286,7 @@ def test_a_schema_change(database: Database, source: MariadbSource, name: str, a
 def check_what_it_became(
     source: MariadbSource, case: Case, start: int, before: int, end: int
 ) -> None:
-    became = source.became("t")
+    became = source.current_names_of("t")
     if case.table is None:
         assert became is None
         return
@@ -295,13 +295,13 @@ def check_what_it_became(
     kept = [name for name in COLUMNS if name in became.columns]
     now = [became.columns[name] for name in kept]
     assert tuple(now) == tuple(case.columns)
-    handle = source.handle(became.table)
-    assert called(handle) == became.table
+    handle = source.handle_of(became.table)
+    assert name_of_handle(handle) == became.table
     assert (handle == "t") == (case.table == "t" and now == COLUMNS)
-    usable = [field.name for field in source.schema(handle)]
+    usable = [field.name for field in source.schema_of(handle)]
     now = [name for name in now if name in usable]
-    source.follow({handle: now})
-    assert source.handle(became.table) == handle
+    source.follow_tables({handle: now})
+    assert source.handle_of(became.table) == handle
     if not case.exact:
         return
     changed = bag_of(changes(source, handle, now, start, before))

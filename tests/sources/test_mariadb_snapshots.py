@@ -25,8 +25,8 @@ from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, Write
 from tests.sources.mariadb_database import Database, Row, bag_of, changes, look, rows_of
 from viewkeeper.errors import BarrierError, BrokenQueryError, SourceAwayError
 from viewkeeper.sources.mariadb import MariadbSource
-from viewkeeper.sources.mariadb.binlog.log import newest
-from viewkeeper.sources.mariadb.position import file_name, file_of, offset_of, position_of
+from viewkeeper.sources.mariadb.binlog.log import read_newest_position
+from viewkeeper.sources.mariadb.position import file_name_of, file_of, offset_of, position_of
 from viewkeeper.testing.private_servers import PrivateMariadb
 from viewkeeper.updates.source_protocol import Lookup
 from viewkeeper.view.definition import Relation
@@ -58,7 +58,7 @@ class Judge:
         reader: Any = BinLogStreamReader(
             connection_settings={**settings, "password": "secret"},
             server_id=77,
-            log_file=file_name("binlog", file_of(start)),
+            log_file=file_name_of("binlog", file_of(start)),
             log_pos=offset_of(start),
             resume_stream=True,
             only_events=[WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent, XidEvent],
@@ -130,7 +130,7 @@ def write(database: Database, seed: int, transactions: int) -> None:
 def test_every_answer_is_exact_under_four_writers(
     database: Database, source: MariadbSource
 ) -> None:
-    start = after = source.follow(COLUMNS)
+    start = after = source.follow_tables(COLUMNS)
     writers = [threading.Thread(target=write, args=(database, n, 250)) for n in range(4)]
     for writer in writers:
         writer.start()
@@ -139,7 +139,7 @@ def test_every_answer_is_exact_under_four_writers(
     while any(writer.is_alive() for writer in writers) or len(seen) < 40:
         boundaries = look(source, after)
         after = rng.choice(boundaries).position if boundaries else after
-        with source.snapshots(after, COLUMNS) as opener:
+        with source.prepare_snapshots(after, COLUMNS) as opener:
             snapshot = pickle.loads(pickle.dumps(opener))()
             for table in COLUMNS:
                 place, columns = Relation("crm", table), COLUMNS[table]
@@ -184,17 +184,17 @@ def test_a_table_that_was_emptied_cannot_be_brought_back(
     database: Database, source: MariadbSource
 ) -> None:
     database.run("INSERT INTO a VALUES (1, 1)", "INSERT INTO b VALUES (1, 1)")
-    after = source.follow(COLUMNS)
+    after = source.follow_tables(COLUMNS)
     database.run("TRUNCATE a", "INSERT INTO a VALUES (2, 2)")
     boundaries = look(source, after)
-    with source.snapshots(after, COLUMNS) as opener:
+    with source.prepare_snapshots(after, COLUMNS) as opener:
         snapshot = opener()
         with pytest.raises(BarrierError) as caught:
-            snapshot.scan(Relation("crm", "a"), ["id"], after)
+            snapshot.scan_relation(Relation("crm", "a"), ["id"], after)
         assert (caught.value.table, caught.value.position) == ("a", boundaries[0].position)
-        other = snapshot.scan(Relation("crm", "b"), ["id"], after)
+        other = snapshot.scan_relation(Relation("crm", "b"), ["id"], after)
         assert [batch.to_pylist() for batch in other.batches] == [[{"id": 1}]]
-        later = snapshot.scan(Relation("crm", "a"), ["id"], boundaries[0].position)
+        later = snapshot.scan_relation(Relation("crm", "a"), ["id"], boundaries[0].position)
         assert [batch.to_pylist() for batch in later.batches] == [[{"id": 2}]]
         assert sum(batch.num_rows for batch in later.tail) == 1
         snapshot.close()
@@ -205,7 +205,7 @@ def altering(database: Database, monkeypatch: pytest.MonkeyPatch, statement: str
     left = [statement]
 
     def altered(connection: Any) -> int:
-        cut = newest(connection)
+        cut = read_newest_position(connection)
         while left:
             database.run(left.pop())
         return cut
@@ -218,12 +218,12 @@ def test_a_column_that_was_renamed_meanwhile_is_the_same_in_an_old_snapshot(
 ) -> None:
     """Changes of a table that take no copy show in snapshots that are older than they are."""
     database.run("ALTER TABLE a ADD COLUMN x INT", "INSERT INTO a VALUES (1, 1, 2)")
-    after = source.follow(COLUMNS)
+    after = source.follow_tables(COLUMNS)
     altering(database, monkeypatch, "ALTER TABLE a RENAME COLUMN v TO w, RENAME COLUMN x TO v")
-    with source.snapshots(after, COLUMNS) as opener:
+    with source.prepare_snapshots(after, COLUMNS) as opener:
         snapshot = opener()
         try:
-            scan = snapshot.scan(Relation("crm", "a"), ["id", "v"], after)
+            scan = snapshot.scan_relation(Relation("crm", "a"), ["id", "v"], after)
             assert [batch.to_pylist() for batch in scan.batches] == [[{"id": 1, "v": 1}]]
         finally:
             snapshot.close()
@@ -247,37 +247,37 @@ def test_values_that_went_meanwhile_are_no_answer(
     what: str,
 ) -> None:
     database.run("INSERT INTO a VALUES (1, 1)", "INSERT INTO b VALUES (2, 2)")
-    after = source.follow(COLUMNS)
+    after = source.follow_tables(COLUMNS)
     altering(database, monkeypatch, statement)
-    with source.snapshots(after, COLUMNS) as opener:
+    with source.prepare_snapshots(after, COLUMNS) as opener:
         snapshot = opener()
         try:
             with pytest.raises(BrokenQueryError, match=what):
-                snapshot.scan(Relation("crm", "a"), ["id", "v"], after)
-            scan = snapshot.scan(Relation("crm", "b"), ["id", "v"], after)
+                snapshot.scan_relation(Relation("crm", "a"), ["id", "v"], after)
+            scan = snapshot.scan_relation(Relation("crm", "b"), ["id", "v"], after)
             assert [batch.to_pylist() for batch in scan.batches] == [[{"id": 2, "v": 2}]]
         finally:
             snapshot.close()
-    assert next(one.table for b in source.look(after) for one in b.reshaped) == "a"
+    assert next(one.table for b in source.look_for_transactions(after) for one in b.reshaped) == "a"
 
 
 def test_a_table_that_was_copied_meanwhile_is_read_in_a_new_snapshot(
     database: Database, source: MariadbSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database.run("INSERT INTO a VALUES (1, 1)")
-    after = source.follow(COLUMNS)
+    after = source.follow_tables(COLUMNS)
     altering(database, monkeypatch, "ALTER TABLE a FORCE, ALGORITHM=COPY")
-    with source.snapshots(after, COLUMNS) as opener:
+    with source.prepare_snapshots(after, COLUMNS) as opener:
         snapshot = opener()
         assert snapshot.cut > after
-        scan = snapshot.scan(Relation("crm", "a"), ["id", "v"], after)
+        scan = snapshot.scan_relation(Relation("crm", "a"), ["id", "v"], after)
         assert [batch.to_pylist() for batch in scan.batches] == [[{"id": 1, "v": 1}]]
         snapshot.close()
 
 
 def test_nobody_alters_a_table_while_it_is_read(database: Database, source: MariadbSource) -> None:
-    after = source.follow(COLUMNS)
-    with source.snapshots(after, COLUMNS) as opener:
+    after = source.follow_tables(COLUMNS)
+    with source.prepare_snapshots(after, COLUMNS) as opener:
         snapshot = opener()
         with pytest.raises(pymysql.err.OperationalError, match="Lock wait"):
             database.run("SET SESSION lock_wait_timeout = 1", "ALTER TABLE a ADD COLUMN z INT")
@@ -290,14 +290,14 @@ def test_a_lookup_during_a_scan_takes_nothing_from_it(
     database: Database, source: MariadbSource
 ) -> None:
     database.run("INSERT INTO a SELECT seq, seq FROM seq_1_to_120000")
-    after = source.follow(COLUMNS)
-    with source.snapshots(after, COLUMNS) as opener:
+    after = source.follow_tables(COLUMNS)
+    with source.prepare_snapshots(after, COLUMNS) as opener:
         snapshot = opener()
-        scan = snapshot.scan(Relation("crm", "a"), ["id"], after)
+        scan = snapshot.scan_relation(Relation("crm", "a"), ["id"], after)
         first = next(scan.batches).num_rows
         keys = pa.table({"id": [5, 119_999]})
         asked = Lookup(0, Relation("crm", "a"), ("id",), ("id",), (False,), keys)
-        assert snapshot.ask(asked, after).rows.num_rows == 2
+        assert snapshot.answer_lookup(asked, after).rows.num_rows == 2
         assert first + sum(batch.num_rows for batch in scan.batches) == 120_000
         snapshot.close()
 
@@ -305,9 +305,9 @@ def test_a_lookup_during_a_scan_takes_nothing_from_it(
 def test_a_position_that_the_server_has_not_reached_is_no_answer(
     database: Database, source: MariadbSource
 ) -> None:
-    after = source.follow(COLUMNS)
-    with source.snapshots(after, COLUMNS) as opener:
+    after = source.follow_tables(COLUMNS)
+    with source.prepare_snapshots(after, COLUMNS) as opener:
         snapshot = opener()
         with pytest.raises(SourceAwayError, match="before"):
-            snapshot.scan(Relation("crm", "a"), ["id"], after + 1)
+            snapshot.scan_relation(Relation("crm", "a"), ["id"], after + 1)
         snapshot.close()

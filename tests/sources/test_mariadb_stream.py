@@ -37,8 +37,8 @@ def source(database: Database) -> Iterator[MariadbSource]:
 
 
 def test_transactions_come_whole_and_in_order(database: Database, source: MariadbSource) -> None:
-    after = source.follow({"t": COLUMNS})
-    assert source.look(after) == ()
+    after = source.follow_tables({"t": COLUMNS})
+    assert source.look_for_transactions(after) == ()
     database.run(
         "INSERT INTO t VALUES (1, 1), (2, 2)",
         *("BEGIN", "UPDATE t SET v = 9 WHERE id = 1", "DELETE FROM t WHERE id = 2"),
@@ -63,13 +63,13 @@ def test_transactions_come_whole_and_in_order(database: Database, source: Mariad
     assert changes(source, "t", ["v"], first.position, second.position) == [
         row[1:] for row in rows[2:6]
     ]
-    assert source.look(third.position) == ()
+    assert source.look_for_transactions(third.position) == ()
 
 
 def test_savepoints_in_the_log_are_rolled_back(database: Database, source: MariadbSource) -> None:
     """Where a table without transactions is changed too, the log has what was rolled back."""
     database.run("CREATE TABLE m (id INT) ENGINE=MyISAM")
-    after = source.follow({"t": COLUMNS})
+    after = source.follow_tables({"t": COLUMNS})
     database.run(
         *("BEGIN", "INSERT INTO t VALUES (1, 1)", "SAVEPOINT s", "INSERT INTO t VALUES (2, 2)"),
         *("INSERT INTO m SELECT id FROM t", "ROLLBACK TO s", "INSERT INTO t VALUES (3, 3)"),
@@ -84,7 +84,7 @@ def test_savepoints_in_the_log_are_rolled_back(database: Database, source: Maria
 def test_prepared_transactions_count_when_they_are_committed(
     database: Database, source: MariadbSource
 ) -> None:
-    start = source.follow({"t": COLUMNS})
+    start = source.follow_tables({"t": COLUMNS})
     database.run(
         *("XA START 'a'", "INSERT INTO t VALUES (1, 1)", "XA END 'a'", "XA PREPARE 'a'"),
     )
@@ -102,7 +102,7 @@ def test_prepared_transactions_count_when_they_are_committed(
     with other.cursor() as cursor:
         cursor.execute("FLUSH BINARY LOGS")
     again = database.source()
-    assert again.look(between.position)[0] == committed
+    assert again.look_for_transactions(between.position)[0] == committed
     assert changes(again, "t", COLUMNS, between.position, committed.position) == [
         (1, 1, 1, committed.position)
     ]
@@ -128,7 +128,7 @@ def test_triggers_generated_and_hidden_columns_are_in_the_log(
         "CREATE TRIGGER tr AFTER INSERT ON t FOR EACH ROW INSERT INTO g (id) VALUES (NEW.id)",
     )
     columns = ["id", "p", "q", "h"]
-    after = source.follow({"g": columns, "t": COLUMNS})
+    after = source.follow_tables({"g": columns, "t": COLUMNS})
     database.run("INSERT INTO t VALUES (1, 1)", "UPDATE g SET id = 5", "DELETE FROM g")
     inserted, _, deleted = look(source, after)
     assert inserted.changes == 2
@@ -141,7 +141,7 @@ def test_triggers_generated_and_hidden_columns_are_in_the_log(
 
 
 def test_other_ways_to_write_are_logged_as_rows(database: Database, source: MariadbSource) -> None:
-    after = source.follow({"t": COLUMNS})
+    after = source.follow_tables({"t": COLUMNS})
     database.run(
         "INSERT INTO t VALUES (1, 1), (2, 2)",
         "REPLACE INTO t VALUES (1, 10)",
@@ -156,7 +156,7 @@ def test_other_ways_to_write_are_logged_as_rows(database: Database, source: Mari
 
 
 def test_a_compressed_log_is_read(database: Database, source: MariadbSource) -> None:
-    after = source.follow({"t": COLUMNS})
+    after = source.follow_tables({"t": COLUMNS})
     database.run("SET GLOBAL log_bin_compress = ON, GLOBAL log_bin_compress_min_len = 10")
     try:
         database.run("INSERT INTO t SELECT seq, 0 FROM seq_1_to_3000", "UPDATE t SET v = id")
@@ -174,19 +174,19 @@ def test_files_that_end_and_others_changes_move_the_position_on(
     database: Database, source: MariadbSource
 ) -> None:
     database.run("CREATE TABLE other (id INT)")
-    after = source.follow({"t": COLUMNS})
+    after = source.follow_tables({"t": COLUMNS})
     database.run("INSERT INTO other VALUES (1)")
-    assert source.look(after) == (), "what others do is not reported"
+    assert source.look_for_transactions(after) == (), "what others do is not reported"
     database.run("FLUSH BINARY LOGS", "INSERT INTO other VALUES (2)")
-    (empty,) = source.look(after)
+    (empty,) = source.look_for_transactions(after)
     assert (empty.changes, empty.emptied) == (0, ())
     assert file_of(empty.position) > file_of(after), "its file can be removed"
     database.run("INSERT INTO t VALUES (1, 1)")
-    assert [one.changes for one in source.look(empty.position)] == [1]
+    assert [one.changes for one in source.look_for_transactions(empty.position)] == [1]
 
 
 def test_emptying_a_table_is_told(database: Database, source: MariadbSource) -> None:
-    after = source.follow({"t": COLUMNS, "stream.t": ["v"]})
+    after = source.follow_tables({"t": COLUMNS, "stream.t": ["v"]})
     database.run("INSERT INTO t VALUES (1, 1)", "TRUNCATE t", "INSERT INTO t VALUES (2, 2)")
     boundaries = look(source, after)
     assert [(one.changes, sorted(one.emptied)) for one in boundaries] == [
@@ -218,7 +218,7 @@ def test_changes_of_other_things_do_not_matter(
     database: Database, source: MariadbSource, statement: str
 ) -> None:
     database.run("ALTER TABLE t ADD COLUMN x INT", "CREATE TABLE spare (id INT, v INT)")
-    after = source.follow({"t": COLUMNS})
+    after = source.follow_tables({"t": COLUMNS})
     database.run("INSERT INTO t (id, v) VALUES (1, 1)", statement, "UPDATE t SET v = 2")
     until = look(source, after)[-1].position
     assert [row[:3] for row in changes(source, "t", COLUMNS, after, until)] == [
@@ -229,9 +229,9 @@ def test_changes_of_other_things_do_not_matter(
 
 
 def test_a_column_that_is_added_can_be_followed(database: Database, source: MariadbSource) -> None:
-    after = source.follow({"t": ["id"]})
+    after = source.follow_tables({"t": ["id"]})
     database.run("INSERT INTO t VALUES (1, 1)", "ALTER TABLE t ADD COLUMN w INT DEFAULT 4")
-    source.follow({"t": ["id", "w"]})
+    source.follow_tables({"t": ["id", "w"]})
     database.run("INSERT INTO t VALUES (2, 2, 5)")
     first, second = look(source, after)
     assert changes(source, "t", ["id", "w"], first.position, second.position) == [
@@ -241,21 +241,21 @@ def test_a_column_that_is_added_can_be_followed(database: Database, source: Mari
 
 
 def test_changes_that_list_no_rows_are_a_gap(database: Database, source: MariadbSource) -> None:
-    after = source.follow({"t": COLUMNS})
+    after = source.follow_tables({"t": COLUMNS})
     database.run("SET SESSION binlog_format = STATEMENT")
     database.run("CREATE TABLE other (id INT)", "INSERT INTO other VALUES (1)")
-    assert source.look(after) == ()
+    assert source.look_for_transactions(after) == ()
     database.run("INSERT INTO t VALUES (1, 1)")
     with pytest.raises(GapError, match="statement that lists no rows"):
-        source.look(after)
+        source.look_for_transactions(after)
 
 
 def test_rows_without_all_columns_are_a_gap(database: Database, source: MariadbSource) -> None:
     database.run("INSERT INTO t VALUES (1, 1)")
-    after = source.follow({"t": COLUMNS})
+    after = source.follow_tables({"t": COLUMNS})
     database.run("SET SESSION binlog_row_image = MINIMAL", "UPDATE t SET v = 2")
     with pytest.raises(GapError, match="without all columns") as caught:
-        source.look(after)
+        source.look_for_transactions(after)
     assert "binlog_row_image = FULL" in str(caught.value)
 
 
@@ -266,7 +266,7 @@ def test_a_large_transaction_passes_in_pieces(
     monkeypatch.setattr("viewkeeper.sources.mariadb.binlog.transactions.PIECE_ROWS", 1000)
     monkeypatch.setattr("viewkeeper.sources.mariadb.binlog.rows._PIECES_BYTES", 40_000)
     database.run("CREATE TABLE u (id INT PRIMARY KEY)")
-    after = source.follow({"t": COLUMNS, "u": ["id"]})
+    after = source.follow_tables({"t": COLUMNS, "u": ["id"]})
     database.run(
         "INSERT INTO t VALUES (0, 0)",
         *("BEGIN", "INSERT INTO t SELECT seq, seq FROM seq_1_to_20000", "INSERT INTO u VALUES (1)"),
@@ -275,7 +275,7 @@ def test_a_large_transaction_passes_in_pieces(
     )
     small, large, last = look(source, after)
     assert [small.changes, large.changes, last.changes] == [1, 60_003, 1]
-    batches = [batch for _, batch in source.changes({"t": COLUMNS}, after, last.position)]
+    batches = [batch for _, batch in source.read_changes({"t": COLUMNS}, after, last.position)]
     assert max(batch.num_rows for batch in batches) < 3_000
     found = bag_of(changes(source, "t", COLUMNS, after, last.position))
     assert dict(found) == {(n, n + 1): 1 for n in range(20_001)}
@@ -285,10 +285,10 @@ def test_a_large_transaction_passes_in_pieces(
 def test_what_was_read_is_read_again_by_whoever_asks(
     database: Database, source: MariadbSource
 ) -> None:
-    after = source.follow({"t": COLUMNS})
+    after = source.follow_tables({"t": COLUMNS})
     database.run(*(f"INSERT INTO t VALUES ({n}, {n})" for n in range(5)))
     boundaries = look(source, after)
-    source.acknowledge(boundaries[2].position)
+    source.acknowledge_position(boundaries[2].position)
     assert look(source, boundaries[2].position) == boundaries[3:]
     assert look(source, boundaries[0].position) == boundaries[1:]
     again = database.source()
@@ -299,14 +299,14 @@ def test_what_was_read_is_read_again_by_whoever_asks(
 
 def test_odd_names_are_followed(database: Database, source: MariadbSource) -> None:
     database.run("CREATE TABLE `a``b.c` (`x y` INT)", "CREATE TABLE `Straße` (id INT)")
-    after = source.follow({"Straße": ["id"]})
+    after = source.follow_tables({"Straße": ["id"]})
     database.run("INSERT INTO `Straße` VALUES (1)", "TRUNCATE `Straße`")
     assert [one.emptied for one in look(source, after)] == [(), ("Straße",)]
-    after = source.follow({"stream.a`b.c": ["x y"]})
+    after = source.follow_tables({"stream.a`b.c": ["x y"]})
     database.run(
         "INSERT INTO `a``b.c` VALUES (1)", "ALTER TABLE `a``b.c` DROP COLUMN `x y`, ADD z INT"
     )
-    boundary, dropped = source.look(after)
+    boundary, dropped = source.look_for_transactions(after)
     assert changes(source, "stream.a`b.c", ["x y"], after, boundary.position) == [
         (1, 1, boundary.position)
     ]
@@ -320,9 +320,9 @@ def test_a_look_without_time_goes_on_where_it_stopped(
     database: Database, source: MariadbSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("viewkeeper.sources.mariadb.source._LOOK_SECONDS", -1.0)
-    after = source.follow({"t": COLUMNS})
+    after = source.follow_tables({"t": COLUMNS})
     database.run("INSERT INTO t VALUES (1, 1)", "INSERT INTO t VALUES (2, 2)")
-    found = [source.look(after) for _ in range(12)]
+    found = [source.look_for_transactions(after) for _ in range(12)]
     assert found[0] == ()
     assert [one.changes for one in found[-1]] == [1, 1]
 
@@ -331,9 +331,9 @@ def test_a_look_is_not_longer_than_asked_for(
     database: Database, source: MariadbSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("viewkeeper.sources.mariadb.source.LOOK_TRANSACTIONS", 3)
-    after = source.follow({"t": COLUMNS})
+    after = source.follow_tables({"t": COLUMNS})
     database.run(*(f"INSERT INTO t VALUES ({n}, {n})" for n in range(8)))
-    assert len(source.look(after)) == 3
+    assert len(source.look_for_transactions(after)) == 3
     assert len(look(source, after)) == 8
     rows = changes(source, "t", COLUMNS, after, look(source, after)[-1].position)
     assert [row[0] for row in rows] == list(range(8))

@@ -17,7 +17,7 @@ from tests.sources.mariadb_database import Database, look
 from tests.sources.rogue_server import OK, RogueServer, greeting, switch
 from viewkeeper.errors import ProjectError, SourceAwayError, SourceError
 from viewkeeper.sources.mariadb.channel import Channel
-from viewkeeper.sources.mariadb.server_connection import Server, pairs
+from viewkeeper.sources.mariadb.server_connection import MariadbServer, fetch_pairs
 from viewkeeper.sources.mariadb.source import MariadbSource
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.testing.private_servers import PrivateMariadb, give_away
@@ -59,7 +59,7 @@ def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
 
 def connect(port: int, query: str = "", host: str = "127.0.0.1") -> None:
     url = f"mariadb://keeper:{PASSWORD}@{host}:{port}/crm?{query}"
-    Server(SourceSettings("crm", "mariadb", {"url": url}, ".")).connect().close()
+    MariadbServer(SourceSettings("crm", "mariadb", {"url": url}, ".")).open_connection().close()
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_another_machine_must_prove_its_name_unless_the_url_says_otherwise(
     host: str, query: str, mode: str
 ) -> None:
     url = f"mariadb://keeper@{host}/crm?{query}"
-    address = Server(SourceSettings("crm", "mariadb", {"url": url}, ".")).address()
+    address = MariadbServer(SourceSettings("crm", "mariadb", {"url": url}, ".")).parse_address()
     assert address.channel.mode == mode
 
 
@@ -221,10 +221,10 @@ def test_control_stream_answers_and_tasks_are_verified(database: Database, paper
     query = f"ssl_mode=verify-full&ssl_ca={papers.file('ca.pem')}"
     source = database.source(url=url_of(database, query))
     with closing(source):
-        after = source.follow({"t": ["id", "v"]})
+        after = source.follow_tables({"t": ["id", "v"]})
         database.run("INSERT INTO t VALUES (1, 1)")
         (boundary,) = look(source, after)
-        with source.snapshots(boundary.position, {"t": ["id", "v"]}) as opener:
+        with source.prepare_snapshots(boundary.position, {"t": ["id", "v"]}) as opener:
             again = pickle.loads(pickle.dumps(opener))
             with closing(again()) as snapshot:
                 scan = snapshot.scan(Relation("crm", "t"), ["id", "v"], boundary.position)
@@ -243,9 +243,9 @@ def test_a_server_that_cannot_be_trusted_is_refused(
     query += f"&ssl_ca={papers.file(f'{authority}.pem')}" if authority else ""
     with closing(database.source(url=url_of(database, query))) as source:
         with pytest.raises(SourceAwayError, match="certificate") as caught:
-            source.schema("t")
+            source.schema_of("t")
         assert PASSWORD not in str(caught.value)
-        (finding,) = source.diagnose({})
+        (finding,) = source.diagnose_source({})
         assert (finding.check, finding.state) == ("reachable", "bad")
         assert "ssl_ca=FILE" in (finding.mend or "")
 
@@ -256,7 +256,7 @@ def test_a_certificate_that_is_not_checked_is_told(
     def state(query: str) -> tuple[str, str]:
         source: MariadbSource = database.source(url=url_of(database, query))
         with closing(source):
-            (found,) = [one for one in source.diagnose({}) if one.check == "encryption"]
+            (found,) = [one for one in source.diagnose_source({}) if one.check == "encryption"]
         return found.state, found.mend or ""
 
     assert state("ssl_mode=required")[0] == "good", "on this machine"
@@ -271,7 +271,7 @@ def test_a_certificate_that_is_not_checked_is_told(
 def test_what_the_url_asks_for_is_what_the_server_sees(database: Database, papers: Papers) -> None:
     for query in ("ssl_mode=required", f"ssl_mode=verify-ca&ssl_ca={papers.file('ca.pem')}"):
         settings = database.settings(url=url_of(database, query))
-        with closing(Server(settings).connect()) as connection:
-            assert pairs(connection, "SHOW STATUS LIKE 'Ssl_cipher'")["Ssl_cipher"]
+        with closing(MariadbServer(settings).open_connection()) as connection:
+            assert fetch_pairs(connection, "SHOW STATUS LIKE 'Ssl_cipher'")["Ssl_cipher"]
     with pytest.raises(SourceAwayError, match="refuses the user"):
-        Server(database.settings(url=url_of(database, ""))).connect()
+        MariadbServer(database.settings(url=url_of(database, ""))).open_connection()

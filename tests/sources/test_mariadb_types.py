@@ -184,8 +184,8 @@ def test_the_value_is_one_wherever_it_is_read(
     database.run("SET time_zone = '+00:00', sql_mode = ''")
     database.run(f"CREATE TABLE t (id INT PRIMARY KEY, v {declared})")
     source = database.source()
-    assert {field.name: field.type for field in source.schema("t")}["v"] == arrow
-    after = source.follow({"t": ["id", "v"]})
+    assert {field.name: field.type for field in source.schema_of("t")}["v"] == arrow
+    after = source.follow_tables({"t": ["id", "v"]})
     inserts = ", ".join(f"({i}, {sql})" for i, (sql, _) in enumerate([*pairs, ("NULL", None)]))
     database.run(f"INSERT INTO t VALUES {inserts}", "UPDATE t SET id = id + 100")
     until = look(source, after)[-1].position
@@ -196,9 +196,9 @@ def test_the_value_is_one_wherever_it_is_read(
     assert [(i, v) for i, v, n, _ in logged[len(wanted) :] if n == 1] == [
         (i + 100, v) for i, v in wanted
     ]
-    with source.snapshots(until, {"t": ["id", "v"]}) as opener:
+    with source.prepare_snapshots(until, {"t": ["id", "v"]}) as opener:
         snapshot = opener()
-        scan = snapshot.scan(Relation("crm", "t"), ["id", "v"], until)
+        scan = snapshot.scan_relation(Relation("crm", "t"), ["id", "v"], until)
         batches = list(scan.batches)
         assert pa.Table.from_batches(batches).schema.field("v").type == arrow
         scanned = [row for batch in batches for row in rows_of(batch, ["id", "v"])]
@@ -208,7 +208,7 @@ def test_the_value_is_one_wherever_it_is_read(
         for _, value in wanted:
             keys = pa.table({"v": pa.array([value], arrow)})
             asked = Lookup(0, Relation("crm", "t"), ("id", "v"), ("v",), (True,), keys)
-            assert value in snapshot.ask(asked, until).rows["v"].to_pylist(), value
+            assert value in snapshot.answer_lookup(asked, until).rows["v"].to_pylist(), value
         snapshot.close()
     source.close()
 
@@ -217,11 +217,11 @@ def test_the_value_is_one_wherever_it_is_read(
 def test_what_cannot_be_kept_is_refused_with_the_reason(database: Database, declared: str) -> None:
     database.run(f"CREATE TABLE t (id INT PRIMARY KEY, v {declared}, w INT)")
     source = database.source()
-    assert [field.name for field in source.schema("t")] == ["id", "w"]
-    assert REFUSED[declared] in source.refused("t")["v"]
+    assert [field.name for field in source.schema_of("t")] == ["id", "w"]
+    assert REFUSED[declared] in source.refusals_of("t")["v"]
     with pytest.raises(SchemaError, match='column "v" cannot be kept'):
-        source.follow({"t": ["id", "v"]})
-    after = source.follow({"t": ["w", "id"]})
+        source.follow_tables({"t": ["id", "v"]})
+    after = source.follow_tables({"t": ["w", "id"]})
     database.run("INSERT INTO t (id, w) VALUES (1, 5)")
     until = look(source, after)[-1].position
     assert [row[:3] for row in changes(source, "t", ["w", "id"], after, until)] == [(5, 1, 1)]
@@ -244,15 +244,15 @@ def test_a_date_of_no_calendar_is_an_error_that_names_it(
     database.run("SET sql_mode = 'ALLOW_INVALID_DATES'")
     database.run(f"CREATE TABLE t (id INT PRIMARY KEY, v {declared})")
     source = database.source()
-    after = source.follow({"t": ["id", "v"]})
+    after = source.follow_tables({"t": ["id", "v"]})
     database.run("INSERT INTO t VALUES (1, '2024-01-01')", f"INSERT INTO t VALUES (2, {sql})")
     good = look_once(source, after)
     with pytest.raises(ConversionError, match=f'"types.t", column "v": {shown}'):
-        source.look(good)
-    with source.snapshots(good, {"t": ["id", "v"]}) as opener:
+        source.look_for_transactions(good)
+    with source.prepare_snapshots(good, {"t": ["id", "v"]}) as opener:
         snapshot = opener()
         with pytest.raises(ConversionError, match=shown):
-            list(snapshot.scan(Relation("crm", "t"), ["v"], good).batches)
+            list(snapshot.scan_relation(Relation("crm", "t"), ["v"], good).batches)
         snapshot.close()
     source.close()
 
@@ -270,7 +270,7 @@ def test_random_addresses_and_ids_are_spelled_as_the_server_spells_them(
     rng = random.Random(4)
     database.run("CREATE TABLE t (id INT PRIMARY KEY, u UUID, a INET6)")
     source = database.source()
-    after = source.follow({"t": ["id", "u", "a"]})
+    after = source.follow_tables({"t": ["id", "u", "a"]})
     rows = []
     for number in range(300):
         groups = [rng.choice([0, 0, 1, 0xFFFF, rng.randrange(1 << 16)]) for _ in range(8)]
@@ -300,7 +300,7 @@ def test_random_decimals_and_moments_agree_with_the_server(database: Database) -
     )
     names = ["id", *(column.split()[0] for column in columns)]
     source = database.source()
-    after = source.follow({"t": names})
+    after = source.follow_tables({"t": names})
     for number in range(100):
         values = [_decimal(rng, p, s) for p, s in shapes]
         values += [f"'{_moment(rng)}'" for _ in range(14)]
@@ -308,9 +308,9 @@ def test_random_decimals_and_moments_agree_with_the_server(database: Database) -
         database.run(f"INSERT INTO t VALUES ({number}, {', '.join(listed)})")
     until = look(source, after)[-1].position
     logged = [row[: len(names)] for row in changes(source, "t", names, after, until)]
-    with source.snapshots(until, {"t": names}) as opener:
+    with source.prepare_snapshots(until, {"t": names}) as opener:
         snapshot = opener()
-        scan = snapshot.scan(Relation("crm", "t"), names, until)
+        scan = snapshot.scan_relation(Relation("crm", "t"), names, until)
         scanned = [row for batch in scan.batches for row in rows_of(batch, names)]
         snapshot.close()
     assert logged == scanned
@@ -340,8 +340,8 @@ def test_a_bad_lookup_value_finds_nothing(database: Database) -> None:
         "INSERT INTO t VALUES (1, 0, 'a'), (2, 1.5, 'é'), (3, NULL, NULL)",
     )
     source = database.source()
-    after = source.follow({"t": ["id", "x", "s"]})
-    with source.snapshots(after, {"t": ["id", "x", "s"]}) as opener:
+    after = source.follow_tables({"t": ["id", "x", "s"]})
+    with source.prepare_snapshots(after, {"t": ["id", "x", "s"]}) as opener:
         snapshot = opener()
         for column, keys, found in (
             ("x", pa.array([float("nan"), float("inf"), -0.0]), [1]),
@@ -350,6 +350,6 @@ def test_a_bad_lookup_value_finds_nothing(database: Database) -> None:
             asked = Lookup(
                 0, Relation("crm", "t"), ("id",), (column,), (False,), pa.table({column: keys})
             )
-            assert snapshot.ask(asked, after).rows["id"].to_pylist() == found
+            assert snapshot.answer_lookup(asked, after).rows["id"].to_pylist() == found
         snapshot.close()
     source.close()

@@ -14,7 +14,7 @@ from tests.sources.mariadb_database import Database, look
 from viewkeeper.errors import ConversionError, SourceError
 from viewkeeper.sources.mariadb import MariadbSource
 from viewkeeper.sources.mariadb.binlog import tail as tails
-from viewkeeper.sources.mariadb.binlog.tail import private_folder
+from viewkeeper.sources.mariadb.binlog.tail import make_private_folder
 from viewkeeper.sources.stream.spool import Spool
 from viewkeeper.testing.private_servers import PrivateMariadb
 from viewkeeper.view.definition import Relation
@@ -45,40 +45,40 @@ def test_a_table_that_nobody_reads_stops_nobody(
     database: Database, statements: tuple[str, ...]
 ) -> None:
     source = database.source()
-    after = source.follow({"t": COLUMNS, "u": COLUMNS})
+    after = source.follow_tables({"t": COLUMNS, "u": COLUMNS})
     source.close()
     database.run("INSERT INTO t VALUES (1, 1)", *statements, "DROP TABLE u")
     database.run("SET SESSION binlog_format = ROW", "INSERT INTO t VALUES (2, 2)")
     source = database.source()
     # As a process begins: it looks, says what its views read, and looks again.
-    source.look(after)
-    source.follow({"t": COLUMNS})
+    source.look_for_transactions(after)
+    source.follow_tables({"t": COLUMNS})
     assert [one.changes for one in look(source, after)] == [1, 1]
-    source.acknowledge(look(source, after)[-1].position)
+    source.acknowledge_position(look(source, after)[-1].position)
     source.close()
 
 
 def test_whoever_reads_the_table_is_told(database: Database) -> None:
     source = database.source()
-    after = source.follow({"t": COLUMNS, "u": COLUMNS})
+    after = source.follow_tables({"t": COLUMNS, "u": COLUMNS})
     source.close()
     database.run(*IN_THE_WAY[0], "INSERT INTO t VALUES (1, 1)")
     source = database.source()
-    source.look(after)
-    source.follow({"t": COLUMNS})
+    source.look_for_transactions(after)
+    source.follow_tables({"t": COLUMNS})
     assert [one.changes for one in look(source, after)] == [1]
-    source.follow({"u": COLUMNS})
+    source.follow_tables({"u": COLUMNS})
     with pytest.raises(ConversionError, match="0000-00-00"):
-        source.look(after)
+        source.look_for_transactions(after)
     source.close()
 
 
 def test_what_stands_in_everybodys_way_is_told_to_everybody(database: Database) -> None:
     source: MariadbSource = database.source()
-    after = source.follow({"t": COLUMNS, "u": COLUMNS})
+    after = source.follow_tables({"t": COLUMNS, "u": COLUMNS})
     database.run("SET SESSION binlog_format = STATEMENT", "UPDATE t SET v = 2")
     with pytest.raises(SourceError, match="lists no rows"):
-        source.look(after)
+        source.look_for_transactions(after)
     source.close()
 
 
@@ -93,12 +93,12 @@ def test_a_tail_is_private_and_leaves_nothing(
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     monkeypatch.setattr(tails, "Spool", lambda home: Spool(home, memory_bytes=0))
     source = database.source()
-    after = source.follow({"t": COLUMNS})
+    after = source.follow_tables({"t": COLUMNS})
     database.run("INSERT INTO t VALUES (1, 1)")
     look(source, after)
-    with source.snapshots(after, {"t": COLUMNS}) as opener:
+    with source.prepare_snapshots(after, {"t": COLUMNS}) as opener:
         snapshot = opener()
-        scan = snapshot.scan(Relation("crm", "t"), COLUMNS, after)
+        scan = snapshot.scan_relation(Relation("crm", "t"), COLUMNS, after)
         assert [batch.num_rows for batch in scan.batches] == [1]
         (made,) = temporary.glob("viewkeeper-tail-*")
         assert [path for path in made.rglob("*") if path.is_file()], "its rows are in files"
@@ -120,8 +120,8 @@ def test_what_killed_tasks_left_is_removed(tmp_path: Path, monkeypatch: pytest.M
     planted.symlink_to(elsewhere)
     beside = tmp_path / f"viewkeeper-tail-{os.getppid()}-a"
     beside.mkdir()
-    made = private_folder()
-    assert made != private_folder()
+    made = make_private_folder()
+    assert made != make_private_folder()
     assert not left.exists()
     assert beside.exists()
     assert (elsewhere / "kept").exists(), "what is only linked is not ours"

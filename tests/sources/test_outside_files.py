@@ -94,23 +94,23 @@ def test_a_log_that_names_a_foreign_file_is_refused(
     tmp_path: Path, table: Path, spelling: str
 ) -> None:
     source = lake(tmp_path)
-    start = source.follow(TABLES)
+    start = source.follow_tables(TABLES)
     stats = json.dumps({"numRecords": 1})
     commit(table, start + 1, path=spelling.format(folder=tmp_path), stats=stats)
     with pytest.raises(SchemaError, match=r"(?s)outside of the table's folder.*allow_outside"):
-        source.look(start)
+        source.look_for_transactions(start)
     for read in (rows, scanned, lambda s, p: changed(s, p - 1, p)):
         with pytest.raises(SchemaError, match="outside of the table's folder"):
             read(source, start + 1)
-    (found,) = (f for f in source.diagnose(TABLES) if f.state == "bad")
+    (found,) = (f for f in source.diagnose_source(TABLES) if f.state == "bad")
     assert "outside of the table's folder" in found.text
 
 
 def test_a_clone_is_read_where_it_is_allowed(tmp_path: Path, table: Path) -> None:
     source = lake(tmp_path, allow_outside=True)
-    start = source.follow(TABLES)
+    start = source.follow_tables(TABLES)
     commit(table, start + 1, path=f"file://{tmp_path}/secret.parquet")
-    assert [b.position for b in source.look(start)] == [start + 1]
+    assert [b.position for b in source.look_for_transactions(start)] == [start + 1]
     assert rows(source, start + 1) == [1, 2, 77]
     assert changed(source, start, start + 1) == [77]
 
@@ -124,7 +124,7 @@ def test_links_within_the_folder_are_no_matter(tmp_path: Path) -> None:
     stored.rename(tmp_path / "real" / "data" / "x")
     stored.symlink_to("data/x")
     source = lake(tmp_path)
-    assert rows(source, source.follow(TABLES)) == [1, 2]
+    assert rows(source, source.follow_tables(TABLES)) == [1, 2]
 
 
 @pytest.mark.parametrize("format", ["csv", "json", "parquet"])
@@ -137,9 +137,9 @@ def test_a_linked_file_is_not_taken(tmp_path: Path, format: str) -> None:
     tables = {} if format == "parquet" else {"t": {"columns": {"id": "bigint"}}}
     (folder / f"a.{format}").symlink_to(secret)
     with pytest.raises(ConversionError, match=r"(?s)leads out of the source's folder.*allow_outs"):
-        exports(tmp_path, format, tables=tables).follow(TABLES)
+        exports(tmp_path, format, tables=tables).follow_tables(TABLES)
     source = exports(tmp_path, format, tables=tables, allow_outside=True)
-    assert rows(source, source.follow(TABLES)) == [77]
+    assert rows(source, source.follow_tables(TABLES)) == [77]
 
 
 def test_a_link_that_comes_later_is_waited_out(tmp_path: Path) -> None:
@@ -148,13 +148,13 @@ def test_a_link_that_comes_later_is_waited_out(tmp_path: Path) -> None:
     (folder / "a.csv").write_text("id\n1\n")
     (tmp_path / "secret.csv").write_text("id\n77\n")
     source = exports(tmp_path)
-    start = source.follow(TABLES)
+    start = source.follow_tables(TABLES)
     (folder / "b.csv").symlink_to(tmp_path / "secret.csv")
     with pytest.raises(SourceAwayError, match="leads out of the source's folder"):
-        source.look(start)
+        source.look_for_transactions(start)
     (folder / "b.csv").unlink()
     (folder / "b.csv").write_text("id\n2\n")
-    (boundary,) = source.look(start)
+    (boundary,) = source.look_for_transactions(start)
     assert rows(source, boundary.position) == ["1", "2"]
 
 
@@ -164,7 +164,7 @@ def test_links_among_exports_are_no_matter(tmp_path: Path) -> None:
     (tmp_path / "exports" / "real" / "a.csv").write_text("id\n1\n")
     (tmp_path / "exports" / "t").symlink_to("real")
     source = exports(tmp_path)
-    assert rows(source, source.follow(TABLES)) == ["1"]
+    assert rows(source, source.follow_tables(TABLES)) == ["1"]
 
 
 @pytest.mark.parametrize("value", ["yes", 1, None])

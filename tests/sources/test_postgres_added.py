@@ -23,13 +23,13 @@ def test_an_added_column_is_written_before_it_is_followed(
     try:
         shop.table("t (id int primary key, a int)")
         source = shop.source(capture=capture)
-        at = source.follow({"t": ["id", "a"]})
+        at = source.follow_tables({"t": ["id", "a"]})
         shop.run("INSERT INTO t VALUES (1, 1)")
-        first = source.look(at)[-1].position
+        first = source.look_for_transactions(at)[-1].position
         shop.run("ALTER TABLE t ADD COLUMN x int", "UPDATE t SET x = 5")
-        seen = source.look(first)
+        seen = source.look_for_transactions(first)
         kinds = {change.kind for boundary in seen for change in boundary.reshaped}
-        source.follow({"t": ["id", "a", "x"]})
+        source.follow_tables({"t": ["id", "a", "x"]})
         if capture == "triggers":
             assert kinds == {"add_filled_column"}
         else:

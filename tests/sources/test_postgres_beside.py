@@ -47,49 +47,49 @@ def test_a_copy_outlives_the_patience_of_the_server(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = shop.source()
-    start = source.follow(T)
+    start = source.follow_tables(T)
     pa.array([b""], pa.binary())  # the first array imports much, which may take long
     monkeypatch.setattr("viewkeeper.sources.postgres.postgres_server.SENDER_SECONDS", 3.0)
     beside = shop.source()
-    beside.hold("verify", 60)
+    beside.begin_hold("verify", 60)
     shop.run("INSERT INTO t VALUES (2, 'b')")
-    (boundary,) = source.look(start)
-    source.acknowledge(boundary.position)
+    (boundary,) = source.look_for_transactions(start)
+    source.acknowledge_position(boundary.position)
     # As long as it takes to verify the first view.
     time.sleep(4.5)
-    with beside.snapshots(start, T) as opener:
+    with beside.prepare_snapshots(start, T) as opener:
         assert as_of(opener, "t", COLUMNS, start) == Counter({(1, "a"): 1})
-    beside.release("verify")
-    assert source.look(boundary.position) == ()
+    beside.end_hold("verify")
+    assert source.look_for_transactions(boundary.position) == ()
 
 
 def test_a_copy_that_is_lost_is_made_again_or_said_to_be_lost(shop: Shop) -> None:
     source = shop.source()
-    start = source.follow(T)
+    start = source.follow_tables(T)
     beside = shop.source()
-    beside.hold("verify", 60)
+    beside.begin_hold("verify", 60)
     end_copies(shop)
-    with beside.snapshots(start, T) as opener:
+    with beside.prepare_snapshots(start, T) as opener:
         assert as_of(opener, "t", COLUMNS, start) == Counter({(1, "a"): 1})
     end_copies(shop)
     shop.run("INSERT INTO t VALUES (2, 'b')")
-    (boundary,) = source.look(start)
-    source.acknowledge(boundary.position)
+    (boundary,) = source.look_for_transactions(start)
+    source.acknowledge_position(boundary.position)
     for _ in range(2):
         with (
             pytest.raises(SourceAwayError, match="held of its log is gone"),
-            beside.snapshots(start, T),
+            beside.prepare_snapshots(start, T),
         ):
             pass
-    beside.release("verify")
-    beside.hold("again", 60)
-    with beside.snapshots(boundary.position, T) as opener:
+    beside.end_hold("verify")
+    beside.begin_hold("again", 60)
+    with beside.prepare_snapshots(boundary.position, T) as opener:
         assert len(as_of(opener, "t", COLUMNS, boundary.position)) == 2
 
 
 def test_holds_come_and_go_beside_a_maintainer_that_hurries(shop: Shop) -> None:
     source = shop.source()
-    position = source.follow(T)
+    position = source.follow_tables(T)
     done, failed = threading.Event(), list[ViewkeeperError]()
     reached = [position]
 
@@ -104,8 +104,8 @@ def test_holds_come_and_go_beside_a_maintainer_that_hurries(shop: Shop) -> None:
     def maintain() -> None:
         try:
             while not done.is_set():
-                for boundary in source.look(reached[-1]):
-                    source.acknowledge(boundary.position)
+                for boundary in source.look_for_transactions(reached[-1]):
+                    source.acknowledge_position(boundary.position)
                     reached.append(boundary.position)
         except ViewkeeperError as error:
             failed.append(error)
@@ -116,13 +116,13 @@ def test_holds_come_and_go_beside_a_maintainer_that_hurries(shop: Shop) -> None:
     try:
         for number in range(6):
             beside = shop.source()
-            beside.hold(f"verify {number}", 60)
+            beside.begin_hold(f"verify {number}", 60)
             after = reached[-1]
-            with beside.snapshots(after, T) as one:
+            with beside.prepare_snapshots(after, T) as one:
                 first = as_of(one, "t", COLUMNS, after)
-            with beside.snapshots(after, T) as two:
+            with beside.prepare_snapshots(after, T) as two:
                 assert as_of(two, "t", COLUMNS, after) == first
-            beside.release(f"verify {number}")
+            beside.end_hold(f"verify {number}")
             beside.close()
     finally:
         done.set()

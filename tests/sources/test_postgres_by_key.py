@@ -42,10 +42,10 @@ def rows(source: Source, after: int, until: int) -> list[Row]:
 
 def test_deletes_and_updates_name_the_key(shop: Shop) -> None:
     source = by_key(shop)
-    start = source.follow(T)
+    start = source.follow_tables(T)
     shop.run("DELETE FROM t WHERE id = 2", "UPDATE t SET v = 'c', big = 'small'")
     shop.run("UPDATE t SET id = 7", "INSERT INTO t VALUES (8, 'd', 'e')")
-    gone, set_, moved, new = source.look(start)
+    gone, set_, moved, new = source.look_for_transactions(start)
     assert [each.keyed for each in (gone, set_, moved, new)] == [("t",), ("t",), ("t",), ()]
     assert rows(source, start, gone.position) == [(2, None, None, 0)]
     assert rows(source, gone.position, set_.position) == [(1, None, None, 0), (1, "c", 5, 1)]
@@ -55,35 +55,35 @@ def test_deletes_and_updates_name_the_key(shop: Shop) -> None:
 
 def test_a_keyed_change_is_a_barrier_for_what_lies_before(shop: Shop) -> None:
     source = by_key(shop)
-    start = source.follow(T)
+    start = source.follow_tables(T)
     shop.run("INSERT INTO t VALUES (3, 'new', NULL)")
-    (first,) = source.look(start)
-    with source.snapshots(start, T) as opener:
+    (first,) = source.look_for_transactions(start)
+    with source.prepare_snapshots(start, T) as opener:
         assert as_of(opener, "t", ["id"], start).total() == 2
     shop.run("DELETE FROM t WHERE id = 2")
-    (second,) = source.look(first.position)
-    with source.snapshots(start, T) as opener, pytest.raises(BarrierError) as caught:
+    (second,) = source.look_for_transactions(first.position)
+    with source.prepare_snapshots(start, T) as opener, pytest.raises(BarrierError) as caught:
         as_of(opener, "t", ["id"], start)
     assert caught.value.position == second.position
-    with source.snapshots(second.position, T) as opener:
+    with source.prepare_snapshots(second.position, T) as opener:
         assert set(as_of(opener, "t", ["id"], second.position)) == {(1,), (3,)}
 
 
 def test_a_large_value_that_did_not_change_is_read_by_key(shop: Shop) -> None:
     source = by_key(shop)
-    start = source.follow(T)
+    start = source.follow_tables(T)
     shop.run("UPDATE t SET v = 'c' WHERE id = 1", "UPDATE t SET v = 'other' WHERE id = 2")
-    first, last = source.look(start)
+    first, last = source.look_for_transactions(start)
     assert rows(source, start, first.position) == [(1, None, None, 0), (1, "c", 20_000, 1)]
     assert rows(source, start, last.position)[1] == (1, "c", 20_000, 1)
 
 
 def test_what_was_changed_again_is_not_guessed(shop: Shop) -> None:
     source = by_key(shop)
-    start = source.follow(T)
+    start = source.follow_tables(T)
     shop.run("UPDATE t SET v = 'c' WHERE id = 1", "UPDATE t SET v = 'd' WHERE id = 1")
     shop.run("DELETE FROM t WHERE id = 2")
-    first, second, third = source.look(start)
+    first, second, third = source.look_for_transactions(start)
     with pytest.raises(BarrierError) as caught:
         rows(source, start, first.position)
     assert (caught.value.table, caught.value.position) == ("t", second.position)
@@ -95,7 +95,7 @@ def test_what_was_changed_again_is_not_guessed(shop: Shop) -> None:
         (2, None, None, 0),
     ]
     shop.run("DELETE FROM t WHERE id = 1")
-    (fourth,) = source.look(third.position)
+    (fourth,) = source.look_for_transactions(third.position)
     with pytest.raises(BarrierError) as caught:
         rows(source, start, third.position)
     assert caught.value.position == fourth.position
@@ -105,17 +105,17 @@ def test_what_was_changed_again_is_not_guessed(shop: Shop) -> None:
 def test_a_table_needs_a_primary_key_to_go_by_it(shop: Shop) -> None:
     shop.run("CREATE TABLE u (id int)")
     with pytest.raises(SchemaError, match="cannot go by key"):
-        shop.source(delete_by_key=["public.u"]).follow({"u": ["id"]})
+        shop.source(delete_by_key=["public.u"]).follow_tables({"u": ["id"]})
     with pytest.raises(SchemaError, match="old values") as caught:
-        shop.source().follow(T)
+        shop.source().follow_tables(T)
     assert "delete_by_key" in str(caught.value.hint)
 
 
 def test_a_full_identity_tells_everything_also_where_keys_would_do(shop: Shop) -> None:
     shop.run("ALTER TABLE t REPLICA IDENTITY FULL")
     source = by_key(shop)
-    start = source.follow(T)
+    start = source.follow_tables(T)
     shop.run("UPDATE t SET v = 'c' WHERE id = 1")
-    (boundary,) = source.look(start)
+    (boundary,) = source.look_for_transactions(start)
     assert boundary.keyed == ()
     assert rows(source, start, boundary.position) == [(1, "a", 20_000, -1), (1, "c", 20_000, 1)]

@@ -41,13 +41,13 @@ def oid(shop: Shop) -> int:
 
 def test_tables_of_others_in_our_schema_stay(shop: Shop) -> None:
     source = shop.source(capture="triggers")
-    source.follow(T)
+    source.follow_tables(T)
     shop.run(
         "CREATE TABLE viewkeeper.salaries (who text)",
         "INSERT INTO viewkeeper.salaries VALUES ('me')",
         "CREATE FUNCTION viewkeeper.capture_1() RETURNS int LANGUAGE sql AS 'SELECT 1'",
     )
-    done = source.detach()
+    done = source.detach_source()
     assert done.capture_dropped
     assert done.left == (
         "function viewkeeper.capture_1() in schema viewkeeper",
@@ -58,59 +58,59 @@ def test_tables_of_others_in_our_schema_stay(shop: Shop) -> None:
     kept = f"{ours} AND relkind = 'r' UNION SELECT tgname FROM pg_trigger WHERE NOT tgisinternal"
     assert shop.writer.execute(kept.encode()).fetchall() == [("salaries",)]
     # The schema is there, and can be used again.
-    start = source.follow(T)
+    start = source.follow_tables(T)
     shop.run("INSERT INTO t VALUES (2, 'b')")
-    assert source.look(start)[0].changes == 1
+    assert source.look_for_transactions(start)[0].changes == 1
     shop.run("DROP TABLE viewkeeper.salaries", "DROP FUNCTION viewkeeper.capture_1()")
-    assert source.detach().left == ()
+    assert source.detach_source().left == ()
     assert schemas(shop) == []
 
 
 @pytest.mark.parametrize("others", [False, True])
 def test_what_depends_on_our_log_is_named_and_nothing_happens(shop: Shop, others: bool) -> None:
     source = shop.source(capture="triggers")
-    start = source.follow(T)
+    start = source.follow_tables(T)
     if others:
         shop.run("CREATE TABLE u (id int PRIMARY KEY)")
-        shop.source("two", capture="triggers").follow({"u": ["id"]})
+        shop.source("two", capture="triggers").follow_tables({"u": ["id"]})
     shop.run(f"CREATE VIEW audit AS SELECT * FROM viewkeeper.log_{oid(shop)}")
     with pytest.raises(SchemaError, match="depend on its capture") as refused:
-        source.detach()
+        source.detach_source()
     assert "view audit depends on table" in (refused.value.detail or "")
     shop.run("INSERT INTO t VALUES (2, 'b')")
-    (boundary,) = source.look(start)
+    (boundary,) = source.look_for_transactions(start)
     assert changed(source, "t", ["id", "v"], start, boundary.position) == [(2, "b", 1)]
     assert shop.rows("audit", ["sign"]) == {(1,): 1}
     shop.run("DROP VIEW audit")
-    assert source.detach().was_following
+    assert source.detach_source().was_following
     shop.run("INSERT INTO t VALUES (3, 'c')")
 
 
 def test_a_trigger_of_others_on_our_function_is_named(shop: Shop) -> None:
     source = shop.source(capture="triggers")
-    source.follow(T)
+    source.follow_tables(T)
     call = f"EXECUTE FUNCTION viewkeeper.capture_{oid(shop)}()"
     shop.run("CREATE TABLE u (id int)", f"CREATE TRIGGER mine AFTER TRUNCATE ON u {call}")
     with pytest.raises(SchemaError, match="depend on its capture"):
-        source.detach()
+        source.detach_source()
     shop.run("DROP TABLE u")
-    assert source.detach().left == ()
+    assert source.detach_source().left == ()
 
 
 def test_a_second_project_goes_on(shop: Shop) -> None:
     one, two = (shop.source(reader, capture="triggers") for reader in ("one", "two"))
     shop.run("CREATE TABLE u (id int PRIMARY KEY)")
-    one.follow({**T, "u": ["id"]})
-    start = two.follow({"t": ["id"]})
-    one.detach()
+    one.follow_tables({**T, "u": ["id"]})
+    start = two.follow_tables({"t": ["id"]})
+    one.detach_source()
     shop.run("INSERT INTO t VALUES (2, 'b')", "INSERT INTO u VALUES (1)")
-    assert sum(boundary.changes for boundary in two.look(start)) == 1
+    assert sum(boundary.changes for boundary in two.look_for_transactions(start)) == 1
     # By force everything goes, and who still followed is told.
-    one.follow(T)
-    done = one.detach(force=True)
+    one.follow_tables(T)
+    done = one.detach_source(force=True)
     assert done.other_readers == (f"two@{shop.database}",)
     with pytest.raises(GapError, match="not followed any more"):
-        two.look(start)
+        two.look_for_transactions(start)
     assert schemas(shop) == []
 
 
@@ -118,40 +118,42 @@ def test_a_table_that_is_not_ours_is_never_taken_for_ours(shop: Shop) -> None:
     shop.run("CREATE SCHEMA viewkeeper", "CREATE TABLE viewkeeper.reader (name text)")
     source = shop.source(capture="triggers")
     with pytest.raises(SchemaError, match="is not a table of Viewkeeper"):
-        source.follow(T)
+        source.follow_tables(T)
     assert shop.rows("viewkeeper.reader", ["name"]) == {}
 
 
 def test_a_publication_that_others_may_read_through_stays(shop: Shop) -> None:
     one, two = (shop.source(reader, publication="both") for reader in ("one", "two"))
-    one.follow(T)
-    start = two.follow(T)
-    done = one.detach()
+    one.follow_tables(T)
+    start = two.follow_tables(T)
+    done = one.detach_source()
     assert done.capture_dropped
     assert ['publication "both"' in left for left in done.left] == [True]
     shop.run("INSERT INTO t VALUES (2, 'b')")
-    assert [boundary.changes for boundary in two.look(start) if boundary.changes] == [1]
+    assert [
+        boundary.changes for boundary in two.look_for_transactions(start) if boundary.changes
+    ] == [1]
 
 
 def test_what_others_put_beside_our_event_triggers_stays(shop: Shop) -> None:
     source = shop.source()
-    source.follow(T)
+    source.follow_tables(T)
     (name,) = schemas(shop)
     shop.run(f"CREATE TABLE {name}.mine (a int)")
-    assert source.detach().left == (f"table {name}.mine in schema {name}",)
+    assert source.detach_source().left == (f"table {name}.mine in schema {name}",)
     assert shop.writer.execute("SELECT evtname FROM pg_event_trigger").fetchall() == []
-    source.follow(T)
+    source.follow_tables(T)
     shop.run(f"DROP TABLE {name}.mine")
-    assert source.detach().left == ()
+    assert source.detach_source().left == ()
     assert schemas(shop) == []
 
 
 def test_a_detach_that_cannot_get_its_locks_changes_nothing(shop: Shop) -> None:
     source = shop.source(capture="triggers")
-    start = source.follow(T)
+    start = source.follow_tables(T)
     with psycopg.connect(shop.url) as writing:
         writing.execute("INSERT INTO t VALUES (2, 'b')")
         with pytest.raises(Exception, match="stays locked"):
-            source.detach()
+            source.detach_source()
         writing.commit()
-    assert source.look(start)[0].changes == 1
+    assert source.look_for_transactions(start)[0].changes == 1

@@ -28,13 +28,13 @@ def shop(postgres_server: PrivatePostgres, tmp_path: Path) -> Iterator[Shop]:
 def test_what_cannot_be_kept_is_read_again(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk under the spool: nothing of what was half kept counts."""
     source = shop.source()
-    start = source.follow(T)
+    start = source.follow_tables(T)
     shop.run("INSERT INTO t VALUES (1, 'a')", "INSERT INTO t VALUES (2, 'b')")
     with monkeypatch.context() as patched:
-        patched.setattr(Spool, "write", full)
+        patched.setattr(Spool, "write_batch", full)
         with pytest.raises(WarehouseError, match="cannot be kept"):
-            source.look(start)
-    first, second = source.look(start)
+            source.look_for_transactions(start)
+    first, second = source.look_for_transactions(start)
     assert (first.changes, second.changes) == (1, 1)
     found = changed(source, "t", COLUMNS, start, second.position)
     assert found == [(1, "a", 1), (2, "b", 1)]

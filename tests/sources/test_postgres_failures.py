@@ -63,39 +63,39 @@ def wait_until_free(shop: Shop, source: Source) -> None:
 
 def test_a_restart_goes_on_after_what_was_committed(shop: Shop) -> None:
     source = shop.source()
-    start = source.follow(T)
+    start = source.follow_tables(T)
     shop.run("INSERT INTO t VALUES (1, 'a')", "INSERT INTO t VALUES (2, 'b')")
-    first, second = source.look(start)
-    source.acknowledge(first.position)
+    first, second = source.look_for_transactions(start)
+    source.acknowledge_position(first.position)
     source.close()
     shop.run("INSERT INTO t VALUES (3, 'c')")
     again = shop.source()
-    assert again.look(second.position)[0].changes == 1
-    assert again.look(first.position)[0].position == second.position
-    last = again.look(second.position)[0].position
+    assert again.look_for_transactions(second.position)[0].changes == 1
+    assert again.look_for_transactions(first.position)[0].position == second.position
+    last = again.look_for_transactions(second.position)[0].position
     assert changed(again, "t", COLUMNS, first.position, last) == [(2, "b", 1), (3, "c", 1)]
-    with again.snapshots(first.position, T) as opener:
+    with again.prepare_snapshots(first.position, T) as opener:
         assert as_of(opener, "t", COLUMNS, first.position) == Counter({(1, "a"): 1})
-    assert again.follow(T) == last
+    assert again.follow_tables(T) == last
     with pytest.raises(GapError, match="is not one of this server's stream"):
-        again.look(start)
+        again.look_for_transactions(start)
 
 
 def test_acknowledged_log_is_given_back(shop: Shop) -> None:
     source = shop.source()
-    start = source.follow(T)
+    start = source.follow_tables(T)
     shop.run("INSERT INTO t SELECT n, repeat('x', 100) FROM generate_series(1, 20000) n")
-    (boundary,) = source.look(start)
-    kept = source.health(()).retained
-    source.acknowledge(boundary.position)
+    (boundary,) = source.look_for_transactions(start)
+    kept = source.read_health(()).retained
+    source.acknowledge_position(boundary.position)
     for number in range(100):
         # The server notes where it could begin again at checkpoints, and once we are past them.
         shop.run("CHECKPOINT", f"INSERT INTO t VALUES ({number}, 'more')")
-        (boundary,) = source.look(boundary.position)
-        source.acknowledge(boundary.position)
-        if source.health(()).retained < kept / 10:
+        (boundary,) = source.look_for_transactions(boundary.position)
+        source.acknowledge_position(boundary.position)
+        if source.read_health(()).retained < kept / 10:
             break
-    health = source.health(())
+    health = source.read_health(())
     assert health.retained < kept / 10
     assert health.followed
     assert health.unit == "bytes"
@@ -104,31 +104,31 @@ def test_acknowledged_log_is_given_back(shop: Shop) -> None:
 
 def test_the_slot_is_gone(shop: Shop) -> None:
     source = shop.source()
-    start = source.follow(T)
+    start = source.follow_tables(T)
     source.close()
     wait_until_free(shop, source)
     shop.run(f"SELECT pg_drop_replication_slot('{slot(source)}')", "INSERT INTO t VALUES (1, 'a')")
     again = shop.source()
     with pytest.raises(GapError, match="is gone") as caught:
-        again.look(start)
+        again.look_for_transactions(start)
     assert "--full-refresh" in str(caught.value.hint)
-    renewed = again.follow(T)
-    with again.snapshots(renewed, T) as opener:
+    renewed = again.follow_tables(T)
+    with again.prepare_snapshots(renewed, T) as opener:
         assert as_of(opener, "t", COLUMNS, renewed) == Counter({(1, "a"): 1})
     with pytest.raises(GapError, match="is not one of this server's stream"):
-        again.look(start)
+        again.look_for_transactions(start)
 
 
 def test_somebody_advanced_the_slot(shop: Shop) -> None:
     source = shop.source()
-    start = source.follow(T)
+    start = source.follow_tables(T)
     source.close()
     wait_until_free(shop, source)
     shop.run("INSERT INTO t VALUES (1, 'a')")
     advance = "SELECT pg_replication_slot_advance(%s, pg_current_wal_lsn())"
     shop.writer.execute(advance, (slot(source),))
     with pytest.raises(GapError, match="advanced its replication slot"):
-        shop.source().look(start)
+        shop.source().look_for_transactions(start)
 
 
 @pytest.mark.parametrize("grown", [False, True])
@@ -136,24 +136,24 @@ def test_a_restored_server_is_noticed(own: PrivatePostgres, tmp_path: Path, grow
     shop = Shop(own, tmp_path)
     shop.table("t (id int, v text)")
     source = shop.source()
-    start = source.follow(T)
+    start = source.follow_tables(T)
     shop.run("INSERT INTO t VALUES (1, 'a')")
-    (early,) = source.look(start)
+    (early,) = source.look_for_transactions(start)
     shop.hang_up()
     own.stop()
     copy = tmp_path / "copy"
-    shutil.copytree(own._data, copy, symlinks=True)
+    shutil.copytree(own._data_folder, copy, symlinks=True)
     own.start()
     writer = psycopg.connect(shop.url, autocommit=True)
     writer.execute("INSERT INTO t VALUES (2, 'lost')")
     source = shop.source()
-    (late,) = source.look(early.position)
+    (late,) = source.look_for_transactions(early.position)
     source.close()
     writer.close()
     own.stop()
-    shutil.rmtree(own._data)
-    shutil.copytree(copy, own._data, symlinks=True)
-    for path in (own._data, *own._data.rglob("*")):
+    shutil.rmtree(own._data_folder)
+    shutil.copytree(copy, own._data_folder, symlinks=True)
+    for path in (own._data_folder, *own._data_folder.rglob("*")):
         owner = own.folder.stat()
         os.chown(path, owner.st_uid, owner.st_gid)
     own.start()
@@ -163,11 +163,11 @@ def test_a_restored_server_is_noticed(own: PrivatePostgres, tmp_path: Path, grow
     again = shop.source()
     says = "not those that were reported" if grown else "restored to an earlier state"
     with pytest.raises(GapError, match=says):
-        again.look(late.position)
+        again.look_for_transactions(late.position)
     with pytest.raises(GapError):
-        again.look(early.position)
-    renewed = again.follow(T)
-    with again.snapshots(renewed, T) as opener:
+        again.look_for_transactions(early.position)
+    renewed = again.follow_tables(T)
+    with again.prepare_snapshots(renewed, T) as opener:
         assert as_of(opener, "t", COLUMNS, renewed).total() == (41 if grown else 1)
     again.close()
 
@@ -176,22 +176,22 @@ def test_a_server_that_dies_and_comes_back(own: PrivatePostgres, tmp_path: Path)
     shop = Shop(own, tmp_path)
     shop.table("t (id int, v text)")
     source = shop.source()
-    start = source.follow(T)
+    start = source.follow_tables(T)
     shop.run("INSERT INTO t VALUES (1, 'a')")
-    (first,) = source.look(start)
+    (first,) = source.look_for_transactions(start)
     own.kill()
     with pytest.raises(SourceAwayError):
-        source.look(first.position)
+        source.look_for_transactions(first.position)
     with pytest.raises(SourceAwayError):
-        source.health(())
-    with pytest.raises(SourceAwayError), source.snapshots(start, T):
+        source.read_health(())
+    with pytest.raises(SourceAwayError), source.prepare_snapshots(start, T):
         pass
     own.start()
     writer = psycopg.connect(shop.url, autocommit=True)
     writer.execute("INSERT INTO t VALUES (2, 'b')")
-    (second,) = source.look(first.position)
+    (second,) = source.look_for_transactions(first.position)
     assert changed(source, "t", COLUMNS, start, second.position) == [(1, "a", 1), (2, "b", 1)]
-    with source.snapshots(start, T) as opener:
+    with source.prepare_snapshots(start, T) as opener:
         assert as_of(opener, "t", COLUMNS, start) == Counter()
     began = time.monotonic()
     writer.close()
@@ -202,13 +202,13 @@ def test_a_server_that_dies_and_comes_back(own: PrivatePostgres, tmp_path: Path)
 
 def test_a_stream_that_was_cut_is_opened_again(shop: Shop) -> None:
     source = shop.source()
-    start = source.follow(T)
+    start = source.follow_tables(T)
     shop.run("INSERT INTO t VALUES (1, 'a')")
-    (first,) = source.look(start)
+    (first,) = source.look_for_transactions(start)
     query = "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots"
     shop.run(f"{query} WHERE slot_name = '{slot(source)}'")
     shop.run("INSERT INTO t VALUES (2, 'b')")
-    (second,) = source.look(first.position)
+    (second,) = source.look_for_transactions(first.position)
     assert changed(source, "t", COLUMNS, start, second.position) == [(1, "a", 1), (2, "b", 1)]
 
 
@@ -216,68 +216,71 @@ def test_a_slot_of_somebody_else_is_not_touched(shop: Shop) -> None:
     name = f"other_{shop.database}"
     shop.run(f"SELECT pg_create_logical_replication_slot('{name}', 'test_decoding')")
     with pytest.raises(SchemaError, match="belongs to something else"):
-        shop.source(slot=name).follow(T)
+        shop.source(slot=name).follow_tables(T)
     shop.run(f"SELECT pg_drop_replication_slot('{name}')")
 
 
 def test_another_process_has_the_slot(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("viewkeeper.sources.postgres.decoding.stream._RETRY_SECONDS", 0.2)
     source = shop.source()
-    start = source.follow(T)
+    start = source.follow_tables(T)
     other = shop.source()
     with pytest.raises(SourceAwayError, match="used by another process"):
-        other.look(start)
+        other.look_for_transactions(start)
     source.close()
-    assert other.look(start) == ()
+    assert other.look_for_transactions(start) == ()
 
 
 def test_a_reader_beside_the_maintainer_uses_a_copy(shop: Shop) -> None:
     source = shop.source()
-    start = source.follow(T)
+    start = source.follow_tables(T)
     shop.run("INSERT INTO t VALUES (1, 'a')")
-    (first,) = source.look(start)
+    (first,) = source.look_for_transactions(start)
     beside = shop.source()
-    beside.hold("verify", 60)
+    beside.begin_hold("verify", 60)
     shop.run("INSERT INTO t VALUES (2, 'b')")
-    (second,) = source.look(first.position)
-    source.acknowledge(second.position)
-    source.look(second.position)
-    with beside.snapshots(first.position, T) as opener:
+    (second,) = source.look_for_transactions(first.position)
+    source.acknowledge_position(second.position)
+    source.look_for_transactions(second.position)
+    with beside.prepare_snapshots(first.position, T) as opener:
         assert as_of(opener, "t", COLUMNS, first.position) == Counter({(1, "a"): 1})
-    assert [b.position for b in beside.look(start)] == [first.position, second.position]
+    assert [b.position for b in beside.look_for_transactions(start)] == [
+        first.position,
+        second.position,
+    ]
     count = "SELECT count(*) FROM pg_replication_slots WHERE database = %s"
     assert shop.writer.execute(count, (shop.database,)).fetchone() == (2,)
-    beside.release("verify")
-    beside.release("verify")
+    beside.end_hold("verify")
+    beside.end_hold("verify")
     for _ in range(100):
         if shop.writer.execute(count, (shop.database,)).fetchone() == (1,):
             break
         time.sleep(0.05)
     assert shop.writer.execute(count, (shop.database,)).fetchone() == (1,)
-    source.hold("mine", 60)
+    source.begin_hold("mine", 60)
     shop.run("INSERT INTO t VALUES (3, 'c')")
-    (third,) = source.look(second.position)
-    source.acknowledge(third.position)
-    with source.snapshots(second.position, T) as opener:
+    (third,) = source.look_for_transactions(second.position)
+    source.acknowledge_position(third.position)
+    with source.prepare_snapshots(second.position, T) as opener:
         assert as_of(opener, "t", ["id"], second.position) == Counter({(1,): 1, (2,): 1})
-    source.release("mine")
+    source.end_hold("mine")
 
 
 def test_two_projects_on_one_database(shop: Shop) -> None:
     one, two = shop.source("one"), shop.source("two")
-    start, later = one.follow(T), two.follow({"t": ["id"]})
+    start, later = one.follow_tables(T), two.follow_tables({"t": ["id"]})
     shop.run("INSERT INTO t VALUES (1, 'a')")
-    (first,) = one.look(start)
-    one.acknowledge(first.position)
-    one.look(first.position)
-    assert one.detach().capture_dropped
-    (second,) = two.look(later)
+    (first,) = one.look_for_transactions(start)
+    one.acknowledge_position(first.position)
+    one.look_for_transactions(first.position)
+    assert one.detach_source().capture_dropped
+    (second,) = two.look_for_transactions(later)
     assert second.position == first.position
     assert changed(two, "t", ["id"], later, second.position) == [(1, 1)]
     assert len({derived_name(shop.settings(), r) for r in ("one", "two")}) == 2
     assert len(derived_name(shop.settings(), "r" * 200)) <= 63
-    assert not one.health(()).followed
-    assert one.detach().was_following is False
+    assert not one.read_health(()).followed
+    assert one.detach_source().was_following is False
     left = "SELECT pubname FROM pg_publication"
     assert len(shop.writer.execute(left).fetchall()) == 1
 
@@ -287,32 +290,32 @@ def test_an_idle_source_lets_its_slot_advance(shop: Shop, monkeypatch: pytest.Mo
     monkeypatch.setattr(postgres, "_HOUSEKEEPING_SECONDS", 0.0)
     shop.run("CREATE TABLE other (v text)")
     source = shop.source()
-    position = start = source.follow(T)
+    position = start = source.follow_tables(T)
     for _ in range(4):
         shop.run("INSERT INTO other SELECT repeat('x', 1000) FROM generate_series(1, 2000)")
-        for boundary in source.look(position):
+        for boundary in source.look_for_transactions(position):
             assert boundary.changes == 0
             position = boundary.position
-            source.acknowledge(position)
+            source.acknowledge_position(position)
     assert position - start > 3 << 20
     shop.run("INSERT INTO t VALUES (1, 'a')")
-    (boundary,) = source.look(position)
+    (boundary,) = source.look_for_transactions(position)
     assert changed(source, "t", COLUMNS, position, boundary.position) == [(1, "a", 1)]
 
 
 def test_a_slot_that_keeps_too_much_is_dropped(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres, "_HOUSEKEEPING_SECONDS", 0.0)
     source = shop.source(retention="1mb")
-    start = source.follow(T)
+    start = source.follow_tables(T)
     shop.run("INSERT INTO t SELECT n, repeat('x', 1000) FROM generate_series(1, 3000) n")
-    (warning, *_) = source.health(()).warnings
+    (warning, *_) = source.read_health(()).warnings
     assert "is dropped at 1.0 MB" in warning
     with pytest.raises(GapError, match="of the log and was dropped") as caught:
-        source.look(start)
+        source.look_for_transactions(start)
     assert "--full-refresh" in str(caught.value.hint)
     found = "SELECT count(*) FROM pg_replication_slots WHERE database = %s"
     assert shop.writer.execute(found, (shop.database,)).fetchone() == (0,)
-    assert source.follow(T) > start
+    assert source.follow_tables(T) > start
 
 
 def test_no_error_shows_the_password(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,8 +329,8 @@ def test_no_error_shows_the_password(shop: Shop, monkeypatch: pytest.MonkeyPatch
     for url in urls:
         source = shop.source(url=url)
         with pytest.raises(ViewkeeperError) as caught:
-            source.schema("t")
-        shown = str(caught.value) + repr(source.diagnose(T))
+            source.schema_of("t")
+        shown = str(caught.value) + repr(source.diagnose_source(T))
         assert "hunter2" not in shown
         assert caught.value.__cause__ is None
 
@@ -335,35 +338,35 @@ def test_no_error_shows_the_password(shop: Shop, monkeypatch: pytest.MonkeyPatch
 def test_least_privileges_suffice_and_missing_ones_are_named(shop: Shop) -> None:
     role = f"role_{shop.database}"
     shop.run(f"CREATE ROLE {role} LOGIN PASSWORD 'secret'")
-    source = shop.source(url=shop.server.url(shop.database, role), publication="pub")
+    source = shop.source(url=shop.server.url_of(shop.database, role), publication="pub")
 
     def says() -> str:
         with pytest.raises(SchemaError) as caught:
-            source.follow(T)
+            source.follow_tables(T)
         return str(caught.value.hint)
 
     assert f'GRANT SELECT ON "public"."t" TO "{role}"' in says()
-    bad = [finding for finding in source.diagnose(T) if finding.state == "bad"]
+    bad = [finding for finding in source.diagnose_source(T) if finding.state == "bad"]
     assert {finding.check for finding in bad} == {"privileges", "publication", "table t"}
     for finding in bad:
         assert finding.mend is not None
         shop.run(finding.mend)
-    assert not [finding for finding in source.diagnose(T) if finding.state == "bad"]
-    start = source.follow(T)
+    assert not [finding for finding in source.diagnose_source(T) if finding.state == "bad"]
+    start = source.follow_tables(T)
     shop.run("INSERT INTO t VALUES (1, 'a')")
-    (boundary,) = source.look(start)
-    with source.snapshots(start, T) as opener:
+    (boundary,) = source.look_for_transactions(start)
+    with source.prepare_snapshots(start, T) as opener:
         assert as_of(opener, "t", COLUMNS, start) == Counter()
     assert changed(source, "t", COLUMNS, start, boundary.position) == [(1, "a", 1)]
-    source.detach()
+    source.detach_source()
     assert shop.writer.execute("SELECT pubname FROM pg_publication").fetchall() == [("pub",)]
     shop.run("ALTER TABLE t ENABLE ROW LEVEL SECURITY")
-    again = source.follow(T)
-    with pytest.raises(SchemaError), source.snapshots(again, T) as opener:
+    again = source.follow_tables(T)
+    with pytest.raises(SchemaError), source.prepare_snapshots(again, T) as opener:
         as_of(opener, "t", COLUMNS, again)
     source.close()
     shop.run("ALTER TABLE t DISABLE ROW LEVEL SECURITY")
-    source.detach()
+    source.detach_source()
 
 
 def test_doctor_finds_what_is_missing(own: PrivatePostgres, tmp_path: Path) -> None:
@@ -373,15 +376,15 @@ def test_doctor_finds_what_is_missing(own: PrivatePostgres, tmp_path: Path) -> N
     shop = Shop(own, tmp_path)
     shop.table("t (id int PRIMARY KEY, v text)", identity="DEFAULT")
     source = shop.source()
-    found = {finding.check: finding for finding in source.diagnose({"t": ["v"], "x": ["y"]})}
+    found = {finding.check: finding for finding in source.diagnose_source({"t": ["v"], "x": ["y"]})}
     states = {check: finding.state for check, finding in found.items()}
     assert states["wal_level"] == states["table t"] == states["table x"] == "bad"
     assert states["reachable"] == states["version"] == states["clock"] == "good"
     assert "REPLICA IDENTITY FULL" in str(found["table t"].mend)
     shop.run("ALTER TABLE t REPLICA IDENTITY FULL")
     with pytest.raises(SchemaError, match="does not allow logical decoding"):
-        source.follow({"t": ["v"]})
+        source.follow_tables({"t": ["v"]})
     shop.close()
     own.stop()
-    (away,) = source.diagnose({})
+    (away,) = source.diagnose_source({})
     assert (away.check, away.state) == ("reachable", "bad")

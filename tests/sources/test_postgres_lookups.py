@@ -110,24 +110,24 @@ def test_every_type_arrives_exactly_by_every_way(
         shop.table(f"t{number} (id int PRIMARY KEY, v {declared})")
     tables = {f"t{number}": ["id", "v"] for number in range(len(MATRIX))}
     source = shop.source()
-    assert not any(source.refused(table) for table in tables)
-    start = source.follow(tables)
+    assert not any(source.refusals_of(table) for table in tables)
+    start = source.follow_tables(tables)
     for number, (_, values) in enumerate(MATRIX):
         listed = ", ".join(
             f"({i}, {text})" for i, (text, _) in enumerate([*values, ("NULL", None)])
         )
         shop.run(f"INSERT INTO t{number} VALUES {listed}")
-    last = source.look(start)[-1].position
-    with source.snapshots(last, tables) as opener, closing(opener()) as snapshot:
+    last = source.look_for_transactions(start)[-1].position
+    with source.prepare_snapshots(last, tables) as opener, closing(opener()) as snapshot:
         for number, (declared, values) in enumerate(MATRIX):
             table, expected = f"t{number}", [*(value for _, value in values), None]
             streamed = [row[1] for row in changed(source, table, ["id", "v"], start, last)]
             scanned: list[Any] = [
                 value
-                for batch in snapshot.scan(Relation("shop", table), ["v"], last).batches
+                for batch in snapshot.scan_relation(Relation("shop", table), ["v"], last).batches
                 for value in batch["v"].to_pylist()
             ]
-            kind = source.schema(table)[1].type
+            kind = source.schema_of(table)[1].type
             asked: list[Any] = []
             for limit in (1_000, 0):
                 monkeypatch.setattr(postgres_shared, "_MANY_KEYS", limit)
@@ -157,13 +157,16 @@ def test_a_value_that_cannot_be_kept_is_named(
 ) -> None:
     shop.table(f"t (id int PRIMARY KEY, v {declared})")
     source = shop.source()
-    start = source.follow({"t": ["id", "v"]})
+    start = source.follow_tables({"t": ["id", "v"]})
     shop.run(f"INSERT INTO t VALUES (1, {value})")
-    (boundary,) = source.look(start)
+    (boundary,) = source.look_for_transactions(start)
     with pytest.raises(ConversionError, match='table "t", column "v"'):
         changed(source, "t", ["v"], start, boundary.position)
     last = boundary.position
-    with source.snapshots(last, {"t": ["id", "v"]}) as opener, closing(opener()) as snapshot:
+    with (
+        source.prepare_snapshots(last, {"t": ["id", "v"]}) as opener,
+        closing(opener()) as snapshot,
+    ):
         keys = pa.table({"id": pa.array([1], pa.int64())})
         for limit in (1_000, 0):
             monkeypatch.setattr(postgres_shared, "_MANY_KEYS", limit)
@@ -175,11 +178,11 @@ def test_a_value_that_cannot_be_kept_is_named(
 def test_other_types_are_refused(shop: Shop) -> None:
     shop.table("t (a int[], n numeric, i interval, w numeric(50, 2), p point, x time, ok int)")
     source = shop.source()
-    assert [field.name for field in source.schema("t")] == ["ok"]
-    assert set(source.refused("t")) == {"a", "n", "i", "w", "p", "x"}
-    assert "numeric(p, s)" in source.refused("t")["n"]
+    assert [field.name for field in source.schema_of("t")] == ["ok"]
+    assert set(source.refusals_of("t")) == {"a", "n", "i", "w", "p", "x"}
+    assert "numeric(p, s)" in source.refusals_of("t")["n"]
     with pytest.raises(SchemaError, match='column "n" cannot be used'):
-        source.follow({"t": ["n"]})
+        source.follow_tables({"t": ["n"]})
 
 
 ROWS = [(1, "a"), (1, None), (None, "a"), (None, None), (2, "b"), (2, "b")]
@@ -195,7 +198,7 @@ def test_several_columns_and_null(
     for row in ROWS:
         shop.writer.execute("INSERT INTO t VALUES (%s, %s)", row)
     source = shop.source()
-    start = source.follow({"t": ["k", "s"]})
+    start = source.follow_tables({"t": ["k", "s"]})
     asked = [(1, "a"), (1, None), (None, "a"), (None, None), (2, "b"), (7, "z"), (2, "\0")]
     keys = pa.table(
         {
@@ -206,7 +209,10 @@ def test_several_columns_and_null(
     expected = Counter(
         (k, s) for k, s in ROWS if (k is not None or safe[0]) and (s is not None or safe[1])
     )
-    with source.snapshots(start, {"t": ["k", "s"]}) as opener, closing(opener()) as snapshot:
+    with (
+        source.prepare_snapshots(start, {"t": ["k", "s"]}) as opener,
+        closing(opener()) as snapshot,
+    ):
         rows = ask(snapshot, "t", ["k", "s"], keys, start, safe).rows
         assert Counter(zip(*rows.to_pydict().values(), strict=True)) == expected
         none = ask(snapshot, "t", ["k", "s"], keys.slice(0, 0), start, safe).rows
@@ -221,10 +227,13 @@ def test_no_row_is_found_twice_by_keys_that_postgres_calls_equal(shop: Shop) -> 
     shop.table("t (id int, v text COLLATE anycase)")
     shop.run("INSERT INTO t VALUES (1, 'A')")
     source = shop.source()
-    start = source.follow({"t": ["id", "v"]})
+    start = source.follow_tables({"t": ["id", "v"]})
     keys = pa.table({"v": ["A", "a"]})
     both = pa.table({"id": pa.array([1, 1], pa.int64()), "v": ["A", "a"]})
-    with source.snapshots(start, {"t": ["id", "v"]}) as opener, closing(opener()) as snapshot:
+    with (
+        source.prepare_snapshots(start, {"t": ["id", "v"]}) as opener,
+        closing(opener()) as snapshot,
+    ):
         assert ask(snapshot, "t", ["v"], keys, start).rows.num_rows == 1
         assert ask(snapshot, "t", ["v"], both, start).rows.num_rows == 1
 
@@ -237,12 +246,12 @@ def test_indexes_are_used_and_large_shares_scanned(
     shop.run("INSERT INTO t SELECT n, n % 100, 'v' || n FROM generate_series(1, 20000) n")
     shop.run("ANALYZE t")
     source = shop.source()
-    assert source.indexed("t", ["k"])
-    assert not source.indexed("t", ["s"])
-    assert source.finds_by_key("t", ["s"])
+    assert source.is_indexed("t", ["k"])
+    assert not source.is_indexed("t", ["s"])
+    assert source.can_find_by_key("t", ["s"])
     columns = {"t": ["id", "k", "s"]}
-    start = source.follow(columns)
-    with source.snapshots(start, columns) as opener, closing(opener()) as snapshot:
+    start = source.follow_tables(columns)
+    with source.prepare_snapshots(start, columns) as opener, closing(opener()) as snapshot:
         few = pa.table({"id": pa.array(range(10, 20), pa.int64())})
         assert ask(snapshot, "t", ["id"], few, start).rows.num_rows == 10
         many = pa.table({"id": pa.array(range(2000), pa.int64())})

@@ -16,7 +16,7 @@ import pytest
 
 from tests.sources.postgres_shop import Shop, as_of, ask, changed, plus
 from viewkeeper.errors import SchemaError
-from viewkeeper.sources.postgres.types import quote
+from viewkeeper.sources.postgres.types import quote_name
 from viewkeeper.testing.private_servers import PrivatePostgres
 
 COLUMNS = (
@@ -45,7 +45,7 @@ def shop(postgres_server: PrivatePostgres, tmp_path: Path) -> Iterator[Shop]:
 
 @pytest.mark.parametrize("capture", ["decoding", "triggers"])
 def test_columns_of_any_name_are_followed(shop: Shop, capture: str) -> None:
-    listed = ", ".join(f"{quote(name)} text" for name in COLUMNS)
+    listed = ", ".join(f"{quote_name(name)} text" for name in COLUMNS)
     shop.table(f"t (id int PRIMARY KEY, {listed})")
     count = len(COLUMNS)
 
@@ -55,61 +55,61 @@ def test_columns_of_any_name_are_followed(shop: Shop, capture: str) -> None:
     shop.run(insert(1))
     wanted = ["id", *COLUMNS]
     source = shop.source(capture=capture)
-    start, before = source.follow({"t": wanted}), shop.rows("t", ["id"])
-    odd = quote(COLUMNS[10])
+    start, before = source.follow_tables({"t": wanted}), shop.rows("t", ["id"])
+    odd = quote_name(COLUMNS[10])
     shop.run(insert(2), f"UPDATE t SET {odd} = 'new' WHERE id = 1", "DELETE FROM t WHERE id = 2")
-    end = source.look(start)[-1].position
+    end = source.look_for_transactions(start)[-1].position
     found = changed(source, "t", wanted, start, end)
     assert all(None not in row for row in found)
     assert plus(before, [(row[0], row[-1]) for row in found]) == shop.rows("t", ["id"])
     assert {row[11] for row in found} == {"v1", "v2", "new"}
-    with source.snapshots(end, {"t": wanted}) as opener, closing(opener()) as snapshot:
+    with source.prepare_snapshots(end, {"t": wanted}) as opener, closing(opener()) as snapshot:
         for name in COLUMNS:
             keys = pa.table({name: pa.array(["v1", "it's \\ so"])})
             answer = ask(snapshot, "t", ("id", name), keys, end)
             assert answer.rows["id"].to_pylist() == ([] if name == COLUMNS[10] else [1])
     # A writer may read backslashes in another way than we do.
     shop.run("SET standard_conforming_strings = off", insert(3))
-    (last,) = source.look(end)
+    (last,) = source.look_for_transactions(end)
     assert [row[-1] for row in changed(source, "t", wanted, end, last.position)] == [1]
     shop.run("SET standard_conforming_strings = on")
     for name in COLUMNS:
-        shop.run(f"ALTER TABLE t RENAME {quote(name)} TO {quote(name[:20] + '$x$')}")
-        shop.run(f"ALTER TABLE t RENAME {quote(name[:20] + '$x$')} TO {quote(name)}")
-    shop.run(f"ALTER TABLE t RENAME {odd} TO {quote('$viewkeeper$ 2')}", insert(4))
+        shop.run(f"ALTER TABLE t RENAME {quote_name(name)} TO {quote_name(name[:20] + '$x$')}")
+        shop.run(f"ALTER TABLE t RENAME {quote_name(name[:20] + '$x$')} TO {quote_name(name)}")
+    shop.run(f"ALTER TABLE t RENAME {odd} TO {quote_name('$viewkeeper$ 2')}", insert(4))
     after = last.position
-    boundaries = source.look(after)
+    boundaries = source.look_for_transactions(after)
     changes = [each for boundary in boundaries for each in boundary.reshaped]
     assert {each.kind for each in changes if each.column == COLUMNS[10]} == {"rename_column"}
     rows = changed(source, "t", ["id", COLUMNS[10]], after, boundaries[-1].position)
     assert rows == [(4, "v4", 1)]
-    assert source.detach().capture_dropped
+    assert source.detach_source().capture_dropped
     shop.run(insert(5))
 
 
 @pytest.mark.parametrize("capture", ["decoding", "triggers"])
 @pytest.mark.parametrize(("schema", "name"), TABLES)
 def test_tables_of_any_name_are_followed(shop: Shop, schema: str, name: str, capture: str) -> None:
-    called, handle = f"{quote(schema)}.{quote(name)}", f"{schema}.{name}"
-    shop.run(f"CREATE SCHEMA IF NOT EXISTS {quote(schema)}")
-    shop.table(f"{called} (id int PRIMARY KEY, {quote(name)} text)")
+    called, handle = f"{quote_name(schema)}.{quote_name(name)}", f"{schema}.{name}"
+    shop.run(f"CREATE SCHEMA IF NOT EXISTS {quote_name(schema)}")
+    shop.table(f"{called} (id int PRIMARY KEY, {quote_name(name)} text)")
     shop.run(f"INSERT INTO {called} VALUES (1, 'a')")
     source = shop.source(capture=capture, publication=name[:20])
     columns = ["id", name]
-    start = source.follow({handle: columns})
+    start = source.follow_tables({handle: columns})
     shop.run(f"INSERT INTO {called} VALUES (2, 'b')", f"UPDATE {called} SET id = 3 WHERE id = 1")
-    end = source.look(start)[-1].position
-    with source.snapshots(start, {handle: columns}) as opener:
+    end = source.look_for_transactions(start)[-1].position
+    with source.prepare_snapshots(start, {handle: columns}) as opener:
         assert as_of(opener, handle, columns, start) == Counter({(1, "a"): 1})
     found = changed(source, handle, columns, start, end)
     assert plus(Counter({(1, "a"): 1}), found) == Counter({(2, "b"): 1, (3, "a"): 1})
     shop.run(f"TRUNCATE {called}")
-    (emptied,) = source.look(end)
+    (emptied,) = source.look_for_transactions(end)
     assert emptied.emptied == (handle,)
-    shop.run(f"ALTER TABLE {called} RENAME TO {quote('other $viewkeeper$')}")
-    renamed = source.look(emptied.position)
+    shop.run(f"ALTER TABLE {called} RENAME TO {quote_name('other $viewkeeper$')}")
+    renamed = source.look_for_transactions(emptied.position)
     assert [each.kind for each in renamed[-1].reshaped] == ["rename_table"]
-    assert source.detach().left == ()
+    assert source.detach_source().left == ()
     left = "SELECT pubname FROM pg_publication UNION SELECT tgname FROM pg_trigger"
     assert shop.writer.execute(f"{left} WHERE NOT tgisinternal".encode()).fetchall() == []
 
@@ -117,11 +117,13 @@ def test_tables_of_any_name_are_followed(shop: Shop, schema: str, name: str, cap
 def test_a_source_with_a_long_name_has_both_event_triggers(shop: Shop) -> None:
     shop.table("t (id int PRIMARY KEY)")
     source = shop.source(name="a very long name of a source, longer than what PostgreSQL keeps")
-    start = source.follow({"t": ["id"]})
-    assert "event triggers tell" in source.describe()
+    start = source.follow_tables({"t": ["id"]})
+    assert "event triggers tell" in source.describe_source()
     shop.run("ALTER TABLE t RENAME id TO number")
-    assert [each.kind for each in source.look(start)[-1].reshaped] == ["rename_column"]
-    assert source.detach().left == ()
+    assert [each.kind for each in source.look_for_transactions(start)[-1].reshaped] == [
+        "rename_column"
+    ]
+    assert source.detach_source().left == ()
     assert shop.writer.execute("SELECT evtname FROM pg_event_trigger").fetchall() == []
 
 

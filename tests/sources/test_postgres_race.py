@@ -80,7 +80,7 @@ def _wait_until(shop: Shop, connection: psycopg.Connection[object], event: str) 
 def states(source: Source, start: int, initial: Counter[Row]) -> dict[int, Counter[Row]]:
     """The state as of every reported position."""
     found, state, after = {start: initial}, initial, start
-    for boundary in source.look(start):
+    for boundary in source.look_for_transactions(start):
         changes = changed(source, "t", COLUMNS, after, boundary.position)
         state = found[boundary.position] = plus(state, changes)
         after = boundary.position
@@ -89,7 +89,7 @@ def states(source: Source, start: int, initial: Counter[Row]) -> dict[int, Count
 
 def test_both_signs_for_every_position_around_holes(shop: Shop) -> None:
     source = shop.source()
-    start = source.follow(T)
+    start = source.follow_tables(T)
     initial = shop.rows("t", COLUMNS)
     with invisible(shop, "UPDATE t SET v = 11 WHERE id = 1", "INSERT INTO t VALUES (4, 40)"):
         shop.run("UPDATE t SET v = 21 WHERE id = 2")
@@ -98,7 +98,7 @@ def test_both_signs_for_every_position_around_holes(shop: Shop) -> None:
             assert len(known) == 4
             _, first, second, third = known
             for after, state in known.items():
-                with source.snapshots(after, T) as opener:
+                with source.prepare_snapshots(after, T) as opener:
                     assert as_of(opener, "t", COLUMNS, after) == state
                     with closing(opener()) as snapshot:
                         answer = ask(snapshot, "t", COLUMNS, keys(1, 2, 3, 4), after)
@@ -115,15 +115,15 @@ def test_both_signs_for_every_position_around_holes(shop: Shop) -> None:
                     holes = answer.cut.missing
                     assert holes == ({first} if after == start else frozenset())
                     assert answer.whole_cut.includes(second)
-            source.acknowledge(third)
-            with source.snapshots(start, T) as opener:
+            source.acknowledge_position(third)
+            with source.prepare_snapshots(start, T) as opener:
                 assert as_of(opener, "t", COLUMNS, start) == initial
     known = states(source, start, initial)
     for after, state in known.items():
-        with source.snapshots(after, T) as opener:
+        with source.prepare_snapshots(after, T) as opener:
             assert as_of(opener, "t", COLUMNS, after) == state
-    source.acknowledge(third)
-    assert source.look(third) == ()
+    source.acknowledge_position(third)
+    assert source.look_for_transactions(third) == ()
 
 
 def keys(*numbers: int) -> pa.Table:
@@ -132,20 +132,20 @@ def keys(*numbers: int) -> pa.Table:
 
 def test_what_is_not_visible_is_not_acknowledged(shop: Shop, server: PrivatePostgres) -> None:
     source = shop.source()
-    start = source.follow(T)
+    start = source.follow_tables(T)
     initial = shop.rows("t", COLUMNS)
     with invisible(shop, "UPDATE t SET v = 0"):
-        (hidden,) = source.look(start)
-        source.acknowledge(hidden.position)
+        (hidden,) = source.look_for_transactions(start)
+        source.acknowledge_position(hidden.position)
         source.close()
         again = shop.source()
-        assert again.look(start) == (hidden,)
-        with again.snapshots(hidden.position, T) as opener:
+        assert again.look_for_transactions(start) == (hidden,)
+        with again.prepare_snapshots(hidden.position, T) as opener:
             after = plus(initial, changed(again, "t", COLUMNS, start, hidden.position))
             assert as_of(opener, "t", COLUMNS, hidden.position) == after
-    again.acknowledge(hidden.position)
+    again.acknowledge_position(hidden.position)
     again.close()
-    assert shop.source().look(hidden.position) == ()
+    assert shop.source().look_for_transactions(hidden.position) == ()
 
 
 class Judge:
@@ -231,7 +231,7 @@ def busy(postgres_server: PrivatePostgres, tmp_path: Path) -> Iterator[Shop]:
 def test_every_answer_under_racing_writers(busy: Shop) -> None:
     shop = busy
     source = shop.source()
-    start = source.follow(T)
+    start = source.follow_tables(T)
     judge = Judge(shop)
     stop, rng = threading.Event(), random.Random(7)
     writers = [threading.Thread(target=write, args=(shop, seed, stop)) for seed in range(4)]
@@ -241,9 +241,9 @@ def test_every_answer_under_racing_writers(busy: Shop) -> None:
     found: list[tuple[int, Counter[Row]]] = []
     try:
         while len(found) < 40 or len(seen) < 300:
-            seen += source.look(seen[-1].position if seen else start)
+            seen += source.look_for_transactions(seen[-1].position if seen else start)
             after = rng.choice([start, *(b.position for b in seen[-30:])][-30:])
-            with source.snapshots(after, T) as opener:
+            with source.prepare_snapshots(after, T) as opener:
                 found.append((after, as_of(opener, "t", COLUMNS, after)))
     finally:
         stop.set()
@@ -251,7 +251,7 @@ def test_every_answer_under_racing_writers(busy: Shop) -> None:
             writer.join()
     # A commit that waits for the disk takes those that did not with it.
     shop.run("INSERT INTO t VALUES (1000, 0)")
-    seen += source.look(seen[-1].position)
+    seen += source.look_for_transactions(seen[-1].position)
     told = list(judge.states())
     positions = {boundary.position: number for number, boundary in enumerate(seen)}
     assert len(told) == len(seen)

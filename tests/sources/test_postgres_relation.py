@@ -14,26 +14,28 @@ import pytest
 
 from viewkeeper.sources.postgres.decoding.relation_message import (
     RelationColumn,
-    agrees,
+    is_described_by,
     is_untouched,
-    shape_told,
+    shape_of_message,
 )
-from viewkeeper.sources.postgres.shape_query import Shape, ShapeColumn
+from viewkeeper.sources.postgres.shape_query import PostgresShape, PostgresShapeColumn
 
 INT, TEXT = (23, "int4"), (25, "text")
 NAMES = ("a", "b", "c", "d")
 
 
-def column(number: int, name: str, kind: tuple[int, str] = INT, stamp: str = "0") -> ShapeColumn:
+def column(
+    number: int, name: str, kind: tuple[int, str] = INT, stamp: str = "0"
+) -> PostgresShapeColumn:
     facts = (kind[0], -1, kind[1], kind[1], -1, False, False, False, False)
-    return ShapeColumn(number, name, *facts, stamp)
+    return PostgresShapeColumn(number, name, *facts, stamp)
 
 
-def table(*columns: ShapeColumn) -> Shape:
-    return Shape(1, "public", "t", max(c.number for c in columns), "1", columns)
+def table(*columns: PostgresShapeColumn) -> PostgresShape:
+    return PostgresShape(1, "public", "t", max(c.number for c in columns), "1", columns)
 
 
-def message(shape: Shape) -> tuple[RelationColumn, ...]:
+def message(shape: PostgresShape) -> tuple[RelationColumn, ...]:
     return tuple(RelationColumn(c.name, c.type, c.modifier, told=True) for c in shape.columns)
 
 
@@ -50,7 +52,9 @@ class Life:
         step = self.random.choice((self.rename, self.rename, self.drop, self.add, self.retype))
         step()
 
-    def _touch(self, which: ShapeColumn, name: str, kind: tuple[int, str] | None = None) -> None:
+    def _touch(
+        self, which: PostgresShapeColumn, name: str, kind: tuple[int, str] | None = None
+    ) -> None:
         stamp = str(self.stamp)
         touched = replace(which, name=name, stamp=stamp)
         if kind is not None:
@@ -97,9 +101,9 @@ def test_what_is_sure_is_true(seed: int) -> None:
             later.random, later.shape, later.stamp = life.random, there, life.stamp
             for _ in range(life.random.randrange(3)):
                 later.change()
-            is_same = agrees(known, message(there), is_root=True)
+            is_same = is_described_by(known, message(there), is_root=True)
             if not is_same or not is_untouched(known, later.shape):
-                known = shape_told(known, later.shape, message(there), is_root=True)
+                known = shape_of_message(known, later.shape, message(there), is_root=True)
             for found in known.columns:
                 true = there.by_number.get(found.number)
                 if found.sure:
@@ -120,10 +124,10 @@ def test_what_is_sure_is_true(seed: int) -> None:
         ("dropped and added", (column(1, "a"), column(3, "c"), column(4, "b", stamp="1"))),
     ],
 )
-def test_plain_changes_are_sure(there: str, now: tuple[ShapeColumn, ...]) -> None:
+def test_plain_changes_are_sure(there: str, now: tuple[PostgresShapeColumn, ...]) -> None:
     known = table(column(1, "a"), column(2, "b"), column(3, "c"))
     after = replace(table(*now), width=max(3, now[-1].number))
-    told = shape_told(known, after, message(after), is_root=True)
+    told = shape_of_message(known, after, message(after), is_root=True)
     followed = [c for c in told.columns if c.number <= 3]
     assert [(c.number, c.name) for c in followed] == [
         (c.number, c.name) for c in now[: len(followed)]
@@ -136,7 +140,7 @@ def test_what_can_be_read_in_two_ways_is_not_sure() -> None:
     now = replace(table(column(3, "z", stamp="2")), width=3)
     # One of three was dropped by then; which of the others is called x, nobody can say.
     there = table(column(1, "x"), column(3, "c"))
-    told = shape_told(known, now, message(there), is_root=True)
+    told = shape_of_message(known, now, message(there), is_root=True)
     assert {c.number: c.sure for c in told.columns} == {3: False}
 
 
@@ -144,8 +148,8 @@ def test_a_partition_may_have_another_order() -> None:
     known = table(column(1, "a"), column(2, "b"), column(3, "c"))
     now = table(column(1, "a"), column(2, "x", stamp="1"), column(3, "c"))
     there = (message(now)[1], message(now)[2], message(now)[0])
-    assert not agrees(known, there, is_root=False)
-    told = shape_told(known, now, there, is_root=False)
+    assert not is_described_by(known, there, is_root=False)
+    told = shape_of_message(known, now, there, is_root=False)
     assert {c.number: (c.name, c.sure) for c in told.columns} == {
         1: ("a", True),
         2: ("x", True),

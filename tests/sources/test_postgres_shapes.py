@@ -65,21 +65,21 @@ def test_what_was_kept_can_be_asked_for(ordeal: Ordeal, name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_a_new_handle_has_what_happened_before_it(ordeal: Ordeal, name: str) -> None:
     source, table, case = ordeal.source, TABLES[name], CASES[name]
-    became, kept = source.became(table), case.kept(ordeal.way)
+    became, kept = source.current_names_of(table), case.kept(ordeal.way)
     assert (became is None) == case.gone
     if became is None:
         return
     names, now = dict(case.renamed), case.now.format(t=table)
     assert became.table == now
     assert {c: became.columns[c] for c in kept} == {c: names.get(c, c) for c in kept}
-    handle = source.handle(now)
+    handle = source.handle_of(now)
     agrees = {c: became.columns.get(c) for c in COLUMNS} == {c: c for c in COLUMNS}
     assert handle == (now if agrees else f"{now}#2")
     columns = [became.columns[c] for c in kept]
-    source.follow({handle: columns})
+    source.follow_tables({handle: columns})
     found = changed(source, handle, columns, ordeal.start, ordeal.last)
     assert found == changed(source, table, kept, ordeal.start, ordeal.last)
-    assert [source.schema(handle)[0].name] == [names.get("id", "id")]
+    assert [source.schema_of(handle)[0].name] == [names.get("id", "id")]
 
 
 def test_other_tables_go_on(ordeal: Ordeal) -> None:
@@ -94,12 +94,12 @@ def test_other_tables_go_on(ordeal: Ordeal) -> None:
 def test_new_handles_answer_for_every_position(ordeal: Ordeal) -> None:
     asked, expected = {}, {}
     for name, case in CASES.items():
-        became, kept = ordeal.source.became(TABLES[name]), case.kept(ordeal.way)
+        became, kept = ordeal.source.current_names_of(TABLES[name]), case.kept(ordeal.way)
         if became is not None:
-            handle = ordeal.source.handle(became.table)
+            handle = ordeal.source.handle_of(became.table)
             asked[handle] = [became.columns[c] for c in kept]
             expected[handle] = first_row(kept)
-    ordeal.source.follow(asked)
+    ordeal.source.follow_tables(asked)
     assert states(ordeal.source, asked, ordeal.last) == expected
     nothing: dict[str, Counter[Row]] = {handle: Counter() for handle in asked}
     assert states(ordeal.source, asked, ordeal.start) == nothing
@@ -111,7 +111,7 @@ def test_a_restart_reports_the_same_again(ordeal: Ordeal) -> None:
     again = look_all(ordeal.source, ordeal.start)
     assert {table: told(again, table) for table in TABLES.values()} == reports
     last = again[-1].position
-    ordeal.source.acknowledge(last)
+    ordeal.source.acknowledge_position(last)
     assert [b.reshaped for b in look_all(ordeal.source, last) if b.reshaped] == []
     ordeal.restart()
     assert [b.reshaped for b in look_all(ordeal.source, last) if b.reshaped] == []

@@ -35,15 +35,15 @@ def test_transactions_come_one_by_one_in_commit_order(shop: Shop) -> None:
     shop.table("t (id int PRIMARY KEY, v text)")
     shop.run("INSERT INTO t VALUES (1, 'a')")
     source = shop.source()
-    start = source.follow(T)
-    assert source.look(start) == ()
+    start = source.follow_tables(T)
+    assert source.look_for_transactions(start) == ()
     late = shop.connect()
     late.execute("BEGIN")
     late.execute("INSERT INTO t VALUES (9, 'late')")
     shop.transaction("INSERT INTO t VALUES (2, 'b')", "UPDATE t SET v = 'c' WHERE id = 1")
     shop.run("DELETE FROM t WHERE id = 2")
     late.execute("COMMIT")
-    found = source.look(start)
+    found = source.look_for_transactions(start)
     assert [boundary.changes for boundary in found] == [3, 1, 1]
     positions = [start, *(boundary.position for boundary in found)]
     assert positions == sorted(set(positions))
@@ -55,7 +55,7 @@ def test_transactions_come_one_by_one_in_commit_order(shop: Shop) -> None:
         [(2, "b", -1)],
         [(9, "late", 1)],
     ]
-    assert source.look(positions[-1]) == ()
+    assert source.look_for_transactions(positions[-1]) == ()
     assert changed(source, "t", ["v"], positions[1], positions[2]) == [("b", -1)]
 
 
@@ -66,11 +66,11 @@ def test_what_was_open_when_following_began_is_waited_for(shop: Shop) -> None:
     other.execute("BEGIN")
     other.execute("INSERT INTO t VALUES (1, 'open')")
     with pytest.raises(Exception, match="transactions that are still open") as caught:
-        source.follow(T)
+        source.follow_tables(T)
     assert str(other.info.backend_pid) in str(caught.value)
     other.execute("COMMIT")
-    start = source.follow(T)
-    with source.snapshots(start, T) as opener:
+    start = source.follow_tables(T)
+    with source.prepare_snapshots(start, T) as opener:
         assert as_of(opener, "t", ["id", "v"], start) == Counter({(1, "open"): 1})
 
 
@@ -79,9 +79,9 @@ def test_a_large_tail_travels_in_a_file(shop: Shop, monkeypatch: pytest.MonkeyPa
     shop.table("t (id int PRIMARY KEY, v text)")
     source = shop.source()
     assert isinstance(source, PostgresSource)
-    start = source.follow(T)
+    start = source.follow_tables(T)
     shop.run("INSERT INTO t VALUES (1, 'a')")
-    with source.snapshots(start, T) as opener:
+    with source.prepare_snapshots(start, T) as opener:
         assert list(source.home.glob("spool-*-tails/*.arrow"))
         assert as_of(opener, "t", ["id", "v"], start) == Counter()
     assert not list(source.home.glob("spool-*-tails/*.arrow"))
@@ -91,11 +91,11 @@ def test_updates_that_touch_nothing_followed_are_no_changes(shop: Shop) -> None:
     shop.table("t (id int PRIMARY KEY, v text, w text)")
     shop.run("INSERT INTO t VALUES (1, 'a', 'b')")
     source = shop.source()
-    start = source.follow(T)
+    start = source.follow_tables(T)
     shop.run("UPDATE t SET w = 'c'", "UPDATE t SET v = v")
-    assert source.look(start) == ()
+    assert source.look_for_transactions(start) == ()
     shop.run("UPDATE t SET w = 'd', v = 'x'")
-    assert [boundary.changes for boundary in source.look(start)] == [2]
+    assert [boundary.changes for boundary in source.look_for_transactions(start)] == [2]
 
 
 def test_a_large_value_that_did_not_change_is_taken_from_the_old_row(shop: Shop) -> None:
@@ -104,9 +104,9 @@ def test_a_large_value_that_did_not_change_is_taken_from_the_old_row(shop: Shop)
     big = "x" * 20_000
     shop.run(f"INSERT INTO t VALUES (1, '{big}')")
     source = shop.source()
-    start = source.follow(T)
+    start = source.follow_tables(T)
     shop.run("UPDATE t SET id = 2")
-    (boundary,) = source.look(start)
+    (boundary,) = source.look_for_transactions(start)
     found = changed(source, "t", ["id", "v"], start, boundary.position)
     assert found == [(1, big, -1), (2, big, 1)]
 
@@ -114,11 +114,11 @@ def test_a_large_value_that_did_not_change_is_taken_from_the_old_row(shop: Shop)
 def test_a_table_without_a_key_is_a_bag(shop: Shop) -> None:
     shop.table("t (id int, v text)")
     source = shop.source()
-    assert source.key("t") == ()
-    start = source.follow(T)
+    assert source.key_of("t") == ()
+    start = source.follow_tables(T)
     shop.transaction("INSERT INTO t VALUES (1, 'a')", "INSERT INTO t VALUES (1, 'a'), (1, NULL)")
     shop.run("DELETE FROM t WHERE ctid = (SELECT min(ctid) FROM t)")
-    last = source.look(start)[-1].position
+    last = source.look_for_transactions(start)[-1].position
     state = plus(Counter(), changed(source, "t", ["id", "v"], start, last))
     assert state == shop.rows("t", ["id", "v"]) == Counter({(1, "a"): 1, (1, None): 1})
 
@@ -127,10 +127,10 @@ def test_without_old_rows_a_table_is_refused_with_the_statement(shop: Shop) -> N
     shop.table("t (id int PRIMARY KEY, v text)", identity="DEFAULT")
     source = shop.source()
     with pytest.raises(SchemaError, match="old values") as caught:
-        source.follow(T)
+        source.follow_tables(T)
     assert 'ALTER TABLE "public"."t" REPLICA IDENTITY FULL' in str(caught.value.hint)
     shop.run('ALTER TABLE "public"."t" REPLICA IDENTITY FULL')
-    source.follow(T)
+    source.follow_tables(T)
 
 
 @pytest.mark.parametrize("by", ["primary key", "index"])
@@ -144,30 +144,30 @@ def test_an_identity_that_covers_what_is_followed_suffices(shop: Shop, by: str) 
         shop.run("ALTER TABLE t ADD PRIMARY KEY (v, id)")
     shop.run("INSERT INTO t VALUES (1, 'a', 'w'), (2, 'b', 'w')")
     source = shop.source()
-    start = source.follow(T)
+    start = source.follow_tables(T)
     shop.run(
         "UPDATE t SET w = 'x'", "UPDATE t SET v = 'c' WHERE id = 1", "DELETE FROM t WHERE id = 2"
     )
-    last = source.look(start)[-1].position
+    last = source.look_for_transactions(start)[-1].position
     found = changed(source, "t", ["id", "v"], start, last)
     assert found == [(1, "a", -1), (1, "c", 1), (2, "b", -1)]
     with pytest.raises(SchemaError, match="old values"):
-        source.follow({"t": ["id", "w"]})
+        source.follow_tables({"t": ["id", "w"]})
 
 
 def test_an_identity_that_is_taken_away_is_a_gap_for_who_reads_past_it(shop: Shop) -> None:
     shop.table("t (id int PRIMARY KEY, v text)")
     shop.run("INSERT INTO t VALUES (1, 'a')")
     source = shop.source()
-    start = source.follow(T)
+    start = source.follow_tables(T)
     shop.run("ALTER TABLE t REPLICA IDENTITY DEFAULT", "UPDATE t SET v = 'b'")
-    (boundary,) = source.look(start)
+    (boundary,) = source.look_for_transactions(start)
     with pytest.raises(GapError, match="old values were not logged"):
         changed(source, "t", ["id", "v"], start, boundary.position)
-    with pytest.raises(GapError), source.snapshots(start, T):
+    with pytest.raises(GapError), source.prepare_snapshots(start, T):
         pass
     shop.run("ALTER TABLE t REPLICA IDENTITY FULL", "UPDATE t SET v = 'c'")
-    last = source.look(boundary.position)[-1].position
+    last = source.look_for_transactions(boundary.position)[-1].position
     assert changed(source, "t", ["v"], boundary.position, last) == [("b", -1), ("c", 1)]
 
 
@@ -181,31 +181,34 @@ def test_partitions_count_as_their_root(shop: Shop) -> None:
     source = shop.source()
     shop.run("ALTER TABLE t1 REPLICA IDENTITY DEFAULT")
     with pytest.raises(SchemaError, match="old values"):
-        source.follow(T)
+        source.follow_tables(T)
     shop.run("ALTER TABLE t1 REPLICA IDENTITY FULL")
-    start = source.follow(T)
+    start = source.follow_tables(T)
     shop.transaction(
         "INSERT INTO t VALUES (1, 1, 'a'), (2, 2, 'b')", "UPDATE t SET g = 2 WHERE id = 1"
     )
     shop.run("CREATE TABLE t3 PARTITION OF t FOR VALUES IN (3)", "INSERT INTO t VALUES (3, 3, 'c')")
-    last = source.look(start)[-1].position
+    last = source.look_for_transactions(start)[-1].position
     assert plus(Counter(), changed(source, "t", ["id", "v"], start, last)) == shop.rows("t", T["t"])
-    with source.snapshots(start, T) as opener:
+    with source.prepare_snapshots(start, T) as opener:
         assert as_of(opener, "t", ["id", "v"], start) == Counter()
     shop.run("DELETE FROM t WHERE id = 3")
-    gap = source.look(last)[-1].position
+    gap = source.look_for_transactions(last)[-1].position
     with pytest.raises(GapError, match="old values were not logged"):
         changed(source, "t", ["id", "v"], last, gap)
     shop.run("TRUNCATE t")
-    emptied = source.look(gap)[-1]
+    emptied = source.look_for_transactions(gap)[-1]
     assert emptied.emptied == ("t",)
     shop.run("INSERT INTO t VALUES (4, 1, 'd')", "TRUNCATE t1")
-    partly = source.look(emptied.position)[-1]
+    partly = source.look_for_transactions(emptied.position)[-1]
     assert partly.emptied == ()
     with pytest.raises(GapError, match="one of its partitions was truncated"):
         changed(source, "t", ["id"], emptied.position, partly.position)
     shop.run("DROP TABLE t2")
-    with pytest.raises(GapError, match="dropped or detached"), source.snapshots(partly.position, T):
+    with (
+        pytest.raises(GapError, match="dropped or detached"),
+        source.prepare_snapshots(partly.position, T),
+    ):
         pass
 
 
@@ -215,33 +218,33 @@ def test_schemas_cases_and_one_table_by_two_names(shop: Shop) -> None:
     shop.table("t (id int PRIMARY KEY, v text)")
     source = shop.source()
     tables = {"Sales.Order": ["Id"], "t": ["id"], "public.t": ["v"]}
-    start = source.follow(tables)
+    start = source.follow_tables(tables)
     shop.transaction('INSERT INTO "Sales"."Order" VALUES (1)', "INSERT INTO t VALUES (2, 'x')")
-    (boundary,) = source.look(start)
+    (boundary,) = source.look_for_transactions(start)
     assert changed(source, "Sales.Order", ["Id"], start, boundary.position) == [(1, 1)]
     assert changed(source, "t", ["id"], start, boundary.position) == [(2, 1)]
     assert changed(source, "public.t", ["v"], start, boundary.position) == [("x", 1)]
-    with source.snapshots(start, tables) as opener:
+    with source.prepare_snapshots(start, tables) as opener:
         assert as_of(opener, "public.t", ["v"], start) == Counter()
     shop.run("TRUNCATE t")
-    assert set(source.look(boundary.position)[0].emptied) == {"t", "public.t"}
+    assert set(source.look_for_transactions(boundary.position)[0].emptied) == {"t", "public.t"}
     with pytest.raises(SchemaError, match=r'did you mean "Sales.Order"'):
-        source.schema("Sales.Orders")
+        source.schema_of("Sales.Orders")
 
 
 def test_a_prepared_transaction_comes_when_it_is_committed(shop: Shop) -> None:
     shop.table("t (id int PRIMARY KEY, v text)")
     source = shop.source()
-    start = source.follow(T)
+    start = source.follow_tables(T)
     shop.run("BEGIN", "INSERT INTO t VALUES (1, 'two')", f"PREPARE TRANSACTION '{shop.database}'")
     shop.run("INSERT INTO t VALUES (2, 'one')")
-    (first,) = source.look(start)
-    with source.snapshots(start, T) as opener:
+    (first,) = source.look_for_transactions(start)
+    with source.prepare_snapshots(start, T) as opener:
         assert as_of(opener, "t", ["id", "v"], start) == Counter()
     shop.run(f"COMMIT PREPARED '{shop.database}'")
-    (second,) = source.look(first.position)
+    (second,) = source.look_for_transactions(first.position)
     assert changed(source, "t", ["v"], first.position, second.position) == [("two", 1)]
-    with source.snapshots(first.position, T) as opener:
+    with source.prepare_snapshots(first.position, T) as opener:
         assert as_of(opener, "t", ["v"], first.position) == Counter({("one",): 1})
 
 
@@ -251,13 +254,13 @@ def test_generated_columns_are_refused_and_identity_columns_are_not(shop: Shop) 
         " w text GENERATED ALWAYS AS (v || '!') STORED)"
     )
     source = shop.source()
-    assert [field.name for field in source.schema("t")] == ["id", "v"]
-    assert "capture: triggers" in source.refused("t")["w"]
+    assert [field.name for field in source.schema_of("t")] == ["id", "v"]
+    assert "capture: triggers" in source.refusals_of("t")["w"]
     with pytest.raises(SchemaError, match='column "w" cannot be used'):
-        source.follow({"t": ["w"]})
-    start = source.follow(T)
+        source.follow_tables({"t": ["w"]})
+    start = source.follow_tables(T)
     shop.run("INSERT INTO t(v) VALUES ('a')")
-    (boundary,) = source.look(start)
+    (boundary,) = source.look_for_transactions(start)
     assert changed(source, "t", ["id", "v"], start, boundary.position) == [(1, "a", 1)]
 
 
@@ -267,22 +270,22 @@ def test_truncate_empties_and_is_a_barrier(shop: Shop) -> None:
     shop.run("INSERT INTO t VALUES (1, 'a')", "INSERT INTO u VALUES (1)")
     source = shop.source()
     tables = {**T, "u": ["id"]}
-    start = source.follow(tables)
+    start = source.follow_tables(tables)
     shop.transaction(
         "INSERT INTO t VALUES (2, 'before')",
         "INSERT INTO u VALUES (2)",
         "TRUNCATE t",
         "INSERT INTO t VALUES (3, 'since')",
     )
-    (boundary,) = source.look(start)
+    (boundary,) = source.look_for_transactions(start)
     assert (boundary.emptied, boundary.changes) == (("t",), 2)
     assert changed(source, "t", ["id", "v"], start, boundary.position) == [(3, "since", 1)]
-    with source.snapshots(start, tables) as opener:
+    with source.prepare_snapshots(start, tables) as opener:
         with pytest.raises(BarrierError) as caught:
             as_of(opener, "t", ["id"], start)
         assert (caught.value.table, caught.value.position) == ("t", boundary.position)
         assert as_of(opener, "u", ["id"], start) == Counter({(1,): 1})
-    with source.snapshots(boundary.position, tables) as opener:
+    with source.prepare_snapshots(boundary.position, tables) as opener:
         assert as_of(opener, "t", ["id"], boundary.position) == Counter({(3,): 1})
 
 
@@ -290,8 +293,8 @@ def test_a_snapshot_keeps_truncate_waiting(shop: Shop) -> None:
     shop.table("t (id int PRIMARY KEY, v text)")
     shop.run("INSERT INTO t VALUES (1, 'a')")
     source = shop.source()
-    start = source.follow(T)
-    with source.snapshots(start, T) as opener:
+    start = source.follow_tables(T)
+    with source.prepare_snapshots(start, T) as opener:
         shop.run("SET lock_timeout = '50ms'")
         with pytest.raises(psycopg.errors.LockNotAvailable):
             shop.run("TRUNCATE t")
@@ -305,32 +308,32 @@ def test_a_large_transaction_takes_no_memory(shop: Shop, monkeypatch: pytest.Mon
     source = shop.source()
     assert isinstance(source, PostgresSource)
     source._capture._decoder._stage._limit = source._capture.spool._limit = 1 << 20
-    start = source.follow(T)
+    start = source.follow_tables(T)
     shop.transaction(
         "INSERT INTO t SELECT n, 'row ' || n FROM generate_series(1, 60000) n",
         "UPDATE t SET v = 'new ' || id WHERE id <= 20000",
     )
     shop.run("INSERT INTO t VALUES (0, 'after')")
-    large, small = source.look(start)
+    large, small = source.look_for_transactions(start)
     assert (large.changes, small.changes) == (100_000, 1)
     assert len(list(Path(source.home).glob("spool-*/*.arrow"))) > 1
     total: Counter[object] = Counter()
-    for _, batch in source.changes(T, start, small.position):
+    for _, batch in source.read_changes(T, start, small.position):
         assert batch.num_rows <= 10_000
         total.update({"rows": int(batch["_count"].to_numpy().sum()), "batches": 1})
     assert total["rows"] == 60_001
     assert total["batches"] >= 10
-    with source.snapshots(start, T) as opener:
+    with source.prepare_snapshots(start, T) as opener:
         assert as_of(opener, "t", ["id", "v"], start) == Counter()
 
 
 def test_other_columns_may_come_and_go(shop: Shop) -> None:
     shop.table("t (id int PRIMARY KEY, u int, v varchar(5))")
     source = shop.source()
-    start = source.follow(T)
+    start = source.follow_tables(T)
     shop.run("INSERT INTO t VALUES (1, 1, 'a')", "ALTER TABLE t DROP u, ADD w int DEFAULT 7")
     shop.run("INSERT INTO t VALUES (2, 'b')", "ALTER TABLE t ALTER v TYPE varchar(9)")
-    last = source.look(start)[-1].position
+    last = source.look_for_transactions(start)[-1].position
     assert changed(source, "t", T["t"], start, last) == [(1, "a", 1), (2, "b", 1)]
 
 
@@ -338,14 +341,14 @@ def test_more_columns_can_be_followed_later(shop: Shop) -> None:
     shop.table("t (id int PRIMARY KEY, v text, w text)")
     shop.table("u (id int PRIMARY KEY)")
     source = shop.source()
-    start = source.follow({"t": ["id"]})
+    start = source.follow_tables({"t": ["id"]})
     shop.run("INSERT INTO t VALUES (1, 'a', 'b')")
-    (first,) = source.look(start)
-    later = source.follow({"t": ["w"], "u": ["id"]})
+    (first,) = source.look_for_transactions(start)
+    later = source.follow_tables({"t": ["w"], "u": ["id"]})
     assert later > first.position
-    assert source.follow({"t": ["id"], "u": ["id"]}) == later
+    assert source.follow_tables({"t": ["id"], "u": ["id"]}) == later
     shop.transaction("UPDATE t SET w = 'c'", "INSERT INTO u VALUES (5)")
-    (second,) = source.look(later)
+    (second,) = source.look_for_transactions(later)
     assert changed(source, "t", ["id", "w"], later, second.position) == [(1, "b", -1), (1, "c", 1)]
     assert changed(source, "t", ["id"], start, later) == [(1, 1)]
     assert changed(source, "u", ["id"], start, second.position) == [(5, 1)]
@@ -354,29 +357,29 @@ def test_more_columns_can_be_followed_later(shop: Shop) -> None:
 def test_a_transaction_that_stays_open_holds_nobody_up(shop: Shop) -> None:
     shop.table("t (id int PRIMARY KEY, v text)")
     source = shop.source()
-    position = source.follow(T)
+    position = source.follow_tables(T)
     large = shop.connect()
     large.execute("BEGIN")
     for number in range(1, 8):
         # Some of what it wrote reaches the disk, up to the middle of a record.
         values = f"SELECT n, repeat('x', 900) FROM generate_series({number}000, {number}700) n"
         large.execute(f"INSERT INTO t {values}".encode())
-        assert source.look(position) == ()
+        assert source.look_for_transactions(position) == ()
         shop.run(f"INSERT INTO t VALUES ({number}, 'small')")
-        (boundary,) = source.look(position)
+        (boundary,) = source.look_for_transactions(position)
         assert boundary.changes == 1
         position = boundary.position
     large.execute("COMMIT")
-    assert [boundary.changes for boundary in source.look(position)] == [7 * 701]
+    assert [boundary.changes for boundary in source.look_for_transactions(position)] == [7 * 701]
 
 
 def test_messages_of_strangers_tell_nothing(shop: Shop) -> None:
     """Any role may write messages into the log, under our prefix too."""
     shop.table("t (id int PRIMARY KEY, v text)")
     source = shop.source()
-    start = source.follow(T)
+    start = source.follow_tables(T)
     for text in ("shape ", "shape {", 'shape {"gone": 1e999}', 'shape {"shape": []}', "shape " * 9):
         shop.run(f"SELECT pg_logical_emit_message(true, 'viewkeeper', '{text}')")
     shop.run("INSERT INTO t VALUES (77, 'b')")
-    found = [boundary for boundary in source.look(start) if boundary.changes]
+    found = [boundary for boundary in source.look_for_transactions(start) if boundary.changes]
     assert [boundary.changes for boundary in found] == [1]

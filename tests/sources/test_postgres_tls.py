@@ -52,21 +52,21 @@ def server(tmp_path: Path) -> Iterator[PrivatePostgres]:
 def test_tls_options_of_the_url_are_passed_on(
     server: PrivatePostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with psycopg.connect(server.url() + "?sslmode=require", autocommit=True) as admin:
+    with psycopg.connect(server.url_of() + "?sslmode=require", autocommit=True) as admin:
         admin.execute("CREATE TABLE t (id bigint PRIMARY KEY, v text)")
         admin.execute("ALTER TABLE t REPLICA IDENTITY FULL")
         admin.execute("INSERT INTO t VALUES (1, 'a')")
         monkeypatch.setenv("PG_PASSWORD", "secret")
-        place = server.url().replace(":secret@", ":${PG_PASSWORD}@")
+        place = server.url_of().replace(":secret@", ":${PG_PASSWORD}@")
         options = f"sslmode=verify-full&sslrootcert={tmp_path / 'server.crt'}"
         url = f"{place}?{options}"
         settings = SourceSettings("shop", "postgres", {"url": url}, "", str(tmp_path / "home"))
         with closing(open_source(settings, "reader")) as source:
-            start = source.follow(T)
+            start = source.follow_tables(T)
             admin.execute("INSERT INTO t VALUES (2, 'b')")
-            (boundary,) = source.look(start)
+            (boundary,) = source.look_for_transactions(start)
             assert boundary.changes == 1
-            with source.snapshots(boundary.position, T) as opener:
+            with source.prepare_snapshots(boundary.position, T) as opener:
                 again = pickle.loads(pickle.dumps(opener))
                 assert as_of(again, "t", ["id", "v"], boundary.position).total() == 2
                 monkeypatch.setattr(shared, "_MANY_KEYS", 0)
@@ -74,7 +74,7 @@ def test_tls_options_of_the_url_are_passed_on(
                 on = Lookup(0, Relation("shop", "t"), ("v",), ("id",), (False,), keys)
                 with closing(again()) as snapshot:
                     assert snapshot.ask(on, boundary.position).rows["v"].to_pylist() == ["b"]
-            source.detach()
+            source.detach_source()
 
 
 def test_a_server_that_cannot_be_trusted_is_refused(
@@ -84,9 +84,9 @@ def test_a_server_that_cannot_be_trusted_is_refused(
     files = ["-keyout", os.devnull, "-out", str(stranger), "-subj", "/CN=stranger"]
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
     subprocess.run([*command, *files], check=True, capture_output=True)
-    url = f"{server.url()}?sslmode=verify-full&sslrootcert={stranger}"
+    url = f"{server.url_of()}?sslmode=verify-full&sslrootcert={stranger}"
     settings = SourceSettings("shop", "postgres", {"url": url}, "", str(tmp_path / "home"))
     refused = pytest.raises(SourceError, match="certificate")
     with closing(open_source(settings, "reader")) as source, refused as said:
-        source.schema("t")
+        source.schema_of("t")
     assert "secret" not in str(said.value)

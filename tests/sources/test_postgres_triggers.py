@@ -41,21 +41,21 @@ def triggers(shop: Shop, reader: str = "me") -> Source:
 
 def test_commits_between_two_looks_are_one_report(shop: Shop) -> None:
     source = triggers(shop)
-    start = source.follow(T)
-    assert source.look(start) == source.look(start) == ()
+    start = source.follow_tables(T)
+    assert source.look_for_transactions(start) == source.look_for_transactions(start) == ()
     open_ = shop.connect()
     open_.execute("BEGIN")
     open_.execute("INSERT INTO t VALUES (9, 'open')")
     shop.transaction("INSERT INTO t VALUES (2, 'b')", "UPDATE t SET v = 'c' WHERE id = 1")
     shop.run("DELETE FROM t WHERE id = 2")
-    (first,) = source.look(start)
+    (first,) = source.look_for_transactions(start)
     assert first.changes == 4
     assert plus(Counter({(1, "a"): 1}), changed(source, "t", COLUMNS, start, first.position)) == (
         Counter({(1, "c"): 1})
     )
-    assert source.look(first.position) == ()
+    assert source.look_for_transactions(first.position) == ()
     open_.execute("COMMIT")
-    (second,) = source.look(first.position)
+    (second,) = source.look_for_transactions(first.position)
     assert changed(source, "t", COLUMNS, first.position, second.position) == [(9, "open", 1)]
     both = [row[0] for row in changed(source, "t", ["id"], start, second.position)]
     assert both[-1] == 9
@@ -64,21 +64,21 @@ def test_commits_between_two_looks_are_one_report(shop: Shop) -> None:
 
 def test_answers_go_back_to_any_look(shop: Shop) -> None:
     source = triggers(shop)
-    states = {source.follow(T): shop.rows("t", COLUMNS)}
+    states = {source.follow_tables(T): shop.rows("t", COLUMNS)}
     for number in range(2, 5):
         shop.run(f"INSERT INTO t VALUES ({number}, 'x')", "UPDATE t SET v = v || '!'")
-        (boundary,) = source.look(max(states))
+        (boundary,) = source.look_for_transactions(max(states))
         states[boundary.position] = shop.rows("t", COLUMNS)
     shop.run("DELETE FROM t WHERE id < 3")
     for after, state in states.items():
-        with source.snapshots(after, T) as opener:
+        with source.prepare_snapshots(after, T) as opener:
             assert as_of(opener, "t", COLUMNS, after) == state
             with closing(opener()) as snapshot:
                 keys = pa.table({"id": pa.array([1, 3], pa.int64())})
                 answer = ask(snapshot, "t", COLUMNS, keys, after)
                 assert answer.rows["id"].to_pylist() == [3]
                 assert answer.cut.position > after
-    told = source.look(max(states))
+    told = source.look_for_transactions(max(states))
     assert [boundary.changes for boundary in told] == [2]
     assert told[0].position <= answer.cut.position
 
@@ -91,7 +91,7 @@ def test_every_kind_of_write_is_captured(shop: Shop) -> None:
     )
     source = triggers(shop)
     columns = {"p": ["id", "c", "b", "x", "d", "f", "g"], "k": ["id", "v"]}
-    start = source.follow(columns)
+    start = source.follow_tables(columns)
     writer = shop.writer
     shop.run(
         "SET TimeZone = 'Asia/Tokyo'", "SET DateStyle = 'German'", "SET extra_float_digits = 0"
@@ -105,9 +105,9 @@ def test_every_kind_of_write_is_captured(shop: Shop) -> None:
     shop.run("INSERT INTO p(id, c) VALUES (1, 'z') ON CONFLICT (id) DO UPDATE SET c = excluded.c")
     shop.run("UPDATE p SET id = 3 WHERE id = 1", "DELETE FROM p WHERE id = 2")
     shop.run("SET session_replication_role = replica", "INSERT INTO k VALUES (7, 7)")
-    (boundary,) = source.look(start)
+    (boundary,) = source.look_for_transactions(start)
     found = plus(Counter(), changed(source, "p", columns["p"], start, boundary.position))
-    with source.snapshots(boundary.position, columns) as opener:
+    with source.prepare_snapshots(boundary.position, columns) as opener:
         for table, names in columns.items():
             state = as_of(opener, table, names, boundary.position)
             changes = changed(source, table, names, start, boundary.position)
@@ -123,118 +123,118 @@ def test_partitions_count_as_their_root(shop: Shop) -> None:
         "CREATE TABLE m2 PARTITION OF m FOR VALUES IN (2)",
     )
     source = triggers(shop)
-    start = source.follow({"m": ["id"]})
+    start = source.follow_tables({"m": ["id"]})
     shop.run("INSERT INTO m VALUES (1, 1), (2, 2)", "INSERT INTO m2 VALUES (3, 2)")
     shop.run("UPDATE m SET g = 2 WHERE id = 1")
     shop.run("CREATE TABLE m3 PARTITION OF m FOR VALUES IN (3)", "INSERT INTO m3 VALUES (4, 3)")
-    (first,) = source.look(start)
+    (first,) = source.look_for_transactions(start)
     state = plus(Counter(), changed(source, "m", ["id"], start, first.position))
     assert state == shop.rows("m", ["id"])
     shop.run("TRUNCATE m")
-    (second,) = source.look(first.position)
+    (second,) = source.look_for_transactions(first.position)
     assert second.emptied == ("m",)
     assert changed(source, "m", ["id"], first.position, second.position) == []
     shop.run("INSERT INTO m VALUES (5, 1)", "TRUNCATE m1")
-    (third,) = source.look(second.position)
+    (third,) = source.look_for_transactions(second.position)
     with pytest.raises(GapError, match="one of its partitions"):
         changed(source, "m", ["id"], second.position, third.position)
 
 
 def test_truncate_empties_and_is_a_barrier(shop: Shop) -> None:
     source = triggers(shop)
-    start = source.follow(T)
+    start = source.follow_tables(T)
     shop.run("INSERT INTO t VALUES (2, 'before')")
-    with source.snapshots(start, T):
+    with source.prepare_snapshots(start, T):
         pass
     shop.transaction("TRUNCATE t", "INSERT INTO t VALUES (3, 'since')")
-    before, emptied = source.look(start)
+    before, emptied = source.look_for_transactions(start)
     assert (before.emptied, emptied.emptied) == ((), ("t",))
     assert changed(source, "t", COLUMNS, start, before.position) == [(2, "before", 1)]
     assert changed(source, "t", COLUMNS, before.position, emptied.position) == [(3, "since", 1)]
-    with source.snapshots(start, T) as opener, pytest.raises(BarrierError) as caught:
+    with source.prepare_snapshots(start, T) as opener, pytest.raises(BarrierError) as caught:
         as_of(opener, "t", COLUMNS, start)
     assert caught.value.position >= emptied.position
-    with source.snapshots(emptied.position, T) as opener:
+    with source.prepare_snapshots(emptied.position, T) as opener:
         assert as_of(opener, "t", COLUMNS, emptied.position) == Counter({(3, "since"): 1})
 
 
 def test_a_column_that_goes_does_not_make_writes_fail(shop: Shop) -> None:
     source = triggers(shop)
-    start = source.follow(T)
+    start = source.follow_tables(T)
     shop.run("ALTER TABLE t RENAME v TO w", "INSERT INTO t VALUES (2, 'b')")
-    (boundary,) = source.look(start)
+    (boundary,) = source.look_for_transactions(start)
     assert changed(source, "t", T["t"], start, boundary.position) == [(2, "b", 1)]
     shop.run("ALTER TABLE t DROP w", "INSERT INTO t VALUES (4)")
-    _, boundary = source.look(start)
+    _, boundary = source.look_for_transactions(start)
     assert changed(source, "t", ["id"], start, boundary.position) == [(2, 1), (4, 1)]
     shop.run("DROP SCHEMA viewkeeper CASCADE", "INSERT INTO t VALUES (3)")
     with pytest.raises(GapError, match="not followed any more"):
-        source.look(start)
+        source.look_for_transactions(start)
 
 
 def test_what_everybody_acknowledged_is_trimmed(shop: Shop) -> None:
     one, two = triggers(shop, "one"), triggers(shop, "two")
-    start, later = one.follow(T), two.follow({"t": ["id"]})
+    start, later = one.follow_tables(T), two.follow_tables({"t": ["id"]})
     shop.run("INSERT INTO t SELECT n, 'x' FROM generate_series(10, 59) n")
-    (first,) = one.look(start)
-    one.acknowledge(first.position)
-    assert one.health((start,)).retained == 50
-    assert two.health((later,)).behind[later].changes == 50
-    (second,) = [b for b in two.look(later) if b.changes]
-    two.hold("verify", 60)
-    two.acknowledge(second.position)
+    (first,) = one.look_for_transactions(start)
+    one.acknowledge_position(first.position)
+    assert one.read_health((start,)).retained == 50
+    assert two.read_health((later,)).behind[later].changes == 50
+    (second,) = [b for b in two.look_for_transactions(later) if b.changes]
+    two.begin_hold("verify", 60)
+    two.acknowledge_position(second.position)
     assert changed(two, "t", ["id"], later, second.position)
-    two.release("verify")
+    two.end_hold("verify")
     shop.run("UPDATE t SET v = 'y' WHERE id = 10")
-    (third,) = one.look(first.position)
-    two.acknowledge(third.position)
-    one.acknowledge(third.position)
+    (third,) = one.look_for_transactions(first.position)
+    two.acknowledge_position(third.position)
+    one.acknowledge_position(third.position)
     shop.run("SELECT 1")
-    one.acknowledge(third.position)
-    assert one.health(()).retained == 0
+    one.acknowledge_position(third.position)
+    assert one.read_health(()).retained == 0
     with pytest.raises(GapError):
-        one.look(start)
-    gone = one.detach()
+        one.look_for_transactions(start)
+    gone = one.detach_source()
     assert (gone.was_following, gone.capture_dropped, len(gone.other_readers)) == (True, False, 1)
     shop.run("INSERT INTO t VALUES (3, 'c')")
-    assert sum(b.changes for b in two.look(third.position)) == 1
-    assert two.detach().capture_dropped
+    assert sum(b.changes for b in two.look_for_transactions(third.position)) == 1
+    assert two.detach_source().capture_dropped
     assert shop.writer.execute("SELECT to_regnamespace('viewkeeper')").fetchone() == (None,)
     shop.run("INSERT INTO t VALUES (4, 'd')")
 
 
 def test_triggers_switched_off_and_a_restored_database_are_gaps(shop: Shop) -> None:
     source = triggers(shop)
-    start = source.follow(T)
+    start = source.follow_tables(T)
     shop.run("ALTER TABLE t DISABLE TRIGGER viewkeeper_update")
     shop.run("INSERT INTO t VALUES (2, 'b')")
     with pytest.raises(GapError, match="triggers are gone or switched off"):
-        source.look(start)
+        source.look_for_transactions(start)
     shop.run("ALTER TABLE t ENABLE ALWAYS TRIGGER viewkeeper_update")
-    (boundary,) = source.look(start)
+    (boundary,) = source.look_for_transactions(start)
     source.close()
     shop.run(f"DELETE FROM viewkeeper.look WHERE position = {boundary.position}")
     again = triggers(shop)
     with pytest.raises(GapError, match="restored to an earlier state"):
-        again.look(start)
+        again.look_for_transactions(start)
 
 
 def test_doctor_names_what_triggers_need(shop: Shop) -> None:
     role = f"role_{shop.database}"
     shop.run(f"CREATE ROLE {role} LOGIN PASSWORD 'secret'")
-    url = shop.server.url(shop.database, role)
+    url = shop.server.url_of(shop.database, role)
     source = shop.source(url=url, capture="triggers")
-    assert "triggers" in source.describe()
+    assert "triggers" in source.describe_source()
     for _ in range(3):
-        for finding in source.diagnose(T):
+        for finding in source.diagnose_source(T):
             if finding.state == "bad":
                 assert finding.mend
                 shop.run(finding.mend)
-    assert {finding.state for finding in source.diagnose(T)} == {"good"}
-    start = source.follow(T)
+    assert {finding.state for finding in source.diagnose_source(T)} == {"good"}
+    start = source.follow_tables(T)
     shop.run("INSERT INTO t VALUES (2, 'b')")
-    assert source.look(start)[0].changes == 1
-    source.detach()
+    assert source.look_for_transactions(start)[0].changes == 1
+    source.detach_source()
 
 
 def test_every_answer_under_racing_writers(shop: Shop) -> None:
@@ -242,7 +242,7 @@ def test_every_answer_under_racing_writers(shop: Shop) -> None:
         "CREATE TABLE r (id int, v int)", "INSERT INTO r SELECT n, n FROM generate_series(1, 9) n"
     )
     source = triggers(shop)
-    start = source.follow({"r": COLUMNS})
+    start = source.follow_tables({"r": COLUMNS})
     initial = shop.rows("r", COLUMNS)
     stop = threading.Event()
 
@@ -265,13 +265,13 @@ def test_every_answer_under_racing_writers(shop: Shop) -> None:
         rng = random.Random(3)
         while len(found) < 12:
             after = max(states)
-            for boundary in source.look(after):
+            for boundary in source.look_for_transactions(after):
                 changes = changed(source, "r", COLUMNS, after, boundary.position)
                 assert len(changes) == boundary.changes
                 states[boundary.position] = plus(states[after], changes)
                 after = boundary.position
             asked = rng.choice(sorted(states)[-5:])
-            with source.snapshots(asked, {"r": COLUMNS}) as opener:
+            with source.prepare_snapshots(asked, {"r": COLUMNS}) as opener:
                 found.append((asked, as_of(opener, "r", COLUMNS, asked)))
     finally:
         stop.set()
@@ -279,7 +279,7 @@ def test_every_answer_under_racing_writers(shop: Shop) -> None:
             writer.join()
     assert not [asked for asked, state in found if state != states[asked]]
     last = max(states)
-    for boundary in source.look(last):
+    for boundary in source.look_for_transactions(last):
         changes = changed(source, "r", COLUMNS, last, boundary.position)
         states[boundary.position] = plus(states[last], changes)
         last = boundary.position

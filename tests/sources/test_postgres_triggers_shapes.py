@@ -38,7 +38,7 @@ def following(shop: Shop, reader: str = "me") -> Source:
 def test_columns_are_logged_by_their_numbers(shop: Shop) -> None:
     shop.table(DEFINITION)
     source = following(shop)
-    start = source.follow(T)
+    start = source.follow_tables(T)
     shop.run("INSERT INTO t VALUES (1, 'a', true)")
     shop.transaction(
         "ALTER TABLE t RENAME v TO x",
@@ -49,7 +49,7 @@ def test_columns_are_logged_by_their_numbers(shop: Shop) -> None:
     )
     shop.run("ALTER TABLE t DROP v, ADD v text DEFAULT 'other'")
     shop.run("INSERT INTO t (id, x, yes) VALUES (3, 'd', NULL)", "DELETE FROM t WHERE id = 1")
-    (boundary,) = source.look(start)
+    (boundary,) = source.look_for_transactions(start)
     assert sorted(told([boundary], "t")) == [
         ("add_filled_column", "v", ""),
         ("rename_column", "ok", "yes"),
@@ -64,7 +64,7 @@ def test_columns_are_logged_by_their_numbers(shop: Shop) -> None:
         (3, "d", None, 1),
         (1, "a", True, -1),
     ]
-    with source.snapshots(start, T) as opener:
+    with source.prepare_snapshots(start, T) as opener:
         assert as_of(opener, "t", T["t"], start) == Counter()
 
 
@@ -73,7 +73,7 @@ def test_a_writer_with_an_old_snapshot(shop: Shop) -> None:
     shop.table(DEFINITION)
     shop.run("CREATE TABLE elsewhere (id int)")
     source = following(shop)
-    start = source.follow(T)
+    start = source.follow_tables(T)
     with shop.connect() as writer:
         writer.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         writer.execute("SELECT * FROM elsewhere")
@@ -84,7 +84,7 @@ def test_a_writer_with_an_old_snapshot(shop: Shop) -> None:
         )
         writer.execute("INSERT INTO t (id, pad, v, ok) VALUES (1, 'was v', 'pad', true)")
         writer.execute("COMMIT")
-    (boundary,) = source.look(start)
+    (boundary,) = source.look_for_transactions(start)
     assert changed(source, "t", T["t"], start, boundary.position) == [(1, "was v", True, 1)]
 
 
@@ -99,7 +99,7 @@ def test_writes_never_fail(shop: Shop, partitioned: bool) -> None:
     else:
         shop.run(f"CREATE TABLE t {columns}")
     source = following(shop)
-    start = source.follow(T)
+    start = source.follow_tables(T)
     changes = (
         "ALTER TABLE t RENAME v TO w",
         "ALTER TABLE t RENAME ok TO v",
@@ -118,21 +118,21 @@ def test_writes_never_fail(shop: Shop, partitioned: bool) -> None:
         shop.run(f"INSERT INTO {table} (id) VALUES ({number}), ({100 + number})")
         shop.run(f"UPDATE {table} SET id = id WHERE id = {number}")
         if number % 2:
-            source.look(start)
-    last = source.look(start)[-1].position
+            source.look_for_transactions(start)
+    last = source.look_for_transactions(start)[-1].position
     net = Counter(row[0] for row in changed(source, "t", ["id"], start, last) if row[-1] == 1)
     net.subtract(row[0] for row in changed(source, "t", ["id"], start, last) if row[-1] == -1)
     assert +net == Counter([*range(9), *range(100, 109)])
     with pytest.raises(BrokenQueryError, match="column v is gone"):
         changed(source, "t", ["v"], start, last)
     shop.run("DROP TABLE u", "CREATE TABLE t (id int)", "INSERT INTO t VALUES (1)")
-    assert ("drop_table", "", "") in told(source.look(start), "t")
+    assert ("drop_table", "", "") in told(source.look_for_transactions(start), "t")
 
 
 def test_writers_and_changes_at_the_same_time(shop: Shop) -> None:
     shop.table(DEFINITION)
     source = following(shop)
-    start = source.follow(T)
+    start = source.follow_tables(T)
     failures: list[BaseException] = []
     stop = threading.Event()
 
@@ -153,14 +153,14 @@ def test_writers_and_changes_at_the_same_time(shop: Shop) -> None:
     rows: Counter[object] = Counter()
     for number in range(8):
         shop.run(f"ALTER TABLE t RENAME {'v' if number == 0 else f'v{number - 1}'} TO v{number}")
-        for boundary in source.look(position):
+        for boundary in source.look_for_transactions(position):
             found = changed(source, "t", ["id", "v"], position, boundary.position)
             rows.update(row[:2] for row in found)
             position = boundary.position
     stop.set()
     for writer in writers:
         writer.join()
-    for boundary in source.look(position):
+    for boundary in source.look_for_transactions(position):
         found = changed(source, "t", ["id", "v"], position, boundary.position)
         rows.update(row[:2] for row in found)
     assert failures == []
@@ -171,27 +171,30 @@ def test_writers_and_changes_at_the_same_time(shop: Shop) -> None:
 def test_a_snapshot_finds_a_change_before_a_look_does(shop: Shop) -> None:
     shop.table(DEFINITION)
     source = following(shop)
-    start = source.follow(T)
+    start = source.follow_tables(T)
     shop.run("ALTER TABLE t DROP v")
-    with pytest.raises(BrokenQueryError, match="column v is gone"), source.snapshots(start, T):
+    with (
+        pytest.raises(BrokenQueryError, match="column v is gone"),
+        source.prepare_snapshots(start, T),
+    ):
         pass
-    found = source.look(start)
+    found = source.look_for_transactions(start)
     assert told(found, "t") == [("drop_column", "v", "")]
-    assert told(source.look(start), "t") == [("drop_column", "v", "")]
-    assert source.look(found[-1].position) == ()
+    assert told(source.look_for_transactions(start), "t") == [("drop_column", "v", "")]
+    assert source.look_for_transactions(found[-1].position) == ()
 
 
 def test_every_reader_is_told(shop: Shop) -> None:
     shop.table(DEFINITION)
     one, two = following(shop, "one"), following(shop, "two")
-    first, second = one.follow(T), two.follow({"t": ["id"]})
+    first, second = one.follow_tables(T), two.follow_tables({"t": ["id"]})
     shop.run("ALTER TABLE t RENAME v TO w", "INSERT INTO t (id) VALUES (1)")
-    (seen,) = one.look(first)
+    (seen,) = one.look_for_transactions(first)
     assert told([seen], "t") == [("rename_column", "v", "w")]
-    one.acknowledge(seen.position)
-    reports = two.look(second)
+    one.acknowledge_position(seen.position)
+    reports = two.look_for_transactions(second)
     assert told(reports, "t") == []
     assert [b.changes for b in reports if b.changes] == [1]
     shop.run("ALTER TABLE t RENAME TO u")
-    assert told(one.look(seen.position), "t") == [("rename_table", "", "u")]
-    assert told(two.look(second), "t") == [("rename_table", "", "u")]
+    assert told(one.look_for_transactions(seen.position), "t") == [("rename_table", "", "u")]
+    assert told(two.look_for_transactions(second), "t") == [("rename_table", "", "u")]

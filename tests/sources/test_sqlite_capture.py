@@ -282,7 +282,7 @@ class Writer:
 def rows_of(source: SqliteSource, table: str, columns: Sequence[str]) -> tuple[Counter[Row], int]:
     snapshot = opened(source)
     try:
-        scan = snapshot.scan(Relation(source.name, table), columns, 0)
+        scan = snapshot.scan_relation(Relation(source.name, table), columns, 0)
         rows: Counter[Row] = Counter()
         for batch in scan.batches:
             rows.update(zip(*(column.to_pylist() for column in batch.columns), strict=True))
@@ -295,7 +295,7 @@ def replay(
     source: SqliteSource, captured: Mapping[str, Sequence[str]], after: int, until: int
 ) -> dict[str, Counter[Row]]:
     sums: dict[str, Counter[Row]] = {table: Counter() for table in captured}
-    for table, batch in source.changes(captured, after, until):
+    for table, batch in source.read_changes(captured, after, until):
         names = captured[table]
         columns = [batch.column(name).to_pylist() for name in names]
         for *row, count in zip(*columns, batch.column("_count").to_pylist(), strict=True):
@@ -335,9 +335,9 @@ def attempt(path: Path, shape: Shape, seed: int, recursive: bool) -> None:
         writer.executescript(shape.ddl)
         random_writer = Writer(rng, shape)
         run(writer, (random_writer.statement() for _ in range(6)))
-        position = source.follow(shape.captured)
+        position = source.follow_tables(shape.captured)
         writer.executescript(shape.younger)
-        source.look(position)
+        source.look_for_transactions(position)
         before = {t: rows_of(source, t, columns)[0] for t, columns in shape.captured.items()}
         done = run(writer, (random_writer.statement() for _ in range(STATEMENTS)))
         for table, columns in shape.captured.items():
@@ -367,7 +367,7 @@ def test_an_update_whose_row_is_changed_by_what_it_replaces(
     writer.execute("INSERT INTO t VALUES (9, 90, 9, 0), (2, 20, 9, 0), (1, 10, 2, 0)")
     source = SqliteSource("shop", path, "test")
     columns = ["id", "a", "up"]
-    position = source.follow({"t": columns})
+    position = source.follow_tables({"t": columns})
     before, _ = rows_of(source, "t", columns)
     run(writer, iter([f"UPDATE OR REPLACE t SET {change}, v = 1 WHERE id = 1"]))
     after, cut = rows_of(source, "t", columns)

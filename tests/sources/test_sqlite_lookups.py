@@ -62,7 +62,9 @@ def ask(
     try:
         place = Relation("shop", "T")
         columns = tuple(dict.fromkeys(("id", *on)))
-        return snapshot.ask(Lookup(0, place, columns, tuple(on), tuple(null_safe), keys), 0)
+        return snapshot.answer_lookup(
+            Lookup(0, place, columns, tuple(on), tuple(null_safe), keys), 0
+        )
     finally:
         snapshot.close()
 
@@ -91,7 +93,7 @@ def test_lookups_are_joins(source: SqliteSource, writer: sqlite3.Connection, ind
     writer.execute("BEGIN")
     writer.executemany("INSERT INTO t VALUES (?, ?, ?, ?, ?)", rows)
     writer.execute("COMMIT")
-    source.follow({"t": ["id", *KINDS]})
+    source.follow_tables({"t": ["id", *KINDS]})
     for _ in range(12):
         on = ["id"] if index == "rowid" else rng.sample(["a", "s", "d", "b"], rng.randint(1, 3))
         safe = [rng.random() < 0.5 for _ in on]
@@ -120,7 +122,7 @@ def whole(source: SqliteSource, on: Sequence[str]) -> list[tuple[object, ...]]:
     try:
         columns = tuple(dict.fromkeys(("id", *on)))
         lookup = Lookup(0, Relation("shop", "t"), columns, (), (), None)
-        return rows_of(snapshot.ask(lookup, 0).rows, ["id", *on])
+        return rows_of(snapshot.answer_lookup(lookup, 0).rows, ["id", *on])
     finally:
         snapshot.close()
 
@@ -133,11 +135,11 @@ def test_timestamps_are_never_missed(source: SqliteSource, writer: sqlite3.Conne
     writer.execute("CREATE TABLE t(id INTEGER PRIMARY KEY, at DATETIME)")
     spellings = ["2024-01-01 10:00:00", "2024-01-01T10:00:00", "2024-01-01 10:00:00.000"]
     writer.executemany("INSERT INTO t(at) VALUES (?)", [(text,) for text in spellings])
-    source.follow({"t": ["id", "at"]})
+    source.follow_tables({"t": ["id", "at"]})
     keys = pa.table({"at": pa.array(spellings[:1]).cast(pa.timestamp("us"))})
     assert ask(source, ["at"], [False], keys).rows.num_rows == 3
-    assert not source.finds_by_key("t", ["at"])
-    assert source.finds_by_key("t", ["id", "at"])
+    assert not source.can_find_by_key("t", ["at"])
+    assert source.can_find_by_key("t", ["id", "at"])
 
 
 def test_explain_knows_the_indexes(source: SqliteSource, writer: sqlite3.Connection) -> None:
@@ -145,14 +147,14 @@ def test_explain_knows_the_indexes(source: SqliteSource, writer: sqlite3.Connect
     writer.execute("CREATE INDEX i ON t(a, b)")
     writer.execute("CREATE INDEX j ON t(c) WHERE c > 0")
     known = {"id": True, "a": True, "b": False, "c": False}
-    assert {name: source.indexed("t", [name]) for name in known} == known
-    assert source.indexed("T", ["B", "A"])
+    assert {name: source.is_indexed("t", [name]) for name in known} == known
+    assert source.is_indexed("T", ["B", "A"])
 
 
 def test_equal_numbers_are_one_key(source: SqliteSource, writer: sqlite3.Connection) -> None:
     writer.execute("CREATE TABLE t(id INTEGER PRIMARY KEY, x REAL)")
     writer.execute("INSERT INTO t(x) VALUES (0.0), (-0.0), (NULL), (1.5)")
-    source.follow({"t": ["id", "x"]})
+    source.follow_tables({"t": ["id", "x"]})
     keys = pa.table({"x": [0.0, -0.0, float("nan"), None]})
     found = Counter(rows_of(ask(source, ["x"], [True], keys).rows, ["x"]))
     assert found == Counter({(0.0,): 2, (None,): 1})
@@ -163,7 +165,7 @@ def test_an_answer_has_its_cut_and_its_tail(
 ) -> None:
     writer.execute("CREATE TABLE t(id INTEGER PRIMARY KEY, a INT)")
     writer.execute("INSERT INTO t VALUES (1, 1)")
-    after = source.follow({"t": ["id", "a"]})
+    after = source.follow_tables({"t": ["id", "a"]})
     writer.execute("UPDATE t SET a = 2")
     answer = ask(source, ["a"], [False], pa.table({"a": [1, 2]}))
     assert rows_of(answer.rows, ["id", "a"]) == [(1, 2)]
@@ -171,7 +173,7 @@ def test_an_answer_has_its_cut_and_its_tail(
     assert changes == [(1, 1, -1, after + 1), (1, 2, 1, after + 2)]
     assert answer.cut.position == after + 2
     snapshot = opened(source)
-    scan = snapshot.scan(Relation("shop", "t"), ["a"], after)
+    scan = snapshot.scan_relation(Relation("shop", "t"), ["a"], after)
     assert [batch.to_pylist() for batch in scan.batches] == [[{"a": 2}]]
     assert sum(batch.num_rows for batch in scan.tail) == 2
     snapshot.close()

@@ -73,103 +73,103 @@ def test_a_restored_backup_is_found_after_a_stop(
     path: Path, opens: Open, acknowledged: bool, grown: int
 ) -> None:
     source = opens()
-    start = source.follow(T)
+    start = source.follow_tables(T)
     insert(path, 2)
     backup(path)
     insert(path, 3)
-    (boundary,) = source.look(start)
+    (boundary,) = source.look_for_transactions(start)
     if acknowledged:
-        source.acknowledge(boundary.position)
+        source.acknowledge_position(boundary.position)
     source.close()
     restore(path)
     insert(path, grown)
     again = opens()
     with pytest.raises(GapError, match="is not of this database"):
-        again.look(boundary.position)
+        again.look_for_transactions(boundary.position)
     # It stays so, and following it again does not make old positions good.
     with pytest.raises(GapError):
-        opens().look(boundary.position)
+        opens().look_for_transactions(boundary.position)
     later = opens()
-    position = later.follow(T)
+    position = later.follow_tables(T)
     insert(path, 9)
     for source in (later, opens()):
         with pytest.raises(GapError):
-            source.look(boundary.position)
-        assert [each.changes for each in source.look(position)] == [9]
+            source.look_for_transactions(boundary.position)
+        assert [each.changes for each in source.look_for_transactions(position)] == [9]
 
 
 def test_a_backup_that_has_all_that_was_reported_is_no_gap(path: Path, opens: Open) -> None:
     source = opens()
-    start = source.follow(T)
+    start = source.follow_tables(T)
     insert(path, 2)
-    (boundary,) = source.look(start)
-    source.acknowledge(boundary.position)
+    (boundary,) = source.look_for_transactions(start)
+    source.acknowledge_position(boundary.position)
     source.close()
     backup(path)
     insert(path, 9)
     restore(path)
     insert(path, 4)
-    assert [each.changes for each in opens().look(boundary.position)] == [4]
+    assert [each.changes for each in opens().look_for_transactions(boundary.position)] == [4]
 
 
 def test_deaths_at_any_step_are_no_gap(path: Path, opens: Open, tmp_path: Path) -> None:
     """What is remembered may be older than what the database has, by any number of looks."""
     file = tmp_path / "home" / FILE
-    position = opens().follow(T)
+    position = opens().follow_tables(T)
     for step in range(6):
         kept = file.read_bytes()
         insert(path, 2)
         source = opens()
-        (boundary,) = source.look(position)
+        (boundary,) = source.look_for_transactions(position)
         if step % 3 == 1:
             file.write_bytes(kept)  # died before it was written
         if step % 3 == 2:
-            source.acknowledge(boundary.position)
+            source.acknowledge_position(boundary.position)
             file.write_bytes(kept)  # the power went
         position = boundary.position
-        assert opens().look(position) == ()
+        assert opens().look_for_transactions(position) == ()
     file.unlink()  # from before anything was remembered
-    assert opens().look(position) == ()
+    assert opens().look_for_transactions(position) == ()
 
 
 def test_trimming_and_other_readers_are_no_gap(path: Path, opens: Open, tmp_path: Path) -> None:
     other = SqliteSource("shop", path, "other", home=tmp_path / "other")
-    other.follow({"other": ["id"]})
+    other.follow_tables({"other": ["id"]})
     source = opens()
-    position = source.follow(T)
+    position = source.follow_tables(T)
     insert(path, 30)
-    (boundary,) = source.look(position)
-    source.acknowledge(boundary.position)
+    (boundary,) = source.look_for_transactions(position)
+    source.acknowledge_position(boundary.position)
     run(path, "INSERT INTO other VALUES (1), (2), (3)", "ALTER TABLE t ADD COLUMN w INT", "VACUUM")
-    (seen,) = other.look(0)
-    other.acknowledge(seen.position)
-    source.acknowledge(boundary.position)
+    (seen,) = other.look_for_transactions(0)
+    other.acknowledge_position(seen.position)
+    source.acknowledge_position(boundary.position)
     run(path, "UPDATE other SET id = id + 10")
-    assert opens().follow(T) > boundary.position
+    assert opens().follow_tables(T) > boundary.position
     insert(path, 1)
-    assert sum(each.changes for each in opens().look(boundary.position)) == 1
+    assert sum(each.changes for each in opens().look_for_transactions(boundary.position)) == 1
     other.close()
 
 
 def test_another_database_in_its_place_is_found(path: Path, opens: Open) -> None:
     source = opens()
-    start = source.follow(T)
+    start = source.follow_tables(T)
     insert(path, 2)
-    (boundary,) = source.look(start)
+    (boundary,) = source.look_for_transactions(start)
     source.close()
     other = SqliteSource("shop", path, "me")
-    other.detach()
-    other.follow(T)
+    other.detach_source()
+    other.follow_tables(T)
     insert(path, 50)
     other.close()
     with pytest.raises(GapError, match="is not of this database"):
-        opens().look(boundary.position)
+        opens().look_for_transactions(boundary.position)
 
 
 def test_detaching_forgets(path: Path, opens: Open, tmp_path: Path) -> None:
     source = opens()
-    source.follow(T)
-    source.detach()
+    source.follow_tables(T)
+    source.detach_source()
     assert not (tmp_path / "home" / FILE).exists()
-    position = source.follow(T)
-    assert source.look(position) == ()
+    position = source.follow_tables(T)
+    assert source.look_for_transactions(position) == ()

@@ -179,9 +179,9 @@ def test_every_schema_change(
     writer: sqlite3.Connection, opens: Open, name: str, down: bool
 ) -> None:
     case, source = CASES[name], opens()
-    assert [source.handle(table) for table in FOLLOWED] == list(FOLLOWED)
-    start = source.follow(FOLLOWED)
-    assert source.look(start) == ()
+    assert [source.handle_of(table) for table in FOLLOWED] == list(FOLLOWED)
+    start = source.follow_tables(FOLLOWED)
+    assert source.look_for_transactions(start) == ()
     if down:
         source.close()
     writer.execute("INSERT INTO t(id, v) VALUES (3, 30)")
@@ -191,13 +191,15 @@ def test_every_schema_change(
     if down:
         source = opens()
     check_snapshots(source, case, start)
-    (boundary,) = source.look(start)
+    (boundary,) = source.look_for_transactions(start)
     assert boundary.reshaped == case.reported
     check_before(source, case, start, boundary.position)
     check_after(writer, source, case, start, boundary)
     writer.execute("INSERT INTO other VALUES (10)")
-    assert opens().look(start)[0].reshaped == boundary.reshaped, "a restart finds the same"
-    assert source.look(boundary.position)[0].reshaped == ()
+    assert opens().look_for_transactions(start)[0].reshaped == boundary.reshaped, (
+        "a restart finds the same"
+    )
+    assert source.look_for_transactions(boundary.position)[0].reshaped == ()
 
 
 def check_snapshots(source: SqliteSource, case: Case, start: int) -> None:
@@ -212,7 +214,7 @@ def check_snapshots(source: SqliteSource, case: Case, start: int) -> None:
 def check_before(source: SqliteSource, case: Case, start: int, until: int) -> None:
     """The time before the change, under the handle that was followed then."""
     assert changed(source, {"other": ["x"]}, start, until) == {(9,): 1}
-    became = source.became("t")
+    became = source.current_names_of("t")
     if not case.kept:
         with pytest.raises(BrokenQueryError):
             changed(source, {"t": ["id", "v"]}, start, until)
@@ -227,9 +229,9 @@ def check_before(source: SqliteSource, case: Case, start: int, until: int) -> No
         case.id,
         case.v,
     )
-    assert {"id", "v"} <= {field.name for field in source.schema("t")}
-    assert source.key("t") == ("id",)
-    assert source.indexed("t", ["id"])
+    assert {"id", "v"} <= {field.name for field in source.schema_of("t")}
+    assert source.key_of("t") == ("id",)
+    assert source.is_indexed("t", ["id"])
 
 
 def check_after(
@@ -238,23 +240,23 @@ def check_after(
     """A view that is bound again follows what there is now, and its time before if it is kept."""
     if case.table is None:
         with pytest.raises(SchemaError, match='no table "t"'):
-            source.handle("t")
+            source.handle_of("t")
         return
     if case.sql.endswith("abs(v))"):
         with pytest.raises(SchemaError, match="expression alone"):
-            source.handle("t")
+            source.handle_of("t")
         return
-    handle, columns = source.handle(case.table), [case.id, case.v]
+    handle, columns = source.handle_of(case.table), [case.id, case.v]
     if "MONEY" in case.sql:
-        assert "v" in source.refused(handle)
+        assert "v" in source.refusals_of(handle)
         return
-    now = source.follow({**FOLLOWED, handle: columns})
+    now = source.follow_tables({**FOLLOWED, handle: columns})
     if case.kept:
         expected = {(3, 30): 1, (4, 40): 1}
         assert changed(source, {handle: columns}, start, boundary.position) == expected
         assert scanned(source, handle, columns, start) == dict(BEFORE)
     insert(writer, case, 5)
-    (after,) = source.look(now)
+    (after,) = source.look_for_transactions(now)
     assert after.reshaped == ()
     assert [row[0] for row in changed(source, {handle: columns}, now, after.position)] == [5]
     assert len(scanned(source, handle, columns, after.position)) - 1 == len(

@@ -120,7 +120,7 @@ def source(tmp_path: Path, writer: sqlite3.Connection) -> Iterator[SqliteSource]
 def scanned(source: SqliteSource, after: int) -> list[object]:
     snapshot = opened(source)
     try:
-        scan = snapshot.scan(Relation("shop", "t"), ["v"], after)
+        scan = snapshot.scan_relation(Relation("shop", "t"), ["v"], after)
         return [value for batch in scan.batches for value in batch.column("v").to_pylist()]
     finally:
         snapshot.close()
@@ -135,13 +135,13 @@ def test_values_that_fit_are_kept_exactly(
     values: list[tuple[object, object]],
 ) -> None:
     writer.execute(f"CREATE TABLE t(v {declared})")
-    assert source.schema("t") == (Field("v", kept),)
-    position = source.follow({"t": ["v"]})
+    assert source.schema_of("t") == (Field("v", kept),)
+    position = source.follow_tables({"t": ["v"]})
     writer.executemany("INSERT INTO t VALUES (?)", [(None,), *((bound,) for bound, _ in values)])
     expected = [None, *(value for _, value in values)]
     assert scanned(source, position) == expected
-    (boundary,) = source.look(position)
-    changes = source.changes({"t": ["v"]}, position, boundary.position)
+    (boundary,) = source.look_for_transactions(position)
+    changes = source.read_changes({"t": ["v"]}, position, boundary.position)
     assert [value for _, batch in changes for value in batch.column("v").to_pylist()] == expected
     for value in expected:
         assert value in looked_up(source, pa.table({"v": pa.array([value], kept)}), position)
@@ -151,7 +151,7 @@ def looked_up(source: SqliteSource, keys: pa.Table, position: int) -> list[objec
     snapshot = opened(source)
     try:
         lookup = Lookup(0, Relation("shop", "t"), ("v",), ("v",), (True,), keys)
-        return list(snapshot.ask(lookup, position).rows.column("v").to_pylist())
+        return list(snapshot.answer_lookup(lookup, position).rows.column("v").to_pylist())
     finally:
         snapshot.close()
 
@@ -161,18 +161,18 @@ def test_a_value_that_does_not_fit_is_named(
     source: SqliteSource, writer: sqlite3.Connection, declared: str, value: object
 ) -> None:
     writer.execute(f"CREATE TABLE t(v {declared})")
-    position = source.follow({"t": ["v"]})
+    position = source.follow_tables({"t": ["v"]})
     writer.execute("INSERT INTO t VALUES (NULL), (?)", (value,))
     with pytest.raises(ConversionError, match='table "t", column "v", row 2: ') as in_scan:
         scanned(source, position)
     with pytest.raises(ConversionError, match=r'table "t", column "v", change 2: '):
-        list(source.changes({"t": ["v"]}, position, 2))
+        list(source.read_changes({"t": ["v"]}, position, 2))
     assert "is not a" in str(in_scan.value) or "is not text" in str(in_scan.value)
 
 
 def test_text_that_is_not_utf8_is_named(source: SqliteSource, writer: sqlite3.Connection) -> None:
     writer.execute("CREATE TABLE t(v TEXT)")
-    position = source.follow({"t": ["v"]})
+    position = source.follow_tables({"t": ["v"]})
     writer.execute("INSERT INTO t VALUES (CAST(x'fffe' AS TEXT))")
     with pytest.raises(ConversionError, match=r"(?s)not valid UTF-8.*'v'"):
         scanned(source, position)
@@ -183,11 +183,11 @@ def test_types_that_cannot_be_kept_are_refused_when_used(
     source: SqliteSource, writer: sqlite3.Connection, declared: str
 ) -> None:
     writer.execute(f"CREATE TABLE t(v {declared}, w INT)")
-    assert [field.name for field in source.schema("t")] == ["w"]
-    assert list(source.refused("t")) == ["v"]
-    source.follow({"t": ["w"]})
+    assert [field.name for field in source.schema_of("t")] == ["w"]
+    assert list(source.refusals_of("t")) == ["v"]
+    source.follow_tables({"t": ["w"]})
     with pytest.raises(SchemaError, match='column "v" cannot be kept exactly'):
-        source.follow({"t": ["v"]})
+        source.follow_tables({"t": ["v"]})
 
 
 def test_names_are_found_in_any_case_and_nearest_names_are_offered(
@@ -195,12 +195,12 @@ def test_names_are_found_in_any_case_and_nearest_names_are_offered(
 ) -> None:
     writer.execute("CREATE TABLE Orders(id INTEGER PRIMARY KEY, Total REAL)")
     writer.execute('CREATE TABLE "main.odd"(x INT)')
-    assert source.schema("main.ORDERS") == source.schema("orders")
-    assert source.schema("main.odd") == (Field("x", pa.int64()),)
+    assert source.schema_of("main.ORDERS") == source.schema_of("orders")
+    assert source.schema_of("main.odd") == (Field("x", pa.int64()),)
     with pytest.raises(SchemaError, match='did you mean "Orders"'):
-        source.schema("order")
+        source.schema_of("order")
     with pytest.raises(SchemaError, match='did you mean "Total"'):
-        source.follow({"orders": ["totl"]})
+        source.follow_tables({"orders": ["totl"]})
 
 
 @pytest.mark.parametrize(
@@ -223,4 +223,4 @@ def test_tables_that_cannot_be_captured_are_refused(
 ) -> None:
     writer.executescript(ddl)
     with pytest.raises(SchemaError, match=reason):
-        source.follow({"t": ["v"]})
+        source.follow_tables({"t": ["v"]})

@@ -31,7 +31,7 @@ def test_spilled_rows_are_the_owner_s_only(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(snapshot_export, "INLINE_BYTES", 0)
     assert isinstance(snapshot_export._pack_changes(rows, tmp_path / "postgres"), Path)
     monkeypatch.setattr(mariadb_rows, "_PIECES_BYTES", 0)
-    mariadb_rows.Pieces(tmp_path / "mariadb").add("orders", rows.to_batches()[0])
+    mariadb_rows.Pieces(tmp_path / "mariadb").add_piece("orders", rows.to_batches()[0])
     assert modes(tmp_path) == {"700", "600"}
 
 
@@ -41,5 +41,5 @@ def test_the_registry_s_file_is_for_whoever_may_write_its_folder(
 ) -> None:
     (tmp_path / "fleet").mkdir()
     (tmp_path / "fleet").chmod(folder)
-    with SqliteRegistry(tmp_path / "fleet" / "registry.db")._connected(create=True):
+    with SqliteRegistry(tmp_path / "fleet" / "registry.db")._ensure_connection(create=True):
         assert modes(tmp_path / "fleet") == {file}

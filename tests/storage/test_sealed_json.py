@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from viewkeeper.errors import CorruptError, WarehouseError
-from viewkeeper.storage.sealed_json import decoding, seal, unseal, unseal_or_plain, write_sealed
+from viewkeeper.storage.sealed_json import (
+    seal_body,
+    translate_decode_errors,
+    unseal_file,
+    unseal_or_plain,
+    write_sealed,
+)
 from viewkeeper.warehouse import read_head
 from viewkeeper.warehouse.metadata.batch_plan import read_plan
 from viewkeeper.warehouse.metadata.record import read_record
@@ -49,26 +55,26 @@ def sealed(kind: str, body: bytes) -> bytes:
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     body = {"b": [1, 2.5, None, "é", True], "a": {}}
     write_sealed(tmp_path / "deep" / "x.json", "thing", body)
-    assert unseal(tmp_path / "deep" / "x.json", "thing", "") == body
+    assert unseal_file(tmp_path / "deep" / "x.json", "thing", "") == body
 
 
 def test_every_damaged_byte_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
-    data = seal("thing", {"rows": 12, "name": "a"})
+    data = seal_body("thing", {"rows": 12, "name": "a"})
     for at in range(len(data)):
         for bit in range(8):
             path.write_bytes(data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :])
             with pytest.raises(WarehouseError) as caught:
-                unseal(path, "thing", "restore it")
+                unseal_file(path, "thing", "restore it")
             assert "x.json" in caught.value.message
             assert "restore it" in str(caught.value.hint)
     for length in range(len(data)):
         path.write_bytes(data[:length])
         with pytest.raises(CorruptError):
-            unseal(path, "thing", "restore it")
+            unseal_file(path, "thing", "restore it")
     path.write_bytes(data + data)
     with pytest.raises(CorruptError):
-        unseal(path, "thing", "restore it")
+        unseal_file(path, "thing", "restore it")
 
 
 @pytest.mark.parametrize("odd", ODD)
@@ -85,7 +91,7 @@ def test_odd_content_with_a_right_checksum_is_refused(tmp_path: Path, kind: str,
 def test_text_that_is_not_utf8_is_refused(tmp_path: Path, body: bytes) -> None:
     (tmp_path / "x.json").write_bytes(sealed("thing", body))
     with pytest.raises(CorruptError):
-        unseal(tmp_path / "x.json", "thing", "")
+        unseal_file(tmp_path / "x.json", "thing", "")
 
 
 def test_a_plan_under_another_number_is_refused(tmp_path: Path) -> None:
@@ -104,14 +110,14 @@ def test_a_file_of_before_is_read_without_its_envelope(tmp_path: Path) -> None:
 
 
 def test_another_format_says_who_can_read_it(tmp_path: Path) -> None:
-    (tmp_path / "x.json").write_bytes(seal("thing", {}).replace(b'"format":1', b'"format":7'))
+    (tmp_path / "x.json").write_bytes(seal_body("thing", {}).replace(b'"format":1', b'"format":7'))
     with pytest.raises(WarehouseError, match="format 7"):
-        unseal(tmp_path / "x.json", "thing", "")
+        unseal_file(tmp_path / "x.json", "thing", "")
 
 
 def test_what_a_reader_stumbles_over_names_the_file(tmp_path: Path) -> None:
     with (
         pytest.raises(CorruptError, match=r"x\.json"),
-        decoding(tmp_path / "x.json", "thing", "mend"),
+        translate_decode_errors(tmp_path / "x.json", "thing", "mend"),
     ):
         int("x")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
-from viewkeeper.view.sql.bind import bind
+from viewkeeper.view.sql.bind import bind_view
 from viewkeeper.view.sql.view_statement import parse_view
 
 HEAD = "CREATE MATERIALIZED VIEW v AS\n"
@@ -56,7 +56,7 @@ def schema(relation: Relation) -> tuple[Field, ...]:
 
 def define(select: str) -> ViewDefinition:
     """The view that a SELECT defines over the sample relations."""
-    return bind(parse_view(HEAD + select), schema)
+    return bind_view(parse_view(HEAD + select), schema)
 
 
 @dataclass(frozen=True, slots=True)

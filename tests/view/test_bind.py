@@ -19,7 +19,7 @@ from tests.view.sample import HEAD, define
 from viewkeeper.errors import DefinitionError
 from viewkeeper.view.definition import Equality, Field, Relation
 from viewkeeper.view.expression import Cast, Column, Compare, Literal, Logic, Not, SparkSql
-from viewkeeper.view.sql.bind import bind
+from viewkeeper.view.sql.bind import bind_view
 from viewkeeper.view.sql.view_statement import parse_view
 
 ORDERS = "SELECT o.id FROM shop.orders AS o"
@@ -61,7 +61,7 @@ def test_a_relation_that_is_only_counted_keeps_a_column() -> None:
 def test_columns_that_viewkeeper_needs_for_itself_are_refused() -> None:
     parsed = parse_view("CREATE MATERIALIZED VIEW v AS SELECT t._ts AS at FROM s.t AS t")
     with pytest.raises(DefinitionError, match='has a column "_ts"'):
-        bind(parsed, lambda _: (Field("_ts", pa.int64()),))
+        bind_view(parsed, lambda _: (Field("_ts", pa.int64()),))
 
 
 def test_conditions_may_stand_anywhere() -> None:
@@ -171,7 +171,7 @@ def test_what_the_kernel_is_not_certain_of_keeps_its_text() -> None:
 )
 def test_conjuncts_are_cut_where_the_tree_is(text: str) -> None:
     parsed = parse_view(f"{HEAD}SELECT b.x FROM s.t AS b WHERE {text}")
-    pieces = [parsed.sql.slice(piece.span) for piece in parsed.parts.where]
+    pieces = [parsed.sql.text_of(piece.span) for piece in parsed.parts.where]
     assert " AND ".join(pieces) == text.removeprefix("(").replace("b.b) AND", "b.b AND")
 
 

@@ -96,7 +96,7 @@ def test_spark_reads_what_was_checked(parser: Any) -> None:
         if ours is None:
             continue
         accepted += 1
-        plain = ours.plain.slice(ours.body)
+        plain = ours.plain.text_of(ours.body)
         written, given = plan_of(parser, text), plan_of(parser, plain)
         if written is None or given is None:
             assert written is given, f"only one of the two can be read: {text!r} {plain!r}"

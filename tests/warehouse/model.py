@@ -19,15 +19,15 @@ import pytest
 
 from viewkeeper.warehouse import (
     Advance,
+    BatchPlan,
     Create,
     DataFile,
-    Entry,
-    Plan,
+    LedgerEntry,
     Store,
     ViewHead,
-    changes,
     read_head,
-    state,
+    read_state,
+    read_view_changes,
     stored_schema,
     write_rows,
 )
@@ -74,14 +74,14 @@ class World:
         table = signed(self.schema, rows, ts)
         return (write_rows(folder, self.schema, table, self.store.head.record + 1, 0),)
 
-    def plan(self) -> Plan:
+    def plan(self) -> BatchPlan:
         """Write the plan of one transaction, or take up the one that a crash left."""
         pending = self.store.pending_plan()
         if pending:
             return pending
         ts = max(self.store.ledger.next_ts, LOADED + 1)
-        entry = Entry(ts, "shop", ts - 2, ts - 1, 100.0 + ts, 1)
-        plan = Plan(self.store.next_plan, (entry,), {VIEW: (ts - 1, ts)})
+        entry = LedgerEntry(ts, "shop", ts - 2, ts - 1, 100.0 + ts, 1)
+        plan = BatchPlan(self.store.next_plan, (entry,), {VIEW: (ts - 1, ts)})
         self.store.write_plan(plan)
         return plan
 
@@ -89,7 +89,7 @@ class World:
         """One batch of one transaction."""
         plan = self.plan()
         ts = plan.entries[-1].ts
-        files = self.files(self.store.folder(VIEW), rows, ts)
+        files = self.files(self.store.folder_of(VIEW), rows, ts)
         self.store.commit([Advance(VIEW, ts, {"shop": ts - 1}, files)], plan.n)
         self.history.append((ts, Counter(rows)))
 
@@ -102,16 +102,16 @@ class World:
 
     @property
     def view(self) -> ViewHead:
-        return self.store.head.view(VIEW)
+        return self.store.head.require_view(VIEW)
 
     def check(self) -> None:
         """Every state of the window, the changes of the whole, and the number of rows agree."""
-        view = read_head(self.store.root).view(VIEW)
+        view = read_head(self.store.root).require_view(VIEW)
         assert view == self.view
         for ts in range(view.horizon, view.ts + 1):
-            assert bag(state(self.store.root, view, ts)) == self.expected(ts), f"as of {ts}"
+            assert bag(read_state(self.store.root, view, ts)) == self.expected(ts), f"as of {ts}"
         assert view.rows == sum(self.expected(view.ts).values())
-        moves = changes(self.store.root, view, view.horizon) if view.horizon else None
+        moves = read_view_changes(self.store.root, view, view.horizon) if view.horizon else None
         if moves is not None:
             assert per_ts(moves) == self.moved(view.horizon)
 

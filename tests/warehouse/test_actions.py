@@ -25,10 +25,16 @@ from hypothesis import strategies as st
 
 from tests.warehouse.model import VIEW, Row, World
 from viewkeeper.errors import CorruptError
-from viewkeeper.warehouse import Store, merge_tail, stored
+from viewkeeper.warehouse import Store, merge_tail, read_stored
 from viewkeeper.warehouse.lake import data_files
 from viewkeeper.warehouse.rows import lookup, stored_actions
-from viewkeeper.warehouse.rows.stored_actions import Action, Add, Insert, KeyDelete, Replace
+from viewkeeper.warehouse.rows.stored_actions import (
+    Action,
+    AddSigned,
+    DeleteKeys,
+    InsertMissing,
+    ReplaceAll,
+)
 
 NAN = math.nan
 DOMAINS: dict[str, tuple[pa.DataType, Sequence[Any]]] = {
@@ -67,30 +73,30 @@ def some_action(chance: random.Random, pool: Sequence[Row]) -> Action:
             names = chance.sample(SCHEMA.names, k=chance.randint(1, 3))
             at = [SCHEMA.names.index(name) for name in names]
             keys = [tuple(row[i] for i in at) for row in rows]
-            return KeyDelete(tuple(names), table(keys, [SCHEMA.field(i) for i in at]))
+            return DeleteKeys(tuple(names), table(keys, [SCHEMA.field(i) for i in at]))
         case "i":
-            return Insert(table([*rows, *rows[:1]], list(SCHEMA)))
+            return InsertMissing(table([*rows, *rows[:1]], list(SCHEMA)))
         case "r":
-            return Replace(counted({row: chance.randint(1, 2) for row in rows}))
+            return ReplaceAll(counted({row: chance.randint(1, 2) for row in rows}))
         case _:
-            return Add(counted({row: chance.choice([-1, 1, 2]) for row in rows}))
+            return AddSigned(counted({row: chance.choice([-1, 1, 2]) for row in rows}))
 
 
 def meant(rows: Counter[Row], action: Action) -> Counter[Row]:
     """The state that an action leaves, by definition."""
     rows = Counter(rows)
     match action:
-        case KeyDelete(columns, keys):
+        case DeleteKeys(columns, keys):
             at = [SCHEMA.names.index(name) for name in columns]
             gone = {tuple(key.values()) for key in known(keys)}
             rows = Counter({r: n for r, n in rows.items() if tuple(r[i] for i in at) not in gone})
-        case Insert(new):
+        case InsertMissing(new):
             for values in known(new):
                 row = tuple(values.values())
                 rows[row] = max(rows[row], 1)
-        case Replace(bag):
+        case ReplaceAll(bag):
             rows = bag_of(bag)
-        case Add(more):
+        case AddSigned(more):
             rows.update(bag_of(more))
     return Counter({row: count for row, count in rows.items() if count})
 
@@ -143,31 +149,31 @@ def test_actions_leave_what_a_dictionary_says(seed: int) -> None:
     pool = some_rows(chance, 8)
     with prepared(chance, pool) as world:
         for _ in range(3):
-            before = bag_of(stored(world.store.root, world.view))
+            before = bag_of(read_stored(world.store.root, world.view))
             todo = [some_action(chance, pool) for _ in range(chance.randint(0, 5))]
             after = before
             for action in todo:
                 after = meant(after, action)
-            signed = stored_actions.signed(world.store.root, world.view, todo)
+            signed = stored_actions.evaluate_actions(world.store.root, world.view, todo)
             assert signed.schema.names == [*SCHEMA.names, "_count"]
             least = {row: after[row] - before[row] for row in after.keys() | before.keys()}
             assert changed(signed) == {row: count for row, count in least.items() if count}
             world.append(changed(signed))
-            assert bag_of(stored(world.store.root, world.view)) == after
+            assert bag_of(read_stored(world.store.root, world.view)) == after
             if chance.random() < 0.3:
                 merge_tail(world.store, VIEW)
 
 
 def test_only_what_can_match_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     read: list[tuple[str, ...]] = []
-    columns = lookup._columns
+    columns = lookup._read_columns
 
     def watched(file: Any, names: Sequence[str]) -> pa.Table:
         read.append(tuple(names))
         return columns(file, names)
 
     monkeypatch.setattr(data_files, "ROWS_PER_GROUP", 10)
-    monkeypatch.setattr(lookup, "_columns", watched)
+    monkeypatch.setattr(lookup, "_read_columns", watched)
     kinds: dict[str, pa.DataType] = {"k": pa.int64(), "odd": pa.int64(), "text": pa.string()}
     with Store.open(tmp_path, "test", time.time) as store:
         world = World(store, pa.schema(kinds))
@@ -175,8 +181,8 @@ def test_only_what_can_match_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
         def delete(column: str, *keys: int) -> dict[Row, int]:
             read.clear()
-            action = KeyDelete((column,), pa.table({column: pa.array(keys, pa.int64())}))
-            return changed(stored_actions.signed(store.root, world.view, [action]))
+            action = DeleteKeys((column,), pa.table({column: pa.array(keys, pa.int64())}))
+            return changed(stored_actions.evaluate_actions(store.root, world.view, [action]))
 
         assert delete("k", 42, 43) == {(42, 0, "t42"): -1, (43, 100, "t43"): -1}
         assert read == [("k",), ("odd", "text", "_count")], "one row group of ten"
@@ -188,7 +194,7 @@ def test_only_what_can_match_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: 
             (k, k % 2 * 100, f"t{k}") for k in range(60, 100)
         }
         assert len(read) == 2 * 4, "many keys are held against statistics as a range"
-        assert stored_actions.signed(store.root, world.view, []).num_rows == 0
+        assert stored_actions.evaluate_actions(store.root, world.view, []).num_rows == 0
 
 
 def test_keys_of_several_relations_and_inserts_are_one_pass(tmp_path: Path) -> None:
@@ -198,14 +204,14 @@ def test_keys_of_several_relations_and_inserts_are_one_pass(tmp_path: Path) -> N
         world = World(store, schema)
         world.load({(1, 1): 1, (1, 2): 1, (2, 2): 1})
         todo: list[Action] = [
-            KeyDelete(("a",), pa.table({"a": [1]})),
-            KeyDelete(("b",), pa.table({"b": [2, 2]})),
-            Insert(pa.table({"b": [2, 9], "a": [1, 9]})),
-            KeyDelete(("a", "b"), pa.table({"a": [9], "b": [8]})),
+            DeleteKeys(("a",), pa.table({"a": [1]})),
+            DeleteKeys(("b",), pa.table({"b": [2, 2]})),
+            InsertMissing(pa.table({"b": [2, 9], "a": [1, 9]})),
+            DeleteKeys(("a", "b"), pa.table({"a": [9], "b": [8]})),
         ]
         assert {
             tuple(row.values())
-            for row in stored_actions.signed(store.root, world.view, todo).to_pylist()
+            for row in stored_actions.evaluate_actions(store.root, world.view, todo).to_pylist()
         } == {(1, 1, -1), (2, 2, -1), (9, 9, 1)}
 
 
@@ -216,11 +222,16 @@ def test_floating_point_values_are_compared_by_meaning(tmp_path: Path) -> None:
         world = World(store, schema)
         world.load({(0.0,): 1, (NAN,): 1, (2.0,): 1})
         same = pa.table([pa.concat_arrays([other_nan, pa.array([-0.0, 2.0])])], schema=schema)
-        assert stored_actions.signed(store.root, world.view, [Insert(same)]).num_rows == 0
-        gone = stored_actions.signed(store.root, world.view, [KeyDelete(("f",), same)])
+        assert (
+            stored_actions.evaluate_actions(store.root, world.view, [InsertMissing(same)]).num_rows
+            == 0
+        )
+        gone = stored_actions.evaluate_actions(store.root, world.view, [DeleteKeys(("f",), same)])
         assert changed(gone) == {(0.0,): -1, (NAN,): -1, (2.0,): -1}
         bag = same.append_column("_count", pa.array([1, 1, 1]))
-        assert stored_actions.signed(store.root, world.view, [Replace(bag)]).num_rows == 0
+        assert (
+            stored_actions.evaluate_actions(store.root, world.view, [ReplaceAll(bag)]).num_rows == 0
+        )
 
 
 def test_nulls_beside_a_range_of_keys_are_found(
@@ -231,17 +242,17 @@ def test_nulls_beside_a_range_of_keys_are_found(
         world = World(store, pa.schema({"k": pa.int64()}))
         world.load({(None,): 1, (900,): 1})
         keys = pa.table({"k": [None, 1, 2, 3]})
-        gone = stored_actions.signed(store.root, world.view, [KeyDelete(("k",), keys)])
+        gone = stored_actions.evaluate_actions(store.root, world.view, [DeleteKeys(("k",), keys)])
         assert changed(gone) == {(None,): -1}
 
 
 def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
     chance = random.Random(1)
     with prepared(chance, some_rows(chance, 8)) as world:
-        next(world.store.folder(VIEW).glob("*.parquet")).unlink()
+        next(world.store.folder_of(VIEW).glob("*.parquet")).unlink()
         with pytest.raises(CorruptError, match="cannot be believed"):
-            stored_actions.signed(
+            stored_actions.evaluate_actions(
                 world.store.root,
                 world.view,
-                [Insert(table([], list(SCHEMA))), KeyDelete(("k",), pa.table({"k": [1]}))],
+                [InsertMissing(table([], list(SCHEMA))), DeleteKeys(("k",), pa.table({"k": [1]}))],
             )

@@ -25,25 +25,25 @@ from pyspark.sql import SparkSession
 from tests.warehouse.faults import Death, dying_at
 from tests.warehouse.model import LOADED, SCHEMA, VIEW, Bag, Row, World, bag, opened, per_ts, signed
 from viewkeeper.errors import HorizonError
-from viewkeeper.storage.sealed_json import seal
+from viewkeeper.storage.sealed_json import seal_body
 from viewkeeper.warehouse import (
     Advance,
+    BatchPlan,
     DataFile,
-    Entry,
-    Plan,
+    LedgerEntry,
     Store,
     ViewHead,
-    changes,
-    counted,
     merge_tail,
+    read_counted,
     read_head,
-    state,
+    read_state,
+    read_view_changes,
     write_rows,
 )
-from viewkeeper.warehouse.compact import compact
+from viewkeeper.warehouse.compact import compact_view
 from viewkeeper.warehouse.metadata.head import NAME
 from viewkeeper.warehouse.metadata.record import read_record
-from viewkeeper.warehouse.publish import publish
+from viewkeeper.warehouse.publish import publish_view
 from viewkeeper.warehouse.rows.spark_frames import changes_frame, state_frame
 
 ROWS: tuple[Row, ...] = ((1, "a"), (2, None), (3, ""), (None, "b"))
@@ -55,8 +55,8 @@ class Race:
     def __init__(self, world: World, deltas: list[Counter[Row]]) -> None:
         self.world = world
         self.deltas = dict(enumerate(deltas, LOADED + 1))
-        entries = tuple(Entry(ts, "shop", ts - 2, ts - 1, 100.0, 1) for ts in self.deltas)
-        plan = Plan(self.store.next_plan, entries, {})
+        entries = tuple(LedgerEntry(ts, "shop", ts - 2, ts - 1, 100.0, 1) for ts in self.deltas)
+        plan = BatchPlan(self.store.next_plan, entries, {})
         self.store.write_plan(plan)
         # The ts are given for good; from here on each is finished on its own.
         self.store.commit([], plan.n)
@@ -92,20 +92,22 @@ class Race:
         return +total
 
     def check(self) -> None:
-        view, root = read_head(self.store.root).view(VIEW), self.store.root
+        view, root = read_head(self.store.root).require_view(VIEW), self.store.root
         assert view == self.view
-        assert bag(state(root, view)) == self.total(self.done)
-        assert all(row["_count"] > 0 for row in counted(root, view).to_pylist())
+        assert bag(read_state(root, view)) == self.total(self.done)
+        assert all(row["_count"] > 0 for row in read_counted(root, view).to_pylist())
         for ts in range(view.horizon, view.ts + 1):
-            assert bag(state(root, view, ts)) == self.total({*range(LOADED, ts + 1)})
+            assert bag(read_state(root, view, ts)) == self.total({*range(LOADED, ts + 1)})
         span = range(view.horizon + 1, view.ts + 1)
         moved = {ts: {r: n for r, n in self.deltas[ts].items() if n} for ts in span}
-        assert per_ts(changes(root, view, view.horizon)) == {t: d for t, d in moved.items() if d}
+        assert per_ts(read_view_changes(root, view, view.horizon)) == {
+            t: d for t, d in moved.items() if d
+        }
         for beyond in (view.ts + 1, *view.ahead):
             with pytest.raises(HorizonError, match="mark" if view.ahead else "newest"):
-                state(root, view, beyond)
+                read_state(root, view, beyond)
             with pytest.raises(HorizonError):
-                changes(root, view, view.horizon, beyond)
+                read_view_changes(root, view, view.horizon, beyond)
 
     def check_in_order(self) -> None:
         """Nothing shows any more in which order the commits came."""
@@ -118,7 +120,7 @@ class Race:
 def one_file(world: World, deltas: Mapping[int, Bag]) -> tuple[DataFile, ...]:
     pieces = [signed(SCHEMA, delta, ts) for ts, delta in deltas.items()]
     rows = pa.concat_tables(pieces)
-    folder, number = world.store.folder(VIEW), world.store.head.record + 1
+    folder, number = world.store.folder_of(VIEW), world.store.head.record + 1
     return (write_rows(folder, SCHEMA, rows, number, 0),) if rows.num_rows else ()
 
 
@@ -165,8 +167,8 @@ def test_what_is_deleted_before_it_came_is_not_shown(tmp_path: Path) -> None:
     with opened(tmp_path) as world:
         race = Race(world, DELETED_FIRST)
         race.commit(3)
-        assert (race.view.ts, race.view.ahead, race.view.reach) == (1, (3,), 3)
-        assert bag(state(tmp_path, race.view)) == {(1, "a"): 2, (2, None): 2, (3, ""): 1}
+        assert (race.view.ts, race.view.ahead, race.view.reach_ts) == (1, (3,), 3)
+        assert bag(read_state(tmp_path, race.view)) == {(1, "a"): 2, (2, None): 2, (3, ""): 1}
         assert race.view.rows == 4, "five rows are shown, and one count is below zero"
         race.commit(4)
         assert race.view.ahead == (3, 4)
@@ -209,7 +211,7 @@ def test_a_ts_is_committed_once_and_never_taken_back(
         files = one_file(world, {ts: {(5, "e"): 1} for ts in stamps})
         with pytest.raises(AssertionError, match=why):
             world.store.commit([Advance(VIEW, mark, {}, files, ahead)])
-        assert read_head(tmp_path).view(VIEW) == before
+        assert read_head(tmp_path).require_view(VIEW) == before
         race.check()
 
 
@@ -222,7 +224,7 @@ def test_heads_and_records_from_before_there_was_anything_ahead_are_read(tmp_pat
     ):
         body = json.loads(path.read_bytes())["body"]
         assert [each.pop("ahead") for each in body[part]] == [[]]
-        path.write_bytes(seal(kind, body))
+        path.write_bytes(seal_body(kind, body))
     assert [getattr(change, "ahead", None) for change in read_record(path).changes] == [()]
     with Store.open(tmp_path, "test", time.time) as store:
         World(store, history=world.history).check()
@@ -239,17 +241,17 @@ def test_spark_reads_and_compacts_up_to_the_mark_and_publishes_everything(
         assert (race.view.ts, race.view.ahead) == (4, (6, 7, 8, 10))
         for horizon in (3, 4):
             merge_tail(race.store, VIEW)
-            compact(race.store, spark, VIEW, horizon)
+            compact_view(race.store, spark, VIEW, horizon)
             race.check()
             newest = state_frame(spark, race.store.root, race.view, staging)
             assert bag(newest.toArrow().cast(SCHEMA)) == race.total(race.done)
             marked = state_frame(spark, race.store.root, race.view, staging, 4)
             assert bag(marked.toArrow().cast(SCHEMA)) == race.total({1, 2, 3, 4})
             moved = changes_frame(spark, race.store.root, race.view, staging, horizon).toArrow()
-            assert per_ts(moved) == per_ts(changes(race.store.root, race.view, horizon))
+            assert per_ts(moved) == per_ts(read_view_changes(race.store.root, race.view, horizon))
         with pytest.raises(HorizonError):
-            compact(race.store, spark, VIEW, 6)
-        publish(race.store, spark, VIEW)
+            compact_view(race.store, spark, VIEW, 6)
+        publish_view(race.store, spark, VIEW)
         table = DeltaTable(str(race.store.root / "published" / VIEW))
         assert bag(pq.read_table(table.file_uris())) == race.total(race.done)
         facts = table.history(1)[0]
@@ -265,10 +267,10 @@ def test_a_count_below_zero_in_the_body_is_kept_and_not_shown(
     """Only a view that was maintained wrongly has one; a later row must still meet it."""
     with opened(tmp_path / "warehouse") as world:
         world.append({(9, "z"): -1, (1, "a"): -1})
-        compact(world.store, spark, VIEW, 2)
+        compact_view(world.store, spark, VIEW, 2)
         root, staging = world.store.root, tmp_path / "staging"
         for expected in (0, 0, 1):
             shown = state_frame(spark, root, world.view, staging).toArrow().cast(SCHEMA)
-            assert bag(shown) == bag(state(root, world.view))
+            assert bag(shown) == bag(read_state(root, world.view))
             assert bag(shown)[9, "z"] == expected
             world.append({(9, "z"): 1})

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from viewkeeper.warehouse.metadata.batch_plan import Entry
-from viewkeeper.warehouse.metadata.plan_files import FOLDED, entry_rows, fold, load_ledger
+from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
+from viewkeeper.warehouse.metadata.plan_files import FOLDED, entry_rows, fold_files, load_ledger
 
 ENTRIES = [
-    Entry(2, "shop", 0, 10, 1.0, 3),
-    Entry(3, "shop", 10, 20, 2.0, 1, ("orders",), ("item",)),
+    LedgerEntry(2, "shop", 0, 10, 1.0, 3),
+    LedgerEntry(3, "shop", 10, 20, 2.0, 1, ("orders",), ("item",)),
 ]
 
 
 def folded(root: Path) -> Path:
     (root / "plans").mkdir()
-    fold(root / "plans", entry_rows(ENTRIES), through=1)
+    fold_files(root / "plans", entry_rows(ENTRIES), through=1)
     return root / "plans" / FOLDED
 
 
@@ -30,5 +30,7 @@ def test_a_file_from_before_barriers_is_read(tmp_path: Path) -> None:
     path = folded(tmp_path)
     rows = pq.read_table(path)
     pq.write_table(rows.drop_columns(["emptied", "keyed"]), path, write_page_checksum=True)
-    plain = [Entry(e.ts, e.source, e.after, e.until, e.committed_at, e.changes) for e in ENTRIES]
+    plain = [
+        LedgerEntry(e.ts, e.source, e.after, e.until, e.committed_at, e.changes) for e in ENTRIES
+    ]
     assert list(load_ledger(tmp_path).entries) == plain

@@ -10,19 +10,19 @@ import pytest
 from tests.warehouse.model import SCHEMA, VIEW, World, bag, signed, world
 from viewkeeper.warehouse import (
     Advance,
+    BatchPlan,
     Create,
-    Entry,
     Ledger,
-    Plan,
+    LedgerEntry,
     Resume,
     Stop,
     ViewChange,
-    clean,
-    commits,
+    clean_warehouse,
     load_ledger,
     merge_tail,
+    read_commits,
     read_head,
-    state,
+    read_state,
     write_rows,
     write_stream,
 )
@@ -37,7 +37,7 @@ def test_views_of_one_record_become_visible_together(world: World) -> None:
     store = world.store
     table = store.new_table("second")
     store.commit([Create("second", table, "SELECT ...", SCHEMA, 1, {"shop": 0}, ())])
-    files = [world.files(store.folder(view), {(8, view): 1}, 2) for view in (VIEW, "second")]
+    files = [world.files(store.folder_of(view), {(8, view): 1}, 2) for view in (VIEW, "second")]
     seen = []
     records: tuple[list[ViewChange], ...] = (
         [Advance(VIEW, 2, {"shop": 1}, files[0]), Advance("second", 2, {"shop": 1}, files[1])],
@@ -70,9 +70,9 @@ def test_a_view_can_be_replaced_by_another_of_its_name(world: World) -> None:
     world.store.commit(
         [Create(VIEW, table, "SELECT 1", schema, 5, {"shop": 4}, (file,), True, replaces=old)]
     )
-    assert bag(state(world.store.root, world.view)) == {(1,): 1}
+    assert bag(read_state(world.store.root, world.view)) == {(1,): 1}
     assert world.store.table_folder(old).exists()
-    clean(world.store, retention_s=-1)
+    clean_warehouse(world.store, retention_s=-1)
     assert not world.store.table_folder(old).exists()
 
 
@@ -93,19 +93,19 @@ def test_cleaning_deletes_only_after_the_retention_and_folds(world: World) -> No
     for value in range(5):
         world.append({(value, "m"): 1})
     merge_tail(world.store, VIEW)
-    folder = world.store.folder(VIEW)
-    before, history = load_ledger(world.store.root), commits(world.store.root)
-    clean(world.store, retention_s=60, fold_at_least=100)
+    folder = world.store.folder_of(VIEW)
+    before, history = load_ledger(world.store.root), read_commits(world.store.root)
+    clean_warehouse(world.store, retention_s=60, fold_at_least=100)
     assert len(list(folder.glob("*.parquet"))) == 7
-    clean(world.store, retention_s=-1, fold_at_least=3)
+    clean_warehouse(world.store, retention_s=-1, fold_at_least=3)
     assert len(list(folder.glob("*.parquet"))) == 2
     assert load_plans(world.store.root)[1:] == (5, [])
     assert load_records(world.store.root) == (7, [])
     after = load_ledger(world.store.root)
     for ts in range(1, 7):
-        assert after.position("shop", ts) == before.position("shop", ts)
+        assert after.position_at("shop", ts) == before.position_at("shop", ts)
     assert after.next_ts == before.next_ts
-    kept = commits(world.store.root).to_pylist()
+    kept = read_commits(world.store.root).to_pylist()
     assert kept == [line for line in history.to_pylist() if line["kind"] != "rewrite"]
     log = sorted(path.name for path in (folder / "_delta_log").iterdir())
     assert log == ["00000000000000000007.checkpoint.parquet", "00000000000000000007.json",
@@ -115,21 +115,21 @@ def test_cleaning_deletes_only_after_the_retention_and_folds(world: World) -> No
 
 
 def test_the_ledger_keeps_what_its_window_needs() -> None:
-    a = [Entry(ts, "a", ts * 10, ts * 10 + 10, 0.0, 1) for ts in (1, 3, 5)]
-    b = [Entry(2, "b", 7, 8, 0.0, 1)]
+    a = [LedgerEntry(ts, "a", ts * 10, ts * 10 + 10, 0.0, 1) for ts in (1, 3, 5)]
+    b = [LedgerEntry(2, "b", 7, 8, 0.0, 1)]
     ledger = Ledger(sorted(a + b, key=lambda entry: entry.ts))
-    assert ledger.positions({"a": 60, "b": 8, "c": 4}, 4) == {"a": 40, "b": 8, "c": 4}
-    assert ledger.position("a", 0) == 10
-    folded = Ledger(ledger.since(4))
+    assert ledger.positions_at({"a": 60, "b": 8, "c": 4}, 4) == {"a": 40, "b": 8, "c": 4}
+    assert ledger.position_at("a", 0) == 10
+    folded = Ledger(ledger.entries_since(4))
     assert [entry.ts for entry in folded.entries] == [2, 3, 5]
-    assert folded.positions({"a": 60, "b": 8}, 4) == {"a": 40, "b": 8}
+    assert folded.positions_at({"a": 60, "b": 8}, 4) == {"a": 40, "b": 8}
 
 
 def test_a_plan_is_replayed_before_another_is_formed(world: World) -> None:
     plan = world.plan()
     assert world.store.pending_plan() == plan
     with pytest.raises(AssertionError, match="open plan comes first"):
-        world.store.write_plan(Plan(plan.n + 1, ()))
+        world.store.write_plan(BatchPlan(plan.n + 1, ()))
     merge_tail(world.store, VIEW)
     world.store.commit([Stop(VIEW, "while a plan is open")])
     assert world.store.pending_plan() == plan

@@ -13,7 +13,15 @@ import pytest
 
 from tests.warehouse.faults import Death, deaths, dying_at
 from tests.warehouse.model import VIEW, Row, World, bag, opened
-from viewkeeper.warehouse import Drop, Stop, Store, clean, merge_tail, read_head, state
+from viewkeeper.warehouse import (
+    Drop,
+    Stop,
+    Store,
+    clean_warehouse,
+    merge_tail,
+    read_head,
+    read_state,
+)
 from viewkeeper.warehouse.metadata.plan_files import load_records
 
 Step = Callable[[World], object]
@@ -101,7 +109,9 @@ def test_a_recovery_that_dies_is_recovered(template: World, tmp_path: Path) -> N
     "step",
     [
         pytest.param(lambda w: merge_tail(w.store, VIEW), id="merge"),
-        pytest.param(lambda w: clean(w.store, retention_s=-1, fold_at_least=1), id="clean"),
+        pytest.param(
+            lambda w: clean_warehouse(w.store, retention_s=-1, fold_at_least=1), id="clean"
+        ),
         pytest.param(lambda w: w.store.commit([Stop(VIEW, "division by zero")]), id="stop"),
     ],
 )
@@ -130,7 +140,7 @@ def test_a_view_is_created_whole_or_not_at_all(tmp_path: Path) -> None:
         died = die(world, lambda w: w.load({(1, "a"): 1}), moment, after)
         with Store.open(folder, "test", time.time) as store:
             if VIEW in store.head.views:
-                assert bag(state(folder, store.head.view(VIEW))) == {(1, "a"): 1}
+                assert bag(read_state(folder, store.head.require_view(VIEW))) == {(1, "a"): 1}
             else:
                 assert not list((folder / "views").iterdir())
                 World(store).load({(1, "a"): 1})
@@ -141,14 +151,14 @@ def test_a_view_is_created_whole_or_not_at_all(tmp_path: Path) -> None:
 
 def test_a_dropped_view_is_gone_and_its_table_follows(template: World, tmp_path: Path) -> None:
     world = reopened(template, tmp_path / "w")
-    folder = world.store.folder(VIEW)
+    folder = world.store.folder_of(VIEW)
     world.store.commit([Drop(VIEW, world.view.table)])
     assert folder.exists(), "readers may still use it"
     world.store.close()
     with Store.open(tmp_path / "w", "test", time.time) as store:
         assert store.head.views == {}
         assert folder.exists()
-        clean(store, retention_s=-1)
+        clean_warehouse(store, retention_s=-1)
         assert not folder.exists()
 
 
@@ -158,14 +168,14 @@ def old_record(template: World) -> int:
 
 def assert_no_orphans(world: World) -> None:
     """Every data file is in the table or was taken out of it by a record that is still there."""
-    active = {file.path for file in world.store.table(VIEW).files()}
+    active = {file.path for file in world.store.table_of(VIEW).active_files()}
     removed = {
         path
         for record in load_records(world.store.root)[1]
         for change in record.changes
         for path in getattr(change, "removes", ())
     }
-    found = {path.name for path in world.store.folder(VIEW).glob("*.parquet")}
+    found = {path.name for path in world.store.folder_of(VIEW).glob("*.parquet")}
     assert active <= found <= active | removed
     assert not list((world.store.root / "spool").iterdir())
     for name in ("", "records", "plans"):

@@ -18,12 +18,12 @@ import pytest
 
 from tests.warehouse.model import SCHEMA, VIEW, World, bag, opened, signed
 from viewkeeper.errors import CorruptError
-from viewkeeper.storage.sealed_json import seal
-from viewkeeper.warehouse import Advance, Create, Store, read_head, state, write_rows
+from viewkeeper.storage.sealed_json import seal_body
+from viewkeeper.warehouse import Advance, Create, Store, read_head, read_state, write_rows
 from viewkeeper.warehouse.metadata.head import NAME, encode_head
-from viewkeeper.warehouse.rows.negation import emptied
-from viewkeeper.warehouse.rows.stored_actions import KeyDelete
-from viewkeeper.warehouse.rows.stored_actions import signed as actions_signed
+from viewkeeper.warehouse.rows.negation import write_negation
+from viewkeeper.warehouse.rows.stored_actions import DeleteKeys
+from viewkeeper.warehouse.rows.stored_actions import evaluate_actions as actions_signed
 
 Damage = Callable[[bytes, random.Random], bytes | None]
 
@@ -63,23 +63,23 @@ def test_a_damaged_data_file_is_never_read_as_rows(
     world: World, damage: Damage, tmp_path: Path
 ) -> None:
     chance = random.Random(7)
-    for path in sorted(world.store.folder(VIEW).glob("*.parquet")):
+    for path in sorted(world.store.folder_of(VIEW).glob("*.parquet")):
         good = path.read_bytes()
         for _ in range(60 if damage is flip else 3):
             write(path, damage(good, chance))
             with pytest.raises(CorruptError, match=path.name) as caught:
-                state(tmp_path, world.view)
+                read_state(tmp_path, world.view)
             assert f"run --full-refresh {VIEW}" in str(caught.value.hint)
             with pytest.raises(CorruptError, match=path.name):
-                emptied(tmp_path, world.view, 99, 99)
+                write_negation(tmp_path, world.view, 99, 99)
         path.write_bytes(good)
-    assert bag(state(tmp_path, world.view)) == world.expected(world.view.ts)
+    assert bag(read_state(tmp_path, world.view)) == world.expected(world.view.ts)
 
 
 def test_every_flipped_bit_of_a_footer_is_noticed_by_a_search(world: World, tmp_path: Path) -> None:
-    [path, *_] = sorted(world.store.folder(VIEW).glob("*.parquet"))
+    [path, *_] = sorted(world.store.folder_of(VIEW).glob("*.parquet"))
     good = path.read_bytes()
-    search = [KeyDelete(("k",), pa.table({"k": [0, 1, 2]}))]
+    search = [DeleteKeys(("k",), pa.table({"k": [0, 1, 2]}))]
     footer = int.from_bytes(good[-8:-4], "little") + 8
     for at in range(len(good) - footer, len(good), 7):
         path.write_bytes(good[:at] + bytes([good[at] ^ 16]) + good[at + 1 :])
@@ -94,19 +94,19 @@ def test_a_damaged_log_entry_is_never_read_as_a_list(
     chance = random.Random(11)
     expected = world.expected(world.view.ts)
     refused = 0
-    for path in sorted((world.store.folder(VIEW) / "_delta_log").glob("*.json")):
+    for path in sorted((world.store.folder_of(VIEW) / "_delta_log").glob("*.json")):
         good = path.read_bytes()
         for _ in range(25 if damage is flip else 3):
             write(path, damage(good, chance))
             try:
                 # A flipped letter of a comment changes nothing: then the rows are right.
-                assert bag(state(tmp_path, world.view)) == expected
+                assert bag(read_state(tmp_path, world.view)) == expected
             except CorruptError:
                 refused += 1
         path.write_bytes(good)
     # The same entry twice in one file is still the same list.
     assert refused or damage is DAMAGES["doubled"]
-    assert bag(state(tmp_path, world.view)) == expected
+    assert bag(read_state(tmp_path, world.view)) == expected
 
 
 def two_views(root: Path) -> None:
@@ -129,8 +129,8 @@ def test_a_damaged_view_stops_and_the_others_go_on(
     good = path.read_bytes()
     write(path, damage(good, random.Random(3)))
     with Store.open(tmp_path, "test", time.time) as store:
-        assert list(store.damaged) == ["bad"]
-        assert store.head.view("bad").stopped == str(store.damaged["bad"])
+        assert list(store.damaged_views) == ["bad"]
+        assert store.head.require_view("bad").stopped == str(store.damaged_views["bad"])
         store.commit([Advance("good", 5, {"shop": 4})])
         with pytest.raises(CorruptError):
             store.commit([Advance("bad", 5, {"shop": 4})])
@@ -139,51 +139,53 @@ def test_a_damaged_view_stops_and_the_others_go_on(
         assert store.head.record == record, "it is told once"
     path.write_bytes(good)
     with Store.open(tmp_path, "test", time.time) as store:
-        assert not store.damaged
-        assert bag(state(tmp_path, store.head.view("bad"))) == {(2, "x"): 1}
+        assert not store.damaged_views
+        assert bag(read_state(tmp_path, store.head.require_view("bad"))) == {(2, "x"): 1}
 
 
 def test_a_foreign_entry_while_the_warehouse_is_open_is_refused(
     world: World, tmp_path: Path
 ) -> None:
     version = world.view.location.version
-    entry = world.store.folder(VIEW) / "_delta_log" / f"{version + 1:020d}.json"
+    entry = world.store.folder_of(VIEW) / "_delta_log" / f"{version + 1:020d}.json"
     entry.write_text('{"commitInfo":{"operation":"WRITE"}}\n')
     with pytest.raises(Exception, match=r"another writer|not at") as caught:
         world.append({(7, "x"): 1})
     assert "Viewkeeper" in str(caught.value)
-    assert bag(state(tmp_path, world.view)) == world.expected(world.view.ts)
+    assert bag(read_state(tmp_path, world.view)) == world.expected(world.view.ts)
 
 
 def test_a_warehouse_of_before_opens_and_gains_digests(world: World, tmp_path: Path) -> None:
     """Files without digests in their names, a log and a head that list them."""
-    folder, head = world.store.folder(VIEW), tmp_path / NAME
+    folder, head = world.store.folder_of(VIEW), tmp_path / NAME
     renamed = {p.name: f"{p.name[:-45]}.parquet" for p in folder.glob("*.parquet")}
     for path in [*(folder / "_delta_log").glob("*.json"), *(tmp_path / "records").glob("*.json")]:
         text = path.read_text()
         for now, before in renamed.items():
             text = text.replace(now, before)
         body = json.loads(text) if path.parent.name == "records" else None
-        path.write_bytes(seal("record", body["body"]) if body else text.encode())
+        path.write_bytes(seal_body("record", body["body"]) if body else text.encode())
     for now, before in renamed.items():
         (folder / now).rename(folder / before)
     body = json.loads(head.read_bytes())["body"]
     for view in body["views"]:
         view["location"] = view["location"][:2]
-    head.write_bytes(seal("head", body))
-    assert bag(state(tmp_path, read_head(tmp_path).view(VIEW))) == world.expected(world.view.ts)
+    head.write_bytes(seal_body("head", body))
+    assert bag(read_state(tmp_path, read_head(tmp_path).require_view(VIEW))) == world.expected(
+        world.view.ts
+    )
     world.store.close()
     with Store.open(tmp_path, "test", time.time) as store:
-        assert not store.damaged
+        assert not store.damaged_views
         again = World(store, history=world.history)
         again.append({(1000, "new"): 1})
-        assert store.head.view(VIEW).location.listed
+        assert store.head.require_view(VIEW).location.listed
         again.check()
         assert encode_head(read_head(tmp_path)) == encode_head(store.head)
 
 
 def test_data_files_have_page_checksums(world: World) -> None:
-    [path, *_] = sorted(world.store.folder(VIEW).glob("*.parquet"))
+    [path, *_] = sorted(world.store.folder_of(VIEW).glob("*.parquet"))
     good = path.read_bytes()
     column = pq.read_metadata(path).row_group(0).column(0)
     at = column.data_page_offset + column.total_compressed_size - 1

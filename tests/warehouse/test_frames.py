@@ -24,9 +24,9 @@ from pyspark.sql.types import TimestampNTZType
 from tests.warehouse.faults import Death, dying_at
 from tests.warehouse.model import VIEW, Row, World, bag, opened, per_ts
 from viewkeeper.errors import HorizonError
-from viewkeeper.warehouse import Store, changes, clean, merge_tail
-from viewkeeper.warehouse.compact import compact
-from viewkeeper.warehouse.publish import publish
+from viewkeeper.warehouse import Store, clean_warehouse, merge_tail, read_view_changes
+from viewkeeper.warehouse.compact import compact_view
+from viewkeeper.warehouse.publish import publish_view
 from viewkeeper.warehouse.rows.spark_frames import changes_frame, state_frame
 
 TYPES: dict[str, pa.DataType] = {
@@ -85,7 +85,7 @@ def test_spark_and_arrow_read_the_same_values_of_every_type(
         assert bag(arrow(frame, world.schema)) == world.expected(ts)
         assert frame.schema["local"].dataType == TimestampNTZType()
     world.check()
-    compact(world.store, spark, VIEW, 2)
+    compact_view(world.store, spark, VIEW, 2)
     world.check()
     for ts in (2, 3):
         frame = state_frame(spark, root, world.view, staging, ts)
@@ -98,7 +98,7 @@ def spark_agrees(world: World, spark: SparkSession, staging: Path) -> None:
     frame = state_frame(spark, root, view, staging, view.ts)
     assert bag(arrow(frame, view.schema)) == world.expected(view.ts)
     moved = changes_frame(spark, root, view, staging, view.horizon).toArrow()
-    assert per_ts(moved) == per_ts(changes(root, view, view.horizon))
+    assert per_ts(moved) == per_ts(read_view_changes(root, view, view.horizon))
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -115,13 +115,13 @@ def test_random_appends_merges_and_compactions_keep_every_state(
                 merge_tail(world.store, VIEW)
             else:
                 horizon = chance.randint(world.view.horizon, world.view.ts)
-                compact(world.store, spark, VIEW, horizon)
+                compact_view(world.store, spark, VIEW, horizon)
                 world.check()
         spark_agrees(world, spark, tmp_path / "staging")
-        clean(world.store, retention_s=-1, fold_at_least=1)
+        clean_warehouse(world.store, retention_s=-1, fold_at_least=1)
         world.check()
         with pytest.raises(HorizonError):
-            compact(world.store, spark, VIEW, world.view.ts + 1)
+            compact_view(world.store, spark, VIEW, world.view.ts + 1)
 
 
 def some_change(chance: random.Random, world: World) -> Counter[Row]:
@@ -160,13 +160,13 @@ def test_a_killed_compaction_changes_no_state(
         world.append({(1, "a"): -1, (5, "e"): 2})
         world.append({(5, "e"): -1})
         merge_tail(world.store, VIEW)
-        lives(world, lambda: compact(world.store, spark, VIEW, 2), moment, bool(moment % 2))
+        lives(world, lambda: compact_view(world.store, spark, VIEW, 2), moment, bool(moment % 2))
     with Store.open(tmp_path / "warehouse", "test", time.time) as store:
         revived = World(store, history=world.history)
         revived.check()
-        compact(store, spark, VIEW, 3)
+        compact_view(store, spark, VIEW, 3)
         revived.check()
-        assert sum(file.rows for file in store.table(VIEW).files()) == 3
+        assert sum(file.rows for file in store.table_of(VIEW).active_files()) == 3
 
 
 def published(folder: Path) -> Counter[Row]:
@@ -179,14 +179,14 @@ def test_publishing_replaces_the_whole_content_at_once(
 ) -> None:
     world = every_type
     folder = world.store.root / "published" / VIEW
-    assert publish(world.store, spark, VIEW) == 1
+    assert publish_view(world.store, spark, VIEW) == 1
     assert published(folder) == world.expected(3)
     world.append({ROWS[2]: -1})
-    publish(world.store, spark, VIEW)
+    publish_view(world.store, spark, VIEW)
     assert published(folder) == world.expected(4)
     assert DeltaTable(str(folder)).history(1)[0]["viewkeeper_ts"] == 4
     assert len(list(folder.glob("*.parquet"))) > len(DeltaTable(str(folder)).file_uris())
-    publish(world.store, spark, VIEW, retention_s=-60)
+    publish_view(world.store, spark, VIEW, retention_s=-60)
     assert len(list(folder.glob("*.parquet"))) == len(DeltaTable(str(folder)).file_uris())
     world.store.close()
 
@@ -197,26 +197,28 @@ def test_a_killed_publication_leaves_the_old_or_the_new(
 ) -> None:
     with opened(tmp_path / "warehouse") as world:
         folder = world.store.root / "published" / VIEW
-        publish(world.store, spark, VIEW)
+        publish_view(world.store, spark, VIEW)
         world.append({(5, "e"): 2})
-        lived = lives(world, lambda: publish(world.store, spark, VIEW), moment, bool(moment % 2))
+        lived = lives(
+            world, lambda: publish_view(world.store, spark, VIEW), moment, bool(moment % 2)
+        )
     assert published(folder) in (
         [world.expected(2)] if lived else [world.expected(t) for t in (1, 2)]
     )
     with Store.open(tmp_path / "warehouse", "test", time.time) as store:
-        publish(store, spark, VIEW)
+        publish_view(store, spark, VIEW)
         assert published(folder) == world.expected(2)
 
 
 def test_a_published_table_follows_a_new_schema(spark: SparkSession, tmp_path: Path) -> None:
     with opened(tmp_path / "warehouse") as world:
-        publish(world.store, spark, VIEW)
+        publish_view(world.store, spark, VIEW)
         shutil.copytree(world.store.root / "published" / VIEW, tmp_path / "kept")
     with Store.open(tmp_path / "other", "test", time.time) as store:
         stamped = World(store, pa.schema({"at": pa.timestamp("us")}))
         stamped.load({(datetime(2024, 1, 1),): 1})
         shutil.copytree(tmp_path / "kept", store.root / "published" / VIEW)
-        publish(store, spark, VIEW)
+        publish_view(store, spark, VIEW)
         table = DeltaTable(str(store.root / "published" / VIEW))
         assert [field.name for field in table.schema().fields] == ["at"]
         assert "timestampNtz" in (table.protocol().reader_features or [])

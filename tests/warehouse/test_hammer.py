@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.warehouse.model import VIEW, World, bag, opened
-from viewkeeper.warehouse import clean, merge_tail, state
+from viewkeeper.warehouse import clean_warehouse, merge_tail, read_state
 from viewkeeper.warehouse.rows.view_state import newest_state
 
 READS = 25
@@ -59,7 +59,7 @@ def write_on(world: World, wanted: Callable[[], bool]) -> None:
         world.append({(number, "x"): 1})
         if number % 3 == 0:
             merge_tail(world.store, VIEW)
-            clean(world.store, retention_s=0.2, fold_at_least=5)
+            clean_warehouse(world.store, retention_s=0.2, fold_at_least=5)
 
 
 def test_readers_survive_upkeep(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_what_the_log_named_within_the_retention_stays(tmp_path: Path) -> None:
         for k in range(3):
             world.append({(k, "x"): 1})
         merge_tail(world.store, VIEW)
-        log = world.store.folder(VIEW) / "_delta_log"
+        log = world.store.folder_of(VIEW) / "_delta_log"
         listed = {path.name for path in log.iterdir()}
         long_ago = time.time() - 7200
         for path in log.iterdir():
@@ -86,9 +86,9 @@ def test_what_the_log_named_within_the_retention_stays(tmp_path: Path) -> None:
         for k in range(3):
             world.append({(k + 10, "x"): 1})
         merge_tail(world.store, VIEW)
-        clean(world.store, retention_s=3600)
+        clean_warehouse(world.store, retention_s=3600)
         gone = listed - {path.name for path in log.iterdir()}
         checkpoint = before.location.checkpoint
         assert checkpoint is not None
         assert all(int(name[:20]) < checkpoint for name in gone), gone
-        assert bag(state(tmp_path, before)) == world.expected(before.ts)
+        assert bag(read_state(tmp_path, before)) == world.expected(before.ts)

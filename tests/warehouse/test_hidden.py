@@ -18,16 +18,16 @@ from tests.warehouse.model import SCHEMA, VIEW, Row, World, bag, per_ts
 from viewkeeper.warehouse import (
     Create,
     Store,
-    changes,
-    counted,
     merge_tail,
+    read_counted,
     read_head,
-    state,
-    stored,
+    read_state,
+    read_stored,
+    read_view_changes,
     stored_schema,
 )
-from viewkeeper.warehouse.compact import compact
-from viewkeeper.warehouse.publish import publish
+from viewkeeper.warehouse.compact import compact_view
+from viewkeeper.warehouse.publish import publish_view
 from viewkeeper.warehouse.rows.spark_frames import changes_frame, state_frame
 
 KEYED = pa.schema([*SCHEMA, pa.field("_key_0_id", pa.int64()), pa.field("a `.x`", pa.string())])
@@ -54,21 +54,23 @@ def keyed(tmp_path: Path) -> Iterator[World]:
 
 
 def check(world: World) -> None:
-    root, view = world.store.root, read_head(world.store.root).view(VIEW)
+    root, view = world.store.root, read_head(world.store.root).require_view(VIEW)
     assert view == world.view
-    assert (view.hidden, view.schema, view.shown) == (HIDDEN, KEYED, SCHEMA)
+    assert (view.hidden, view.schema, view.shown_schema) == (HIDDEN, KEYED, SCHEMA)
     for ts in range(view.horizon, view.ts + 1):
         expected = world.expected(ts)
-        assert state(root, view, ts).schema == SCHEMA
-        assert bag(state(root, view, ts)) == projected(expected)
-        found = counted(root, view, ts)
+        assert read_state(root, view, ts).schema == SCHEMA
+        assert bag(read_state(root, view, ts)) == projected(expected)
+        found = read_counted(root, view, ts)
         assert found.num_rows == len(projected(expected)), "one row per tuple that is shown"
         assert {(r["k"], r["s"]): r["_count"] for r in found.to_pylist()} == projected(expected)
-        inside = {tuple(r.values())[:4]: r["_count"] for r in stored(root, view, ts).to_pylist()}
+        inside = {
+            tuple(r.values())[:4]: r["_count"] for r in read_stored(root, view, ts).to_pylist()
+        }
         assert inside == expected, "what is stored is all there"
-    assert bag(state(root, view)) == projected(world.expected(view.ts))
-    assert view.rows == state(root, view).num_rows
-    assert per_ts(changes(root, view, view.horizon)) == shown_moves(world)
+    assert bag(read_state(root, view)) == projected(world.expected(view.ts))
+    assert view.rows == read_state(root, view).num_rows
+    assert per_ts(read_view_changes(root, view, view.horizon)) == shown_moves(world)
 
 
 def shown_moves(world: World) -> dict[int, dict[Row, int]]:
@@ -86,7 +88,7 @@ def test_readers_see_the_projection_and_the_store_keeps_all(keyed: World) -> Non
     # Were hidden columns lost in merging, this would take the wrong row.
     keyed.append({(1, "a", 2, "x"): -1})
     check(keyed)
-    assert changes(keyed.store.root, keyed.view, 0).schema == stored_schema(SCHEMA)
+    assert read_view_changes(keyed.store.root, keyed.view, 0).schema == stored_schema(SCHEMA)
 
 
 def test_a_view_without_a_shown_column_or_with_an_unknown_one_is_refused(keyed: World) -> None:
@@ -116,14 +118,14 @@ def test_spark_reads_compacts_and_publishes_the_projection(
     staging, chance = tmp_path / "staging", random.Random(3)
     spark_agrees(keyed, spark, staging)
     for horizon in (2, 3, 5):
-        compact(keyed.store, spark, VIEW, horizon)
+        compact_view(keyed.store, spark, VIEW, horizon)
         check(keyed)
         spark_agrees(keyed, spark, staging)
         key = chance.choice(sorted(row[2] for row in keyed.expected(keyed.view.ts)))
         gone = {row: -n for row, n in keyed.expected(keyed.view.ts).items() if row[2] == key}
         keyed.append({**gone, (1, "a", key, "new"): 1})
         keyed.append({(1, "a", 10 + horizon, "x"): 1})
-    publish(keyed.store, spark, VIEW)
+    publish_view(keyed.store, spark, VIEW)
     table = DeltaTable(str(keyed.store.root / "published" / VIEW))
     found = pq.read_table(table.file_uris())
     assert found.schema.names == SCHEMA.names

@@ -18,8 +18,8 @@ from tests.warehouse.model import VIEW, World
 from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.errors import CorruptError
 from viewkeeper.warehouse import Store
-from viewkeeper.warehouse.compact import compact
-from viewkeeper.warehouse.publish import publish
+from viewkeeper.warehouse.compact import compact_view
+from viewkeeper.warehouse.publish import publish_view
 from viewkeeper.warehouse.rows import spark_frames
 from viewkeeper.warehouse.rows.spark_frames import find_read_damage, state_frame
 
@@ -47,7 +47,7 @@ def damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[World, Pat
         world = World(store)
         world.load({(k, f"row {k}"): 1 for k in range(100)})
         world.append({(1, "later"): 1})
-        folder = store.folder(VIEW)
+        folder = store.folder_of(VIEW)
     path = max(folder.glob("b*.parquet"), key=lambda path: path.stat().st_size)
     flip_unseen(path)
     return world, path
@@ -58,11 +58,11 @@ def test_spark_refuses_a_damaged_page(
 ) -> None:
     world, path = damaged
     with Store.open(world.store.root, "test", world.store.now) as store:
-        frame = state_frame(spark, store.root, store.head.view(VIEW), tmp_path / "staging")
+        frame = state_frame(spark, store.root, store.head.require_view(VIEW), tmp_path / "staging")
         for action in (
             lambda: Courier().run_job(frame.collect),
-            lambda: compact(store, spark, VIEW, store.head.view(VIEW).ts),
-            lambda: publish(store, spark, VIEW),
+            lambda: compact_view(store, spark, VIEW, store.head.require_view(VIEW).ts),
+            lambda: publish_view(store, spark, VIEW),
         ):
             with pytest.raises(CorruptError, match=path.name) as refused:
                 action()

@@ -20,13 +20,13 @@ from pyspark.sql import SparkSession
 
 from tests.warehouse.faults import Death, deaths, dying_at
 from tests.warehouse.model import SCHEMA, VIEW, Row, World, bag, opened, signed, world
-from viewkeeper.warehouse import Redefine, Store, merge_tail, read_head, state, write_rows
-from viewkeeper.warehouse.compact import compact
-from viewkeeper.warehouse.metadata.definition_version import Bound, Version
-from viewkeeper.warehouse.rows.negation import emptied
+from viewkeeper.warehouse import Redefine, Store, merge_tail, read_head, read_state, write_rows
+from viewkeeper.warehouse.compact import compact_view
+from viewkeeper.warehouse.metadata.definition_version import DefinitionTable, DefinitionVersion
+from viewkeeper.warehouse.rows.negation import write_negation
 from viewkeeper.warehouse.rows.spark_frames import state_frame
-from viewkeeper.warehouse.rows.stored_actions import KeyDelete
-from viewkeeper.warehouse.rows.stored_actions import signed as acted
+from viewkeeper.warehouse.rows.stored_actions import DeleteKeys
+from viewkeeper.warehouse.rows.stored_actions import evaluate_actions as acted
 
 __all__ = ["world"]
 
@@ -36,9 +36,11 @@ NARROW = pa.schema([("s", pa.string())])
 LONGER = pa.schema([*SCHEMA, ("extra", pa.int64())])
 
 
-def version(schema: pa.Schema, ts: int) -> Version:
-    bound = Bound("shop", "orders", "orders#2", pa.schema([("id", pa.int64())]))
-    return Version("SELECT ...", (bound,), tuple(schema.names), ts, 7.5, ("renamed",), "superset")
+def version(schema: pa.Schema, ts: int) -> DefinitionVersion:
+    bound = DefinitionTable("shop", "orders", "orders#2", pa.schema([("id", pa.int64())]))
+    return DefinitionVersion(
+        "SELECT ...", (bound,), tuple(schema.names), ts, 7.5, ("renamed",), "superset"
+    )
 
 
 def redefine(made: World, schema: pa.Schema, rows: dict[Row, int] | None = None) -> None:
@@ -51,7 +53,7 @@ def redefine(made: World, schema: pa.Schema, rows: dict[Row, int] | None = None)
     plan = made.plan()
     ts = plan.entries[-1].ts
     number = made.store.head.record + 1
-    file = write_rows(made.store.folder(VIEW), schema, signed(schema, rows, ts), number, 0)
+    file = write_rows(made.store.folder_of(VIEW), schema, signed(schema, rows, ts), number, 0)
     positions = {"shop": ts - 1}
     change = Redefine(VIEW, "new", version(schema, ts), schema, ts, positions, (file,))
     made.store.commit([change], plan.n)
@@ -60,20 +62,20 @@ def redefine(made: World, schema: pa.Schema, rows: dict[Row, int] | None = None)
 def test_a_dropped_column_folds_counts(world: World) -> None:
     world.append({(9, "a"): 1, (1, "a"): 1})
     redefine(world, NARROW)
-    view = read_head(world.store.root).view(VIEW)
+    view = read_head(world.store.root).require_view(VIEW)
     assert (view.definition, view.versions[-1].text) == ("new", "SELECT ...")
     assert view.versions[-1] == version(NARROW, view.ts)
-    assert bag(state(world.store.root, view)) == Counter({("a",): 3, (None,): 2, ("",): 1})
-    before = bag(state(world.store.root, view, view.ts - 1))
+    assert bag(read_state(world.store.root, view)) == Counter({("a",): 3, (None,): 2, ("",): 1})
+    before = bag(read_state(world.store.root, view, view.ts - 1))
     assert before == Counter({("a",): 1, (None,): 2, ("",): 1})
 
 
 def test_an_added_column_is_null_and_a_wider_type_holds_the_old_values(world: World) -> None:
     redefine(world, LONGER)
-    assert bag(state(world.store.root, world.view))[(1, "a", None)] == 1
+    assert bag(read_state(world.store.root, world.view))[(1, "a", None)] == 1
     redefine(world, WIDE, {(Decimal("1.25"), "a"): 1, (Decimal("1.00"), "a"): -1})
     expected = Counter({(Decimal("1.25"), "a"): 1, (Decimal(2), None): 2, (Decimal(3), ""): 1})
-    assert bag(state(world.store.root, world.view)) == expected
+    assert bag(read_state(world.store.root, world.view)) == expected
 
 
 def test_merging_folding_emptying_and_deleting_by_key_see_the_columns_of_now(
@@ -84,16 +86,16 @@ def test_merging_folding_emptying_and_deleting_by_key_see_the_columns_of_now(
     redefine(world, NARROW)
     root, expected = world.store.root, Counter({("a",): 1, (None,): 2, ("",): 1, ("d",): 3})
     assert bag(state_frame(spark, root, world.view, tmp_path).toArrow()) == expected
-    delete = KeyDelete(("s",), pa.table({"s": ["d"]}))
+    delete = DeleteKeys(("s",), pa.table({"s": ["d"]}))
     assert acted(root, world.view, [delete]).to_pylist() == [{"s": "d", "_count": -3}]
-    files = emptied(root, world.view, world.view.ts + 1, 99)
+    files = write_negation(root, world.view, world.view.ts + 1, 99)
     assert sum(file.count_sum for file in files) == -7
     merge_tail(world.store, VIEW)
-    assert bag(state(root, world.view)) == expected
-    compact(world.store, spark, VIEW, world.view.ts)
-    assert bag(state(root, world.view)) == expected
+    assert bag(read_state(root, world.view)) == expected
+    compact_view(world.store, spark, VIEW, world.view.ts)
+    assert bag(read_state(root, world.view)) == expected
     assert world.view.distinct
-    library = DeltaTable(str(world.store.folder(VIEW))).to_pyarrow_table()
+    library = DeltaTable(str(world.store.folder_of(VIEW))).to_pyarrow_table()
     assert library.schema.names == ["s", "_count", "_ts"]
     assert sum(int(count or 0) for count in library["_count"].to_pylist()) == 7
 
@@ -105,14 +107,14 @@ def test_spark_reads_old_files_under_a_wider_type(
     wider = [pa.field("k", wide), pa.field("s", pa.string()), pa.field("extra", pa.int64())]
     redefine(world, pa.schema(wider))
     found = bag(state_frame(spark, world.store.root, world.view, tmp_path).toArrow())
-    assert found == bag(state(world.store.root, world.view))
+    assert found == bag(read_state(world.store.root, world.view))
     assert found[(Decimal(2), None, None)] == 2
 
 
 def test_other_readers_see_the_schema_of_now(world: World) -> None:
     columns: dict[str, pa.DataType] = {"s": pa.string(), "at": pa.timestamp("us")}
     redefine(world, pa.schema(columns))
-    table = DeltaTable(str(world.store.folder(VIEW)))
+    table = DeltaTable(str(world.store.folder_of(VIEW)))
     assert table.to_pyarrow_table().schema.names == ["s", "at", "_count", "_ts"]
     assert "timestampNtz" in (table.protocol().reader_features or [])
 
@@ -140,10 +142,10 @@ def test_a_death_leaves_the_old_definition_or_the_new(tmp_path: Path, repaired: 
         with Store.open(folder, "test", time.time) as store:
             revived = World(store)
             changed = revived.view.definition == "new"
-            assert bag(state(folder, revived.view)) == (new if changed else old)
+            assert bag(read_state(folder, revived.view)) == (new if changed else old)
             if not changed:
                 redefine(revived, NARROW, rows)
-            assert bag(state(folder, revived.view)) == new
+            assert bag(read_state(folder, revived.view)) == new
             assert len(revived.view.versions) == 1
         return died
 

@@ -20,7 +20,7 @@ from tests.warehouse.model import VIEW, World, bag, opened, world
 from viewkeeper.errors import CorruptError, LockedError, WarehouseError
 from viewkeeper.storage import disk
 from viewkeeper.storage.named_digest import DigestSink
-from viewkeeper.warehouse import Advance, DataFile, Store, load_ledger, read_head, state
+from viewkeeper.warehouse import Advance, DataFile, Store, load_ledger, read_head, read_state
 from viewkeeper.warehouse.merge import merge_tail
 
 __all__ = ["world"]
@@ -81,7 +81,7 @@ def test_after_the_record_a_full_disk_only_delays(tmp_path: Path) -> None:
         with refusing("replace", errno.ENOSPC), pytest.raises(WarehouseError) as refused:
             world.append({(5, "e"): 1})
         assert "is committed but not yet visible" in refused.value.message
-        assert read_head(tmp_path).view(VIEW).ts == 1
+        assert read_head(tmp_path).require_view(VIEW).ts == 1
     with Store.open(tmp_path, "test", time.time) as store:
         World(store, history=[*world.history, (2, Counter({(5, "e"): 1}))]).check()
 
@@ -109,7 +109,7 @@ def test_a_name_that_could_not_be_synced_is_not_built_upon(tmp_path: Path) -> No
         broken = False
         synced.clear()
         with Store.open(root, "next", time.time) as store:
-            assert bag(state(root, store.head.view(VIEW)))[5, "e"] == 1
+            assert bag(read_state(root, store.head.require_view(VIEW)))[5, "e"] == 1
     first_entry = next(at for at, name in enumerate(synced) if name.endswith(".json"))
     assert "records" in synced[:first_entry], "redone before its name was durable"
 
@@ -122,7 +122,7 @@ def test_a_file_that_does_not_fit_leaves_nothing(world: World) -> None:
             world.append({(5, "e" * 10_000): 1})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert len(list(world.store.folder(VIEW).glob("*.parquet"))) == 1
+    assert len(list(world.store.folder_of(VIEW).glob("*.parquet"))) == 1
     world.append({(5, "e"): 1})
     world.check()
 
@@ -140,7 +140,7 @@ def test_a_disk_that_refuses_the_first_bytes_leaves_nothing(
         with pytest.raises(WarehouseError, match="cannot write") as refused:
             world.append({(5, "e"): 1})
     assert refused.value.hint
-    assert len(list(world.store.folder(VIEW).glob("*.parquet"))) == 1
+    assert len(list(world.store.folder_of(VIEW).glob("*.parquet"))) == 1
     world.append({(5, "e"): 1})
     world.check()
 
@@ -222,13 +222,13 @@ def test_a_newer_format_is_not_guessed_at(tmp_path: Path) -> None:
 
 
 def test_a_file_that_differs_from_its_descriptor_is_never_committed(world: World) -> None:
-    (file,) = world.files(world.store.folder(VIEW), {(5, "e"): 1}, 2)
+    (file,) = world.files(world.store.folder_of(VIEW), {(5, "e"): 1}, 2)
     other = DataFile(file.path, file.size, 2, 1, 1, 1, 2, 2)
     missing = DataFile("b0-0-gone.parquet", 1, 1, 1, 1, 1, 2, 2)
     for wrong in (other, missing):
         with pytest.raises(CorruptError, match="not what its writer described"):
             world.store.commit([Advance(VIEW, 2, {"shop": 1}, (wrong,))])
-    assert bag(state(world.store.root, world.view)) == world.expected(1)
+    assert bag(read_state(world.store.root, world.view)) == world.expected(1)
 
 
 def test_what_is_created_must_be_new_and_what_is_replaced_is_whole(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_what_is_created_must_be_new_and_what_is_replaced_is_whole(tmp_path: Pat
     disk.create_new(path, b"first")
     with pytest.raises(FileExistsError):
         disk.create_new(path, b"second")
-    disk.replace(path, b"third")
+    disk.replace_file(path, b"third")
     assert path.read_bytes() == b"third"
     assert [found.name for found in tmp_path.iterdir()] == ["file"]
 

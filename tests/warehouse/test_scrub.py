@@ -14,12 +14,12 @@ from tests.warehouse.model import VIEW, opened
 from viewkeeper.cli.invocation import Invocation
 from viewkeeper.cli.main import cli
 from viewkeeper.errors import CorruptError
-from viewkeeper.sources.handles import Names
+from viewkeeper.sources.handles import SourceHandles
 from viewkeeper.storage import disk
 from viewkeeper.warehouse import merge_tail, read_head
 from viewkeeper.warehouse.lake.lake_table import files_of
 from viewkeeper.warehouse.metadata.warehouse_identity import known_identity, make_identity
-from viewkeeper.warehouse.scrub import find_damage, scrub
+from viewkeeper.warehouse.scrub import find_damage, scrub_warehouse
 
 PROJECT = "warehouse: ./warehouse\nsources: {shop: {kind: sqlite, path: shop.db}}\n"
 
@@ -34,7 +34,7 @@ def project(tmp_path: Path) -> Path:
             world.append({(k, "x"): 1})
         merge_tail(world.store, VIEW)
         world.append({(9, "y"): 1})
-        Names(root / "sources" / "shop").follow("orders", "17", {"id": "1"})
+        SourceHandles(root / "sources" / "shop").add_target("orders", "17", {"id": "1"})
     return tmp_path
 
 
@@ -43,8 +43,8 @@ def kept_files(root: Path) -> list[Path]:
 
 
 def test_a_scrub_of_a_whole_warehouse_finds_nothing(project: Path) -> None:
-    found = scrub(project / "warehouse", (), lambda _: None)
-    assert found.ok
+    found = scrub_warehouse(project / "warehouse", (), lambda _: None)
+    assert found.is_whole
     assert found.files >= 8
 
 
@@ -65,16 +65,16 @@ def test_a_scrub_names_whatever_file_is_damaged(project: Path) -> None:
             continue
         good = path.read_bytes()
         path.write_bytes(good[: len(good) // 2])
-        found = scrub(root, (), lambda _: None)
-        assert not found.ok, path
+        found = scrub_warehouse(root, (), lambda _: None)
+        assert not found.is_whole, path
         assert all(error.hint for error in found.damaged), path
         path.write_bytes(good)
-    assert scrub(root, (), lambda _: None).ok
+    assert scrub_warehouse(root, (), lambda _: None).is_whole
 
 
 def active(root: Path) -> set[str]:
     """The names of the files that the head names."""
-    view = read_head(root).view(VIEW)
+    view = read_head(root).require_view(VIEW)
     return {file.path for file in files_of(root / "views" / view.table, view)}
 
 
@@ -100,7 +100,7 @@ def test_verify_files_says_what_mends_and_exits_with_one(project: Path) -> None:
 
 def test_what_costs_nothing_is_noticed_without_reading(project: Path, tmp_path: Path) -> None:
     root = project / "warehouse"
-    view = read_head(root).view(VIEW)
+    view = read_head(root).require_view(VIEW)
     assert find_damage(root, view) is None
     [path] = [p for p in (root / "views").rglob("b*.parquet") if p.name in active(root)][-1:]
     path.write_bytes(b"")
@@ -152,7 +152,7 @@ def test_a_lost_identity_is_never_a_new_one(tmp_path: Path) -> None:
         with pytest.raises(CorruptError, match="identity") as refused:
             make_identity(root)
         assert "uuidgen >" in (refused.value.hint or "")
-        assert not scrub(root, (), lambda _: None).ok
+        assert not scrub_warehouse(root, (), lambda _: None).is_whole
         (root / "identity").write_text("1b4e28ba-2fa1-11d2-883f-0016d3cca427\n")
         assert make_identity(root) == "1b4e28ba-2fa1-11d2-883f-0016d3cca427"
-        assert scrub(root, (), lambda _: None).ok
+        assert scrub_warehouse(root, (), lambda _: None).is_whole

@@ -15,12 +15,12 @@ from tests.warehouse.model import VIEW, Bag, Row, World, bag, opened, per_ts, wo
 from viewkeeper.errors import HorizonError, WarehouseError
 from viewkeeper.warehouse import (
     Store,
-    changes,
-    counted,
     load_ledger,
     merge_tail,
+    read_counted,
     read_head,
-    state,
+    read_state,
+    read_view_changes,
 )
 
 __all__ = ["world"]
@@ -62,38 +62,38 @@ def test_every_state_is_the_sum_of_what_came_before(steps: list[list[Row] | str]
 
 
 def test_duplicates_are_repeated_and_counted(world: World) -> None:
-    assert bag(state(world.store.root, world.view)) == {(1, "a"): 1, (2, None): 2, (3, ""): 1}
-    rows = counted(world.store.root, world.view).to_pylist()
+    assert bag(read_state(world.store.root, world.view)) == {(1, "a"): 1, (2, None): 2, (3, ""): 1}
+    rows = read_counted(world.store.root, world.view).to_pylist()
     assert {(row["k"], row["s"]): row["_count"] for row in rows} == world.expected(1)
 
 
 def test_changes_since_zero_start_with_the_initial_load(world: World) -> None:
     world.append({(1, "a"): -1})
-    found = per_ts(changes(world.store.root, world.view, 0))
+    found = per_ts(read_view_changes(world.store.root, world.view, 0))
     assert found == {1: {(1, "a"): 1, (2, None): 2, (3, ""): 1}, 2: {(1, "a"): -1}}
-    assert per_ts(changes(world.store.root, world.view, 0, 1)).keys() == {1}
+    assert per_ts(read_view_changes(world.store.root, world.view, 0, 1)).keys() == {1}
 
 
 @pytest.mark.parametrize("as_of", [0, 3, -1])
 def test_a_state_outside_the_window_is_refused_with_the_window(world: World, as_of: int) -> None:
     world.append({(9, "z"): 1})
     with pytest.raises(HorizonError, match=r"from ts 1 \(the horizon\) to ts 2 \(the newest\)"):
-        state(world.store.root, world.view, as_of)
+        read_state(world.store.root, world.view, as_of)
     with pytest.raises(HorizonError):
-        changes(world.store.root, world.view, 7)
+        read_view_changes(world.store.root, world.view, 7)
 
 
 def test_a_reader_needs_no_lock_and_finds_the_positions_of_every_ts(world: World) -> None:
     for value in range(4):
         world.append({(value, "x"): 1})
-    view = read_head(world.store.root).view(VIEW)
+    view = read_head(world.store.root).require_view(VIEW)
     ledger = load_ledger(world.store.root)
-    assert [ledger.positions(view.positions, ts) for ts in range(1, 6)] == [
+    assert [ledger.positions_at(view.positions, ts) for ts in range(1, 6)] == [
         {"shop": ts - 1} for ts in range(1, 6)
     ]
-    assert [entry.ts for entry in ledger.between(2, 4)] == [3, 4]
+    assert [entry.ts for entry in ledger.entries_between(2, 4)] == [3, 4]
 
 
 def test_an_unknown_view_is_named_with_the_known_ones(world: World) -> None:
     with pytest.raises(WarehouseError, match="views there: v"):
-        world.store.head.view("w")
+        world.store.head.require_view("w")

@@ -23,7 +23,7 @@ from tests.warehouse.model import World, opened
 from viewkeeper.errors import LockedError, WarehouseError
 from viewkeeper.warehouse import Store, read_head
 from viewkeeper.warehouse.merge import merge_tail
-from viewkeeper.warehouse.retention import clean
+from viewkeeper.warehouse.retention import clean_warehouse
 
 ROWS = {(7, "first"): 1}
 
@@ -87,7 +87,7 @@ class Second:
         for number in range(3):
             self.world.append({(number, "second"): 1})
         merge_tail(store, self.world.view.view)
-        clean(store, retention_s=-1.0, fold_at_least=1)
+        clean_warehouse(store, retention_s=-1.0, fold_at_least=1)
         self.world.append({(8, "second"): 1})
 
 
@@ -133,7 +133,7 @@ def test_a_writer_that_slept_commits_nothing(stride: int, template: World, tmp_p
 def test_a_writer_that_slept_folds_nothing(stride: int, template: World, tmp_path: Path) -> None:
     def tidy(world: World) -> None:
         merge_tail(world.store, world.view.view)
-        clean(world.store, retention_s=-1.0, fold_at_least=1)
+        clean_warehouse(world.store, retention_s=-1.0, fold_at_least=1)
 
     assert attempts(template, tmp_path / "w", tidy, stride) > 10
 

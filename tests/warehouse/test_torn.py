@@ -12,9 +12,9 @@ from deltalake import DeltaTable
 
 from tests.warehouse.model import VIEW, World, bag, opened
 from viewkeeper.errors import CorruptError, WarehouseError
-from viewkeeper.warehouse import Advance, Store, merge_tail, state
+from viewkeeper.warehouse import Advance, Store, merge_tail, read_state
 from viewkeeper.warehouse.lake import delta_log
-from viewkeeper.warehouse.lake.lake_table import Table
+from viewkeeper.warehouse.lake.lake_table import LakeTable
 from viewkeeper.warehouse.metadata.head import NAME
 
 Tear = Callable[[bytes], bytes]
@@ -39,13 +39,13 @@ def test_a_torn_entry_is_redone_from_the_record(tmp_path: Path, tear: Tear) -> N
         world.append({(5, "e"): 1})
         before = (tmp_path / NAME).read_bytes()
         world.append({(6, "f"): 1})
-        entry = newest_entry(world.store.folder(VIEW))
+        entry = newest_entry(world.store.folder_of(VIEW))
     # The head that named the entry is lost with it: it is written after the entry was synced.
     (tmp_path / NAME).write_bytes(before)
     entry.write_bytes(tear(entry.read_bytes()))
     with Store.open(tmp_path, "test", time.time) as store:
         World(store, history=world.history).check()
-        assert DeltaTable(str(store.folder(VIEW))).version() == int(entry.stem)
+        assert DeltaTable(str(store.folder_of(VIEW))).version() == int(entry.stem)
 
 
 @tears
@@ -55,7 +55,7 @@ def test_a_torn_checkpoint_is_forgotten(tmp_path: Path, tear: Tear) -> None:
         world.append({(6, "f"): 1})
         before = (tmp_path / NAME).read_bytes()
         merge_tail(world.store, VIEW)
-        folder = world.store.folder(VIEW)
+        folder = world.store.folder_of(VIEW)
     (tmp_path / NAME).write_bytes(before)
     for path in [*(folder / "_delta_log").glob("*checkpoint*"), newest_entry(folder)]:
         path.write_bytes(tear(path.read_bytes()))
@@ -65,7 +65,7 @@ def test_a_torn_checkpoint_is_forgotten(tmp_path: Path, tear: Tear) -> None:
 
 @tears
 def test_a_torn_entry_of_a_table_without_records_is_dropped(tmp_path: Path, tear: Tear) -> None:
-    table = Table.create(tmp_path, pa.schema({"k": pa.int64()}), "published")
+    table = LakeTable.create(tmp_path, pa.schema({"k": pa.int64()}), "published")
     whole = newest_entry(tmp_path).read_bytes()
     delta_log.drop_torn(tmp_path)
     assert newest_entry(tmp_path).read_bytes() == whole
@@ -80,26 +80,26 @@ def test_a_torn_entry_of_a_table_without_records_is_dropped(tmp_path: Path, tear
 
 def test_another_writers_entry_is_refused_not_deleted(tmp_path: Path) -> None:
     with opened(tmp_path) as world:
-        folder = world.store.folder(VIEW)
+        folder = world.store.folder_of(VIEW)
     DeltaTable(str(folder)).alter.set_table_properties({"delta.appendOnly": "false"})
     with Store.open(tmp_path, "test", time.time) as store:
-        assert "another writer changed this table" in str(store.damaged[VIEW])
-        assert store.head.view(VIEW).stopped == str(store.damaged[VIEW])
+        assert "another writer changed this table" in str(store.damaged_views[VIEW])
+        assert store.head.require_view(VIEW).stopped == str(store.damaged_views[VIEW])
         with pytest.raises(CorruptError, match="another writer changed this table"):
             store.commit([Advance(VIEW, 9, {})])
     newest_entry(folder).unlink()
     with Store.open(tmp_path, "test", time.time) as store:
-        assert bag(state(tmp_path, store.head.view(VIEW))) == world.expected(1)
+        assert bag(read_state(tmp_path, store.head.require_view(VIEW))) == world.expected(1)
 
 
 def test_another_writer_between_two_commits_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with opened(tmp_path) as world:
-        other = Table.open(world.store.folder(VIEW), world.store.table(VIEW).stored)
+        other = LakeTable.open(world.store.folder_of(VIEW), world.store.table_of(VIEW).stored)
         meddled = False
 
-        def applied(table: Table) -> int:
+        def applied(table: LakeTable) -> int:
             """The other commits just after we looked."""
             nonlocal meddled
             found = real(table)
@@ -108,8 +108,8 @@ def test_another_writer_between_two_commits_is_refused(
                 other.commit(99, 0.0, [])
             return found
 
-        real = Table.applied
-        monkeypatch.setattr(Table, "applied", applied)
+        real = LakeTable.applied_record
+        monkeypatch.setattr(LakeTable, "applied_record", applied)
         with pytest.raises(WarehouseError, match="is committed but not yet visible") as refused:
             world.append({(5, "e"): 1})
         assert "another writer" in str(refused.value)

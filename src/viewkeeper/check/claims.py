@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 
-from viewkeeper.check.history.recorded_history import History
-from viewkeeper.check.levels import Answer
+from viewkeeper.check.history.recorded_history import RecordedHistory
+from viewkeeper.check.levels import CheckAnswer
 from viewkeeper.check.recomputation import Recomputation
-from viewkeeper.check.serial_schedules import Point, Schedule, within
+from viewkeeper.check.serial_schedules import Point, Schedule, is_within
 from viewkeeper.check.vector_search import find_steps
 
 
@@ -64,7 +64,7 @@ class Claims:
 
 
 def read_claims(
-    history: History, views: Recomputation, schedule: Schedule, numbers: Sequence[int]
+    history: RecordedHistory, views: Recomputation, schedule: Schedule, numbers: Sequence[int]
 ) -> Claims:
     """Compare every claim with the view there; `numbers` are the values of the states."""
     points: list[Point | None] = []
@@ -74,16 +74,16 @@ def read_claims(
         points.append(None)
         if state.claim is None:
             continue
-        point = schedule.point(state.claim)
+        point = schedule.point_of(state.claim)
         if point is None:
             faults.append(ClaimFault(index, Fault.IMPOSSIBLE))
-        elif views.at(point) != numbers[index]:
+        elif views.number_at(point) != numbers[index]:
             faults.append(ClaimFault(index, Fault.WRONG, point))
         else:
             points[-1] = point
-            if schedule.halved(point) is not None:
+            if schedule.halved_unit(point) is not None:
                 faults.append(ClaimFault(index, Fault.HALVED, point))
-            if latest is not None and not within(latest[1], point):
+            if latest is not None and not is_within(latest[1], point):
                 faults.append(ClaimFault(index, Fault.BACKWARDS, point, latest[0]))
             latest = index, point
     return Claims(tuple(points), tuple(faults))
@@ -99,12 +99,15 @@ def prove_steps(
     """Whether single units lead from each claimed vector to the next and show nothing else."""
     points = (schedule.start, *chain, schedule.final)
     values = (numbers[0], *numbers, numbers[-1])
-    if views.at(schedule.start) != numbers[0] or views.at(schedule.final) != numbers[-1]:
+    if (
+        views.number_at(schedule.start) != numbers[0]
+        or views.number_at(schedule.final) != numbers[-1]
+    ):
         return False
     for (one, shown), (other, following) in pairwise(zip(points, values, strict=True)):
-        if one == other or any(further == other for _, further in schedule.after(one)):
+        if one == other or any(further == other for _, further in schedule.units_after(one)):
             continue
         states = [shown] if shown == following else [shown, following]
-        if find_steps(views, schedule, states, limit, (one, other)).answer is not Answer.YES:
+        if find_steps(views, schedule, states, limit, (one, other)).answer is not CheckAnswer.YES:
             return False
     return True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from viewkeeper.check.history.recorded_history import Bag, History, Row
+from viewkeeper.check.history.recorded_history import Bag, RecordedHistory, Row
 from viewkeeper.check.serial_schedules import Point, Schedule
 
 ROWS_MAX = 8
@@ -18,23 +18,23 @@ ROWS_MAX = 8
 class Wording:
     """How sentences about a history name its things."""
 
-    def __init__(self, history: History, schedule: Schedule) -> None:
+    def __init__(self, history: RecordedHistory, schedule: Schedule) -> None:
         self._history = history
         self._schedule = schedule
 
-    def state(self, index: int) -> str:
+    def state_text(self, index: int) -> str:
         label = self._history.states[index].label
         return f"state {index} ({label})" if label else f"state {index}"
 
-    def vector(self, point: Point) -> str:
+    def vector_text(self, point: Point) -> str:
         named = zip(self._schedule.sources, self._schedule.logs, point, strict=True)
-        return ", ".join(f"{source} {_reach(log, n)}" for source, log, n in named)
+        return ", ".join(f"{source} {_reach_text(log, n)}" for source, log, n in named)
 
-    def at(self, sources: Iterable[int]) -> str:
-        return listed([self._schedule.sources[source] for source in sources])
+    def source_names(self, sources: Iterable[int]) -> str:
+        return list_words([self._schedule.sources[source] for source in sources])
 
 
-def _reach(log: tuple[str, ...], position: int) -> str:
+def _reach_text(log: tuple[str, ...], position: int) -> str:
     if position == 0:
         return f"0 of {len(log)}"
     return f"{position} of {len(log)} (up to {log[position - 1]})"
@@ -46,10 +46,10 @@ def row_text(row: Row) -> str:
     >>> row_text((1, None, "it's", True))
     "(1, NULL, 'it''s', true)"
     """
-    return "(" + ", ".join(_value(value) for value in row) + ")"
+    return "(" + ", ".join(_value_text(value) for value in row) + ")"
 
 
-def _value(value: object) -> str:
+def _value_text(value: object) -> str:
     match value:
         case None:
             return "NULL"
@@ -76,18 +76,18 @@ def rows_text(bag: Bag) -> str:
     shown = sorted(texts)
     if len(shown) > ROWS_MAX:
         shown = [*shown[:ROWS_MAX], f"{len(shown) - ROWS_MAX} other rows"]
-    return listed(shown) if shown else "no rows"
+    return list_words(shown) if shown else "no rows"
 
 
-def lacking(shown: Bag, right: Bag) -> dict[Row, int]:
+def missing_rows(shown: Bag, right: Bag) -> dict[Row, int]:
     """What `right` has and `shown` has not."""
     short = {row: count - shown.get(row, 0) for row, count in right.items()}
     return {row: count for row, count in short.items() if count > 0}
 
 
-def distance(shown: Bag, right: Bag) -> int:
+def count_differences(shown: Bag, right: Bag) -> int:
     """How many rows are lacking or too much."""
-    return sum(lacking(shown, right).values()) + sum(lacking(right, shown).values())
+    return sum(missing_rows(shown, right).values()) + sum(missing_rows(right, shown).values())
 
 
 def difference_text(shown: Bag, right: Bag) -> str:
@@ -97,17 +97,17 @@ def difference_text(shown: Bag, right: Bag) -> str:
     'lacks (3) and has (1) and (2) too much'
     """
     parts = []
-    if short := lacking(shown, right):
+    if short := missing_rows(shown, right):
         parts.append(f"lacks {rows_text(short)}")
-    if extra := lacking(right, shown):
+    if extra := missing_rows(right, shown):
         parts.append(f"has {rows_text(extra)} too much")
     return " and ".join(parts) if parts else "has exactly its rows"
 
 
-def listed(words: list[str]) -> str:
+def list_words(words: list[str]) -> str:
     """Words as a sentence lists them.
 
-    >>> listed(["a", "b", "c"]), listed(["a"])
+    >>> list_words(["a", "b", "c"]), list_words(["a"])
     ('a, b and c', 'a')
     """
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

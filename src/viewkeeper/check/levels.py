@@ -44,7 +44,7 @@ LIMIT = 100_000
 """How many vectors a search may visit by default; beyond it the answer is unknown."""
 
 
-class Answer(Enum):
+class CheckAnswer(Enum):
     """Yes, no, or beyond the limit of the search."""
 
     YES = "yes"
@@ -52,20 +52,22 @@ class Answer(Enum):
     UNKNOWN = "unknown"
 
 
-def all_of(answers: Iterable[Answer]) -> Answer:
+def all_of(answers: Iterable[CheckAnswer]) -> CheckAnswer:
     """Whether all hold: one no decides, and so does yes throughout.
 
-    >>> all_of([Answer.YES, Answer.UNKNOWN]), all_of([Answer.UNKNOWN, Answer.NO])
-    (<Answer.UNKNOWN: 'unknown'>, <Answer.NO: 'no'>)
+    >>> all_of([CheckAnswer.YES, CheckAnswer.UNKNOWN])
+    <CheckAnswer.UNKNOWN: 'unknown'>
+    >>> all_of([CheckAnswer.UNKNOWN, CheckAnswer.NO])
+    <CheckAnswer.NO: 'no'>
     """
     found = set(answers)
-    if Answer.NO in found:
-        return Answer.NO
-    return Answer.UNKNOWN if Answer.UNKNOWN in found else Answer.YES
+    if CheckAnswer.NO in found:
+        return CheckAnswer.NO
+    return CheckAnswer.UNKNOWN if CheckAnswer.UNKNOWN in found else CheckAnswer.YES
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedLevel:
     """A level as a paper names it, and the predicates that it is the sum of."""
 
     name: str
@@ -78,16 +80,16 @@ class Ladder:
 
     paper: str
     citation: str
-    levels: tuple[Named, ...]
+    levels: tuple[NamedLevel, ...]
 
-    def answers(self, found: Mapping[Predicate, Answer]) -> dict[str, Answer]:
+    def answers_by_level(self, found: Mapping[Predicate, CheckAnswer]) -> dict[str, CheckAnswer]:
         """For every level, whether the history has it."""
         return {level.name: all_of(found[need] for need in level.needs) for level in self.levels}
 
-    def highest(self, found: Mapping[Predicate, Answer]) -> list[str]:
+    def highest_levels(self, found: Mapping[Predicate, CheckAnswer]) -> list[str]:
         """The levels that a history has, without those that another of them subsumes."""
-        answers = self.answers(found)
-        held = [level for level in self.levels if answers[level.name] is Answer.YES]
+        answers = self.answers_by_level(found)
+        held = [level for level in self.levels if answers[level.name] is CheckAnswer.YES]
         return [one.name for one in held if not any(one.needs < other.needs for other in held)]
 
 
@@ -101,10 +103,10 @@ STROBE = Ladder(
     "Zhuge, Garcia-Molina, Wiener: The Strobe Algorithms for Multi-Source Warehouse Consistency "
     "(1996), section 4.2",
     (
-        Named(Level.CONVERGENCE.word, _CONVERGENT),
-        Named(Level.WEAK.word, _CONVERGENT | _LEGAL),
-        Named(Level.STRONG.word, _CONVERGENT | _ORDERED),
-        Named(Level.COMPLETE.word, _CONVERGENT | _COMPLETE),
+        NamedLevel(Level.CONVERGENCE.lower_name, _CONVERGENT),
+        NamedLevel(Level.WEAK.lower_name, _CONVERGENT | _LEGAL),
+        NamedLevel(Level.STRONG.lower_name, _CONVERGENT | _ORDERED),
+        NamedLevel(Level.COMPLETE.lower_name, _CONVERGENT | _COMPLETE),
     ),
 )
 """Each level subsumes those before it."""
@@ -114,11 +116,11 @@ PVM = Ladder(
     "Zhang, Ding, Rundensteiner: Parallel multisource view maintenance (2003), section 4.1, "
     "definition 3",
     (
-        Named("convergence", _CONVERGENT),
-        Named("weak", _LEGAL),
-        Named("consistency", _ORDERED),
-        Named("strong", _CONVERGENT | _ORDERED),
-        Named("complete", _CONVERGENT | _COMPLETE),
+        NamedLevel("convergence", _CONVERGENT),
+        NamedLevel("weak", _LEGAL),
+        NamedLevel("consistency", _ORDERED),
+        NamedLevel("strong", _CONVERGENT | _ORDERED),
+        NamedLevel("complete", _CONVERGENT | _COMPLETE),
     ),
 )
 """Convergence and weak are independent of each other; strong subsumes all before it."""
@@ -126,6 +128,6 @@ PVM = Ladder(
 LADDERS = (STROBE, PVM)
 
 
-def needs(level: Level) -> frozenset[Predicate]:
+def predicates_of(level: Level) -> frozenset[Predicate]:
     """The predicates that a level of the Strobe paper is the sum of."""
-    return next((n.needs for n in STROBE.levels if n.name == level.word), frozenset())
+    return next((n.needs for n in STROBE.levels if n.name == level.lower_name), frozenset())

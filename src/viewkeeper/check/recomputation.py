@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from viewkeeper.check.history.recorded_history import Bag, History, Row
+from viewkeeper.check.history.recorded_history import Bag, RecordedHistory, Row
 from viewkeeper.check.history_words import row_text
 from viewkeeper.check.serial_schedules import Point, Schedule
-from viewkeeper.check.view_join import Join, summed
+from viewkeeper.check.view_join import ViewJoin, sum_counts
 from viewkeeper.errors import HistoryError
 from viewkeeper.view.definition import Relation
 
@@ -21,13 +21,14 @@ from viewkeeper.view.definition import Relation
 class Recomputation:
     """V(vector) for all vectors of a history, as numbers of values."""
 
-    def __init__(self, history: History, schedule: Schedule) -> None:
-        self._join = Join(history.view)
+    def __init__(self, history: RecordedHistory, schedule: Schedule) -> None:
+        self._join = ViewJoin(history.view)
         self._numbers: dict[tuple[int, ...], int] = {}
         self._values: dict[frozenset[tuple[Row, int]], int] = {}
         self._bags: list[dict[Row, int]] = []
         bags = {
-            relation: _numbers(history, relation, self._join) for relation in history.view.relations
+            relation: _bag_numbers(history, relation, self._join)
+            for relation in history.view.relations
         }
         self._pairs = [
             (schedule.sources.index(step.place.relation.source), bags[step.place.relation][at])
@@ -37,16 +38,16 @@ class Recomputation:
         self.values_at: dict[int, Point] = {}
         """For every value that was computed, the first vector that gave it."""
 
-    def at(self, point: Point) -> int:
+    def number_at(self, point: Point) -> int:
         """The number of the view's value over a vector."""
         versions = tuple([numbers[point[source]] for source, numbers in self._pairs])
         number = self._numbers.get(versions)
         if number is None:
-            number = self._numbers[versions] = self.number(self._join.rows(versions))
+            number = self._numbers[versions] = self.number_of(self._join.rows_over(versions))
             self.values_at.setdefault(number, point)
         return number
 
-    def number(self, bag: Bag) -> int:
+    def number_of(self, bag: Bag) -> int:
         """The number of any value, of the view or of a state."""
         value = frozenset(item for item in bag.items() if item[1])
         number = self._values.setdefault(value, len(self._bags))
@@ -54,10 +55,10 @@ class Recomputation:
             self._bags.append(dict(value))
         return number
 
-    def bag(self, number: int) -> Bag:
+    def bag_of(self, number: int) -> Bag:
         return self._bags[number]
 
-    def positions(self, source: int, length: int) -> list[int]:
+    def distinct_positions(self, source: int, length: int) -> list[int]:
         """Positions of a source, one for each content that the view can tell apart."""
         numbers = [bags for at, bags in self._pairs if at == source]
         seen: dict[tuple[int, ...], int] = {}
@@ -66,7 +67,9 @@ class Recomputation:
         return list(seen.values())
 
 
-def _numbers(history: History, relation: Relation, join: Join) -> dict[int, list[int]]:
+def _bag_numbers(
+    history: RecordedHistory, relation: Relation, join: ViewJoin
+) -> dict[int, list[int]]:
     """For every place of a relation, the number of its bag at every position of the source."""
     columns = [field.name for field in history.tables[relation]]
     found: dict[int, list[int]] = {}
@@ -76,14 +79,14 @@ def _numbers(history: History, relation: Relation, join: Join) -> dict[int, list
         previous: dict[Row, int] | None = None
         number = 0
         found[at] = []
-        for state in _states(history, relation):
+        for state in _relation_states(history, relation):
             if state is not previous:
-                previous, number = state, step.number(state, columns)
+                previous, number = state, step.number_bag(state, columns)
             found[at].append(number)
     return found
 
 
-def _states(history: History, relation: Relation) -> Iterable[dict[Row, int]]:
+def _relation_states(history: RecordedHistory, relation: Relation) -> Iterable[dict[Row, int]]:
     """A relation's rows at every position of its source."""
     rows = {tuple(row): count for row, count in history.initial.get(relation, {}).items()}
     yield rows
@@ -92,7 +95,7 @@ def _states(history: History, relation: Relation) -> Iterable[dict[Row, int]]:
         if part is None:
             continue
         if changes := part.get(relation):
-            rows = summed((*rows.items(), *changes))
+            rows = sum_counts((*rows.items(), *changes))
             for row in [row for row, count in rows.items() if count < 0]:
                 raise HistoryError(
                     f'transaction "{transaction.name}": deletes {row_text(row)} from {relation}, '

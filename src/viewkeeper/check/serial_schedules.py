@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from viewkeeper.check.history.recorded_history import History, Vector
+from viewkeeper.check.history.recorded_history import RecordedHistory, Vector
 from viewkeeper.errors import HistoryError
 
 Point = tuple[int, ...]
@@ -36,12 +36,12 @@ class Unit:
 class Schedule:
     """The units of a history, and the vectors that they lead through."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: RecordedHistory) -> None:
         self.sources = history.sources
-        self.logs = _logs(history, self.sources)
+        self.logs = _source_logs(history, self.sources)
         self.start: Point = (0,) * len(self.sources)
         self.final: Point = tuple(len(log) for log in self.logs)
-        self.units = tuple(_units(self.logs))
+        self.units = tuple(_serial_units(self.logs))
         self._next = [dict[int, Unit]() for _ in self.sources]
         for unit in self.units:
             for source, begin, _ in unit.spans:
@@ -49,7 +49,7 @@ class Schedule:
         # A unit of several transactions is at several sources too.
         self._divisible = [unit for unit in self.units if len(unit.spans) > 1]
 
-    def after(self, point: Point) -> Iterator[tuple[Unit, Point]]:
+    def units_after(self, point: Point) -> Iterator[tuple[Unit, Point]]:
         """The units that can come next after an atomic vector, and where each leads."""
         for source, position in enumerate(point):
             unit = self._next[source].get(position)
@@ -64,7 +64,7 @@ class Schedule:
                     moved[s] = end
                 yield unit, tuple(moved)
 
-    def halved(self, point: Point) -> Unit | None:
+    def halved_unit(self, point: Point) -> Unit | None:
         """A unit that the vector has in part; None if it is atomic."""
         for unit in self._divisible:
             without = all(point[s] <= begin for s, begin, _ in unit.spans)
@@ -72,7 +72,7 @@ class Schedule:
                 return unit
         return None
 
-    def point(self, vector: Vector) -> Point | None:
+    def point_of(self, vector: Vector) -> Point | None:
         """A vector as a point; None if it has a source or a number that the history has not.
 
         A source that it does not mention is taken as far as the others' global transactions need.
@@ -84,11 +84,11 @@ class Schedule:
         if any(not 0 <= n <= len(log) for n, log in zip(point, self.logs, strict=True)):
             return None
         missing = {s for s, name in enumerate(self.sources) if name not in given}
-        while missing and (found := self._completed(point, missing)) != point:
+        while missing and (found := self._complete_point(point, missing)) != point:
             point = found
         return tuple(point)
 
-    def _completed(self, point: list[int], missing: set[int]) -> list[int]:
+    def _complete_point(self, point: list[int], missing: set[int]) -> list[int]:
         found = list(point)
         for unit in self._divisible:
             if any(point[s] >= end for s, _, end in unit.spans):
@@ -96,16 +96,16 @@ class Schedule:
                     found[s] = max(found[s], end) if s in missing else found[s]
         return found
 
-    def vector(self, point: Point) -> dict[str, int]:
+    def vector_of(self, point: Point) -> dict[str, int]:
         return dict(zip(self.sources, point, strict=True))
 
 
-def within(point: Point, other: Point) -> bool:
+def is_within(point: Point, other: Point) -> bool:
     """Whether a vector has nothing that the other lacks."""
     return all(a <= b for a, b in zip(point, other, strict=True))
 
 
-def _logs(history: History, sources: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+def _source_logs(history: RecordedHistory, sources: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
     """Per source, the names of its transactions in order."""
     logs: dict[str, dict[str, None]] = {source: {} for source in sources}
     for transaction in history.transactions:
@@ -120,7 +120,7 @@ def _logs(history: History, sources: tuple[str, ...]) -> tuple[tuple[str, ...], 
     return tuple(tuple(log) for log in logs.values())
 
 
-def _units(logs: tuple[tuple[str, ...], ...]) -> Iterator[Unit]:
+def _serial_units(logs: tuple[tuple[str, ...], ...]) -> Iterator[Unit]:
     """The units, in one serial order."""
     parts: dict[str, list[tuple[int, int]]] = {}
     for source, log in enumerate(logs):
@@ -130,7 +130,7 @@ def _units(logs: tuple[tuple[str, ...], ...]) -> Iterator[Unit]:
     while heads := {log[n]: None for log, n in zip(logs, done, strict=True) if n < len(log)}:
         ready = [h for h in heads if all(done[s] == n for s, n in parts[h])]
         # Without one that is ready, heads wait for each other: the least that can go goes together.
-        together = ready[:1] or min((_closure(h, logs, done, parts) for h in heads), key=len)
+        together = ready[:1] or min((_unit_closure(h, logs, done, parts) for h in heads), key=len)
         ends = list(done)
         for name in together:
             for source, _ in parts[name]:
@@ -140,7 +140,7 @@ def _units(logs: tuple[tuple[str, ...], ...]) -> Iterator[Unit]:
         done = ends
 
 
-def _closure(
+def _unit_closure(
     start: str,
     logs: tuple[tuple[str, ...], ...],
     done: list[int],

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _FROM, _TO = "_from", "_to"
 
 
-def lifetimes(signed: DataFrame, columns: list[str]) -> DataFrame:
+def row_lifetimes(signed: DataFrame, columns: list[str]) -> DataFrame:
     """Signed rows with a ts to rows with lifetimes: columns, `_from`, `_to`, `_count`."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812 - the name that everybody uses
@@ -47,12 +47,14 @@ def expected_changes(
     `bases` are signed rows with a ts: the state at the beginning at its own ts, then every change.
     """
     for place in view.places:
-        alive = lifetimes(bases[place.relation], [f.name for f in view.columns(place.relation)])
+        alive = row_lifetimes(
+            bases[place.relation], [f.name for f in view.fields_of(place.relation)]
+        )
         alive.createOrReplaceTempView(f"__place_{place.index}")
     aliases = [quote_name(place.alias) for place in view.places]
     extra = [
-        f"{_of('greatest', aliases, _FROM)} AS `{_FROM}`",
-        f"{_of('least', aliases, _TO)} AS `{_TO}`",
+        f"{_sql_call('greatest', aliases, _FROM)} AS `{_FROM}`",
+        f"{_sql_call('least', aliases, _TO)} AS `{_TO}`",
         f"{' * '.join(f'{alias}.`{COUNT}`' for alias in aliases)} AS `{COUNT}`",
     ]
     joined = spark.sql(extend_query(view, extra)).where(f"`{_FROM}` < `{_TO}`")
@@ -62,7 +64,7 @@ def expected_changes(
     return begins.unionAll(ends.where(f"`{TS}` < {LAST_TS}"))
 
 
-def differences(expected: DataFrame, found: DataFrame) -> DataFrame:
+def signed_differences(expected: DataFrame, found: DataFrame) -> DataFrame:
     """Where two bags of signed rows differ: the columns, and how often more was expected.
 
     A positive `_count` is missing from what was found, a negative one is too much there. Both have
@@ -78,6 +80,6 @@ def differences(expected: DataFrame, found: DataFrame) -> DataFrame:
     return summed.agg(F.sum(COUNT).alias(COUNT)).where(F.col(COUNT) != 0)
 
 
-def _of(function: str, aliases: list[str], column: str) -> str:
+def _sql_call(function: str, aliases: list[str], column: str) -> str:
     values = [f"{alias}.`{column}`" for alias in aliases]
     return values[0] if len(values) == 1 else f"{function}({', '.join(values)})"

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import product
 
-from viewkeeper.check.levels import Answer
+from viewkeeper.check.levels import CheckAnswer
 from viewkeeper.check.recomputation import Recomputation
-from viewkeeper.check.serial_schedules import Point, Schedule, within
+from viewkeeper.check.serial_schedules import Point, Schedule, is_within
 
 Node = tuple[int, Point]
 """How many states are accounted for, or which one is shown, and the vector."""
@@ -36,7 +36,7 @@ class Search:
     `frontier` the vectors of the nodes that had it: where a search failed, and why.
     """
 
-    answer: Answer
+    answer: CheckAnswer
     path: tuple[Node, ...]
     reach: int
     frontier: tuple[Point, ...]
@@ -44,19 +44,19 @@ class Search:
 
 def find_legal(
     views: Recomputation, schedule: Schedule, wanted: Iterable[int], limit: int
-) -> tuple[Answer, set[int]]:
+) -> tuple[CheckAnswer, set[int]]:
     """Whether every wanted value is the view's over some vector; those that are not found."""
     missing = {number for number in wanted if number not in views.values_at}
     if not missing:
-        return Answer.YES, missing
-    ranges = [views.positions(s, n) for s, n in enumerate(schedule.final)]
+        return CheckAnswer.YES, missing
+    ranges = [views.distinct_positions(s, n) for s, n in enumerate(schedule.final)]
     for visited, point in enumerate(product(*ranges)):
         if visited >= limit:
-            return Answer.UNKNOWN, missing
-        missing.discard(views.at(point))
+            return CheckAnswer.UNKNOWN, missing
+        missing.discard(views.number_at(point))
         if not missing:
-            return Answer.YES, missing
-    return Answer.NO, missing
+            return CheckAnswer.YES, missing
+    return CheckAnswer.NO, missing
 
 
 def find_chain(views: Recomputation, schedule: Schedule, states: list[int], limit: int) -> Search:
@@ -64,14 +64,14 @@ def find_chain(views: Recomputation, schedule: Schedule, states: list[int], limi
 
     def following(node: Node) -> Iterator[Node]:
         taken, point = node
-        if views.at(point) == states[taken]:
+        if views.number_at(point) == states[taken]:
             yield taken + 1, point
         else:
-            for _, further in schedule.after(point):
+            for _, further in schedule.units_after(point):
                 yield taken, further
 
     start = (0, schedule.start)
-    return _search(start, following, lambda node: node[0] == len(states), limit)
+    return _search_nodes(start, following, lambda node: node[0] == len(states), limit)
 
 
 def find_steps(
@@ -90,20 +90,20 @@ def find_steps(
 
     def following(node: Node) -> Iterator[Node]:
         shown, point = node
-        for _, further in schedule.after(point):
-            if within(further, end):
-                value = views.at(further)
+        for _, further in schedule.units_after(point):
+            if is_within(further, end):
+                value = views.number_at(further)
                 if value == states[shown]:
                     yield shown, further
                 elif shown < last and value == states[shown + 1]:
                     yield shown + 1, further
 
-    if views.at(begin) != states[0]:
-        return Search(Answer.NO, (), 0, ())
-    return _search((0, begin), following, lambda node: node == (last, end), limit)
+    if views.number_at(begin) != states[0]:
+        return Search(CheckAnswer.NO, (), 0, ())
+    return _search_nodes((0, begin), following, lambda node: node == (last, end), limit)
 
 
-def _search(
+def _search_nodes(
     start: Node,
     following: Callable[[Node], Iterator[Node]],
     is_goal: Callable[[Node], bool],
@@ -114,22 +114,22 @@ def _search(
     while waiting:
         node = heappop(waiting)[2]
         if is_goal(node):
-            return Search(Answer.YES, _path(node, before), node[0], (node[1],))
+            return Search(CheckAnswer.YES, _path_to(node, before), node[0], (node[1],))
         if len(before) > limit:
-            return _failed(Answer.UNKNOWN, before)
+            return _search_failure(CheckAnswer.UNKNOWN, before)
         for found in following(node):
             if found not in before:
                 before[found] = node
                 heappush(waiting, (-found[0], sum(found[1]), found))
-    return _failed(Answer.NO, before)
+    return _search_failure(CheckAnswer.NO, before)
 
 
-def _failed(answer: Answer, before: dict[Node, Node | None]) -> Search:
+def _search_failure(answer: CheckAnswer, before: dict[Node, Node | None]) -> Search:
     reach = max(taken for taken, _ in before)
     return Search(answer, (), reach, tuple(p for taken, p in before if taken == reach))
 
 
-def _path(node: Node | None, before: dict[Node, Node | None]) -> tuple[Node, ...]:
+def _path_to(node: Node | None, before: dict[Node, Node | None]) -> tuple[Node, ...]:
     path = list[Node]()
     while node is not None:
         path.append(node)

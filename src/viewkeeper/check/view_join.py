@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Any
 
 from viewkeeper.check.history.recorded_history import Row
-from viewkeeper.delta.reference_carrier import evaluate
+from viewkeeper.delta.reference_carrier import evaluate_for_row
 from viewkeeper.errors import HistoryError
 from viewkeeper.view.definition import Place, ViewDefinition
 from viewkeeper.view.expression import Column, Expression, places_of
@@ -26,7 +26,7 @@ Pick = Callable[[Row], Row]
 
 
 @dataclass(slots=True)
-class Joined:
+class JoinStep:
     """A place at its turn in the join: its bags, and how earlier places find its rows.
 
     `key` takes the key from a row of the earlier places; `indexes` has the rows of each bag by key.
@@ -45,17 +45,19 @@ class Joined:
     bags: list[Counted] = field(default_factory=list)
     indexes: list[dict[Any, Counted]] = field(default_factory=list)
 
-    def number(self, rows: Mapping[Row, int], columns: list[str]) -> int:
+    def number_bag(self, rows: Mapping[Row, int], columns: list[str]) -> int:
         """The number of a bag of the relation, whose rows have these columns."""
-        pick = picker([columns.index(name) for name in self.place.columns])
-        bag = summed((pick(row), count) for row, count in rows.items())
+        pick = column_picker([columns.index(name) for name in self.place.columns])
+        bag = sum_counts((pick(row), count) for row, count in rows.items())
         number = self.numbers.setdefault(frozenset(bag.items()), len(self.bags))
         if number == len(self.bags):
             labels = [f"{self.place.index}.{name}" for name in self.place.columns]
-            self._add([item for item in bag.items() if _holds(self.local, labels, item[0])])
+            self._index_bag(
+                [item for item in bag.items() if _conditions_hold(self.local, labels, item[0])]
+            )
         return number
 
-    def _add(self, bag: Counted) -> None:
+    def _index_bag(self, bag: Counted) -> None:
         index: dict[Any, Counted] = {}
         for row, count in bag:
             if all(row[at] is not None for at in self.strict):
@@ -64,7 +66,7 @@ class Joined:
         self.indexes.append(index)
 
 
-class Join:
+class ViewJoin:
     """The rows of one view over any bags, by their numbers at each place."""
 
     def __init__(self, view: ViewDefinition) -> None:
@@ -78,17 +80,19 @@ class Join:
         """The places in the order in which they are joined."""
         self._labels = [f"{s.place.index}.{c}" for s in self.steps for c in s.place.columns]
         self._residual = [p for p in view.predicates if len(places_of(p)) != 1]
-        self._shown = _projection(view, self._labels)
+        self._shown = _output_projection(view, self._labels)
         self._joins: dict[tuple[int, ...], Counted] = {}
 
-    def rows(self, numbers: tuple[int, ...]) -> dict[Row, int]:
+    def rows_over(self, numbers: tuple[int, ...]) -> dict[Row, int]:
         """The view's rows over the bags with these numbers, in the order of `steps`."""
-        rows = self._join(numbers)
+        rows = self._join_first(numbers)
         if self._residual:
-            rows = [item for item in rows if _holds(self._residual, self._labels, item[0])]
-        return summed((self._shown(row), count) for row, count in rows)
+            rows = [
+                item for item in rows if _conditions_hold(self._residual, self._labels, item[0])
+            ]
+        return sum_counts((self._shown(row), count) for row, count in rows)
 
-    def _join(self, versions: tuple[int, ...]) -> Counted:
+    def _join_first(self, versions: tuple[int, ...]) -> Counted:
         """The join of the first places, with these bags."""
         if len(versions) == 1:
             return self.steps[0].bags[versions[0]]
@@ -98,7 +102,7 @@ class Join:
             index, key = step.indexes[versions[-1]], step.key
             rows = [
                 (ours + theirs, n * count)
-                for ours, n in self._join(versions[:-1])
+                for ours, n in self._join_first(versions[:-1])
                 for theirs, count in index.get(key(ours), ())
             ]
             # What is joined completely is kept as a value, by its number.
@@ -107,40 +111,40 @@ class Join:
         return rows
 
 
-def summed(items: Iterable[tuple[Row, int]]) -> dict[Row, int]:
+def sum_counts(items: Iterable[tuple[Row, int]]) -> dict[Row, int]:
     total: dict[Row, int] = {}
     for row, count in items:
         total[row] = total.get(row, 0) + count
     return {row: count for row, count in total.items() if count}
 
 
-def _holds(conditions: list[Expression], labels: list[str], row: Row) -> bool:
+def _conditions_hold(conditions: list[Expression], labels: list[str], row: Row) -> bool:
     if not conditions:
         return True
     values = dict(zip(labels, row, strict=True))
-    return all(evaluate(condition, values) is True for condition in conditions)
+    return all(evaluate_for_row(condition, values) is True for condition in conditions)
 
 
-def _join_order(view: ViewDefinition) -> list[Joined]:
+def _join_order(view: ViewDefinition) -> list[JoinStep]:
     """The places, each after one that an equality connects it with, where there is one."""
-    steps: list[Joined] = []
+    steps: list[JoinStep] = []
     labels: list[str] = []
     left = list(view.places)
     while left:
         joined = {step.place.index for step in steps}
-        place = next((p for p in left if _keys(view, p, joined)), left[0])
+        place = next((p for p in left if _join_keys(view, p, joined)), left[0])
         left.remove(place)
-        keys = _keys(view, place, joined)
+        keys = _join_keys(view, place, joined)
         own = [place.columns.index(want.name) for _, want, _ in keys]
         strict = tuple(at for at, (_, _, safe) in zip(own, keys, strict=True) if not safe)
         have = [labels.index(column.label) for column, _, _ in keys]
         local = [p for p in view.predicates if places_of(p) == {place.index}]
-        steps.append(Joined(place, local, picker(have), picker(own), strict))
+        steps.append(JoinStep(place, local, column_picker(have), column_picker(own), strict))
         labels += [f"{place.index}.{name}" for name in place.columns]
     return steps
 
 
-def _keys(
+def _join_keys(
     view: ViewDefinition, place: Place, joined: set[int]
 ) -> list[tuple[Column, Column, bool]]:
     """The equalities between a place and those joined before: theirs, its own, null-safe."""
@@ -152,7 +156,7 @@ def _keys(
     return found
 
 
-def picker(indexes: list[int]) -> Pick:
+def column_picker(indexes: list[int]) -> Pick:
     """A function that takes these columns from a row, as a row."""
     if len(indexes) > 1:
         return itemgetter(*indexes)
@@ -162,15 +166,15 @@ def picker(indexes: list[int]) -> Pick:
     return lambda row: ()
 
 
-def _projection(view: ViewDefinition, labels: list[str]) -> Pick:
+def _output_projection(view: ViewDefinition, labels: list[str]) -> Pick:
     """A function that makes a row of the view from a joined row."""
     expressions = [output.expression for output in view.outputs]
     columns = [e.label for e in expressions if isinstance(e, Column)]
     if len(columns) == len(expressions):
-        return picker([labels.index(label) for label in columns])
+        return column_picker([labels.index(label) for label in columns])
 
     def shown(row: Row) -> Row:
         values: Mapping[str, Any] = dict(zip(labels, row, strict=True))
-        return tuple(evaluate(expression, values) for expression in expressions)
+        return tuple(evaluate_for_row(expression, values) for expression in expressions)
 
     return shown

@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TextIO
 
-from viewkeeper.cli.terminal import console
+from viewkeeper.cli.terminal import make_console
 
 NULL = "NULL"
 
@@ -114,7 +114,7 @@ def write_table(out: TextIO, names: Sequence[str], rows: Rows) -> None:
         table.add_column(Text(name), overflow="fold")
     for row in rows:
         table.add_row(*(Text(as_text(v), style="dim" if v is None else "") for v in row))
-    console().print(table)
+    make_console().print(table)
 
 
 def write_csv(out: TextIO, names: Sequence[str], rows: Rows) -> None:

@@ -36,13 +36,13 @@ class Invocation:
         around = (folder for folder in (here, *here.parents) if (folder / PROJECT_FILE).is_file())
         return next(around, here)
 
-    def settings(self) -> Settings:
+    def read_settings(self) -> Settings:
         """The project's settings alone."""
         from viewkeeper.engine.settings.project_file import read_settings
 
         return read_settings(self.folder)
 
-    def open(self) -> Project:
+    def open_project(self) -> Project:
         """The project, with its views parsed; no source is touched and no Spark is started."""
         from viewkeeper.engine.project import open_project
 

@@ -24,10 +24,10 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from viewkeeper.cli.commands.status_command import grid
+from viewkeeper.cli.commands.status_command import make_grid
 from viewkeeper.cli.format import amount_text, duration_text
-from viewkeeper.cli.log_lines import LogLines, Tally
-from viewkeeper.engine.operations.project_status import ProjectStatus, gather
+from viewkeeper.cli.log_lines import BatchTally, LogLines
+from viewkeeper.engine.operations.project_status import ProjectStatus, gather_status
 from viewkeeper.engine.report import BatchReport
 from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.errors import ViewkeeperError
@@ -61,7 +61,7 @@ class LiveDisplay:
         self._settings = settings
         self.console = target
         self._lines = LogLines(say=self.say)
-        self._total = Tally()
+        self._total = BatchTally()
         self._recent: deque[tuple[float, BatchReport]] = deque()
         self._fresh: dict[str, float] = {}
         self._stage = "starting"
@@ -71,7 +71,10 @@ class LiveDisplay:
         self._trouble: str | None = None
         self._read_at = 0.0
         self._live = Live(
-            get_renderable=self.render, console=self.console, refresh_per_second=4, transient=True
+            get_renderable=self.render_display,
+            console=self.console,
+            refresh_per_second=4,
+            transient=True,
         )
 
     def __enter__(self) -> LiveDisplay:
@@ -92,70 +95,77 @@ class LiveDisplay:
 
     # -- what the maintaining thread tells ------------------------------------------------------
 
-    def loading(self, view: str, stage: str) -> None:
+    def on_load_progress(self, view: str, stage: str) -> None:
         if not self._stage.startswith(f"{view}: "):
             self._stage_began = time.monotonic()
         self._stage = f"{view}: {stage}"
 
-    def loaded(self, view: str, rows: int, seconds: float) -> None:
+    def on_load_end(self, view: str, rows: int, seconds: float) -> None:
         self._stage, self._stage_began = "", time.monotonic()
-        self._lines.loaded(view, rows, seconds)
+        self._lines.on_load_end(view, rows, seconds)
 
-    def batch(self, report: BatchReport) -> None:
-        self._total.add(report)
+    def on_batch_commit(self, report: BatchReport) -> None:
+        self._total.add_batch(report)
         self._recent.append((time.monotonic(), report))
         for view in report.views:
             self._fresh[view] = report.freshness or 0.0
 
-    def reshaped(self, view: str, what: str) -> None:
-        self._lines.reshaped(view, what)
+    def on_schema_change(self, view: str, what: str) -> None:
+        self._lines.on_schema_change(view, what)
 
-    def trouble(self, error: ViewkeeperError) -> None:
-        self._lines.trouble(error)
+    def on_trouble(self, error: ViewkeeperError) -> None:
+        self._lines.on_trouble(error)
 
     # -- what the screen shows ------------------------------------------------------------------
 
-    def render(self) -> RenderableType:
+    def render_display(self) -> RenderableType:
         """The whole display; called by its own thread, four times a second."""
         now = time.monotonic()
         if now - self._read_at >= READ_SECONDS:
             self._read_at = now
-            self._read()
+            self._read_status()
         parts: list[RenderableType] = []
         if self._status is not None:
             if self._stage == "starting" and all(view.loaded for view in self._status.views):
                 self._stage = ""
-            parts += [self._views(self._status), Text(), self._sources(self._status), Text()]
-        parts.append(self._footer(now))
+            parts += [
+                self._view_table(self._status),
+                Text(),
+                self._source_table(self._status),
+                Text(),
+            ]
+        parts.append(self._footer_text(now))
         if self._stage:
             took = duration_text(now - self._stage_began)
             parts.append(Spinner("dots", Text(f"{self._stage}, {took}")))
         return Group(*parts)
 
-    def _read(self) -> None:
+    def _read_status(self) -> None:
         try:
-            self._status = gather(self._settings, time.time(), count_transactions=False)
+            self._status = gather_status(self._settings, time.time(), count_transactions=False)
             self._trouble = None
         except ViewkeeperError as error:
             self._trouble = error.message
 
-    def _views(self, status: ProjectStatus) -> RenderableType:
-        table = grid("view", "rows>", "ts>", "last freshness>", "oldest waiting>", "state")
+    def _view_table(self, status: ProjectStatus) -> RenderableType:
+        table = make_grid("view", "rows>", "ts>", "last freshness>", "oldest waiting>", "state")
         for view in status.views:
             fresh = self._fresh.get(view.name)
-            waiting = "?" if view.seconds is None else duration_text(view.seconds)
+            waiting = "?" if view.lag_seconds is None else duration_text(view.lag_seconds)
             table.add_row(
                 view.name,
                 "" if view.rows is None else f"{view.rows:,}",
                 "" if view.ts is None else f"{view.ts:,}",
                 "" if fresh is None else duration_text(fresh),
-                waiting if view.seconds else "",
+                waiting if view.lag_seconds else "",
                 Text("stopped", "red") if view.problem else "" if view.loaded else "not loaded yet",
             )
         return table
 
-    def _sources(self, status: ProjectStatus) -> RenderableType:
-        table = grid("source", "position>", "waiting changes>", "oldest>", "log rows>", "state")
+    def _source_table(self, status: ProjectStatus) -> RenderableType:
+        table = make_grid(
+            "source", "position>", "waiting changes>", "oldest>", "log rows>", "state"
+        )
         for source in status.sources:
             lags = [lag for v in status.views for lag in v.lags if lag.source == source.name]
             changes = max((lag.changes or 0 for lag in lags), default=0)
@@ -173,7 +183,7 @@ class LiveDisplay:
             )
         return table
 
-    def _footer(self, now: float) -> Text:
+    def _footer_text(self, now: float) -> Text:
         while self._recent and now - self._recent[0][0] > WINDOW_SECONDS:
             self._recent.popleft()
         window = min(WINDOW_SECONDS, max(now - self._started, 1.0))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from viewkeeper.cli.format import amount_text, duration_text
-from viewkeeper.cli.terminal import note
+from viewkeeper.cli.terminal import print_note
 from viewkeeper.engine.report import BatchReport
 from viewkeeper.errors import ViewkeeperError
 
@@ -20,7 +20,7 @@ LINE_SECONDS = 1.0
 
 
 @dataclass
-class Tally:
+class BatchTally:
     """Batches summed up."""
 
     batches: int = 0
@@ -32,7 +32,7 @@ class Tally:
     seconds: float = 0.0
     freshness: float = 0.0
 
-    def add(self, batch: BatchReport) -> None:
+    def add_batch(self, batch: BatchReport) -> None:
         self.batches += 1
         self.on_spark += batch.where == "spark"
         self.transactions += batch.transactions
@@ -48,55 +48,56 @@ class LogLines:
     """An observer that writes lines; `quiet` leaves troubles only."""
 
     quiet: bool = False
-    say: Callable[[str], None] = note
+    say: Callable[[str], None] = print_note
     clock: Callable[[], float] = time.monotonic
-    _waiting: Tally = field(default_factory=Tally)
+    _waiting: BatchTally = field(default_factory=BatchTally)
     _said_at: float = -LINE_SECONDS
     _troubles: dict[str, float] = field(default_factory=dict)
 
-    def loading(self, view: str, stage: str) -> None:
-        self._line(f"{view}: loading: {stage}")
+    def on_load_progress(self, view: str, stage: str) -> None:
+        self._say_line(f"{view}: loading: {stage}")
 
-    def loaded(self, view: str, rows: int, seconds: float) -> None:
-        self._line(f"{view}: loaded {amount_text(rows, 'row')} in {duration_text(seconds)}")
+    def on_load_end(self, view: str, rows: int, seconds: float) -> None:
+        self._say_line(f"{view}: loaded {amount_text(rows, 'row')} in {duration_text(seconds)}")
 
-    def batch(self, report: BatchReport) -> None:
-        self._waiting.add(report)
+    def on_batch_commit(self, report: BatchReport) -> None:
+        self._waiting.add_batch(report)
         if self.clock() - self._said_at >= LINE_SECONDS:
-            self.flush()
+            self.flush_batches()
 
-    def reshaped(self, view: str, what: str) -> None:
-        self._line(f"{view}: {what}")
+    def on_schema_change(self, view: str, what: str) -> None:
+        self._say_line(f"{view}: {what}")
 
-    def trouble(self, error: ViewkeeperError) -> None:
+    def on_trouble(self, error: ViewkeeperError) -> None:
         """Said once a minute each: a source that is away is tried again and again."""
         text, now = str(error), self.clock()
         if now - self._troubles.get(text, -60.0) >= 60.0:
             self._troubles[text] = now
-            self.say(f"{_time()} {text}")
+            self.say(f"{_time_text()} {text}")
 
-    def flush(self) -> None:
+    def flush_batches(self) -> None:
         """Say what was not said yet."""
-        tally, self._waiting = self._waiting, Tally()
+        tally, self._waiting = self._waiting, BatchTally()
         if tally.batches:
             self._said_at = self.clock()
-            self._line(batch_line(tally))
+            self._say_line(batch_line(tally))
 
-    def _line(self, text: str) -> None:
+    def _say_line(self, text: str) -> None:
         if not self.quiet:
-            self.say(f"{_time()} {text}")
+            self.say(f"{_time_text()} {text}")
 
 
-def batch_line(tally: Tally) -> str:
+def batch_line(tally: BatchTally) -> str:
     """Batches in one line."""
     where = f", {tally.on_spark} on Spark" if tally.on_spark else ""
     return (
         f"{amount_text(tally.batches, 'batch', 'batches')}{where}: "
-        f"{amount_text(tally.transactions, 'transaction')}, {amount_text(tally.changes, 'change')} -> "
+        f"{amount_text(tally.transactions, 'transaction')}, "
+        f"{amount_text(tally.changes, 'change')} -> "
         f"{amount_text(tally.rows, 'row')}, {amount_text(tally.lookups, 'lookup')}, "
         f"{duration_text(tally.seconds)}, freshness {duration_text(tally.freshness)}"
     )
 
 
-def _time() -> str:
+def _time_text() -> str:
     return datetime.now().strftime("%H:%M:%S")

@@ -26,7 +26,7 @@ from typing import Any
 import click
 
 from viewkeeper.cli.invocation import Invocation
-from viewkeeper.cli.terminal import nearest, show_error, show_warning
+from viewkeeper.cli.terminal import show_error, show_warning, suggest_nearest
 from viewkeeper.errors import ViewkeeperError
 
 DEFECT, CANCELLED, UNREAD = 3, 130, 141
@@ -118,7 +118,7 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             raise click.UsageError(
-                f'there is no command "{args[0]}"{nearest(args[0], COMMANDS)}', ctx
+                f'there is no command "{args[0]}"{suggest_nearest(args[0], COMMANDS)}', ctx
             )
         return super().resolve_command(ctx, args)
 
@@ -186,7 +186,7 @@ def _discard_output() -> None:
         os.close(nowhere)
 
 
-def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
         from importlib.metadata import version
 
@@ -221,7 +221,7 @@ carried out, 3 a defect of Viewkeeper, 130 cancelled."""
     is_flag=True,
     is_eager=True,
     expose_value=False,
-    callback=_version,
+    callback=_show_version,
     help="Show the version and leave.",
 )
 @click.pass_obj

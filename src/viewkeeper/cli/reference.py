@@ -19,33 +19,33 @@ Written by `python -m viewkeeper.cli.reference > docs/commands.md`; a test keeps
 WIDTH = 90
 
 
-def reference() -> str:
+def commands_page() -> str:
     """The whole page."""
     parent = click.Context(cli, info_name="viewkeeper", **cli.context_settings)
-    parts = [HEADING, _section("viewkeeper", parent)]
+    parts = [HEADING, _help_section("viewkeeper", parent)]
     for name in COMMANDS:
         command = cli.get_command(parent, name)
         if command is not None:
             context = click.Context(command, info_name=name, parent=parent)
-            parts.append(_section(f"viewkeeper {name}", context))
-            parts += _inner(f"viewkeeper {name}", context)
+            parts.append(_help_section(f"viewkeeper {name}", context))
+            parts += _inner_sections(f"viewkeeper {name}", context)
     return "\n".join(parts)
 
 
-def _inner(title: str, context: click.Context) -> list[str]:
+def _inner_sections(title: str, context: click.Context) -> list[str]:
     """The commands of a command that has some."""
     if not isinstance(context.command, click.Group):
         return []
     commands = context.command.commands.items()
     contexts = ((name, click.Context(c, info_name=name, parent=context)) for name, c in commands)
-    return [_section(f"{title} {name}", inner) for name, inner in contexts]
+    return [_help_section(f"{title} {name}", inner) for name, inner in contexts]
 
 
-def _section(title: str, context: click.Context) -> str:
+def _help_section(title: str, context: click.Context) -> str:
     context.terminal_width = context.max_content_width = WIDTH
     lines = "\n".join(line.rstrip() for line in context.get_help().splitlines())
     return f"## {title}\n\n```\n{lines}\n```\n"
 
 
 if __name__ == "__main__":
-    click.echo(reference(), nl=False)
+    click.echo(commands_page(), nl=False)

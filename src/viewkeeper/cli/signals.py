@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-from viewkeeper.cli.terminal import note
+from viewkeeper.cli.terminal import print_note
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 CANCELLED = 130
@@ -23,13 +23,15 @@ SHOW_CURSOR = "\x1b[?25h"
 
 
 @contextmanager
-def stopping(what: str, said: Callable[[str], None] = note) -> Iterator[threading.Event]:
+def stop_on_signals(
+    what: str, said: Callable[[str], None] = print_note
+) -> Iterator[threading.Event]:
     """An event that the first signal sets; `what` is what will be finished then."""
     stop = threading.Event()
 
     def handle(number: int, frame: FrameType | None) -> None:
         if stop.is_set():
-            _leave()
+            _leave_at_once()
         stop.set()
         said(f"finishing {what}; press again to cancel")
 
@@ -41,7 +43,7 @@ def stopping(what: str, said: Callable[[str], None] = note) -> Iterator[threadin
             signal.signal(number, handler)
 
 
-def _leave() -> None:
+def _leave_at_once() -> None:
     if sys.stdin.isatty():
         # A live display hides the cursor of the terminal, wherever the streams go.
         with suppress(OSError), open("/dev/tty", "w", encoding="ascii") as terminal:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 WIDE = 240
 
 
-def console(stderr: bool = False) -> Console:
+def make_console(stderr: bool = False) -> Console:
     """A console on stdout or stderr; without a terminal it is wide and plain."""
     from rich.console import Console
 
@@ -29,39 +29,39 @@ def console(stderr: bool = False) -> Console:
 
 def show_error(message: str, detail: str | None, hint: str | None) -> None:
     """An error in up to three parts; what follows a first line is indented below it."""
-    _part("error", "31", message)
+    _print_part("error", "31", message)
     if detail:
-        _part("  detail", "2", detail)
+        _print_part("  detail", "2", detail)
     if hint:
-        _part("  hint", "36", hint)
+        _print_part("  hint", "36", hint)
 
 
 def show_warning(message: str) -> None:
-    _part("warning", "33", message)
+    _print_part("warning", "33", message)
 
 
-def note(message: str) -> None:
+def print_note(message: str) -> None:
     """A line about what goes on, on stderr."""
-    _write(sys.stderr, message)
+    _write_line(sys.stderr, message)
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def suggest_nearest(word: str, known: Iterable[str]) -> str:
     """A clause that suggests the known word nearest to `word`, or nothing."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
     return f'; did you mean "{close[0]}"?' if close else ""
 
 
-def _part(label: str, colour: str, text: str) -> None:
+def _print_part(label: str, colour: str, text: str) -> None:
     indent = " " * (len(label) - len(label.lstrip()) + 4)
     body = text.rstrip().replace("\n", f"\n{indent}")
-    word = f"\x1b[{colour}m{label}:\x1b[0m" if _colours(sys.stderr) else f"{label}:"
-    _write(sys.stderr, f"{word} {body}")
+    word = f"\x1b[{colour}m{label}:\x1b[0m" if _has_colours(sys.stderr) else f"{label}:"
+    _write_line(sys.stderr, f"{word} {body}")
 
 
-def _colours(stream: TextIO) -> bool:
+def _has_colours(stream: TextIO) -> bool:
     return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
-def _write(stream: TextIO, line: str) -> None:
+def _write_line(stream: TextIO, line: str) -> None:
     stream.write(line + "\n")
     stream.flush()

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from viewkeeper.view.definition import Output
 from viewkeeper.view.expression import Expression
-from viewkeeper.view.join_tree import Key
+from viewkeeper.view.join_tree import JoinKey
 
 COUNT = "_count"
 TS = "_ts"
@@ -43,13 +43,13 @@ class Side(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class When:
+class TsCondition:
     """A condition on the ts of both sides of a join; `tie` says whether an equal ts counts."""
 
     side: Side
     tie: bool
 
-    def holds(self, ours: int, theirs: int) -> bool:
+    def is_met(self, ours: int, theirs: int) -> bool:
         """Whether a change with ts `theirs` meets a partial row with ts `ours`."""
         if ours == theirs:
             return self.tie
@@ -59,17 +59,17 @@ class When:
 class Algebra(Protocol[D]):
     """The operations on deltas that a view change needs."""
 
-    def lift(self, table: pa.Table) -> D:
+    def lift_table(self, table: pa.Table) -> D:
         """Rows of an Arrow table as a delta; without a `_count` column each counts 1."""
         ...
 
-    def lower(self, delta: D) -> pa.Table:
+    def lower_delta(self, delta: D) -> pa.Table:
         """The delta as an Arrow table; the opposite of lift."""
         ...
 
     def is_empty(self, delta: D) -> bool: ...
 
-    def size(self, delta: D) -> int:
+    def row_count(self, delta: D) -> int:
         """How many rows the delta takes, consolidated or not."""
         ...
 
@@ -79,22 +79,22 @@ class Algebra(Protocol[D]):
 
     def negate(self, delta: D) -> D: ...
 
-    def label(self, delta: D, place: int, columns: Sequence[str]) -> D:
+    def label_columns(self, delta: D, place: int, columns: Sequence[str]) -> D:
         """Keep `columns`, renamed `place.column`, and the ts where there is one."""
         ...
 
-    def select(self, delta: D, columns: Sequence[str]) -> D:
+    def select_columns(self, delta: D, columns: Sequence[str]) -> D:
         """The same rows with these columns, in this order; counts are not summed."""
         ...
 
-    def keys(self, partials: Sequence[D], on: Sequence[Key]) -> pa.Table:
+    def distinct_keys(self, partials: Sequence[D], on: Sequence[JoinKey]) -> pa.Table:
         """The distinct keys of partial rows, named as the looked-up relation names them.
 
         A key with a NULL in a column that is not null-safe can match nothing and is left out.
         """
         ...
 
-    def join(self, partial: D, rows: D, on: Sequence[Key], when: When | None) -> D:
+    def join(self, partial: D, rows: D, on: Sequence[JoinKey], when: TsCondition | None) -> D:
         """Partial rows extended by labelled rows of one more relation; counts multiply.
 
         With `when`, both sides carry a ts and only pairs for which it holds are kept. The ts of the

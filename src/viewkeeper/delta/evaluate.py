@@ -35,10 +35,10 @@ Values = Any
 """An Arrow array, chunked array or scalar; pyarrow's compute functions take all three."""
 
 
-def evaluate(expression: Expression, table: pa.Table) -> Any:
+def evaluate_expression(expression: Expression, table: pa.Table) -> Any:
     """The value of an expression for every row of a table whose columns are labels."""
     try:
-        value: Any = _value(expression, table)
+        value: Any = _evaluate_node(expression, table)
     except pa.ArrowInvalid as error:
         raise ExpressionError(
             f"an expression of the view failed: {error}",
@@ -50,28 +50,36 @@ def evaluate(expression: Expression, table: pa.Table) -> Any:
     return pa.repeat(constant, table.num_rows)
 
 
-def _value(expression: Expression, table: pa.Table) -> Values:
+def _evaluate_node(expression: Expression, table: pa.Table) -> Values:
     match expression:
         case Column():
             return table[expression.label]
         case Literal():
             return pa.scalar(expression.value, expression.type)
         case Compare():
-            left, right = _value(expression.left, table), _value(expression.right, table)
+            left, right = (
+                _evaluate_node(expression.left, table),
+                _evaluate_node(expression.right, table),
+            )
             return _COMPARE[expression.operator](left, right)
         case Logic():
             logic = pc.and_kleene if expression.operator == "and" else pc.or_kleene
-            return logic(_value(expression.left, table), _value(expression.right, table))
+            return logic(
+                _evaluate_node(expression.left, table), _evaluate_node(expression.right, table)
+            )
         case Not():
-            return pc.invert(_value(expression.operand, table))
+            return pc.invert(_evaluate_node(expression.operand, table))
         case IsNull():
-            return pc.is_null(_value(expression.operand, table))
+            return pc.is_null(_evaluate_node(expression.operand, table))
         case Cast():
             # A bigint beyond 2^53 becomes the nearest double, in Spark as in Arrow's unsafe cast.
-            widened = _value(expression.operand, table)
+            widened = _evaluate_node(expression.operand, table)
             return pc.cast(widened, expression.type, safe=not pa.types.is_floating(expression.type))
         case Arithmetic():
-            left, right = _value(expression.left, table), _value(expression.right, table)
+            left, right = (
+                _evaluate_node(expression.left, table),
+                _evaluate_node(expression.right, table),
+            )
             result = _ARITHMETIC[expression.operator](left, right)
             return result if result.type == expression.type else pc.cast(result, expression.type)
         case SparkSql():
@@ -84,7 +92,7 @@ def _is_nan(value: Values) -> Values | None:
     return pc.is_nan(value) if pa.types.is_floating(value.type) else None
 
 
-def _equal(left: Values, right: Values) -> Values:
+def _equal_values(left: Values, right: Values) -> Values:
     left_nan, right_nan = _is_nan(left), _is_nan(right)
     same = pc.equal(left, right)
     if left_nan is None or right_nan is None:
@@ -92,7 +100,7 @@ def _equal(left: Values, right: Values) -> Values:
     return pc.or_kleene(same, pc.and_kleene(left_nan, right_nan))
 
 
-def _less(left: Values, right: Values) -> Values:
+def _less_values(left: Values, right: Values) -> Values:
     left_nan, right_nan = _is_nan(left), _is_nan(right)
     less = pc.less(left, right)
     if left_nan is None or right_nan is None:
@@ -100,19 +108,19 @@ def _less(left: Values, right: Values) -> Values:
     return pc.or_kleene(less, pc.and_kleene(right_nan, pc.invert(left_nan)))
 
 
-def _same(left: Values, right: Values) -> Values:
+def _null_safe_equal(left: Values, right: Values) -> Values:
     both_null = pc.and_(pc.is_null(left), pc.is_null(right))
-    return pc.or_(both_null, pc.fill_null(_equal(left, right), False))
+    return pc.or_(both_null, pc.fill_null(_equal_values(left, right), False))
 
 
 _COMPARE: dict[str, Callable[[Values, Values], Values]] = {
-    "=": _equal,
-    "<=>": _same,
-    "<>": lambda left, right: pc.invert(_equal(left, right)),
-    "<": _less,
-    ">": lambda left, right: _less(right, left),
-    "<=": lambda left, right: pc.invert(_less(right, left)),
-    ">=": lambda left, right: pc.invert(_less(left, right)),
+    "=": _equal_values,
+    "<=>": _null_safe_equal,
+    "<>": lambda left, right: pc.invert(_equal_values(left, right)),
+    "<": _less_values,
+    ">": lambda left, right: _less_values(right, left),
+    "<=": lambda left, right: pc.invert(_less_values(right, left)),
+    ">=": lambda left, right: pc.invert(_less_values(left, right)),
 }
 
 _ARITHMETIC: dict[str, Callable[[Values, Values], Values]] = {

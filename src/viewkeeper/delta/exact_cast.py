@@ -40,7 +40,7 @@ def decimals_of(texts: Any, target: pa.DataType) -> pa.Array[Any]:
     ...
     ValueError: '1000.00' is no decimal128(5, 2)
     """
-    plain = pc.match_substring_regex(texts, _pattern(target))
+    plain = pc.match_substring_regex(texts, _readable_pattern(target))
     if not pc.all(plain, min_count=0).as_py():
         odd = pc.invert(plain)
         spelled = [_plain_text(text, target) for text in texts.filter(odd).to_pylist()]
@@ -50,7 +50,7 @@ def decimals_of(texts: Any, target: pa.DataType) -> pa.Array[Any]:
 
 
 @functools.cache
-def _pattern(target: Any) -> str:
+def _readable_pattern(target: Any) -> str:
     """Texts that Arrow reads rightly: as many digits on both sides of the point as the type has."""
     whole, places = target.precision - target.scale, target.scale
     return rf"^[+-]?0*[0-9]{{0,{whole}}}(\.[0-9]{{0,{places}}})?$"
@@ -68,12 +68,12 @@ def _plain_text(text: str, target: Any) -> str:
             return "0"
         last = exponent + len(digits) - len(bare)
         if last >= -target.scale and number.adjusted() < target.precision - target.scale:
-            return ("-" if sign else "") + _positional(bare, last)
+            return ("-" if sign else "") + _positional_text(bare, last)
     shown = text if len(text) <= 60 else f"{text[:57]}..."
     raise ValueError(f"{shown!r} is no {target}")
 
 
-def _positional(digits: str, last: int) -> str:
+def _positional_text(digits: str, last: int) -> str:
     """A number whose last digit counts 10 ** last, without an exponent."""
     if last >= 0:
         return digits + "0" * last
@@ -98,7 +98,7 @@ def exact_cast(values: Any, target: pa.DataType) -> Any:
         chunks: Any = [exact_cast(each, target) for each in values.chunks]
         return pa.chunked_array(chunks, wanted)
     if not pa.types.is_decimal(target):
-        return _narrowed(values) if target == pa.float32() else values.cast(target)
+        return _narrow_floats(values) if target == pa.float32() else values.cast(target)
     if pa.types.is_string(values.type):
         return decimals_of(values, target)
     if pa.types.is_decimal(values.type):
@@ -109,7 +109,7 @@ def exact_cast(values: Any, target: pa.DataType) -> Any:
     return values.cast(target)
 
 
-def _narrowed(values: Any) -> Any:
+def _narrow_floats(values: Any) -> Any:
     """Numbers in 32 bits, if none needs more."""
     kept = values.cast(pa.float32())
     if pa.types.is_float64(values.type):

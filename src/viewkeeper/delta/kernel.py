@@ -18,11 +18,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from viewkeeper.delta.algebra import COUNT, TS, Side, When
-from viewkeeper.delta.evaluate import evaluate
+from viewkeeper.delta.algebra import COUNT, TS, Side, TsCondition
+from viewkeeper.delta.evaluate import evaluate_expression
 from viewkeeper.view.definition import Output
 from viewkeeper.view.expression import Expression
-from viewkeeper.view.join_tree import Key
+from viewkeeper.view.join_tree import JoinKey
 
 pc: Any = pyarrow.compute
 """Untyped: the stubs do not know that every function takes arrays and scalars alike."""
@@ -34,52 +34,52 @@ SMALL = 50_000
 class Kernel:
     """The algebra on Arrow tables."""
 
-    def lift(self, table: pa.Table) -> pa.Table:
+    def lift_table(self, table: pa.Table) -> pa.Table:
         if COUNT in table.column_names:
             return table
         return table.append_column(COUNT, pa.array(np.ones(table.num_rows, np.int64)))
 
-    def lower(self, delta: pa.Table) -> pa.Table:
+    def lower_delta(self, delta: pa.Table) -> pa.Table:
         return delta
 
     def is_empty(self, delta: pa.Table) -> bool:
         return delta.num_rows == 0
 
-    def size(self, delta: pa.Table) -> int:
+    def row_count(self, delta: pa.Table) -> int:
         return delta.num_rows
 
     def add(self, deltas: Sequence[pa.Table]) -> pa.Table:
         return pa.concat_tables(deltas)
 
     def negate(self, delta: pa.Table) -> pa.Table:
-        return _replace(delta, COUNT, pc.negate(delta[COUNT]))
+        return _replace_column(delta, COUNT, pc.negate(delta[COUNT]))
 
-    def label(self, delta: pa.Table, place: int, columns: Sequence[str]) -> pa.Table:
+    def label_columns(self, delta: pa.Table, place: int, columns: Sequence[str]) -> pa.Table:
         extra = [name for name in (TS, COUNT) if name in delta.column_names]
         labels = [f"{place}.{name}" for name in columns]
         return delta.select([*columns, *extra]).rename_columns([*labels, *extra])
 
-    def select(self, delta: pa.Table, columns: Sequence[str]) -> pa.Table:
+    def select_columns(self, delta: pa.Table, columns: Sequence[str]) -> pa.Table:
         return delta.select([*columns, COUNT])
 
-    def keys(self, partials: Sequence[pa.Table], on: Sequence[Key]) -> pa.Table:
+    def distinct_keys(self, partials: Sequence[pa.Table], on: Sequence[JoinKey]) -> pa.Table:
         have = [partial.select([key.have.label for key in on]) for partial in partials]
         keys = pa.concat_tables(have).rename_columns([key.want.name for key in on])
         for key in on:
             if not key.null_safe:
                 keys = keys.filter(pc.is_valid(keys[key.want.name]))
-        return distinct(keys)
+        return distinct_rows(keys)
 
     def join(
-        self, partial: pa.Table, rows: pa.Table, on: Sequence[Key], when: When | None
+        self, partial: pa.Table, rows: pa.Table, on: Sequence[JoinKey], when: TsCondition | None
     ) -> pa.Table:
-        ours, theirs = matches(
+        ours, theirs = matching_pairs(
             [(partial[key.have.label], key.null_safe) for key in on],
             [(rows[key.want.label], key.null_safe) for key in on],
             (partial.num_rows, rows.num_rows),
         )
         if when is not None:
-            kept = _holds(when, pc.take(partial[TS], ours), pc.take(rows[TS], theirs))
+            kept = _ts_mask(when, pc.take(partial[TS], ours), pc.take(rows[TS], theirs))
             ours, theirs = ours.filter(kept), theirs.filter(kept)
         left = partial.take(ours)
         right = rows.drop_columns([TS] if TS in rows.column_names else []).take(theirs)
@@ -87,40 +87,42 @@ class Kernel:
         for name in right.column_names:
             if name != COUNT:
                 left = left.append_column(name, right[name])
-        return _replace(left, COUNT, count)
+        return _replace_column(left, COUNT, count)
 
     def where(self, delta: pa.Table, conditions: Sequence[Expression]) -> pa.Table:
         for condition in conditions:
-            delta = delta.filter(evaluate(condition, delta))
+            delta = delta.filter(evaluate_expression(condition, delta))
         return delta
 
     def project(self, delta: pa.Table, outputs: Sequence[Output]) -> pa.Table:
-        columns = [canonical(evaluate(output.expression, delta)) for output in outputs]
+        columns = [
+            canonical_floats(evaluate_expression(output.expression, delta)) for output in outputs
+        ]
         names = [output.name for output in outputs]
         return pa.table([*columns, delta[TS], delta[COUNT]], names=[*names, TS, COUNT])
 
     def consolidate(self, delta: pa.Table) -> pa.Table:
         names = [name for name in delta.column_names if name != COUNT]
-        grouped = _group(delta, names, [(COUNT, "sum")])
+        grouped = _group_rows(delta, names, [(COUNT, "sum")])
         summed = grouped.rename_columns([*names, COUNT])
         return summed.filter(pc.not_equal(summed[COUNT], 0)).select(delta.column_names)
 
 
-def _group(table: pa.Table, keys: list[str], sums: list[Any]) -> pa.Table:
+def _group_rows(table: pa.Table, keys: list[str], sums: list[Any]) -> pa.Table:
     grouped = table.group_by(keys, use_threads=table.num_rows > SMALL).aggregate(sums)
     return grouped.select([*keys, *(f"{name}_{how}" for name, how in sums)])
 
 
-def distinct(table: pa.Table) -> pa.Table:
+def distinct_rows(table: pa.Table) -> pa.Table:
     """Each row once; a table without columns is left as it is.
 
-    >>> distinct(pa.table({"a": [1, 1, None, None]})).to_pydict()
+    >>> distinct_rows(pa.table({"a": [1, 1, None, None]})).to_pydict()
     {'a': [1, None]}
     """
-    return _group(table, table.column_names, []) if table.num_columns else table
+    return _group_rows(table, table.column_names, []) if table.num_columns else table
 
 
-def canonical(values: Any) -> Any:
+def canonical_floats(values: Any) -> Any:
     """One bit pattern for zero and one for NaN, so that equal floats are the same value."""
     if not pa.types.is_floating(values.type):
         return values
@@ -128,7 +130,7 @@ def canonical(values: Any) -> Any:
     return pc.if_else(pc.is_nan(zeroed), pa.scalar(float("nan"), values.type), zeroed)
 
 
-def matches(
+def matching_pairs(
     left: Sequence[tuple[Any, bool]], right: Sequence[tuple[Any, bool]], sizes: tuple[int, int]
 ) -> tuple[Any, Any]:
     """The pairs of row numbers whose keys are equal; every pair where there is no key.
@@ -138,8 +140,8 @@ def matches(
     if not left:
         ours = np.repeat(np.arange(sizes[0]), sizes[1])
         return pa.array(ours), pa.array(np.tile(np.arange(sizes[1]), sizes[0]))
-    probe, names = _keyed(left, "ours", sizes[0])
-    build, _ = _keyed(right, "theirs", sizes[1])
+    probe, names = _key_table(left, "ours", sizes[0])
+    build, _ = _key_table(right, "theirs", sizes[1])
     found = probe.join(build, keys=names, join_type="inner", use_threads=max(sizes) > SMALL)
     found = found.combine_chunks()
     return _row_numbers(found, "ours"), _row_numbers(found, "theirs")
@@ -150,29 +152,33 @@ def _row_numbers(found: pa.Table, name: str) -> Any:
     return column.chunk(0) if column.num_chunks else pa.array([], pa.int64())
 
 
-def _keyed(
+def _key_table(
     columns: Sequence[tuple[Any, bool]], number: str, size: int
 ) -> tuple[pa.Table, list[str]]:
-    arrays = [array for values, null_safe in columns for array in _comparable(values, null_safe)]
+    arrays = [
+        array for values, null_safe in columns for array in _comparable_arrays(values, null_safe)
+    ]
     names = [f"k{i}" for i in range(len(arrays))]
     return pa.table([*arrays, pa.array(np.arange(size))], names=[*names, number]), names
 
 
-def _comparable(values: Any, null_safe: bool) -> list[Any]:
+def _comparable_arrays(values: Any, null_safe: bool) -> list[Any]:
     """Arrays whose Arrow equality is Spark's equality of `values`."""
     if pa.types.is_floating(values.type):
         bits = pa.int64() if values.type == pa.float64() else pa.int32()
-        values = pa.chunked_array([c.view(bits) for c in _chunks(canonical(values))], bits)
+        values = pa.chunked_array(
+            [c.view(bits) for c in _chunks_of(canonical_floats(values))], bits
+        )
     if not null_safe:
         return [values]
-    return [pc.is_null(values), pc.fill_null(values, _filler(values.type))]
+    return [pc.is_null(values), pc.fill_null(values, _filler_of(values.type))]
 
 
-def _chunks(values: Any) -> list[Any]:
+def _chunks_of(values: Any) -> list[Any]:
     return values.chunks if isinstance(values, pa.ChunkedArray) else [values]
 
 
-def _filler(kind: pa.DataType) -> pa.Scalar[Any]:
+def _filler_of(kind: pa.DataType) -> pa.Scalar[Any]:
     if pa.types.is_string(kind):
         return pa.scalar("", kind)
     if pa.types.is_binary(kind):
@@ -184,12 +190,12 @@ def _filler(kind: pa.DataType) -> pa.Scalar[Any]:
     return pa.scalar(0, pa.int32() if pa.types.is_date32(kind) else pa.int64()).cast(kind)
 
 
-def _holds(when: When, ours: Any, theirs: Any) -> Any:
+def _ts_mask(when: TsCondition, ours: Any, theirs: Any) -> Any:
     later = when.side is Side.LATER
     if when.tie:
         return pc.greater_equal(theirs, ours) if later else pc.less_equal(theirs, ours)
     return pc.greater(theirs, ours) if later else pc.less(theirs, ours)
 
 
-def _replace(table: pa.Table, name: str, values: Any) -> pa.Table:
+def _replace_column(table: pa.Table, name: str, values: Any) -> pa.Table:
     return table.set_column(table.schema.get_field_index(name), name, values)

@@ -3,7 +3,7 @@
 A delta is a tuple of column names and a mapping from row to count. Nothing here is fast; everything
 is the definition. The Arrow kernel is tested against it, and it is what the laws are checked on.
 
-    >>> ab = Rows(("a",), {(1,): 2, (2,): 1})
+    >>> ab = ReferenceDelta(("a",), {(1,): 2, (2,): 1})
     >>> Reference().add([ab, Reference().negate(ab)]).counts
     {}
 """
@@ -17,7 +17,7 @@ from typing import Any, assert_never
 
 import pyarrow as pa
 
-from viewkeeper.delta.algebra import COUNT, TS, When
+from viewkeeper.delta.algebra import COUNT, TS, TsCondition
 from viewkeeper.view.definition import Output
 from viewkeeper.view.expression import (
     Arithmetic,
@@ -31,112 +31,129 @@ from viewkeeper.view.expression import (
     Not,
     SparkSql,
 )
-from viewkeeper.view.join_tree import Key
+from viewkeeper.view.join_tree import JoinKey
 
 Row = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ReferenceDelta:
     """Columns and signed counts; no row has count zero."""
 
     columns: tuple[str, ...]
     counts: Mapping[Row, int]
 
 
-def _sum(columns: tuple[str, ...], items: Iterable[tuple[Row, int]]) -> Rows:
+def _sum_counts(columns: tuple[str, ...], items: Iterable[tuple[Row, int]]) -> ReferenceDelta:
     totals: defaultdict[Row, int] = defaultdict(int)
     for row, count in items:
         totals[row] += count
-    return Rows(columns, {row: count for row, count in totals.items() if count})
+    return ReferenceDelta(columns, {row: count for row, count in totals.items() if count})
 
 
 class Reference:
     """The algebra, by definition."""
 
-    def lift(self, table: pa.Table) -> Rows:
+    def lift_table(self, table: pa.Table) -> ReferenceDelta:
         columns = tuple(name for name in table.column_names if name != COUNT)
         rows = zip(*(table[name].to_pylist() for name in columns), strict=True)
         counts: list[Any] = [1] * len(table)
         if COUNT in table.column_names:
             counts = table[COUNT].to_pylist()
-        return _sum(columns, zip(rows, counts, strict=True))
+        return _sum_counts(columns, zip(rows, counts, strict=True))
 
-    def lower(self, delta: Rows) -> pa.Table:
+    def lower_delta(self, delta: ReferenceDelta) -> pa.Table:
         columns = {name: [row[i] for row in delta.counts] for i, name in enumerate(delta.columns)}
         return pa.table({**columns, COUNT: list(delta.counts.values())})
 
-    def is_empty(self, delta: Rows) -> bool:
+    def is_empty(self, delta: ReferenceDelta) -> bool:
         return not delta.counts
 
-    def size(self, delta: Rows) -> int:
+    def row_count(self, delta: ReferenceDelta) -> int:
         return len(delta.counts)
 
-    def add(self, deltas: Sequence[Rows]) -> Rows:
-        return _sum(deltas[0].columns, (item for d in deltas for item in d.counts.items()))
+    def add(self, deltas: Sequence[ReferenceDelta]) -> ReferenceDelta:
+        return _sum_counts(deltas[0].columns, (item for d in deltas for item in d.counts.items()))
 
-    def negate(self, delta: Rows) -> Rows:
-        return Rows(delta.columns, {row: -count for row, count in delta.counts.items()})
+    def negate(self, delta: ReferenceDelta) -> ReferenceDelta:
+        return ReferenceDelta(delta.columns, {row: -count for row, count in delta.counts.items()})
 
-    def label(self, delta: Rows, place: int, columns: Sequence[str]) -> Rows:
-        kept = self.select(delta, [*columns, *([TS] if TS in delta.columns else [])])
-        return Rows(tuple(n if n == TS else f"{place}.{n}" for n in kept.columns), kept.counts)
+    def label_columns(
+        self, delta: ReferenceDelta, place: int, columns: Sequence[str]
+    ) -> ReferenceDelta:
+        kept = self.select_columns(delta, [*columns, *([TS] if TS in delta.columns else [])])
+        return ReferenceDelta(
+            tuple(n if n == TS else f"{place}.{n}" for n in kept.columns), kept.counts
+        )
 
-    def select(self, delta: Rows, columns: Sequence[str]) -> Rows:
+    def select_columns(self, delta: ReferenceDelta, columns: Sequence[str]) -> ReferenceDelta:
         at = [delta.columns.index(name) for name in columns]
-        return _sum(tuple(columns), ((tuple(r[i] for i in at), n) for r, n in delta.counts.items()))
+        return _sum_counts(
+            tuple(columns), ((tuple(r[i] for i in at), n) for r, n in delta.counts.items())
+        )
 
-    def keys(self, partials: Sequence[Rows], on: Sequence[Key]) -> pa.Table:
-        found = {self._key(p, row, on) for p in partials for row in p.counts}
+    def distinct_keys(self, partials: Sequence[ReferenceDelta], on: Sequence[JoinKey]) -> pa.Table:
+        found = {self._key_of(p, row, on) for p in partials for row in p.counts}
         rows = [row for row in found if row is not None]
         columns = zip(*rows, strict=True) if rows else ((),) * len(on)
         arrays = [pa.array(c, key.want.type) for key, c in zip(on, columns, strict=True)]
         return pa.table(arrays, names=[key.want.name for key in on])
 
-    def _key(self, partial: Rows, row: Row, on: Sequence[Key]) -> Row | None:
+    def _key_of(self, partial: ReferenceDelta, row: Row, on: Sequence[JoinKey]) -> Row | None:
         values = tuple(row[partial.columns.index(key.have.label)] for key in on)
         known = all(v is not None or k.null_safe for v, k in zip(values, on, strict=True))
         return values if known else None
 
-    def join(self, partial: Rows, rows: Rows, on: Sequence[Key], when: When | None) -> Rows:
+    def join(
+        self,
+        partial: ReferenceDelta,
+        rows: ReferenceDelta,
+        on: Sequence[JoinKey],
+        when: TsCondition | None,
+    ) -> ReferenceDelta:
         kept = [i for i, name in enumerate(rows.columns) if name != TS]
-        back = [key.reverse() for key in on]
+        back = [key.reversed_key() for key in on]
         matches: defaultdict[Row | None, list[tuple[Row, int]]] = defaultdict(list)
         for theirs, count in rows.counts.items():
-            matches[self._key(rows, theirs, back)].append((theirs, count))
+            matches[self._key_of(rows, theirs, back)].append((theirs, count))
         result = []
         for ours, n in partial.counts.items():
-            key = self._key(partial, ours, on)
+            key = self._key_of(partial, ours, on)
             for theirs, count in matches[key] if key is not None else []:
-                if when is None or when.holds(_ts(partial, ours), _ts(rows, theirs)):
+                if when is None or when.is_met(_ts_of(partial, ours), _ts_of(rows, theirs)):
                     result.append((ours + tuple(theirs[i] for i in kept), n * count))
-        return _sum(partial.columns + tuple(rows.columns[i] for i in kept), result)
+        return _sum_counts(partial.columns + tuple(rows.columns[i] for i in kept), result)
 
-    def where(self, delta: Rows, conditions: Sequence[Expression]) -> Rows:
+    def where(self, delta: ReferenceDelta, conditions: Sequence[Expression]) -> ReferenceDelta:
         def holds(row: Row) -> bool:
             values = dict(zip(delta.columns, row, strict=True))
-            return all(evaluate(condition, values) is True for condition in conditions)
+            return all(evaluate_for_row(condition, values) is True for condition in conditions)
 
-        return Rows(delta.columns, {row: n for row, n in delta.counts.items() if holds(row)})
+        return ReferenceDelta(
+            delta.columns, {row: n for row, n in delta.counts.items() if holds(row)}
+        )
 
-    def project(self, delta: Rows, outputs: Sequence[Output]) -> Rows:
+    def project(self, delta: ReferenceDelta, outputs: Sequence[Output]) -> ReferenceDelta:
         def shown(row: Row) -> Row:
             values = dict(zip(delta.columns, row, strict=True))
-            return (*(evaluate(output.expression, values) for output in outputs), values[TS])
+            return (
+                *(evaluate_for_row(output.expression, values) for output in outputs),
+                values[TS],
+            )
 
         names = (*(output.name for output in outputs), TS)
-        return _sum(names, ((shown(row), count) for row, count in delta.counts.items()))
+        return _sum_counts(names, ((shown(row), count) for row, count in delta.counts.items()))
 
-    def consolidate(self, delta: Rows) -> Rows:
-        return _sum(delta.columns, delta.counts.items())
+    def consolidate(self, delta: ReferenceDelta) -> ReferenceDelta:
+        return _sum_counts(delta.columns, delta.counts.items())
 
 
-def _ts(delta: Rows, row: Row) -> int:
+def _ts_of(delta: ReferenceDelta, row: Row) -> int:
     ts: int = row[delta.columns.index(TS)]
     return ts
 
 
-def evaluate(expression: Expression, row: Mapping[str, Any]) -> Any:
+def evaluate_for_row(expression: Expression, row: Mapping[str, Any]) -> Any:
     """The value of an expression for one row, in SQL's three-valued logic."""
     match expression:
         case Column():
@@ -144,38 +161,38 @@ def evaluate(expression: Expression, row: Mapping[str, Any]) -> Any:
         case Literal():
             return expression.value
         case Compare():
-            return _compare(expression.operator, *_operands(expression, row))
+            return _compare_values(expression.operator, *_operand_values(expression, row))
         case Logic():
-            left, right = _operands(expression, row)
+            left, right = _operand_values(expression, row)
             decided = expression.operator == "or"
             if left is decided or right is decided:
                 return decided
             return None if left is None or right is None else not decided
         case Not():
-            value = evaluate(expression.operand, row)
+            value = evaluate_for_row(expression.operand, row)
             return None if value is None else not value
         case IsNull():
-            return evaluate(expression.operand, row) is None
+            return evaluate_for_row(expression.operand, row) is None
         case Cast():
-            value = evaluate(expression.operand, row)
+            value = evaluate_for_row(expression.operand, row)
             return (
                 float(value)
                 if value is not None and pa.types.is_floating(expression.type)
                 else value
             )
         case Arithmetic():
-            return _calculate(expression.operator, *_operands(expression, row))
+            return _calculate_value(expression.operator, *_operand_values(expression, row))
         case SparkSql():
             raise AssertionError("the reference has no Spark")
         case _:
             assert_never(expression)
 
 
-def _operands(node: Compare | Logic | Arithmetic, row: Mapping[str, Any]) -> tuple[Any, Any]:
-    return evaluate(node.left, row), evaluate(node.right, row)
+def _operand_values(node: Compare | Logic | Arithmetic, row: Mapping[str, Any]) -> tuple[Any, Any]:
+    return evaluate_for_row(node.left, row), evaluate_for_row(node.right, row)
 
 
-def _compare(operator: str, left: Any, right: Any) -> bool | None:
+def _compare_values(operator: str, left: Any, right: Any) -> bool | None:
     if operator == "<=>":
         return bool(left == right)
     if left is None or right is None:
@@ -191,7 +208,7 @@ def _compare(operator: str, left: Any, right: Any) -> bool | None:
     return outcome[operator]
 
 
-def _calculate(operator: str, left: Any, right: Any) -> Any:
+def _calculate_value(operator: str, left: Any, right: Any) -> Any:
     if left is None or right is None:
         return None
     if operator == "*":

@@ -17,73 +17,73 @@ from types import TracebackType
 
 import click
 
-from viewkeeper.demo.demo_world import World
-from viewkeeper.demo.writers.paced_writer import Counted
+from viewkeeper.demo.demo_world import DemoWorld
+from viewkeeper.demo.writers.paced_writer import WriterCounts
 
 STOP_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriterTotals:
     """What the writers did, by their own count; `writers` are so many per database."""
 
     writers: Mapping[str, int]
-    counts: Mapping[str, Counted]
+    counts: Mapping[str, WriterCounts]
     seconds: float
 
     @property
-    def total(self) -> Counted:
+    def total(self) -> WriterCounts:
         """All databases together."""
-        found = Counted()
+        found = WriterCounts()
         for counted in self.counts.values():
-            found.add(counted)
+            found.add_counts(counted)
         return found
 
 
-class Crew:
+class WriterCrew:
     """All writers; a context manager that leaves none running."""
 
-    def __init__(self, world: World, seed: int) -> None:
+    def __init__(self, world: DemoWorld, seed: int) -> None:
         self._world = world
         self._seed = seed
         self._started = 0.0
         self.processes: dict[str, subprocess.Popen[str]] = {}
 
-    def start(self) -> None:
+    def start_writers(self) -> None:
         """Start all writers, if nobody has."""
         if self.processes:
             return
         self._started = time.perf_counter()
-        for number, name in enumerate(self._world.programs()):
+        for number, name in enumerate(self._world.writer_programs()):
             self.processes[name] = subprocess.Popen(
-                self._world.command(name, self._seed * 100 + number),
+                self._world.writer_command(name, self._seed * 100 + number),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 stdin=subprocess.DEVNULL,
                 text=True,
             )
 
-    def check(self) -> None:
+    def check_writers(self) -> None:
         """A ClickException if a writer has ended by itself."""
         for name, process in self.processes.items():
             if process.poll() is not None:
-                raise _failure(name, process.stderr.read() if process.stderr else "")
+                raise _writer_failure(name, process.stderr.read() if process.stderr else "")
 
-    def stop(self) -> Written:
+    def stop_writers(self) -> WriterTotals:
         """Ask all writers to stop and wait until their journals are complete."""
         self._world.stop_file.touch()
-        programs = self._world.programs()
-        counts = {name: Counted() for name in self._world.databases}
+        programs = self._world.writer_programs()
+        counts = {name: WriterCounts() for name in self._world.databases}
         for name, process in self.processes.items():
             output, complaint = process.communicate(timeout=STOP_SECONDS)
             if process.returncode != 0:
-                raise _failure(name, complaint)
-            counts[programs[name].role.database].add(Counted(*json.loads(output)))
+                raise _writer_failure(name, complaint)
+            counts[programs[name].role.database].add_counts(WriterCounts(*json.loads(output)))
         seconds = time.perf_counter() - self._started
         writers = Counter(program.role.database for program in programs.values())
-        return Written(writers, counts, seconds)
+        return WriterTotals(writers, counts, seconds)
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> WriterCrew:
         return self
 
     def __exit__(
@@ -98,5 +98,5 @@ class Crew:
             process.communicate()
 
 
-def _failure(name: str, complaint: str) -> click.ClickException:
+def _writer_failure(name: str, complaint: str) -> click.ClickException:
     return click.ClickException(f'writer "{name}" failed:\n{complaint.strip()}')

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from viewkeeper.demo.crew import Crew, Written
-from viewkeeper.demo.demo_world import VIEW, World, ledger_view
-from viewkeeper.demo.display import Meter, Screen, Tally
-from viewkeeper.demo.judge.evidence import Claim, Verdict
-from viewkeeper.demo.judge.independent_judge import judge
+from viewkeeper.demo.crew import WriterCrew, WriterTotals
+from viewkeeper.demo.demo_world import VIEW, DemoWorld, ledger_view
+from viewkeeper.demo.display import DemoMeter, DemoScreen, JournalTally
+from viewkeeper.demo.judge.evidence import JudgedClaim, JudgeVerdict
+from viewkeeper.demo.judge.independent_judge import judge_claim
 from viewkeeper.engine.project import Project, open_project
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ MORE_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class DemoResult:
     """Everything that a report can say.
 
     `captured` says how each database is captured, `reported` how many transactions its commits were
@@ -44,12 +44,12 @@ class Result:
 
     captured: Mapping[str, str]
     reported: Mapping[str, int]
-    written: Written
-    meter: Meter
+    written: WriterTotals
+    meter: DemoMeter
     rows: int
     examples: pa.Table
-    claim: Claim
-    verdict: Verdict
+    claim: JudgedClaim
+    verdict: JudgeVerdict
     judge_seconds: float
     seconds: float
 
@@ -60,32 +60,40 @@ class Result:
 
 
 def run_demo(
-    world: World, seconds: float, seed: int, screen: Screen, spark: SparkSession | None = None
-) -> Result:
+    world: DemoWorld,
+    seconds: float,
+    seed: int,
+    screen: DemoScreen,
+    spark: SparkSession | None = None,
+) -> DemoResult:
     """Run the demo in an empty folder, on a Spark session of its own if none is given."""
     started = time.perf_counter()
     world.write_project()
     with (
-        world.serving(),
+        world.serve_databases(),
         open_project(world.folder, spark) as project,
-        Crew(world, seed) as crew,
+        WriterCrew(world, seed) as crew,
     ):
-        screen.say("Starting Spark, and filling the databases meanwhile ...")
+        screen.print_text("Starting Spark, and filling the databases meanwhile ...")
         with quiet_start(project, world.folder / "spark.log"):
-            world.fill(seed)
-        screen.say(f"{world.filled()} Loading the views ...")
-        meter, written = watch(project, world, crew, seconds, screen)
-        screen.say("The writers have stopped. Maintaining up to their last commit ...")
-        world.conclude()
+            world.fill_databases(seed)
+        screen.print_text(f"{world.fill_summary()} Loading the views ...")
+        meter, written = watch_writers(project, world, crew, seconds, screen)
+        screen.print_text("The writers have stopped. Maintaining up to their last commit ...")
+        world.prepare_final()
         project.refresh(meter)
-        screen.say("Judging every state against the copies and the writers' own journals ...")
+        screen.print_text(
+            "Judging every state against the copies and the writers' own journals ..."
+        )
         judging = time.perf_counter()
         claim = claim_of(project, world)
-        verdict = judge(project.spark.get(), world.evidence(), world.question, claim)
+        verdict = judge_claim(
+            project.spark.get_session(), world.judged_databases(), world.question, claim
+        )
         ended = time.perf_counter()
     newest = claim.state.sort_by([("order_id", "descending")]).slice(0, ROWS_SHOWN)
     reported = {n: len(set(table["_ts"].to_pylist())) for n, table in claim.ledgers.items()}
-    return Result(
+    return DemoResult(
         world.databases,
         reported,
         written,
@@ -99,46 +107,52 @@ def run_demo(
     )
 
 
-def watch(
-    project: Project, world: World, crew: Crew, seconds: float, screen: Screen
-) -> tuple[Meter, Written]:
+def watch_writers(
+    project: Project, world: DemoWorld, crew: WriterCrew, seconds: float, screen: DemoScreen
+) -> tuple[DemoMeter, WriterTotals]:
     """Maintain while the writers write, so long after all views are loaded; then stop both."""
-    meter, stop = Meter(time.monotonic(), Tally(world.journals())), threading.Event()
-    work = Maintenance(project, meter, stop)
+    meter, stop = (
+        DemoMeter(time.monotonic(), JournalTally(world.journal_paths())),
+        threading.Event(),
+    )
+    work = MaintenanceThread(project, meter, stop)
     until: float | None = None
-    with screen.watching():
+    with screen.show_live():
         work.start()
         try:
-            while not over(meter, until):
-                work.check()
-                world.check()
-                crew.check()
+            while not is_over(meter, until):
+                work.raise_failure()
+                world.check_servers()
+                crew.check_writers()
                 if meter.reached == VIEW:
-                    crew.start()
+                    crew.start_writers()
                 if until is None and meter.loaded_at is not None:
                     until = meter.loaded_at + seconds
-                meter.sample(project)
-                screen.show(meter, until)
+                meter.take_sample(project)
+                screen.show_meter(meter, until)
                 time.sleep(SAMPLE_SECONDS)
-            written = crew.stop()
+            written = crew.stop_writers()
         finally:
             stop.set()
             work.join()
-        work.check()
+        work.raise_failure()
     return meter, written
 
 
-def over(meter: Meter, until: float | None) -> bool:
+def is_over(meter: DemoMeter, until: float | None) -> bool:
     """Whether the time is up; a slow machine gets some more, to show both kinds of batches."""
     if until is None or time.monotonic() < until:
         return False
-    return bool(meter.inline and meter.on_spark) or time.monotonic() >= until + MORE_SECONDS
+    return (
+        bool(meter.inline_batches and meter.spark_batches)
+        or time.monotonic() >= until + MORE_SECONDS
+    )
 
 
-class Maintenance(threading.Thread):
-    """The maintainer in a thread of its own; what it dies of is raised by `check`."""
+class MaintenanceThread(threading.Thread):
+    """The maintainer in a thread of its own; what it dies of is raised by `raise_failure`."""
 
-    def __init__(self, project: Project, meter: Meter, stop: threading.Event) -> None:
+    def __init__(self, project: Project, meter: DemoMeter, stop: threading.Event) -> None:
         super().__init__(name="maintainer", daemon=True)
         self._project = project
         self._meter = meter
@@ -151,25 +165,25 @@ class Maintenance(threading.Thread):
         except BaseException as error:  # noqa: BLE001 - raised again in the main thread
             self._error = error
 
-    def check(self) -> None:
+    def raise_failure(self) -> None:
         if self._error is not None:
             raise self._error
 
 
-def claim_of(project: Project, world: World) -> Claim:
+def claim_of(project: Project, world: DemoWorld) -> JudgedClaim:
     """What Viewkeeper says about all states of `order_lines` and all transactions."""
     view = project.view(VIEW)
     ledgers = {
         name: project.view(ledger_view(name)).changes(0).toArrow() for name in world.databases
     }
     head = view.head
-    return Claim(view.changes(0), view.arrow(), ledgers, head.created_ts, head.ts)
+    return JudgedClaim(view.changes(0), view.arrow(), ledgers, head.created_ts, head.ts)
 
 
 @contextmanager
 def quiet_start(project: Project, log: Path) -> Iterator[None]:
     """Start Spark beside the body, with what the JVM says while it starts in a log file."""
-    if project.spark.started:
+    if project.spark.is_started:
         yield
         return
     sys.stderr.flush()
@@ -177,9 +191,9 @@ def quiet_start(project: Project, log: Path) -> Iterator[None]:
     try:
         with log.open("w") as file:
             os.dup2(file.fileno(), 2)
-        project.spark.begin()
+        project.spark.begin_start()
         yield
-        project.spark.get()
+        project.spark.get_session()
     finally:
         os.dup2(kept, 2)
         os.close(kept)

@@ -18,8 +18,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
-from viewkeeper.demo.judge.evidence import Database, Question
-from viewkeeper.demo.writers.paced_writer import Role
+from viewkeeper.demo.judge.evidence import JudgedDatabase, JudgedQuery
+from viewkeeper.demo.writers.paced_writer import WriterRole
 
 VIEW = "order_lines"
 
@@ -39,7 +39,7 @@ spark:
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class DemoSizes:
     """How many rows there are at the start, and how many orders one bulk import brings."""
 
     customers: int = 2_000
@@ -50,11 +50,11 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class WriterProgram:
     """A writer: the module that it is, its role there, and where its database is."""
 
     module: ModuleType
-    role: Role[Any]
+    role: WriterRole[Any]
     target: str
 
 
@@ -62,71 +62,71 @@ def ledger_view(database: str) -> str:
     return f"ledger_{database}"
 
 
-class World(ABC):
+class DemoWorld(ABC):
     """The folder of a demo, with everything that is in it."""
 
     databases: ClassVar[Mapping[str, str]]
     """Every database, with how it is captured."""
-    question: ClassVar[Question]
+    question: ClassVar[JudgedQuery]
     """The view once more, written by hand for the judge."""
     shown: ClassVar[tuple[str, ...]]
     """The columns of the rows that are shown in the end."""
 
-    def __init__(self, folder: Path, sizes: Sizes) -> None:
+    def __init__(self, folder: Path, sizes: DemoSizes) -> None:
         self.folder = folder
         self.sizes = sizes
 
     @abstractmethod
-    def sources(self) -> str:
+    def source_settings(self) -> str:
         """The sources, for the project file."""
 
     @abstractmethod
-    def view(self) -> str:
+    def view_statement(self) -> str:
         """The statement that makes the view."""
 
-    def ledger(self, database: str) -> str:
+    def ledger_select(self, database: str) -> str:
         """What the view over a ledger selects."""
         return f"SELECT l.n FROM {database}.ledger l"
 
     def write_project(self) -> None:
         """The project file and the views; needs no database yet."""
-        views = {VIEW: self.view()}
+        views = {VIEW: self.view_statement()}
         for name in self.databases:
             view = ledger_view(name)
-            views[view] = f"CREATE MATERIALIZED VIEW {view} AS {self.ledger(name)}\n"
+            views[view] = f"CREATE MATERIALIZED VIEW {view} AS {self.ledger_select(name)}\n"
         (self.folder / "views").mkdir(parents=True)
         for name, text in views.items():
             (self.folder / "views" / f"{name}.sql").write_text(text)
-        text = f"warehouse: ./warehouse\nsources:\n{self.sources()}{SETTINGS}"
+        text = f"warehouse: ./warehouse\nsources:\n{self.source_settings()}{SETTINGS}"
         (self.folder / "viewkeeper.yml").write_text(text)
 
     @contextmanager
-    def serving(self) -> Iterator[None]:
+    def serve_databases(self) -> Iterator[None]:
         """While this lasts the databases can be reached."""
         yield
 
-    def check(self) -> None:
-        """A ClickException if what `serving` started has ended by itself."""
+    def check_servers(self) -> None:
+        """A ClickException if what `serve_databases` started has ended by itself."""
         return
 
     @abstractmethod
-    def fill(self, seed: int) -> None:
+    def fill_databases(self, seed: int) -> None:
         """Make the databases, fill them, and copy them for the judge."""
 
     @abstractmethod
-    def filled(self) -> str:
+    def fill_summary(self) -> str:
         """What there is at the start, in a sentence."""
 
     @abstractmethod
-    def programs(self) -> Mapping[str, Program]:
+    def writer_programs(self) -> Mapping[str, WriterProgram]:
         """The writers, by name."""
 
-    def command(self, name: str, seed: int) -> Sequence[str]:
+    def writer_command(self, name: str, seed: int) -> Sequence[str]:
         """What starts a writer; it ends with this process."""
-        program = self.programs()[name]
+        program = self.writer_programs()[name]
         options = {
             "target": program.target,
-            "journal": self.journal(name),
+            "journal": self.journal_path(name),
             "stop": self.stop_file,
             "seed": seed,
             "parent": os.getpid(),
@@ -140,26 +140,26 @@ class World(ABC):
 
     # -- for the judge -------------------------------------------------------------------------
 
-    def copy(self, database: str) -> Path:
+    def initial_file(self, database: str) -> Path:
         """A database before the first change, as a SQLite file."""
         return self.folder / "evidence" / f"{database}.db"
 
     @abstractmethod
-    def final(self, database: str) -> Path:
+    def final_file(self, database: str) -> Path:
         """A database as it is at the end, as a SQLite file."""
 
-    def conclude(self) -> None:
+    def prepare_final(self) -> None:
         """The writers have ended: see to it that the final databases can be read."""
         return
 
-    def journal(self, writer: str) -> Path:
+    def journal_path(self, writer: str) -> Path:
         return self.folder / "evidence" / f"{writer}.jsonl"
 
-    def journals(self) -> dict[str, list[Path]]:
+    def journal_paths(self) -> dict[str, list[Path]]:
         """The journals of each database."""
         found: dict[str, list[Path]] = {name: [] for name in self.databases}
-        for writer, program in self.programs().items():
-            found[program.role.database].append(self.journal(writer))
+        for writer, program in self.writer_programs().items():
+            found[program.role.database].append(self.journal_path(writer))
         return found
 
     @property
@@ -167,9 +167,9 @@ class World(ABC):
         """Writers end when this appears."""
         return self.folder / "evidence" / "stop"
 
-    def evidence(self) -> dict[str, Database]:
+    def judged_databases(self) -> dict[str, JudgedDatabase]:
         """What the judge is given of each database."""
         return {
-            name: Database(self.copy(name), self.final(name), tuple(journals))
-            for name, journals in self.journals().items()
+            name: JudgedDatabase(self.initial_file(name), self.final_file(name), tuple(journals))
+            for name, journals in self.journal_paths().items()
         }

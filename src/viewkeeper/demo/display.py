@@ -31,7 +31,7 @@ LINE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class MeterSample:
     """A moment: changes written, changes maintained, and the lag per database."""
 
     at: float
@@ -42,7 +42,7 @@ class Sample:
     ts: int = 0
 
 
-class Tally:
+class JournalTally:
     """What the writers have noted so far; reads on where it stopped."""
 
     def __init__(self, journals: Mapping[str, Sequence[Path]]) -> None:
@@ -51,15 +51,15 @@ class Tally:
         self.transactions: Counter[str] = Counter(dict.fromkeys(journals, 0))
         self.changes = 0
 
-    def update(self) -> None:
+    def update_counts(self) -> None:
         for name, journals in self._journals.items():
             for journal in journals:
-                for line in self._lines(journal):
+                for line in self._new_lines(journal):
                     self.transactions[name] += 1
                     # One more than is noted: the row in the ledger.
                     self.changes += len(json.loads(line)["changes"]) + 1
 
-    def _lines(self, journal: Path) -> list[bytes]:
+    def _new_lines(self, journal: Path) -> list[bytes]:
         """The lines that are new, as far as they are whole."""
         if not journal.exists():
             return []
@@ -70,10 +70,10 @@ class Tally:
         return whole.splitlines()
 
 
-class Meter:
+class DemoMeter:
     """Counts what happens; an observer of the maintainer."""
 
-    def __init__(self, clock: float, tally: Tally) -> None:
+    def __init__(self, clock: float, tally: JournalTally) -> None:
         self._tally = tally
         self.phase = "starting"
         self.reached: str | None = None
@@ -82,43 +82,43 @@ class Meter:
         self.batches: list[BatchReport] = []
         self.steady: list[float] = []
         self.troubles: list[str] = []
-        self.samples: deque[Sample] = deque([Sample(clock)], maxlen=1000)
+        self.samples: deque[MeterSample] = deque([MeterSample(clock)], maxlen=1000)
         self.started = clock
 
     # -- told by the maintainer ----------------------------------------------------------------
 
-    def loading(self, view: str, stage: str) -> None:
+    def on_load_progress(self, view: str, stage: str) -> None:
         self.reached = view
         self.phase = f"loading {view}: {stage}"
 
-    def loaded(self, view: str, rows: int, seconds: float) -> None:
+    def on_load_end(self, view: str, rows: int, seconds: float) -> None:
         self.views[view] = rows
         if view == VIEW:
             self.loaded_at = time.monotonic()
             self.phase = "keeping the views fresh while the writers write"
 
-    def batch(self, report: BatchReport) -> None:
+    def on_batch_commit(self, report: BatchReport) -> None:
         self.batches.append(report)
         since_load = time.monotonic() - self.loaded_at if self.loaded_at else 0.0
         # The batch that catches up with the load has changes as old as the load took.
         if report.freshness is not None and report.freshness <= since_load:
             self.steady.append(report.freshness)
 
-    def reshaped(self, view: str, what: str) -> None:
+    def on_schema_change(self, view: str, what: str) -> None:
         self.troubles.append(f"{view}: {what}")
 
-    def trouble(self, error: ViewkeeperError) -> None:
+    def on_trouble(self, error: ViewkeeperError) -> None:
         self.troubles.append(str(error))
 
     # -- sampled -------------------------------------------------------------------------------
 
-    def sample(self, project: Project) -> None:
-        views = project.head().views
-        self._tally.update()
+    def take_sample(self, project: Project) -> None:
+        views = project.newest_head().views
+        self._tally.update_counts()
         shown = {n: ledger_view(n) for n in self._tally.transactions}
         rows = {n: views[view].rows if view in views else 0 for n, view in shown.items()}
         self.samples.append(
-            Sample(
+            MeterSample(
                 time.monotonic(),
                 self._tally.changes,
                 self.changes,
@@ -134,18 +134,18 @@ class Meter:
         return sum(batch.changes for batch in self.batches)
 
     @property
-    def on_spark(self) -> int:
+    def spark_batches(self) -> int:
         return sum(batch.where == "spark" for batch in self.batches)
 
     @property
-    def inline(self) -> int:
-        return len(self.batches) - self.on_spark
+    def inline_batches(self) -> int:
+        return len(self.batches) - self.spark_batches
 
     @property
     def lookups(self) -> int:
         return sum(sum(batch.lookups.values()) for batch in self.batches)
 
-    def asked(self, source: str) -> int:
+    def lookups_of(self, source: str) -> int:
         """How often a source was asked."""
         return sum(batch.lookups.get(source, 0) for batch in self.batches)
 
@@ -153,7 +153,7 @@ class Meter:
     def lookups_per_batch(self) -> float:
         return self.lookups / max(1, len(self.batches))
 
-    def rates(self) -> tuple[float, float]:
+    def recent_rates(self) -> tuple[float, float]:
         """Changes per second seen and maintained, over the last seconds."""
         last = self.samples[-1]
         first = next(s for s in self.samples if s.at >= last.at - RATE_SECONDS)
@@ -162,13 +162,13 @@ class Meter:
         return seen / seconds, maintained / seconds
 
 
-def percentile(values: Sequence[float], share: float) -> float:
+def percentile_of(values: Sequence[float], share: float) -> float:
     """The smallest value that at least this share of all values does not exceed; 0 if none."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0
 
 
-class Screen:
+class DemoScreen:
     """Shows progress: live on a terminal, as lines elsewhere, not at all if quiet."""
 
     def __init__(self, console: Console, quiet: bool = False) -> None:
@@ -177,16 +177,16 @@ class Screen:
         self._live: Live | None = None
         self._said = -math.inf
 
-    def say(self, text: str) -> None:
+    def print_text(self, text: str) -> None:
         if not self._quiet:
             self._console.print(text, highlight=False, soft_wrap=not self._console.is_terminal)
 
-    def print(self, content: object) -> None:
+    def print_content(self, content: object) -> None:
         if not self._quiet:
             self._console.print(content)
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
+    def show_live(self) -> Iterator[None]:
         """Show the meter from here on."""
         if self._quiet or not self._console.is_terminal:
             yield
@@ -198,18 +198,18 @@ class Screen:
             finally:
                 self._live = None
 
-    def show(self, meter: Meter, until: float | None) -> None:
+    def show_meter(self, meter: DemoMeter, until: float | None) -> None:
         """The meter as it is now; `until` is when the writers are to stop."""
         if self._live is not None:
-            self._live.update(board(meter, until), refresh=True)
+            self._live.update(meter_table(meter, until), refresh=True)
         elif time.monotonic() - self._said >= LINE_SECONDS:
             self._said = time.monotonic()
-            self.say(line(meter))
+            self.print_text(meter_line(meter))
 
 
-def board(meter: Meter, until: float | None) -> Table:
+def meter_table(meter: DemoMeter, until: float | None) -> Table:
     """Everything, as a table."""
-    last, (seen, maintained) = meter.samples[-1], meter.rates()
+    last, (seen, maintained) = meter.samples[-1], meter.recent_rates()
     elapsed = f"{last.at - meter.started:.0f} s"
     if until is not None:
         elapsed += f", {max(0.0, until - last.at):.0f} s to go"
@@ -219,9 +219,11 @@ def board(meter: Meter, until: float | None) -> Table:
         "phase": f"{meter.phase} ({elapsed})",
         "changes": f"{last.seen:,} seen ({seen:,.0f}/s), "
         f"{last.maintained:,} maintained ({maintained:,.0f}/s)",
-        "freshness": freshness(meter),
+        "freshness": freshness_text(meter),
         "lag": ", ".join(f"{name} {lag:,}" for name, lag in last.lag.items()) + " transactions",
-        "batches": f"{meter.inline} inline, {meter.on_spark} on Spark{newest(meter)}",
+        "batches": (
+            f"{meter.inline_batches} inline, {meter.spark_batches} on Spark{last_batch_text(meter)}"
+        ),
         "lookups": f"{meter.lookups:,}, {meter.lookups_per_batch:.1f} per batch",
         "view": f"{VIEW}: {last.rows:,} rows at ts {last.ts:,}",
         **({"trouble": meter.troubles[-1]} if meter.troubles else {}),
@@ -230,13 +232,13 @@ def board(meter: Meter, until: float | None) -> Table:
     return table
 
 
-def freshness(meter: Meter) -> str:
+def freshness_text(meter: DemoMeter) -> str:
     if not meter.steady:
         return "-"
-    return f"last {meter.steady[-1]:.2f} s, p95 {percentile(meter.steady, 0.95):.2f} s"
+    return f"last {meter.steady[-1]:.2f} s, p95 {percentile_of(meter.steady, 0.95):.2f} s"
 
 
-def newest(meter: Meter) -> str:
+def last_batch_text(meter: DemoMeter) -> str:
     if not meter.batches:
         return ""
     last = meter.batches[-1]
@@ -245,13 +247,13 @@ def newest(meter: Meter) -> str:
     return f"; last: {last.changes:,} changes {where}, {lookups} lookups, {last.seconds:.2f} s"
 
 
-def line(meter: Meter) -> str:
+def meter_line(meter: DemoMeter) -> str:
     """The most important, in one line."""
-    last, (seen, maintained) = meter.samples[-1], meter.rates()
+    last, (seen, maintained) = meter.samples[-1], meter.recent_rates()
     lag = ", ".join(f"{name} {lag:,}" for name, lag in last.lag.items())
     return (
         f"{last.at - meter.started:4.0f} s  {seen:,.0f}/s seen, {maintained:,.0f}/s maintained; "
-        f"freshness {freshness(meter)}; lag {lag}; batches {meter.inline} inline, "
-        f"{meter.on_spark} on Spark; {meter.lookups_per_batch:.1f} lookups per batch; "
+        f"freshness {freshness_text(meter)}; lag {lag}; batches {meter.inline_batches} inline, "
+        f"{meter.spark_batches} on Spark; {meter.lookups_per_batch:.1f} lookups per batch; "
         f"{last.rows:,} rows"
     )

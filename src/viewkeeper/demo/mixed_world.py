@@ -21,9 +21,9 @@ from typing import Any, ClassVar
 
 import click
 
-from viewkeeper.demo.demo_world import Program, Sizes, World
-from viewkeeper.demo.judge.evidence import Question
-from viewkeeper.demo.shop_world import CATALOGUE, make_database, products
+from viewkeeper.demo.demo_world import DemoSizes, DemoWorld, WriterProgram
+from viewkeeper.demo.judge.evidence import JudgedQuery
+from viewkeeper.demo.shop_world import CATALOGUE, make_database, product_rows
 from viewkeeper.demo.sqlite_mirror import (
     Content,
     read_folder,
@@ -38,9 +38,9 @@ from viewkeeper.demo.writers import server_writer as server_writers
 from viewkeeper.demo.writers import sqlite_writer
 from viewkeeper.demo.writers.server_writer import PASSWORD, open_mariadb, open_postgres
 from viewkeeper.errors import ProjectError
-from viewkeeper.testing.private_servers import PrivateMariadb, PrivatePostgres, program
+from viewkeeper.testing.private_servers import PrivateMariadb, PrivatePostgres, find_program
 
-USUAL = Sizes(customers=1_000, orders=8_000, items=24_000, products=400, imported=300)
+USUAL = DemoSizes(customers=1_000, orders=8_000, items=24_000, products=400, imported=300)
 
 _POSTGRES = """
     CREATE TABLE orders (
@@ -96,7 +96,7 @@ JOIN ratings.rating r ON r.product_id = i.product_id
 
 _CENTS = "i.quantity * CAST(replace(f.price, '.', '') AS BIGINT)"
 
-QUESTION = Question(
+QUESTION = JudgedQuery(
     tables={
         "o": ("shop", "orders"),
         "c": ("crm", "customer"),
@@ -128,7 +128,7 @@ QUESTION = Question(
 """The same view once more, written by hand for the judge."""
 
 
-class Mixed(World):
+class MixedWorld(DemoWorld):
     """Five databases of five kinds."""
 
     databases: ClassVar[Mapping[str, str]] = {
@@ -138,7 +138,7 @@ class Mixed(World):
         "prices": "CSV files by differences between accepted states",
         "ratings": "Delta Lake by its log and change data feed",
     }
-    question: ClassVar[Question] = QUESTION
+    question: ClassVar[JudgedQuery] = QUESTION
     shown: ClassVar[tuple[str, ...]] = (
         "order_id",
         "placed_at",
@@ -150,27 +150,27 @@ class Mixed(World):
         "stars",
     )
 
-    def __init__(self, folder: Path, sizes: Sizes = USUAL) -> None:
+    def __init__(self, folder: Path, sizes: DemoSizes = USUAL) -> None:
         super().__init__(folder, sizes)
         require_servers()
         self._postgres = PrivatePostgres(folder / "servers" / "postgres")
         self._mariadb = PrivateMariadb(folder / "servers" / "mariadb")
 
-    def sources(self) -> str:
+    def source_settings(self) -> str:
         return _SOURCES.format(
             password=PASSWORD, postgres=self._postgres.port, mariadb=self._mariadb.port
         )
 
-    def view(self) -> str:
+    def view_statement(self) -> str:
         return _VIEW
 
-    def ledger(self, database: str) -> str:
+    def ledger_select(self, database: str) -> str:
         if database == "ratings":
             # A transaction of Delta Lake is of one table: the ledger is in it.
             return "SELECT r.n FROM ratings.rating r WHERE r.id IS NULL"
-        return super().ledger(database)
+        return super().ledger_select(database)
 
-    def target(self, database: str) -> str:
+    def target_of(self, database: str) -> str:
         """Where a database is, as its writers and its mirror are told."""
         return {
             "shop": f"postgresql://postgres@127.0.0.1:{self._postgres.port}/shop",
@@ -178,17 +178,17 @@ class Mixed(World):
             "catalogue": str(self.folder / "catalogue.db"),
         }.get(database, str(self.folder / database))
 
-    def programs(self) -> dict[str, Program]:
+    def writer_programs(self) -> dict[str, WriterProgram]:
         modules = (server_writers, folder_writers, lake_writers)
         roles = {name: (m, role) for m in modules for name, role in m.ROLES.items()}
         roles["catalogue"] = (sqlite_writer, sqlite_writer.ROLES["catalogue"])
         return {
-            name: Program(module, role, self.target(role.database))
+            name: WriterProgram(module, role, self.target_of(role.database))
             for name, (module, role) in roles.items()
         }
 
     @contextmanager
-    def serving(self) -> Iterator[None]:
+    def serve_databases(self) -> Iterator[None]:
         before = os.environ.get(PASSWORD)
         os.environ[PASSWORD] = "secret"
         try:
@@ -203,25 +203,25 @@ class Mixed(World):
             else:
                 os.environ[PASSWORD] = before
 
-    def check(self) -> None:
+    def check_servers(self) -> None:
         for server in (self._postgres, self._mariadb):
-            if not server.runs:
+            if not server.is_running:
                 log = (server.folder / "server.log").read_text(errors="replace")
                 raise click.ClickException(f"{type(server).__name__} has ended:\n{log[-1000:]}")
 
-    def fill(self, seed: int) -> None:
+    def fill_databases(self, seed: int) -> None:
         sizes, random = self.sizes, Random(seed)
         self.stop_file.parent.mkdir(parents=True)
-        fill_postgres(self.target("shop"), sizes, random)
-        fill_mariadb(self.target("crm"), sizes, random)
-        content = {"product": products(sizes, random)}
-        path = Path(self.target("catalogue"))
-        make_database(path, CATALOGUE, content, self.copy("catalogue"))
-        fill_folder(Path(self.target("prices")), sizes, random)
-        fill_lake(Path(self.target("ratings")), sizes, random)
-        self._mirror(self.copy)
+        fill_postgres(self.target_of("shop"), sizes, random)
+        fill_mariadb(self.target_of("crm"), sizes, random)
+        content = {"product": product_rows(sizes, random)}
+        path = Path(self.target_of("catalogue"))
+        make_database(path, CATALOGUE, content, self.initial_file("catalogue"))
+        fill_folder(Path(self.target_of("prices")), sizes, random)
+        fill_lake(Path(self.target_of("ratings")), sizes, random)
+        self._write_mirrors(self.initial_file)
 
-    def filled(self) -> str:
+    def fill_summary(self) -> str:
         sizes = self.sizes
         return (
             f"shop in PostgreSQL has {sizes.orders:,} orders with {sizes.items:,} items, crm in "
@@ -229,17 +229,17 @@ class Mixed(World):
             f"ratings in Delta Lake {sizes.products:,} products each."
         )
 
-    def final(self, database: str) -> Path:
+    def final_file(self, database: str) -> Path:
         if database == "catalogue":
-            return Path(self.target(database))
+            return Path(self.target_of(database))
         return self.folder / "evidence" / f"{database}-final.db"
 
-    def conclude(self) -> None:
-        self._mirror(self.final)
+    def prepare_final(self) -> None:
+        self._write_mirrors(self.final_file)
 
-    def _mirror(self, path: Callable[[str], Path]) -> None:
+    def _write_mirrors(self, path: Callable[[str], Path]) -> None:
         for name, read in _READERS.items():
-            write_mirror(path(name), name, read(self.target(name)))
+            write_mirror(path(name), name, read(self.target_of(name)))
 
 
 _READERS: dict[str, Callable[[str], Content]] = {
@@ -252,7 +252,7 @@ _READERS: dict[str, Callable[[str], Content]] = {
 
 def require_servers() -> None:
     """Fail with what is to be installed, before anything is started."""
-    program("mariadbd", "mysqld")
+    find_program("mariadbd", "mysqld")
     try:
         import psycopg  # noqa: F401 - whether it is there
         import pymysql  # noqa: F401 - whether it is there
@@ -267,7 +267,7 @@ def require_servers() -> None:
 # -- what there is at the start ----------------------------------------------------------------
 
 
-def fill_postgres(target: str, sizes: Sizes, random: Random) -> None:
+def fill_postgres(target: str, sizes: DemoSizes, random: Random) -> None:
     with closing(open_postgres(target.replace("/shop", "/postgres"))) as connection:
         connection.autocommit = True
         connection.execute("CREATE DATABASE shop")
@@ -276,7 +276,7 @@ def fill_postgres(target: str, sizes: Sizes, random: Random) -> None:
         with cursor.copy("COPY orders FROM STDIN") as copy:
             for n in range(1, sizes.orders + 1):
                 customer = random.randint(1, sizes.customers)
-                copy.write_row((n, customer, server_writers.moment(random)))
+                copy.write_row((n, customer, server_writers.random_moment(random)))
         with cursor.copy("COPY item FROM STDIN") as copy:
             for _ in range(sizes.items):
                 order, product = random.randint(1, sizes.orders), random.randint(1, sizes.products)
@@ -287,13 +287,13 @@ def fill_postgres(target: str, sizes: Sizes, random: Random) -> None:
         cursor.execute("ANALYZE")
 
 
-def fill_mariadb(target: str, sizes: Sizes, random: Random) -> None:
+def fill_mariadb(target: str, sizes: DemoSizes, random: Random) -> None:
     with closing(open_mariadb(target.removesuffix("crm"))) as connection:
         connection.cursor().execute("CREATE DATABASE crm")
     rows: list[tuple[Any, ...]] = []
     for n in range(1, sizes.customers + 1):
-        name, city = server_writers.person(random), server_writers.city(random)
-        rows.append((n, name, city, server_writers.day(random)))
+        name, city = server_writers.unicode_person(random), server_writers.unicode_city(random)
+        rows.append((n, name, city, server_writers.random_day(random)))
     with closing(open_mariadb(target)) as connection, connection.cursor() as cursor:
         for statement in _MARIADB:
             cursor.execute(statement)
@@ -301,7 +301,7 @@ def fill_mariadb(target: str, sizes: Sizes, random: Random) -> None:
         connection.commit()
 
 
-def fill_folder(folder: Path, sizes: Sizes, random: Random) -> None:
+def fill_folder(folder: Path, sizes: DemoSizes, random: Random) -> None:
     files: dict[str, list[folder_writers.Row]] = {}
     for n in range(1, sizes.products + 1):
         row = folder_writers.price_row(f"sku-{n}", random)
@@ -317,6 +317,6 @@ def fill_folder(folder: Path, sizes: Sizes, random: Random) -> None:
         (folder / table / folder_writers.DONE).write_text("")
 
 
-def fill_lake(folder: Path, sizes: Sizes, random: Random) -> None:
-    rows = [lake_writers.rating(n, n, random) for n in range(1, sizes.products + 1)]
-    lake_writers.create(folder, rows)
+def fill_lake(folder: Path, sizes: DemoSizes, random: Random) -> None:
+    rows = [lake_writers.random_rating(n, n, random) for n in range(1, sizes.products + 1)]
+    lake_writers.create_table(folder, rows)

@@ -14,10 +14,17 @@ from pathlib import Path
 from random import Random
 from typing import ClassVar
 
-from viewkeeper.demo.demo_world import Program, Sizes, World
-from viewkeeper.demo.judge.evidence import Question
+from viewkeeper.demo.demo_world import DemoSizes, DemoWorld, WriterProgram
+from viewkeeper.demo.judge.evidence import JudgedQuery
 from viewkeeper.demo.writers import sqlite_writer
-from viewkeeper.demo.writers.sqlite_writer import ROLES, city, day, person, price, thing
+from viewkeeper.demo.writers.sqlite_writer import (
+    ROLES,
+    ascii_city,
+    ascii_person,
+    day_text,
+    product_title,
+    random_price,
+)
 
 _LEDGER = "CREATE TABLE ledger (n INTEGER PRIMARY KEY AUTOINCREMENT);"
 CATALOGUE = """
@@ -50,7 +57,7 @@ JOIN shop.item i ON i.order_id = o.id
 JOIN catalogue.product p ON p.id = i.product_id
 """
 
-QUESTION = Question(
+QUESTION = JudgedQuery(
     tables={
         "o": ("shop", "orders"),
         "c": ("crm", "customer"),
@@ -71,43 +78,43 @@ QUESTION = Question(
 """The same view once more, written by hand for the judge."""
 
 
-class Shop(World):
+class ShopWorld(DemoWorld):
     """Three SQLite databases."""
 
     databases: ClassVar[Mapping[str, str]] = dict.fromkeys(_SCHEMAS, "SQLite by triggers")
-    question: ClassVar[Question] = QUESTION
+    question: ClassVar[JudgedQuery] = QUESTION
     shown: ClassVar[tuple[str, ...]] = tuple(QUESTION.outputs)
 
-    def sources(self) -> str:
+    def source_settings(self) -> str:
         return _SOURCES
 
-    def view(self) -> str:
+    def view_statement(self) -> str:
         return _ORDER_LINES
 
-    def database(self, name: str) -> Path:
+    def database_path(self, name: str) -> Path:
         return self.folder / f"{name}.db"
 
-    def final(self, database: str) -> Path:
-        return self.database(database)
+    def final_file(self, database: str) -> Path:
+        return self.database_path(database)
 
-    def programs(self) -> dict[str, Program]:
+    def writer_programs(self) -> dict[str, WriterProgram]:
         return {
-            name: Program(sqlite_writer, role, str(self.database(role.database)))
+            name: WriterProgram(sqlite_writer, role, str(self.database_path(role.database)))
             for name, role in ROLES.items()
         }
 
-    def fill(self, seed: int) -> None:
+    def fill_databases(self, seed: int) -> None:
         sizes, random = self.sizes, Random(seed)
         rows = {
-            "crm": {"customer": _customers(sizes, random)},
-            "shop": {"orders": _orders(sizes, random), "item": _items(sizes, random)},
-            "catalogue": {"product": products(sizes, random)},
+            "crm": {"customer": _customer_rows(sizes, random)},
+            "shop": {"orders": _order_rows(sizes, random), "item": _item_rows(sizes, random)},
+            "catalogue": {"product": product_rows(sizes, random)},
         }
         self.stop_file.parent.mkdir(parents=True)
         for name, tables in rows.items():
-            make_database(self.database(name), _SCHEMAS[name], tables, self.copy(name))
+            make_database(self.database_path(name), _SCHEMAS[name], tables, self.initial_file(name))
 
-    def filled(self) -> str:
+    def fill_summary(self) -> str:
         sizes = self.sizes
         return (
             f"crm has {sizes.customers:,} customers, shop {sizes.orders:,} orders with "
@@ -123,34 +130,36 @@ def make_database(
         connection.execute("PRAGMA journal_mode = WAL")
         connection.executescript(schema + _LEDGER)
         for table, content in tables.items():
-            _fill(connection, table, content)
+            _insert_rows(connection, table, content)
         connection.commit()
         with closing(sqlite3.connect(copy)) as other:
             connection.backup(other)
 
 
-def _fill(connection: sqlite3.Connection, table: str, rows: Iterator[Sequence[object]]) -> None:
+def _insert_rows(
+    connection: sqlite3.Connection, table: str, rows: Iterator[Sequence[object]]
+) -> None:
     first = next(rows)
     insert = f"INSERT INTO {table} VALUES ({', '.join('?' * len(first))})"
     connection.execute(insert, first)
     connection.executemany(insert, rows)
 
 
-def _customers(sizes: Sizes, random: Random) -> Iterator[Sequence[object]]:
-    return ((n, person(random), city(random)) for n in range(1, sizes.customers + 1))
+def _customer_rows(sizes: DemoSizes, random: Random) -> Iterator[Sequence[object]]:
+    return ((n, ascii_person(random), ascii_city(random)) for n in range(1, sizes.customers + 1))
 
 
-def _orders(sizes: Sizes, random: Random) -> Iterator[Sequence[object]]:
+def _order_rows(sizes: DemoSizes, random: Random) -> Iterator[Sequence[object]]:
     for n in range(1, sizes.orders + 1):
-        yield n, random.randint(1, sizes.customers), day(random)
+        yield n, random.randint(1, sizes.customers), day_text(random)
 
 
-def _items(sizes: Sizes, random: Random) -> Iterator[Sequence[object]]:
+def _item_rows(sizes: DemoSizes, random: Random) -> Iterator[Sequence[object]]:
     for _ in range(sizes.items):
         order, product = random.randint(1, sizes.orders), random.randint(1, sizes.products)
         yield order, product, random.randint(1, 9)
 
 
-def products(sizes: Sizes, random: Random) -> Iterator[Sequence[object]]:
+def product_rows(sizes: DemoSizes, random: Random) -> Iterator[Sequence[object]]:
     for n in range(1, sizes.products + 1):
-        yield n, f"sku-{n}", thing(random), price(random)
+        yield n, f"sku-{n}", product_title(random), random_price(random)

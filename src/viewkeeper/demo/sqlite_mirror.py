@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from viewkeeper.demo.writers import folder_writer as folder
-from viewkeeper.demo.writers.server_writer import open_mariadb, open_postgres, plain
+from viewkeeper.demo.writers.server_writer import open_mariadb, open_postgres, plain_value
 
 _SCHEMAS = {
     "shop": """
@@ -41,27 +41,27 @@ def write_mirror(path: Path, database: str, content: Content) -> None:
 
 
 def read_postgres(target: str) -> Content:
-    return _read(open_postgres(target), ("orders", "item"))
+    return _read_tables(open_postgres(target), ("orders", "item"))
 
 
 def read_mariadb(target: str) -> Content:
-    return _read(open_mariadb(target), ("customer",))
+    return _read_tables(open_mariadb(target), ("customer",))
 
 
-def _read(opened: Any, tables: Sequence[str]) -> Content:
+def _read_tables(opened: Any, tables: Sequence[str]) -> Content:
     found = {}
     with closing(opened) as connection, connection.cursor() as cursor:
         for table in tables:
             cursor.execute(f"SELECT * FROM {table}")
-            found[table] = [[plain(value) for value in row] for row in cursor.fetchall()]
+            found[table] = [[plain_value(value) for value in row] for row in cursor.fetchall()]
     return found
 
 
 def read_folder(target: str) -> Content:
-    return {folder.TABLE: _prices(Path(target, folder.TABLE))}
+    return {folder.TABLE: _read_prices(Path(target, folder.TABLE))}
 
 
-def _prices(path: Path) -> Iterator[Sequence[Any]]:
+def _read_prices(path: Path) -> Iterator[Sequence[Any]]:
     for file in path.glob("*.csv"):
         yield from folder.read_csv(file)
 

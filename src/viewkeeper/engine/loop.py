@@ -32,32 +32,32 @@ OTHERS_SECONDS = 15.0
 than the lease of a reporter that has died."""
 
 
-class Adding:
+class SummingObserver:
     """An observer that sums up for a report and passes everything on."""
 
     def __init__(self, report: Report, told: Observer) -> None:
         self.report = report
         self._told = told
 
-    def loading(self, view: str, stage: str) -> None:
-        self._told.loading(view, stage)
+    def on_load_progress(self, view: str, stage: str) -> None:
+        self._told.on_load_progress(view, stage)
 
-    def loaded(self, view: str, rows: int, seconds: float) -> None:
+    def on_load_end(self, view: str, rows: int, seconds: float) -> None:
         self.report.loaded[view] = rows
-        self._told.loaded(view, rows, seconds)
+        self._told.on_load_end(view, rows, seconds)
 
-    def batch(self, report: BatchReport) -> None:
-        self.report.add(report)
-        self._told.batch(report)
+    def on_batch_commit(self, report: BatchReport) -> None:
+        self.report.add_batch(report)
+        self._told.on_batch_commit(report)
 
-    def reshaped(self, view: str, what: str) -> None:
-        self._told.reshaped(view, what)
+    def on_schema_change(self, view: str, what: str) -> None:
+        self._told.on_schema_change(view, what)
 
-    def trouble(self, error: ViewkeeperError) -> None:
-        self._told.trouble(error)
+    def on_trouble(self, error: ViewkeeperError) -> None:
+        self._told.on_trouble(error)
 
 
-def refresh(
+def refresh_views(
     maintainer: Maintainer,
     observer: Observer,
     full_refresh: Sequence[str],
@@ -66,12 +66,12 @@ def refresh(
     """Everything committed up to now; views whose sources are away are named in the report."""
     started = time.perf_counter()
     report = Report()
-    maintainer.observer = Adding(report, observer)
-    maintainer.start(full_refresh, reanchor)
-    maintainer.bind()
-    at, stands = maintainer.store.head.record, _stands(maintainer)
-    maintainer.look()
-    maintainer.maintain()
+    maintainer.observer = SummingObserver(report, observer)
+    maintainer.start_run(full_refresh, reanchor)
+    maintainer.bind_views()
+    at, stands = maintainer.store.head.record, _ts_by_view(maintainer)
+    maintainer.see_commits()
+    maintainer.maintain_views()
     there = maintainer.store.ledger.next_ts - 1
     end = time.monotonic() + OTHERS_SECONDS
     for _ in range(AGAIN_MAX):
@@ -79,33 +79,35 @@ def refresh(
         end = time.monotonic() + OTHERS_SECONDS if at > before else end
         # A view that crosses a barrier has the rest of what was there before it; but one whose
         # algorithm waits for a quiet moment may commit something and not get any further.
-        stood, stands = stands, _stands(maintainer)
-        crosses = stood != stands and maintainer.behind(there)
+        stood, stands = stands, _ts_by_view(maintainer)
+        crosses = stood != stands and maintainer.has_views_behind(there)
         advances = at > before and (maintainer.adapting.halfway or crosses)
         if maintainer.lookout.full or maintainer.troubles.met_barrier or advances:
             if maintainer.troubles.met_barrier:
                 # What was met is committed, but a log may take a moment to tell of it.
                 time.sleep(LOOK_SECONDS)
-            maintainer.look()
-            maintainer.maintain()
+            maintainer.see_commits()
+            maintainer.maintain_views()
         elif maintainer.loader.current is not None:
             maintainer.finish_loads()
-        elif maintainer.busy or (maintainer.lookout.pending and time.monotonic() < end):
+        elif maintainer.has_silent_source or (
+            maintainer.lookout.has_pending and time.monotonic() < end
+        ):
             # All else is up to date: now a source that answers late, or others, are waited for.
             time.sleep(LOOK_SECONDS)
-            maintainer.look()
-            maintainer.maintain()
+            maintainer.see_commits()
+            maintainer.maintain_views()
             there = maintainer.store.ledger.next_ts - 1
         else:
             break
     maintainer.finish_loads()
-    maintainer.acknowledge(now=True)
-    report.waiting = maintainer.waiting()
+    maintainer.acknowledge_commits(now=True)
+    report.waiting = maintainer.waiting_views()
     report.seconds = time.perf_counter() - started
     return report
 
 
-def _stands(maintainer: Maintainer) -> dict[str, int]:
+def _ts_by_view(maintainer: Maintainer) -> dict[str, int]:
     """The ts of every view."""
     return {name: view.ts for name, view in maintainer.store.head.views.items()}
 
@@ -122,32 +124,32 @@ def run_until(
     """Maintain until told to stop."""
     report = Report()
     started = time.perf_counter()
-    maintainer.observer = Adding(report, observer)
+    maintainer.observer = SummingObserver(report, observer)
     maintainer.stopping = stop.is_set
-    maintainer.start(full_refresh, reanchor)
-    maintainer.bind()
+    maintainer.start_run(full_refresh, reanchor)
+    maintainer.bind_views()
     upkeep = Upkeep(maintainer.store, settings, spark, observer)
     while not stop.is_set():
-        maintainer.look(FRESH_SECONDS)
-        if due(maintainer, settings):
-            maintainer.maintain()
-            upkeep.step()
+        maintainer.see_commits(FRESH_SECONDS)
+        if is_batch_due(maintainer, settings):
+            maintainer.maintain_views()
+            upkeep.run_due_steps()
         else:
-            maintainer.acknowledge()
+            maintainer.acknowledge_commits()
             maintainer.tell_progress()
             stop.wait(LOOK_SECONDS)
-    maintainer.loader.abandon()
-    maintainer.acknowledge(now=True)
-    report.waiting = maintainer.waiting()
+    maintainer.loader.abandon_load()
+    maintainer.acknowledge_commits(now=True)
+    report.waiting = maintainer.waiting_views()
     report.seconds = time.perf_counter() - started
     return report
 
 
-def due(maintainer: Maintainer, settings: Settings) -> bool:
+def is_batch_due(maintainer: Maintainer, settings: Settings) -> bool:
     """Whether a batch should be formed now."""
-    if maintainer.lookout.changes >= settings.batch.rows:
+    if maintainer.lookout.waiting_changes >= settings.batch.rows:
         return True
-    if maintainer.lookout.oldest is None:
-        return maintainer.behind()
-    age = time.time() - maintainer.lookout.oldest
+    if maintainer.lookout.oldest_committed_at is None:
+        return maintainer.has_views_behind()
+    age = time.time() - maintainer.lookout.oldest_committed_at
     return age + maintainer.batch_seconds >= settings.freshness

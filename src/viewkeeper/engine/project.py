@@ -19,16 +19,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from viewkeeper.engine.connections.open_sources import Connections
-from viewkeeper.engine.evolution.preview import Preview, preview
+from viewkeeper.engine.evolution.preview import Preview, preview_proposal
 from viewkeeper.engine.evolution.proposals import Proposals, Proposed
 from viewkeeper.engine.load.folder_difference import differ_on
-from viewkeeper.engine.loop import refresh, run_until
+from viewkeeper.engine.loop import refresh_views, run_until
 from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.engine.operations.verification import Verification, verify_views
-from viewkeeper.engine.report import Observer, Report, Silent
+from viewkeeper.engine.report import Observer, Report, SilentObserver
 from viewkeeper.engine.settings.project_file import Settings, read_settings
 from viewkeeper.engine.spark.spark_session import SparkHandle
-from viewkeeper.engine.upkeep import Reader, compact_views, publish_views
+from viewkeeper.engine.upkeep import WarehouseReader, compact_views, publish_views
 from viewkeeper.engine.view import View
 from viewkeeper.engine.views.view_catalogue import ViewCatalogue, read_views
 from viewkeeper.storage import disk
@@ -59,9 +59,9 @@ class Project:
         reanchor: Sequence[str] = (),
     ) -> Report:
         """Maintain everything that the sources have committed up to now, then return."""
-        told = observer or Silent()
-        with self.maintainer("refresh", told) as maintainer:
-            return refresh(maintainer, told, full_refresh, reanchor)
+        told = observer or SilentObserver()
+        with self.open_maintainer("refresh", told) as maintainer:
+            return refresh_views(maintainer, told, full_refresh, reanchor)
 
     def run(
         self,
@@ -71,9 +71,9 @@ class Project:
         reanchor: Sequence[str] = (),
     ) -> Report:
         """Keep the views fresh until `stop` is set; the commit under way is finished first."""
-        self.spark.begin()
-        told = observer or Silent()
-        with self.maintainer("run", told) as maintainer:
+        self.spark.begin_start()
+        told = observer or SilentObserver()
+        with self.open_maintainer("run", told) as maintainer:
             return run_until(
                 maintainer,
                 self.settings,
@@ -85,10 +85,10 @@ class Project:
             )
 
     @contextmanager
-    def maintainer(self, command: str, observer: Observer) -> Iterator[Maintainer]:
+    def open_maintainer(self, command: str, observer: Observer) -> Iterator[Maintainer]:
         """The maintainer of this project's warehouse, with the lock held."""
         with Store.open(self.settings.warehouse, f"viewkeeper {command}", time.time) as store:
-            connections = self.connections()
+            connections = self.open_connections()
             try:
                 maintainer = Maintainer(
                     self.settings, store, self.catalogue, connections, self.spark, observer
@@ -109,17 +109,17 @@ class Project:
         """Write plain tables, rows only, of these views or of all."""
         for name in names:
             self.view(name)
-        reader = Reader(self.settings.warehouse.absolute(), self.head())
+        reader = WarehouseReader(self.settings.warehouse.absolute(), self.newest_head())
         publish_views(reader, self.spark, names or tuple(reader.head.views), told)
 
     # -- reading -------------------------------------------------------------------------------
 
     def view(self, name: str) -> View:
         """A view of this project."""
-        self.catalogue.check(name)
+        self.catalogue.check_name(name)
         return View(name, self.settings.warehouse, self.spark)
 
-    def head(self) -> Head:
+    def newest_head(self) -> Head:
         """The newest committed state of the warehouse."""
         return read_head(self.settings.warehouse)
 
@@ -133,9 +133,9 @@ class Project:
         """Compare views with recomputation from their sources, while writers go on."""
         for name in names:
             self.view(name)
-        connections = self.connections()
+        connections = self.open_connections()
         try:
-            views = self.head().views
+            views = self.newest_head().views
             chosen = names or tuple(name for name in views if not views[name].stopped)
             for name in (name for name in views if name not in chosen and not names):
                 told(f"{name}: not verified, because it has stopped")
@@ -158,28 +158,30 @@ class Project:
 
     def preview(self, proposed: Proposed) -> Preview | None:
         """What a proposal would do to the view's rows; None if that cannot be computed yet."""
-        connections = self.connections()
+        connections = self.open_connections()
         try:
-            return preview(self.settings, self.spark, connections, proposed)
+            return preview_proposal(self.settings, self.spark, connections, proposed)
         finally:
             connections.close()
 
     # -- plumbing ------------------------------------------------------------------------------
 
-    def connections(self) -> Connections:
+    def open_connections(self) -> Connections:
         differ = differ_on(
-            self.spark.get, lambda: self.spark.staging, self.settings.spark.job_minutes
+            self.spark.get_session,
+            lambda: self.spark.staging_folder,
+            self.settings.spark.job_minutes,
         )
-        return Connections(self.settings.sources, self.reader(), time.time, differ)
+        return Connections(self.settings.sources, self.reader_name(), time.time, differ)
 
-    def reader(self) -> str:
+    def reader_name(self) -> str:
         """How this warehouse is called in its sources' lists of followers; made once."""
         disk.make_folder(self.settings.warehouse)
         disk.open_to(self.settings.warehouse, group=self.settings.access == "group")
         return make_identity(self.settings.warehouse)
 
     def close(self) -> None:
-        self.spark.stop()
+        self.spark.stop_session()
 
     def __enter__(self) -> Project:
         return self

@@ -49,7 +49,7 @@ class Report:
     waiting: dict[str, str] = field(default_factory=dict)
     """Views that did not get all the way, and the reason."""
 
-    def add(self, batch: BatchReport) -> None:
+    def add_batch(self, batch: BatchReport) -> None:
         self.transactions += batch.transactions
         self.changes += batch.changes
         self.rows += batch.rows
@@ -61,37 +61,37 @@ class Report:
 class Observer(Protocol):
     """Who is told what happens; all calls come from the maintaining thread."""
 
-    def loading(self, view: str, stage: str) -> None:
+    def on_load_progress(self, view: str, stage: str) -> None:
         """The initial load of a view reached a stage."""
         ...
 
-    def loaded(self, view: str, rows: int, seconds: float) -> None: ...
+    def on_load_end(self, view: str, rows: int, seconds: float) -> None: ...
 
-    def batch(self, report: BatchReport) -> None: ...
+    def on_batch_commit(self, report: BatchReport) -> None: ...
 
-    def reshaped(self, view: str, what: str) -> None:
+    def on_schema_change(self, view: str, what: str) -> None:
         """A view met schema changes; what becomes of it."""
         ...
 
-    def trouble(self, error: ViewkeeperError) -> None:
+    def on_trouble(self, error: ViewkeeperError) -> None:
         """Something that somebody should know; maintenance goes on where it can."""
         ...
 
 
-class Silent:
+class SilentObserver:
     """An observer that keeps quiet."""
 
-    def loading(self, view: str, stage: str) -> None:
+    def on_load_progress(self, view: str, stage: str) -> None:
         pass
 
-    def loaded(self, view: str, rows: int, seconds: float) -> None:
+    def on_load_end(self, view: str, rows: int, seconds: float) -> None:
         pass
 
-    def batch(self, report: BatchReport) -> None:
+    def on_batch_commit(self, report: BatchReport) -> None:
         pass
 
-    def reshaped(self, view: str, what: str) -> None:
+    def on_schema_change(self, view: str, what: str) -> None:
         pass
 
-    def trouble(self, error: ViewkeeperError) -> None:
+    def on_trouble(self, error: ViewkeeperError) -> None:
         pass

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from viewkeeper.engine.batch.change_archive import History
+from viewkeeper.engine.batch.change_archive import ChangeArchive
 from viewkeeper.engine.report import Observer
 from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.engine.spark.spark_session import SparkHandle
@@ -24,7 +24,7 @@ from viewkeeper.warehouse.merge import merge_tail
 from viewkeeper.warehouse.metadata.batch_plan import Ledger
 from viewkeeper.warehouse.metadata.head import Head
 from viewkeeper.warehouse.metadata.record import Stop
-from viewkeeper.warehouse.retention import clean
+from viewkeeper.warehouse.retention import clean_warehouse
 from viewkeeper.warehouse.store import Store
 
 MERGE_FILES = 50
@@ -45,7 +45,7 @@ class Upkeep:
         self._published = time.monotonic()
         self._merged: dict[str, int] = {}
 
-    def step(self) -> None:
+    def run_due_steps(self) -> None:
         """Whatever is due, at most one thing of each kind."""
         merge_where_due(self._store, self._merged)
         now = time.monotonic()
@@ -82,22 +82,22 @@ def fold_old(
     """Fold and forget what is older than the settings keep, and what no child still needs."""
     now = time.time()
     horizon = ts_before(store.ledger, now - settings.retention)
-    needed = leases.oldest(store.root, now)
+    needed = leases.find_oldest_ts(store.root, now)
     if needed is not None and needed < horizon:
-        holders = [str(each) for each in leases.leases(store.root, now) if each.ts < horizon]
+        holders = [str(each) for each in leases.active_leases(store.root, now) if each.ts < horizon]
         told(f"states from ts {needed} on are kept for {', '.join(holders)}")
         horizon = needed
     for name, view in store.head.views.items():
         target = min(horizon, view.ts)
         if target > view.horizon:
-            from viewkeeper.warehouse.compact import compact
+            from viewkeeper.warehouse.compact import compact_view
 
             told(f"{name}: folding states before ts {target}")
             with stopping_damaged(store, name):
-                compact(store, spark.get(), name, target)
-    history = History(store.root / "history", store.confirm_lock)
-    history.forget(ts_before(store.ledger, now - settings.history))
-    clean(store)
+                compact_view(store, spark.get_session(), name, target)
+    history = ChangeArchive(store.root / "history", store.confirm_lock)
+    history.forget_before(ts_before(store.ledger, now - settings.history))
+    clean_warehouse(store)
 
 
 def ts_before(ledger: Ledger, moment: float) -> int:
@@ -121,7 +121,7 @@ def compact_views(
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class WarehouseReader:
     """A warehouse as of now, for those who only read it."""
 
     root: Path
@@ -129,17 +129,20 @@ class Reader:
     now: Callable[[], float] = time.time
 
     @contextmanager
-    def staging(self) -> Iterator[Path]:
+    def staging_folder(self) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="viewkeeper-publish-") as folder:
             yield Path(folder)
 
 
 def publish_views(
-    store: Store | Reader, spark: SparkHandle, names: Sequence[str], told: Callable[[str], None]
+    store: Store | WarehouseReader,
+    spark: SparkHandle,
+    names: Sequence[str],
+    told: Callable[[str], None],
 ) -> None:
     """Publish plain tables of these views."""
-    from viewkeeper.warehouse.publish import publish
+    from viewkeeper.warehouse.publish import publish_view
 
     for name in names:
-        version = publish(store, spark.get(), name)
+        version = publish_view(store, spark.get_session(), name)
         told(f"{name}: published as version {version} of {store.root / 'published' / name}")

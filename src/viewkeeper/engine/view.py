@@ -44,7 +44,7 @@ class View:
         from viewkeeper.warehouse.rows.spark_frames import state_frame
 
         spark = self._spark.get_shared()
-        return state_frame(spark, self._root, self.head, self._spark.staging, as_of)
+        return state_frame(spark, self._root, self.head, self._spark.staging_folder, as_of)
 
     def arrow(self, as_of: int | None = None) -> pa.Table:
         """The rows, a row as often as it occurs, as an Arrow table."""
@@ -59,7 +59,7 @@ class View:
         from viewkeeper.warehouse.rows.spark_frames import changes_frame
 
         spark = self._spark.get_shared()
-        return changes_frame(spark, self._root, self.head, self._spark.staging, since, until)
+        return changes_frame(spark, self._root, self.head, self._spark.staging_folder, since, until)
 
     def positions(self) -> dict[str, int]:
         """Per source, the position up to which its transactions are in the newest state."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from viewkeeper.evolution.same_meaning import Likeness, Named, widens
+from viewkeeper.evolution.same_meaning import MeaningComparison, Named, is_widening
 from viewkeeper.view.definition import Field, Output, ViewDefinition
 from viewkeeper.view.expression import Column, Literal, type_of
 
@@ -51,7 +51,7 @@ class Reload:
 Adaptation = Nothing | Restate | Difference | Reload
 
 
-def adaptation(
+def choose_adaptation(
     old: ViewDefinition,
     new: ViewDefinition,
     same: Mapping[Named, Named],
@@ -67,51 +67,55 @@ def adaptation(
     from before. `dropped` are names that the stored table had columns under once: what gets such a
     name would show their values.
     """
-    likeness = Likeness(old, new, same, rewritten)
+    likeness = MeaningComparison(old, new, same, rewritten)
     before = {output.name.lower(): output for output in old.outputs}
     after = {output.name.lower(): output for output in new.outputs}
     came = [output for name, output in after.items() if name not in before]
     stayed = [(before[name], output) for name, output in after.items() if name in before]
     gone = tuple(output.name for name, output in before.items() if name not in after)
     back = {name.lower() for name in dropped} & {output.name.lower() for output in came}
-    if back or not all(_holds(likeness, *pair) for pair in stayed):
+    if back or not all(_can_hold(likeness, *pair) for pair in stayed):
         return Reload()
-    fields = [_field(output) for output in came]
+    fields = [_field_of(output) for output in came]
     exact = (
-        likeness.conditions_agree()
-        and all(likeness.agree(one.expression, other.expression) for one, other in stayed)
+        likeness.has_same_conditions()
+        and all(likeness.has_same_value(one.expression, other.expression) for one, other in stayed)
         and all(_is_null(output, new, added) for output in came)
     )
     add = tuple(field for field in fields if field is not None)
     if len(add) < len(fields):
         # A column whose type only Spark knows cannot be declared in the stored table.
         return Reload()
-    widen = tuple(_wider(one, other) for one, other in stayed if _kind(one) != _kind(other))
+    widen = tuple(
+        _wider_field(one, other)
+        for one, other in stayed
+        if _type_of_output(one) != _type_of_output(other)
+    )
     if not exact:
         return Difference(gone, add, widen)
     return Restate(gone, add, widen) if gone or add or widen else Nothing()
 
 
-def _holds(likeness: Likeness, old: Output, new: Output) -> bool:
+def _can_hold(likeness: MeaningComparison, old: Output, new: Output) -> bool:
     """Whether the column that an output is stored in can hold its new values."""
-    before, after = _kind(old), _kind(new)
+    before, after = _type_of_output(old), _type_of_output(new)
     if before is None or after is None:
         # Spark will say; two that give the same value have the same type.
-        return likeness.agree(old.expression, new.expression)
-    return before == after or widens(before, after)
+        return likeness.has_same_value(old.expression, new.expression)
+    return before == after or is_widening(before, after)
 
 
-def _kind(output: Output) -> pa.DataType | None:
+def _type_of_output(output: Output) -> pa.DataType | None:
     return type_of(output.expression)
 
 
-def _field(output: Output) -> Field | None:
-    kind = _kind(output)
+def _field_of(output: Output) -> Field | None:
+    kind = _type_of_output(output)
     return None if kind is None else Field(output.name, kind)
 
 
-def _wider(old: Output, new: Output) -> Field:
-    kind = _kind(new)
+def _wider_field(old: Output, new: Output) -> Field:
+    kind = _type_of_output(new)
     assert kind is not None, "a type that is not known differs from none"
     return Field(old.name, kind)
 

@@ -21,10 +21,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from viewkeeper.evolution.dependencies import Dependency, Graph, Update, graph_of, is_reshaped
+from viewkeeper.evolution.dependencies import (
+    Dependency,
+    DependencyGraph,
+    ReceivedUpdate,
+    graph_of,
+    is_reshaped,
+)
 from viewkeeper.view.definition import Relation
 
-Unit = tuple[Update, ...]
+Unit = tuple[ReceivedUpdate, ...]
 """Updates that are maintained as one; mostly a single one."""
 
 
@@ -36,7 +42,7 @@ class Operation(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CorrectionStep:
     """One correction: the unsafe dependency that was picked, what was done, the order after it."""
 
     picked: Dependency
@@ -44,7 +50,7 @@ class Step:
     order: tuple[tuple[int, ...], ...]
 
 
-def legal_order(updates: Sequence[Update]) -> tuple[Unit, ...]:
+def legal_order_of(updates: Sequence[ReceivedUpdate]) -> tuple[Unit, ...]:
     """Units in an order in which all of them can be maintained, given updates as they arrived.
 
     Where nothing is reshaped that is the order of arrival, and costs one look at every update.
@@ -52,17 +58,17 @@ def legal_order(updates: Sequence[Update]) -> tuple[Unit, ...]:
     if not is_reshaped(updates):
         return tuple((update,) for update in updates)
     correction = Correction(updates)
-    for _ in correction.steps():
+    for _ in correction.run_steps():
         pass
     return correction.units
 
 
 class Correction:
-    """A queue under correction; `steps` makes it legal, one operation at a time."""
+    """A queue under correction; `run_steps` makes it legal, one operation at a time."""
 
-    def __init__(self, updates: Sequence[Update]) -> None:
+    def __init__(self, updates: Sequence[ReceivedUpdate]) -> None:
         self._graph = graph_of(updates)
-        self._cycle = cycles(self._graph)
+        self._cycle = cycles_of(self._graph)
         self._placed: list[tuple[int, ...]] = []
         """In order for good."""
         self._front: list[tuple[int, ...]] = []
@@ -82,24 +88,24 @@ class Correction:
     def units(self) -> tuple[Unit, ...]:
         return tuple(tuple(self._graph.updates[id] for id in unit) for unit in self.order)
 
-    def steps(self, keep: bool = False) -> Iterator[Step]:
+    def run_steps(self, keep: bool = False) -> Iterator[CorrectionStep]:
         """The operations, until no dependency is unsafe; with `keep` each has the order after."""
-        while (unit := self._foremost()) is not None:
-            picked = self._pick(unit)
+        while (unit := self._foremost_unit()) is not None:
+            picked = self._pick_dependency(unit)
             if picked is None:
                 self._placed.append(self._front.pop())
                 self._settled |= set(unit)
                 continue
             together = self._cycle.get(picked.later)
             if together is not None and picked.first in together:
-                self._merge(unit, together)
+                self._merge_cycle(unit, together)
                 operation = Operation.MERGE
             else:
                 self._precede(picked.first)
                 operation = Operation.PRECEDE
-            yield Step(picked, operation, self.order if keep else ())
+            yield CorrectionStep(picked, operation, self.order if keep else ())
 
-    def _foremost(self) -> tuple[int, ...] | None:
+    def _foremost_unit(self) -> tuple[int, ...] | None:
         """The first unit that is not known to be in order."""
         while not self._front:
             if self._at == len(self._rest):
@@ -107,40 +113,40 @@ class Correction:
             unit = self._rest[self._at]
             self._at += 1
             if unit[0] not in self._moved:
-                self._take(unit)
+                self._take_unit(unit)
         return self._front[-1]
 
-    def _take(self, unit: tuple[int, ...]) -> None:
+    def _take_unit(self, unit: tuple[int, ...]) -> None:
         self._front.append(unit)
         self._moved |= set(unit)
 
-    def _pick(self, unit: tuple[int, ...]) -> Dependency | None:
+    def _pick_dependency(self, unit: tuple[int, ...]) -> Dependency | None:
         """The unsafe dependency of a unit on what arrived first."""
         ready = self._settled.union(unit) if len(unit) > 1 else self._settled
-        found = (self._graph.earliest(id, ready) for id in unit)
+        found = (self._graph.earliest_dependency(id, ready) for id in unit)
         return min((each for each in found if each), key=lambda each: each.first, default=None)
 
     def _precede(self, first: int) -> None:
         assert first not in self._moved, "what waits for a unit is on a cycle with it"
-        self._take((first,))
+        self._take_unit((first,))
 
-    def _merge(self, unit: tuple[int, ...], together: frozenset[int]) -> None:
+    def _merge_cycle(self, unit: tuple[int, ...], together: frozenset[int]) -> None:
         """All of a cycle become one unit, at the foremost place that one of them has."""
         self._front = [each for each in self._front if not together & set(each)]
-        self._take(tuple(sorted(together)))
+        self._take_unit(tuple(sorted(together)))
 
 
-def cycles(graph: Graph) -> dict[int, frozenset[int]]:
+def cycles_of(graph: DependencyGraph) -> dict[int, frozenset[int]]:
     """Per update that lies on a cycle, all updates that it is on a cycle with."""
     found: dict[int, frozenset[int]] = {}
-    for component in strong_components(graph.updates, lambda node: _below(graph, node)):
+    for component in strong_components(graph.updates, lambda node: _nodes_below(graph, node)):
         ids = frozenset(node for node in component if isinstance(node, int))
         if len(ids) > 1:
             found |= dict.fromkeys(ids, ids)
     return found
 
 
-def _below(graph: Graph, node: int | Relation) -> list[int | Relation]:
+def _nodes_below(graph: DependencyGraph, node: int | Relation) -> list[int | Relation]:
     """What a node depends on; readers and breakers of a relation meet in the relation itself."""
     if isinstance(node, Relation):
         return [*graph.breakers[node]]
@@ -172,7 +178,7 @@ def strong_components(
                 if work:
                     low[work[-1][0]] = min(low[work[-1][0]], low[node])
                 if low[node] == index[node]:
-                    yield _closed(node, open_nodes)
+                    yield _pop_component(node, open_nodes)
             elif child not in index:
                 index[child] = low[child] = len(index)
                 open_nodes[child] = None
@@ -181,7 +187,7 @@ def strong_components(
                 low[node] = min(low[node], index[child])
 
 
-def _closed(node: Node, open_nodes: dict[Node, None]) -> list[Node]:
+def _pop_component(node: Node, open_nodes: dict[Node, None]) -> list[Node]:
     """The component of a node: everything opened since."""
     component: list[Node] = []
     while not component or component[-1] != node:

@@ -33,7 +33,7 @@ NONE: Relations = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class ReceivedUpdate:
     """A received update, as far as its place in the order goes.
 
     `changes` are the relations that it refers to, under every name that matters. `reads` are those
@@ -50,7 +50,7 @@ class Update:
     moves: bool = True
 
 
-class Why(Enum):
+class DependencyKind(Enum):
     """The kind of a dependency."""
 
     CONCURRENT = "concurrent"
@@ -63,7 +63,7 @@ class Dependency:
 
     later: int
     first: int
-    why: Why
+    why: DependencyKind
 
 
 def reads_of(view: ViewDefinition, changed: Iterable[Relation]) -> Relations:
@@ -75,52 +75,54 @@ def reads_of(view: ViewDefinition, changed: Iterable[Relation]) -> Relations:
     return frozenset(view.relations) if mine else NONE
 
 
-def is_reshaped(updates: Iterable[Update]) -> bool:
+def is_reshaped(updates: Iterable[ReceivedUpdate]) -> bool:
     """The pre-scan: whether one of them breaks queries, so that a graph is needed at all."""
     return any(update.breaks for update in updates)
 
 
 @dataclass(slots=True)
-class Graph:
+class DependencyGraph:
     """The dependencies of updates in the order of their arrival."""
 
-    updates: dict[int, Update]
+    updates: dict[int, ReceivedUpdate]
     breakers: dict[Relation, list[int]] = field(default_factory=dict)
     """Per relation the updates that break queries to it, in order of arrival."""
     before: dict[int, list[int]] = field(default_factory=dict)
     """Per update those that it depends on semantically."""
 
-    def of(self, id: int) -> Iterator[Dependency]:
+    def dependencies_of(self, id: int) -> Iterator[Dependency]:
         """What an update depends on; each reason once."""
         for first in self.before.get(id, ()):
-            yield Dependency(id, first, Why.SEMANTIC)
+            yield Dependency(id, first, DependencyKind.SEMANTIC)
         found: dict[int, None] = {}
         for relation in sorted(self.updates[id].reads):
             found |= dict.fromkeys(self.breakers.get(relation, ()))
         for first in sorted(found):
             if first != id:
-                yield Dependency(id, first, Why.CONCURRENT)
+                yield Dependency(id, first, DependencyKind.CONCURRENT)
 
-    def earliest(self, id: int, done: Container[int]) -> Dependency | None:
+    def earliest_dependency(self, id: int, done: Container[int]) -> Dependency | None:
         """The dependency of an update on what arrived first of all that is not done."""
         best: Dependency | None = None
         reads = sorted(self.updates[id].reads)
-        reasons = [(Why.SEMANTIC, self.before[id])]
-        reasons += [(Why.CONCURRENT, self.breakers[r]) for r in reads if r in self.breakers]
+        reasons = [(DependencyKind.SEMANTIC, self.before[id])]
+        reasons += [
+            (DependencyKind.CONCURRENT, self.breakers[r]) for r in reads if r in self.breakers
+        ]
         for why, arrived in reasons:
             first = next((f for f in arrived if f != id and f not in done), None)
             if first is not None and (best is None or first < best.first):
                 best = Dependency(id, first, why)
         return best
 
-    def all(self) -> list[Dependency]:
+    def all_dependencies(self) -> list[Dependency]:
         """Every dependency, by the update that has it."""
-        return [found for id in self.updates for found in self.of(id)]
+        return [found for id in self.updates for found in self.dependencies_of(id)]
 
 
-def graph_of(updates: Sequence[Update]) -> Graph:
+def graph_of(updates: Sequence[ReceivedUpdate]) -> DependencyGraph:
     """The dependency graph (section 6.1.1) of updates that are given in the order of arrival."""
-    graph = Graph({update.id: update for update in updates})
+    graph = DependencyGraph({update.id: update for update in updates})
     assert list(graph.updates) == sorted(graph.updates), "ids grow in the order of arrival"
     latest: dict[str | Relation, int] = {}
     for update in updates:
@@ -135,18 +137,22 @@ def graph_of(updates: Sequence[Update]) -> Graph:
     return graph
 
 
-def unsafe(dependencies: Iterable[Dependency], order: Sequence[int]) -> list[Dependency]:
+def unsafe_dependencies(
+    dependencies: Iterable[Dependency], order: Sequence[int]
+) -> list[Dependency]:
     """Those that the order violates: what is depended on comes later (definition 7)."""
     at = {id: position for position, id in enumerate(order)}
     return [found for found in dependencies if at[found.later] < at[found.first]]
 
 
-def first_unsafe(updates: Sequence[Update]) -> Dependency | None:
+def first_unsafe(updates: Sequence[ReceivedUpdate]) -> Dependency | None:
     """The first unsafe dependency of updates in the order in which they are given, None if they can
     be maintained in it. Linear, without a graph, where nothing is reshaped."""
     if not is_reshaped(updates):
         return None
     arrived = sorted(updates, key=lambda update: update.id)
-    found = unsafe(graph_of(arrived).all(), [update.id for update in updates])
+    found = unsafe_dependencies(
+        graph_of(arrived).all_dependencies(), [update.id for update in updates]
+    )
     at = {update.id: position for position, update in enumerate(updates)}
     return min(found, key=lambda each: (at[each.later], at[each.first]), default=None)

@@ -23,17 +23,17 @@ class Extent(Enum):
     SUPERSET = "superset"
     ANY = "any"
 
-    def then(self, other: Extent) -> Extent:
+    def followed_by(self, other: Extent) -> Extent:
         """One step after the other.
 
-        >>> Extent.SUBSET.then(Extent.EQUAL), Extent.SUBSET.then(Extent.SUPERSET)
+        >>> Extent.SUBSET.followed_by(Extent.EQUAL), Extent.SUBSET.followed_by(Extent.SUPERSET)
         (<Extent.SUBSET: 'subset'>, <Extent.ANY: 'any'>)
         """
         if self is Extent.EQUAL or self is other:
             return other
         return self if other is Extent.EQUAL else Extent.ANY
 
-    def allows(self, other: Extent) -> bool:
+    def can_accept(self, other: Extent) -> bool:
         """Whether a view that wants this extent may get the other.
 
         Steps that are allowed one by one are allowed together, because nothing that is allowed
@@ -41,7 +41,8 @@ class Extent(Enum):
 
         >>> kinds = list(Extent)
         >>> all(
-        ...     (wanted.allows(one) and wanted.allows(other)) == wanted.allows(one.then(other))
+        ...     (wanted.can_accept(one) and wanted.can_accept(other))
+        ...     == wanted.can_accept(one.followed_by(other))
         ...     for wanted in kinds for one in kinds for other in kinds
         ... )
         True

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from viewkeeper.errors import ProjectError
-from viewkeeper.evolution.project_file_values import choices, mapping
+from viewkeeper.evolution.project_file_values import list_choices, read_mapping
 from viewkeeper.updates.schema_change import KINDS, ChangeKind, SchemaChange
 
 Policy = Literal["exception", "evolve", "try_evolve", "lenient", "ignore", "approve"]
@@ -46,12 +46,12 @@ class Policies:
     default: Policy = "evolve"
     kinds: Mapping[ChangeKind, Policy] = field(default_factory=dict)
 
-    def of(self, changes: Iterable[SchemaChange]) -> Policy:
+    def policy_for(self, changes: Iterable[SchemaChange]) -> Policy:
         """The one policy for changes that are followed together; `default` if there are none.
 
         >>> drop = SchemaChange("drop_column", "orders", "note")
         >>> rename = SchemaChange("rename_column", "orders", "price", "cost")
-        >>> Policies("evolve", {"drop_column": "approve"}).of([rename, drop])
+        >>> Policies("evolve", {"drop_column": "approve"}).policy_for([rename, drop])
         'approve'
         """
         words = {self.kinds.get(change.kind, self.default) for change in changes}
@@ -68,26 +68,29 @@ def read_policies(raw: object, where: str, under: Policies | None = None) -> Pol
     if raw is None:
         return base
     if isinstance(raw, str):
-        return Policies(_policy(raw, where))
+        return Policies(_read_policy(raw, where))
     if not isinstance(raw, Mapping):
         hint = "policy: evolve, or policy: {default: evolve, drop_column: approve}"
         raise ProjectError(f"{where} must be a word or a mapping, not {raw!r}", hint=hint)
-    named = {key: _policy(value, f"{where}.{key}") for key, value in mapping(raw, where).items()}
+    named = {
+        key: _read_policy(value, f"{where}.{key}")
+        for key, value in read_mapping(raw, where).items()
+    }
     default = named.pop("default", base.default)
-    return Policies(default, {**base.kinds, **{_kind(k, where): v for k, v in named.items()}})
+    return Policies(default, {**base.kinds, **{_read_kind(k, where): v for k, v in named.items()}})
 
 
-def _policy(raw: object, where: str) -> Policy:
+def _read_policy(raw: object, where: str) -> Policy:
     for policy in POLICIES:
         if raw == policy:
             return policy
-    hint = choices("policies", str(raw), POLICIES)
+    hint = list_choices("policies", str(raw), POLICIES)
     raise ProjectError(f'{where}: unknown policy "{raw}"', hint=hint)
 
 
-def _kind(raw: str, where: str) -> ChangeKind:
+def _read_kind(raw: str, where: str) -> ChangeKind:
     for kind in KINDS:
         if raw == kind:
             return kind
-    hint = choices("kinds", raw, (*KINDS, "default"))
+    hint = list_choices("kinds", raw, (*KINDS, "default"))
     raise ProjectError(f'{where}: unknown kind of change "{raw}"', hint=hint)

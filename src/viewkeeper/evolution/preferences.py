@@ -24,13 +24,13 @@ from sqlglot.errors import SqlglotError
 from viewkeeper.errors import ProjectError
 from viewkeeper.evolution.extent import Extent
 from viewkeeper.evolution.project_file_values import (
-    mapping,
-    names,
-    only,
-    relation,
-    text,
-    texts,
-    word,
+    read_dotted_name,
+    read_enum_word,
+    read_mapping,
+    read_one_text,
+    read_relation,
+    read_texts,
+    refuse_unknown_keys,
 )
 from viewkeeper.view.definition import Relation
 
@@ -48,7 +48,7 @@ FOR_TABLE = "{for: shop.customers, use: crm.clients, columns: {id: client_id}, e
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class NamedParts:
     """Parts of a view: output names, conditions as SQL text, aliases or source.table."""
 
     columns: frozenset[str] = frozenset()
@@ -61,17 +61,17 @@ class Preferences:
     """What a view wants of its rewritings."""
 
     extent: Extent = Extent.EQUAL
-    dispensable: Parts = Parts()
-    irreplaceable: Parts = Parts()
+    dispensable: NamedParts = NamedParts()
+    irreplaceable: NamedParts = NamedParts()
 
 
 @dataclass(frozen=True, slots=True)
 class Substitute:
     """What can stand in for a relation, or for one column of it.
 
-    `columns` says what columns of the original are called in `relation`, where the names differ;
-    for a column it has that column only. `join` ties `relation` to the original, for a column of
-    another relation; a column of the same relation needs none (`join: same row`).
+    `columns` says what columns of the original are called in `relation`, where the names
+    differ; for a column it has that column only. `join` ties `relation` to the original, for a
+    column of another relation; a column of the same relation needs none (`join: same row`).
     """
 
     original: Relation
@@ -89,32 +89,32 @@ class Substitute:
 
 def read_preferences(raw: Mapping[str, Any], where: str) -> Preferences:
     """The `evolution` of a view in the project file; its `policy` is read by `read_policies`."""
-    facts = mapping(raw, where)
-    only(facts, PREFERENCES, where)
+    facts = read_mapping(raw, where)
+    refuse_unknown_keys(facts, PREFERENCES, where)
     return Preferences(
-        word(facts.get("extent", "equal"), Extent, f"{where}.extent"),
-        _parts(facts.get("dispensable"), f"{where}.dispensable"),
-        _parts(facts.get("irreplaceable"), f"{where}.irreplaceable"),
+        read_enum_word(facts.get("extent", "equal"), Extent, f"{where}.extent"),
+        _read_parts(facts.get("dispensable"), f"{where}.dispensable"),
+        _read_parts(facts.get("irreplaceable"), f"{where}.irreplaceable"),
     )
 
 
-def _parts(raw: object, where: str) -> Parts:
-    facts = {} if raw is None else mapping(raw, where)
-    only(facts, tuple(EXAMPLES), where)
+def _read_parts(raw: object, where: str) -> NamedParts:
+    facts = {} if raw is None else read_mapping(raw, where)
+    refuse_unknown_keys(facts, tuple(EXAMPLES), where)
     read = {
-        key: frozenset(texts(value, f"{where}.{key}", EXAMPLES[key]))
+        key: frozenset(read_texts(value, f"{where}.{key}", EXAMPLES[key]))
         for key, value in facts.items()
     }
     for condition in sorted(read.get("conditions", ())):
-        if isinstance(parsed(condition, f"{where}.conditions"), exp.And):
+        if isinstance(parse_condition(condition, f"{where}.conditions"), exp.And):
             raise ProjectError(
                 f'{where}.conditions: "{condition}" is several conditions',
                 hint="list what AND ties together one by one",
             )
-    return Parts(**read)
+    return NamedParts(**read)
 
 
-def parsed(condition: str, where: str) -> exp.Expr:
+def parse_condition(condition: str, where: str) -> exp.Expr:
     """A condition of the project file as a syntax tree."""
     try:
         return parse_one(condition, dialect="spark")
@@ -133,45 +133,51 @@ def read_substitutes(raw: object, where: str) -> tuple[Substitute, ...]:
     if not isinstance(raw, list):
         hint = f"write one line for each: - {FOR_TABLE}"
         raise ProjectError(f"{where} must be a list", hint=hint)
-    return tuple(_substitute(each, f"{where}[{number}]") for number, each in enumerate(raw))
+    return tuple(_read_substitute(each, f"{where}[{number}]") for number, each in enumerate(raw))
 
 
-def _substitute(raw: object, where: str) -> Substitute:
-    facts = mapping(raw, where)
-    only(facts, SUBSTITUTE, where)
+def _read_substitute(raw: object, where: str) -> Substitute:
+    facts = read_mapping(raw, where)
+    refuse_unknown_keys(facts, SUBSTITUTE, where)
     for key in ("for", "use", "extent"):
         if key not in facts:
             raise ProjectError(f'{where}: "{key}" is missing', hint=f"for example {FOR_TABLE}")
-    extent = word(facts["extent"], Extent, f"{where}.extent")
+    extent = read_enum_word(facts["extent"], Extent, f"{where}.extent")
     if "join" in facts and "columns" in facts:
         raise ProjectError(f"{where}: `join` is for a column, `columns` is for a table")
     if "join" in facts:
-        return _for_column(facts, extent, where)
-    if "columns" not in facts and len(names(facts["for"], f"{where}.for", FOR_TABLE)) > 2:
+        return _substitute_column(facts, extent, where)
+    if (
+        "columns" not in facts
+        and len(read_dotted_name(facts["for"], f"{where}.for", FOR_TABLE)) > 2
+    ):
         raise ProjectError(
             f'{where}: is "{facts["for"]}" a column or a table?',
             hint=f"a column says how it is joined: {FOR_COLUMN}; a table of a schema says what"
             " its columns are called, if only `columns: {}`",
         )
-    return _for_table(facts, extent, where)
+    return _substitute_table(facts, extent, where)
 
 
-def _for_table(facts: dict[str, Any], extent: Extent, where: str) -> Substitute:
-    columns = mapping(facts.get("columns") or {}, f"{where}.columns")
+def _substitute_table(facts: dict[str, Any], extent: Extent, where: str) -> Substitute:
+    columns = read_mapping(facts.get("columns") or {}, f"{where}.columns")
     return Substitute(
-        relation(facts["for"], f"{where}.for", "shop.customers"),
+        read_relation(facts["for"], f"{where}.for", "shop.customers"),
         None,
-        relation(facts["use"], f"{where}.use", "crm.clients"),
-        {name: text(now, f"{where}.columns.{name}", "client_id") for name, now in columns.items()},
+        read_relation(facts["use"], f"{where}.use", "crm.clients"),
+        {
+            name: read_one_text(now, f"{where}.columns.{name}", "client_id")
+            for name, now in columns.items()
+        },
         None,
         extent,
     )
 
 
-def _for_column(facts: dict[str, Any], extent: Extent, where: str) -> Substitute:
-    original, column = _column(facts["for"], f"{where}.for")
-    stand_in, target = _column(facts["use"], f"{where}.use")
-    join = text(facts["join"], f"{where}.join", "shop.orders.id = archive.prices.order_id")
+def _substitute_column(facts: dict[str, Any], extent: Extent, where: str) -> Substitute:
+    original, column = _read_column(facts["for"], f"{where}.for")
+    stand_in, target = _read_column(facts["use"], f"{where}.use")
+    join = read_one_text(facts["join"], f"{where}.join", "shop.orders.id = archive.prices.order_id")
     if original == stand_in:
         if join != SAME_ROW:
             hint = f"join: {SAME_ROW}"
@@ -181,8 +187,8 @@ def _for_column(facts: dict[str, Any], extent: Extent, where: str) -> Substitute
     return Substitute(original, column, stand_in, {column: target}, join, extent)
 
 
-def _column(raw: object, where: str) -> tuple[Relation, str]:
-    parts = names(raw, where, "shop.orders.price")
+def _read_column(raw: object, where: str) -> tuple[Relation, str]:
+    parts = read_dotted_name(raw, where, "shop.orders.price")
     if len(parts) not in (3, 4):
         raise ProjectError(f'{where}: "{raw}" is no column', hint=f"for example {FOR_COLUMN}")
     return Relation(parts[0], ".".join(parts[1:-1])), parts[-1]
@@ -190,8 +196,8 @@ def _column(raw: object, where: str) -> tuple[Relation, str]:
 
 def _check_join(join: str, relations: tuple[Relation, Relation], where: str) -> None:
     """Every column in it must be one of the two tables, by its full name."""
-    for column in parsed(join, where).find_all(exp.Column):
-        if owner(column) not in {str(each).lower() for each in relations}:
+    for column in parse_condition(join, where).find_all(exp.Column):
+        if owner_of_column(column) not in {str(each).lower() for each in relations}:
             raise ProjectError(
                 f'{where}: "{column.sql("spark")}" is a column of neither {relations[0]} nor'
                 f" {relations[1]}",
@@ -199,10 +205,10 @@ def _check_join(join: str, relations: tuple[Relation, Relation], where: str) -> 
             )
 
 
-def owner(column: exp.Column) -> str:
+def owner_of_column(column: exp.Column) -> str:
     """The table that a column names before its own name, in lower case.
 
-    >>> owner(exp.to_column("Shop.orders.id"))
+    >>> owner_of_column(exp.to_column("Shop.orders.id"))
     'shop.orders'
     """
     return ".".join(part.name for part in column.parts[:-1]).lower()

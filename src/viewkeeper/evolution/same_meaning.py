@@ -4,8 +4,8 @@ Every expression has a *form*: a value that is equal for two expressions that gi
 for the same rows. Columns of the old definition are called as the new one calls them; one that is
 not there any more, or has other values now, has a form that is equal to nothing. Implicit
 conversions and the types of literals are left out: where they differ because a column got a wider
-type, they lose nothing (`viewkeeper.view.sql.coerce`). What only Spark can evaluate may depend on types
-in any way, so there the types must be the same.
+type, they lose nothing (`viewkeeper.view.sql.coerce`). What only Spark can evaluate may depend on
+types in any way, so there the types must be the same.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ Named = tuple[Relation, str]
 Form: TypeAlias = Hashable
 
 
-def widens(old: pa.DataType, new: pa.DataType) -> bool:
+def is_widening(old: pa.DataType, new: pa.DataType) -> bool:
     """Whether a type holds exactly every value of another one, and more.
 
-    >>> widens(pa.int64(), pa.decimal128(20, 0)), widens(pa.int64(), pa.decimal128(18, 0))
+    >>> is_widening(pa.int64(), pa.decimal128(20, 0)), is_widening(pa.int64(), pa.decimal128(18, 0))
     (True, False)
     """
     if old in _DIGITS and new in _DIGITS:
         return _DIGITS[old] < _DIGITS[new]
-    if isinstance(new, pa.Decimal128Type) and (room := _room(old)) is not None:
+    if isinstance(new, pa.Decimal128Type) and (room := _digits_of(old)) is not None:
         whole, scale = room
         return old != new and new.scale >= scale and new.precision - new.scale >= whole
     return bool(is_type.is_float32(old) and is_type.is_float64(new))
@@ -53,7 +53,7 @@ def widens(old: pa.DataType, new: pa.DataType) -> bool:
 _DIGITS: dict[pa.DataType, int] = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 
 
-def _room(kind: pa.DataType) -> tuple[int, int] | None:
+def _digits_of(kind: pa.DataType) -> tuple[int, int] | None:
     """The digits before and after the point that a type's values have at most."""
     if isinstance(kind, pa.Decimal128Type):
         return kind.precision - kind.scale, kind.scale
@@ -61,7 +61,7 @@ def _room(kind: pa.DataType) -> tuple[int, int] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Likeness:
+class MeaningComparison:
     """Forms of the old definition by the names of the new one; `rewritten` are old columns."""
 
     old: ViewDefinition
@@ -69,68 +69,68 @@ class Likeness:
     same: Mapping[Named, Named]
     rewritten: frozenset[Named]
 
-    def conditions_agree(self) -> bool:
+    def has_same_conditions(self) -> bool:
         """Whether both join the same tables by the same conditions."""
         if len(self.old.places) != len(self.new.places):
             return False
         joined = zip(self.old.places, self.new.places, strict=True)
-        if not all(self._same_table(one.relation, other.relation) for one, other in joined):
+        if not all(self._is_same_table(one.relation, other.relation) for one, other in joined):
             return False
-        return self._conditions(self.old) == self._conditions(self.new)
+        return self._condition_forms(self.old) == self._condition_forms(self.new)
 
-    def agree(self, old: Expression, new: Expression) -> bool:
+    def has_same_value(self, old: Expression, new: Expression) -> bool:
         """Whether two expressions give the same value for the same rows."""
-        return self.form(old, self.old) == self.form(new, self.new)
+        return self.expression_form(old, self.old) == self.expression_form(new, self.new)
 
-    def _same_table(self, one: Relation, other: Relation) -> bool:
+    def _is_same_table(self, one: Relation, other: Relation) -> bool:
         ways = {theirs for (mine, _), (theirs, _) in self.same.items() if mine == one}
         return other in ways if ways else one == other
 
-    def _conditions(self, view: ViewDefinition) -> frozenset[Form]:
-        found = {self.form(predicate, view) for predicate in view.predicates}
+    def _condition_forms(self, view: ViewDefinition) -> frozenset[Form]:
+        found = {self.expression_form(predicate, view) for predicate in view.predicates}
         for pair in view.equalities:
             operator: Form = "<=>" if pair.null_safe else "="
-            sides = frozenset(self.form(side, view) for side in (pair.left, pair.right))
+            sides = frozenset(self.expression_form(side, view) for side in (pair.left, pair.right))
             found.add(("compare", operator, sides))
         return frozenset(found)
 
-    def form(self, expression: Expression, view: ViewDefinition) -> Form:
+    def expression_form(self, expression: Expression, view: ViewDefinition) -> Form:
         match expression:
             case Column():
-                return self._column(expression, view)
+                return self._column_form(expression, view)
             case Literal():
                 return ("literal", isinstance(expression.value, bool), expression.value)
             case Cast():
-                return self.form(expression.operand, view)
+                return self.expression_form(expression.operand, view)
             case Compare() | Logic():
-                return self._binary(expression, view)
+                return self._binary_form(expression, view)
             case Not() | IsNull():
-                return (type(expression).__name__, self.form(expression.operand, view))
+                return (type(expression).__name__, self.expression_form(expression.operand, view))
             case Arithmetic():
-                sides = self._forms((expression.left, expression.right), view)
-                return ("arithmetic", expression.operator, _scale(expression.type), *sides)
+                sides = self._forms_of((expression.left, expression.right), view)
+                return ("arithmetic", expression.operator, _scale_of(expression.type), *sides)
             case SparkSql():
-                return self._spark(expression, view)
+                return self._spark_form(expression, view)
             case _:
                 assert_never(expression)
 
-    def _binary(self, expression: Compare | Logic, view: ViewDefinition) -> Form:
-        sides = self._forms((expression.left, expression.right), view)
+    def _binary_form(self, expression: Compare | Logic, view: ViewDefinition) -> Form:
+        sides = self._forms_of((expression.left, expression.right), view)
         if expression.operator in ("=", "<=>", "<>", "and", "or"):
             return ("compare", expression.operator, frozenset(sides))
         return ("compare", expression.operator, *sides)
 
-    def _forms(self, expressions: Iterable[Expression], view: ViewDefinition) -> list[Form]:
-        return [self.form(expression, view) for expression in expressions]
+    def _forms_of(self, expressions: Iterable[Expression], view: ViewDefinition) -> list[Form]:
+        return [self.expression_form(expression, view) for expression in expressions]
 
-    def _spark(self, expression: SparkSql, view: ViewDefinition) -> Form:
-        forms = {column: self._column(column, view) for column in expression.columns}
+    def _spark_form(self, expression: SparkSql, view: ViewDefinition) -> Form:
+        forms = {column: self._column_form(column, view) for column in expression.columns}
         text = expression.text
         for column, form in forms.items():
             text = text.replace(quote_name(column.label), quote_name(repr(form)))
         return ("spark", text, frozenset((form, column.type) for column, form in forms.items()))
 
-    def _column(self, column: Column, view: ViewDefinition) -> Form:
+    def _column_form(self, column: Column, view: ViewDefinition) -> Form:
         relation = view.places[column.place].relation
         if view is self.new:
             return ("column", column.place, column.name.lower())
@@ -144,10 +144,10 @@ class Likeness:
         if now[0] != place.relation:
             return lost
         kinds = [f.type for f in place.fields if f.name.lower() == now[1].lower()]
-        kept = all(kind == column.type or widens(column.type, kind) for kind in kinds)
+        kept = all(kind == column.type or is_widening(column.type, kind) for kind in kinds)
         return ("column", column.place, now[1].lower()) if kept else lost
 
 
-def _scale(kind: pa.DataType) -> Form:
+def _scale_of(kind: pa.DataType) -> Form:
     """What the type of a calculation does to its value: decimals are rounded to their scale."""
     return kind.scale if isinstance(kind, pa.Decimal128Type) else is_type.is_floating(kind)

@@ -13,7 +13,7 @@ from typing import Any
 from viewkeeper.errors import ProjectError
 from viewkeeper.maintain.algorithm_protocol import Algorithm
 from viewkeeper.maintain.eca import Eca
-from viewkeeper.maintain.promises import Level, Scenario
+from viewkeeper.maintain.promises import Level, TransactionKind
 from viewkeeper.maintain.recompute import Recompute
 from viewkeeper.maintain.strobe_family.c_strobe import CStrobe
 from viewkeeper.maintain.strobe_family.c_t_strobe import CTStrobe
@@ -36,12 +36,12 @@ CHOICES: Mapping[str, tuple[str, ...]] = {"strategy": ("sweep", "posse")}
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class AlgorithmKind:
     """An algorithm as users know it."""
 
     name: str
     make: Make
-    promise: Mapping[Scenario, Level]
+    promise: Mapping[TransactionKind, Level]
     arrival: bool = False
     """Infers what an answer saw from arrival order; gets FIFO channels, real or emulated."""
     caught_up: bool = False
@@ -57,7 +57,7 @@ class Kind:
     options: Mapping[str, Any] | None = None
     """Names and default values of its options."""
 
-    def check(self, options: Mapping[str, Any], where: str) -> None:
+    def check_options(self, options: Mapping[str, Any], where: str) -> None:
         """Refuse an option that it does not have, or a value that does not fit."""
         known = dict(self.options or {})
         for key, value in options.items():
@@ -75,19 +75,27 @@ class Kind:
                 )
 
 
-def _all(level: Level) -> dict[Scenario, Level]:
-    return dict.fromkeys(Scenario, level)
+def _same_level(level: Level) -> dict[TransactionKind, Level]:
+    return dict.fromkeys(TransactionKind, level)
 
 
-def _levels(single: Level, local: Level, across: Level) -> dict[Scenario, Level]:
-    return {Scenario.SINGLE: single, Scenario.LOCAL: local, Scenario.GLOBAL: across}
+def _level_table(single: Level, local: Level, across: Level) -> dict[TransactionKind, Level]:
+    return {
+        TransactionKind.SINGLE: single,
+        TransactionKind.LOCAL: local,
+        TransactionKind.GLOBAL: across,
+    }
 
 
-def _keyed(
-    name: str, make: Make, promise: Mapping[Scenario, Level], quiescence: bool, **options: Any
-) -> Kind:
+def _keyed_kind(
+    name: str,
+    make: Make,
+    promise: Mapping[TransactionKind, Level],
+    quiescence: bool,
+    **options: Any,
+) -> AlgorithmKind:
     """One of those that delete by key and read arrival order."""
-    return Kind(
+    return AlgorithmKind(
         name,
         make,
         promise,
@@ -98,31 +106,35 @@ def _keyed(
     )
 
 
-_STROBE = _levels(Level.STRONG, Level.CONVERGENCE, Level.CONVERGENCE)
-_RECOMPUTE = _T_STROBE = _levels(Level.STRONG, Level.STRONG, Level.WEAK)
-_C_STROBE = _levels(Level.COMPLETE, Level.CONVERGENCE, Level.CONVERGENCE)
-_C_T_STROBE = _levels(Level.COMPLETE, Level.COMPLETE, Level.WEAK)
+_STROBE = _level_table(Level.STRONG, Level.CONVERGENCE, Level.CONVERGENCE)
+_RECOMPUTE = _T_STROBE = _level_table(Level.STRONG, Level.STRONG, Level.WEAK)
+_C_STROBE = _level_table(Level.COMPLETE, Level.CONVERGENCE, Level.CONVERGENCE)
+_C_T_STROBE = _level_table(Level.COMPLETE, Level.COMPLETE, Level.WEAK)
 
 _C = {"grouped": True, "period": 1}
 _SWEEP = {"parallel": 1, "arms": False}
 _PVM = {"parallel": 4, "strategy": "sweep"}
 _BATCH = {"part_rows": 10_000}
 
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, AlgorithmKind] = {
     kind.name: kind
     for kind in (
-        Kind("recompute", Recompute, _RECOMPUTE, caught_up=True),
-        _keyed("conventional", Conventional, _all(Level.NONE), quiescence=False),
-        Kind("eca", Eca, _all(Level.STRONG), arrival=True, one_source=True, quiescence=True),
-        _keyed("strobe", Strobe, _STROBE, quiescence=True),
-        _keyed("t_strobe", TStrobe, _T_STROBE, quiescence=True, gather=False),
-        _keyed("g_strobe", GStrobe, _all(Level.STRONG), quiescence=True),
-        _keyed("c_strobe", CStrobe, _C_STROBE, quiescence=False, **_C),
-        _keyed("c_t_strobe", CTStrobe, _C_T_STROBE, quiescence=False, **_C, gather=False),
-        Kind("sweep", Sweep, _all(Level.COMPLETE), options=_SWEEP),
-        Kind("nested_sweep", NestedSweep, _all(Level.STRONG), options={"depth": 5}),
-        Kind("pvm", Pvm, _all(Level.CONVERGENCE), options=_PVM),
-        Kind("pvm_cc", PvmCc, _all(Level.COMPLETE), options=_PVM),
-        Kind("batch_sweep", BatchSweep, _all(Level.COMPLETE), as_of=True, options=_BATCH),
+        AlgorithmKind("recompute", Recompute, _RECOMPUTE, caught_up=True),
+        _keyed_kind("conventional", Conventional, _same_level(Level.NONE), quiescence=False),
+        AlgorithmKind(
+            "eca", Eca, _same_level(Level.STRONG), arrival=True, one_source=True, quiescence=True
+        ),
+        _keyed_kind("strobe", Strobe, _STROBE, quiescence=True),
+        _keyed_kind("t_strobe", TStrobe, _T_STROBE, quiescence=True, gather=False),
+        _keyed_kind("g_strobe", GStrobe, _same_level(Level.STRONG), quiescence=True),
+        _keyed_kind("c_strobe", CStrobe, _C_STROBE, quiescence=False, **_C),
+        _keyed_kind("c_t_strobe", CTStrobe, _C_T_STROBE, quiescence=False, **_C, gather=False),
+        AlgorithmKind("sweep", Sweep, _same_level(Level.COMPLETE), options=_SWEEP),
+        AlgorithmKind("nested_sweep", NestedSweep, _same_level(Level.STRONG), options={"depth": 5}),
+        AlgorithmKind("pvm", Pvm, _same_level(Level.CONVERGENCE), options=_PVM),
+        AlgorithmKind("pvm_cc", PvmCc, _same_level(Level.COMPLETE), options=_PVM),
+        AlgorithmKind(
+            "batch_sweep", BatchSweep, _same_level(Level.COMPLETE), as_of=True, options=_BATCH
+        ),
     )
 }

@@ -1,9 +1,9 @@
 """What an algorithm sees and what it does: events in, actions out.
 
-An algorithm is a state machine. `receive` takes one event and returns the actions that follow from
-it, in order. It does no I/O, reads no clock and starts no thread: `viewkeeper.engine` interprets
-the actions against real databases, `viewkeeper.simulate` against a seeded world in which every
-delivery order can be tried. The same code runs in both.
+An algorithm is a state machine. `receive_event` takes one event and returns the actions that follow
+from it, in order. It does no I/O, reads no clock and starts no thread: `viewkeeper.engine`
+interprets the actions against real databases, `viewkeeper.simulate` against a seeded world in which
+every delivery order can be tried. The same code runs in both.
 
 What the interpreter promises:
 1. Every transaction of a source is delivered once and in the source's order, unless a global
@@ -11,8 +11,9 @@ What the interpreter promises:
 2. Every ask is answered once. An algorithm that reads arrival order (`catalogue.Kind.arrival`) gets
    an answer only when its cut is exactly what was delivered; the others get it at once with its
    tail, or without one when its source's stream has passed its cut.
-3. Actions are carried out in order; a `Stamp` and a `Commit` are durable before the next action.
-4. After a crash a new machine begins from a `Resume`; everything not acknowledged comes again.
+3. Actions are carried out in order; a `StampAction` and a `CommitAction` are durable before the
+   next action.
+4. After a crash a new machine begins from a `ResumePoint`; everything not acknowledged comes again.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ask:
+class AskAction:
     """A question to one source, answered in one state of it.
 
     Either lookups, which do not depend on each other, or the sum of `terms`, which a source that
@@ -77,7 +78,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
+class StampAction:
     """Transactions get a ts, for good: named by source and position."""
 
     ts: int
@@ -85,14 +86,14 @@ class Stamp:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Add:
+class AddRows:
     """Signed rows: the view's columns, `_ts` and `_count`; counts add up and may be negative."""
 
     rows: pa.Table
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class KeyDelete:
+class KeyDeletion:
     """Delete the stored rows whose `columns` have values among `keys`, a table of these columns."""
 
     columns: tuple[str, ...]
@@ -100,24 +101,24 @@ class KeyDelete:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Insert:
+class InsertRows:
     """Insert those of these rows (the view's columns) that are not stored yet."""
 
     rows: pa.Table
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Replace:
+class ReplaceRows:
     """The view is exactly these rows (the view's columns and `_count`)."""
 
     rows: pa.Table
 
 
-Change = Add | KeyDelete | Insert | Replace
+Change = AddRows | KeyDeletion | InsertRows | ReplaceRows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Commit:
+class CommitAction:
     """One atomic step of the view: changes in order, and what the new state stands for.
 
     Everything up to `ts` is in the state, and with it all transactions of every source up to
@@ -131,20 +132,20 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Acknowledge:
+class AcknowledgeAction:
     """Nothing of a source at or before this position need be delivered again."""
 
     source: str
     position: int
 
 
-Action = Ask | Stamp | Commit | Acknowledge
+Action = AskAction | StampAction | CommitAction | AcknowledgeAction
 
 # -- machines --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Resume:
+class ResumePoint:
     """Where a machine begins: what is durable of the view and of its ts.
 
     `stamps` are those above `ts`; of them `ahead` are in the view already. `again` are transactions
@@ -154,7 +155,7 @@ class Resume:
 
     ts: int
     positions: Mapping[str, int]
-    stamps: tuple[Stamp, ...] = ()
+    stamps: tuple[StampAction, ...] = ()
     ahead: frozenset[int] = field(default_factory=frozenset)
     again: tuple[Transaction, ...] = ()
 
@@ -162,11 +163,11 @@ class Resume:
 class Algorithm(Protocol):
     """A maintenance algorithm at work on one view."""
 
-    def receive(self, event: Event) -> list[Action]:
+    def receive_event(self, event: Event) -> list[Action]:
         """What follows from an event."""
         ...
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether everything delivered is committed and nothing is asked."""
         ...

@@ -22,7 +22,7 @@ Invariants:
    contains exactly what was delivered when it arrives.
 2. The view changes only when nothing is unanswered, by everything collected, in one commit.
 
-Symbols: V<T> and Q<T> are `given`; UQS is `_unanswered`; COLLECT is `_collected`.
+Symbols: V<T> and Q<T> are `substitute_changes`; UQS is `_unanswered`; COLLECT is `_collected`.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ import pyarrow as pa
 from viewkeeper.delta.algebra import COUNT, TS, Algebra, D
 from viewkeeper.maintain.algorithm_protocol import (
     Action,
-    Add,
+    AddRows,
     Answered,
-    Ask,
+    AskAction,
     Change,
     Delivered,
     Event,
-    Resume,
+    ResumePoint,
     Term,
 )
 from viewkeeper.maintain.strobe_family.key_delete import changes_of
-from viewkeeper.maintain.unit_intake import Intake, Taken
-from viewkeeper.maintain.view_change import relevant, shown
+from viewkeeper.maintain.unit_intake import TakenUnit, UnitIntake
+from viewkeeper.maintain.view_change import project_outputs, relevant_changes
 from viewkeeper.view.sweep_plan import SweepPlan
 
 
-def given(terms: Iterable[Term], changes: Mapping[int, pa.Table]) -> Iterator[Term]:
+def substitute_changes(terms: Iterable[Term], changes: Mapping[int, pa.Table]) -> Iterator[Term]:
     """What a transaction adds to a sum of terms that are read after it."""
     for term in terms:
         free = [place for place in changes if place not in term.bound]
@@ -65,43 +65,45 @@ def given(terms: Iterable[Term], changes: Mapping[int, pa.Table]) -> Iterator[Te
 class Eca(Generic[D]):
     """The eager compensating algorithm."""
 
-    def __init__(self, algebra: Algebra[D], plan: SweepPlan, resume: Resume) -> None:
+    def __init__(self, algebra: Algebra[D], plan: SweepPlan, resume: ResumePoint) -> None:
         assert len(plan.view.sources) == 1, "ECA is for one source"
         self._algebra = algebra
         self._plan = plan
         self._source = plan.view.sources[0]
-        self._intake = Intake(plan.view, resume)
+        self._intake = UnitIntake(plan.view, resume)
         self._numbers = count(1)
         self._unanswered: dict[int, tuple[Term, ...]] = {}
         self._collected: list[pa.Table] = []
         self._through: list[int] = []
         """The ts of transactions that were handled since the last commit."""
 
-    def receive(self, event: Event) -> list[Action]:
+    def receive_event(self, event: Event) -> list[Action]:
         actions: list[Action] = []
         if isinstance(event, Delivered):
-            self._intake.deliver(event)
-            while self._intake.ready:
-                actions += self._handled(self._intake.take())
+            self._intake.take_delivery(event)
+            while self._intake.can_take:
+                actions += self._handle_unit(self._intake.take_unit())
         else:
-            self._answered(event)
-        return actions + self._applied()
+            self._collect_answer(event)
+        return actions + self._commit_collected()
 
-    def _handled(self, taken: Taken) -> list[Action]:
+    def _handle_unit(self, taken: TakenUnit) -> list[Action]:
         self._through.append(taken.ts)
-        changes = self._changes(taken)
+        changes = self._changes_by_place(taken)
         whole = Term(1, {})
         under_way = [term for terms in self._unanswered.values() for term in terms]
-        undone = [Term(-term.sign, term.bound) for term in given(under_way, changes)]
-        terms = (*given([whole], changes), *undone)
+        undone = [Term(-term.sign, term.bound) for term in substitute_changes(under_way, changes)]
+        terms = (*substitute_changes([whole], changes), *undone)
         if not terms:
-            return taken.actions
+            return taken.stamp_actions
         number = next(self._numbers)
         self._unanswered[number] = terms
-        known = self._intake.backlog.known(self._source)
-        return taken.actions + self._intake.asking([Ask(number, self._source, known, terms=terms)])
+        known = self._intake.backlog.known_position(self._source)
+        return taken.stamp_actions + self._intake.note_asks(
+            [AskAction(number, self._source, known, terms=terms)]
+        )
 
-    def _changes(self, taken: Taken) -> dict[int, pa.Table]:
+    def _changes_by_place(self, taken: TakenUnit) -> dict[int, pa.Table]:
         """Signed rows by place, where they can affect the view."""
         changes = changes_of(taken.unit)
         found = {}
@@ -110,36 +112,38 @@ class Eca(Generic[D]):
             if rows is None:
                 continue
             netted = self._algebra.consolidate(
-                self._algebra.lift(rows.select([*place.columns, COUNT]))
+                self._algebra.lift_table(rows.select([*place.columns, COUNT]))
             )
-            table = self._algebra.lower(netted)
-            if not self._algebra.is_empty(relevant(self._algebra, self._plan, place.index, table)):
+            table = self._algebra.lower_delta(netted)
+            if not self._algebra.is_empty(
+                relevant_changes(self._algebra, self._plan, place.index, table)
+            ):
                 found[place.index] = table
         return found
 
-    def _answered(self, event: Answered) -> None:
-        self._intake.answered(event)
+    def _collect_answer(self, event: Answered) -> None:
+        self._intake.note_answer(event)
         del self._unanswered[event.number]
         self._collected.append(event.answers[0].rows)
 
-    def _applied(self) -> list[Action]:
+    def _commit_collected(self) -> list[Action]:
         if self._unanswered or not self._through:
             return []
         through, self._through = self._through, []
         collected, self._collected = self._collected, []
-        found = [self._projected(rows, through[-1]) for rows in collected if rows.num_rows]
+        found = [self._project_answer(rows, through[-1]) for rows in collected if rows.num_rows]
         changes: list[Change] = []
         if found:
             total = self._algebra.consolidate(self._algebra.add(found))
-            changes.append(Add(self._algebra.lower(total)))
-        return self._intake.commit(through, changes)
+            changes.append(AddRows(self._algebra.lower_delta(total)))
+        return self._intake.commit_units(through, changes)
 
-    def _projected(self, rows: pa.Table, ts: int) -> D:
+    def _project_answer(self, rows: pa.Table, ts: int) -> D:
         """Joined rows of an answer as the view shows them, under the ts of their commit."""
         bare = rows.drop_columns([TS]) if TS in rows.column_names else rows
         stamped = bare.append_column(TS, pa.array(np.full(rows.num_rows, ts)))
-        return shown(self._algebra, self._plan, self._algebra.lift(stamped))
+        return project_outputs(self._algebra, self._plan, self._algebra.lift_table(stamped))
 
     @property
-    def idle(self) -> bool:
-        return self._intake.idle
+    def is_idle(self) -> bool:
+        return self._intake.is_idle

@@ -17,7 +17,7 @@ from viewkeeper.updates.transaction import Transaction
 Unit = tuple[Transaction, ...]
 
 
-class Gather:
+class GlobalParts:
     """Transactions go in as they arrive; units come out as soon as they are whole."""
 
     def __init__(self, positions: Mapping[str, int]) -> None:
@@ -25,27 +25,27 @@ class Gather:
         self._held: list[Transaction] = []
 
     @property
-    def held(self) -> tuple[Transaction, ...]:
+    def held_transactions(self) -> tuple[Transaction, ...]:
         """What waits for a missing part, or for what precedes it."""
         return tuple(self._held)
 
-    def add(self, transactions: Iterable[Transaction]) -> list[Unit]:
+    def add_transactions(self, transactions: Iterable[Transaction]) -> list[Unit]:
         """The units that these transactions complete, in an order that keeps every source's."""
         self._held += transactions
         units = []
-        while (unit := self._next()) is not None:
+        while (unit := self._smallest_unit()) is not None:
             units.append(unit)
             for transaction in unit:
                 self._released[transaction.source] = transaction.position
             self._held = [t for t in self._held if all(t is not taken for taken in unit)]
         return units
 
-    def _next(self) -> Unit | None:
+    def _smallest_unit(self) -> Unit | None:
         """The smallest unit that is whole."""
-        closures = [found for t in self._held if (found := self._closure(t)) is not None]
+        closures = [found for t in self._held if (found := self._closure_of(t)) is not None]
         return min(closures, key=len, default=None)
 
-    def _closure(self, start: Transaction) -> Unit | None:
+    def _closure_of(self, start: Transaction) -> Unit | None:
         """A transaction with everything that must come with it; None if some of it is missing."""
         inside: list[Transaction] = []
         waiting = [start]
@@ -54,13 +54,13 @@ class Gather:
             if any(transaction is member for member in inside):
                 continue
             inside.append(transaction)
-            needed = self._needed(transaction)
+            needed = self._needed_with(transaction)
             if needed is None:
                 return None
             waiting += needed
         return tuple(sorted(inside, key=lambda t: (t.source, t.position)))
 
-    def _needed(self, transaction: Transaction) -> list[Transaction] | None:
+    def _needed_with(self, transaction: Transaction) -> list[Transaction] | None:
         """The other parts of the whole, and the transaction before it at its source."""
         needed = []
         if transaction.after > self._released.get(transaction.source, 0):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import Enum, IntEnum
 
 
-class Scenario(Enum):
+class TransactionKind(Enum):
     """How many updates a transaction has, and at how many sources."""
 
     SINGLE = "single"
@@ -28,5 +28,5 @@ class Level(IntEnum):
     COMPLETE = 4
 
     @property
-    def word(self) -> str:
+    def lower_name(self) -> str:
         return self.name.lower()

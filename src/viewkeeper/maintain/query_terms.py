@@ -15,21 +15,21 @@ import numpy as np
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import COUNT, POSITION, TS, Algebra, D
-from viewkeeper.maintain.algorithm_protocol import Ask, Term
-from viewkeeper.maintain.sweep_family.batch_sweep import drive
+from viewkeeper.maintain.algorithm_protocol import AskAction, Term
+from viewkeeper.maintain.sweep_family.batch_sweep import run_sweep
 from viewkeeper.maintain.view_change import Sweep, view_change
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.source_protocol import Answer, Lookup
 from viewkeeper.view.sweep_plan import SweepPlan
 
 
-class Uncorrected:
+class NoKnownChanges:
     """Nothing is known to be pending: answers are taken as they are."""
 
     def __init__(self, plan: SweepPlan) -> None:
         self._plan = plan
 
-    def matching(self, lookup: Lookup) -> pa.Table:
+    def matching_changes(self, lookup: Lookup) -> pa.Table:
         fields = self._plan.view.places[lookup.place].fields
         columns = [(field.name, field.type) for field in fields]
         extra = [(name, pa.int64()) for name in (COUNT, POSITION, TS)]
@@ -51,8 +51,8 @@ def source_evaluate(
         place: rows.append_column(TS, pa.array(np.zeros(rows.num_rows, np.int64)))
         for place, rows in origins.items()
     }
-    stages = [[step] for step in plan.walk(*origins)] if len(origins) == 1 else None
-    return (yield from view_change(algebra, plan, stamped, Uncorrected(plan), stages, bound))
+    stages = [[step] for step in plan.steps_from(*origins)] if len(origins) == 1 else None
+    return (yield from view_change(algebra, plan, stamped, NoKnownChanges(plan), stages, bound))
 
 
 def term_rows(algebra: Algebra[D], plan: SweepPlan, term: Term) -> Sweep[D | None]:
@@ -70,16 +70,20 @@ def sum_of_terms(algebra: Algebra[D], plan: SweepPlan, terms: Sequence[Term]) ->
         rows = yield from term_rows(algebra, plan, term)
         if rows is not None:
             found.append(rows)
-    return algebra.consolidate(algebra.add(found)) if found else algebra.lift(_nothing(plan))
+    return (
+        algebra.consolidate(algebra.add(found))
+        if found
+        else algebra.lift_table(_empty_answer(plan))
+    )
 
 
-def _nothing(plan: SweepPlan) -> pa.Table:
+def _empty_answer(plan: SweepPlan) -> pa.Table:
     columns = [(f"{p.index}.{f.name}", f.type) for p in plan.view.places for f in p.fields]
     return pa.schema([*columns, (TS, pa.int64()), (COUNT, pa.int64())]).empty_table()
 
 
-def answered(
-    algebra: Algebra[D], plan: SweepPlan, ask: Ask, read: Callable[[Lookup], Answer], now: Cut
+def answer_question(
+    algebra: Algebra[D], plan: SweepPlan, ask: AskAction, read: Callable[[Lookup], Answer], now: Cut
 ) -> tuple[Answer, ...]:
     """The answers to a question, given a way to read one state of the source that is asked.
 
@@ -95,6 +99,6 @@ def answered(
         cuts.append(answer.whole_cut)
         return replace(answer, after=answer.cut.position, tail=answer.tail.slice(0, 0))
 
-    rows, _ = drive(sum_of_terms(algebra, plan, ask.terms), as_it_is)
+    rows, _ = run_sweep(sum_of_terms(algebra, plan, ask.terms), as_it_is)
     cut = Cut(cuts[-1].position, frozenset().union(*(c.missing for c in cuts))) if cuts else now
-    return (Answer(algebra.lower(rows), cut, ask.after, pa.table({})),)
+    return (Answer(algebra.lower_delta(rows), cut, ask.after, pa.table({})),)

@@ -28,17 +28,17 @@ from viewkeeper.delta.algebra import TS, Algebra, D
 from viewkeeper.maintain.algorithm_protocol import (
     Action,
     Answered,
-    Ask,
+    AskAction,
     Delivered,
     Event,
-    Replace,
-    Resume,
+    ReplaceRows,
+    ResumePoint,
     Term,
 )
 from viewkeeper.maintain.query_terms import sum_of_terms
-from viewkeeper.maintain.sweep_family.batch_sweep import drive
-from viewkeeper.maintain.unit_intake import Intake
-from viewkeeper.maintain.view_change import shown
+from viewkeeper.maintain.sweep_family.batch_sweep import run_sweep
+from viewkeeper.maintain.unit_intake import UnitIntake
+from viewkeeper.maintain.view_change import project_outputs
 from viewkeeper.updates.source_protocol import Answer, Lookup
 from viewkeeper.view.definition import Relation
 from viewkeeper.view.sweep_plan import SweepPlan
@@ -47,88 +47,94 @@ from viewkeeper.view.sweep_plan import SweepPlan
 class Recompute(Generic[D]):
     """Recomputation whenever something has changed."""
 
-    def __init__(self, algebra: Algebra[D], plan: SweepPlan, resume: Resume) -> None:
+    def __init__(self, algebra: Algebra[D], plan: SweepPlan, resume: ResumePoint) -> None:
         self._algebra = algebra
         self._plan = plan
-        self._intake = Intake(plan.view, resume, apart=True)
+        self._intake = UnitIntake(plan.view, resume, apart=True)
         self._numbers = count(1)
         self._asked: dict[int, str] = {}
         self._answers: dict[str, tuple[Answer, ...]] = {}
         """Per source the answers of the recomputation at work, one for each relation."""
 
-    def receive(self, event: Event) -> list[Action]:
+    def receive_event(self, event: Event) -> list[Action]:
         actions: list[Action] = []
         if isinstance(event, Delivered):
-            self._intake.deliver(event)
+            self._intake.take_delivery(event)
         else:
-            actions += self._answered(event)
-        return actions + self._committed() + self._begun()
+            actions += self._take_answer(event)
+        return actions + self._commit_answers() + self._ask_all()
 
-    def _begun(self) -> list[Action]:
+    def _ask_all(self) -> list[Action]:
         """Ask every source, if there is something new and nothing at work."""
-        if self._asked or self._answers or not self._intake.ready:
+        if self._asked or self._answers or not self._intake.can_take:
             return []
-        return self._ask(self._plan.view.sources)
+        return self._ask_sources(self._plan.view.sources)
 
-    def _ask(self, sources: tuple[str, ...]) -> list[Action]:
+    def _ask_sources(self, sources: tuple[str, ...]) -> list[Action]:
         asks = []
         for source in sources:
             number = next(self._numbers)
             self._asked[number] = source
-            lookups = tuple(self._whole(relation) for relation in self._relations(source))
-            asks.append(Ask(number, source, self._intake.backlog.known(source), lookups))
-        return self._intake.asking(asks)
+            lookups = tuple(self._whole_lookup(relation) for relation in self._relations_of(source))
+            asks.append(
+                AskAction(number, source, self._intake.backlog.known_position(source), lookups)
+            )
+        return self._intake.note_asks(asks)
 
-    def _relations(self, source: str) -> list[Relation]:
+    def _relations_of(self, source: str) -> list[Relation]:
         return [relation for relation in self._plan.view.relations if relation.source == source]
 
-    def _whole(self, relation: Relation) -> Lookup:
+    def _whole_lookup(self, relation: Relation) -> Lookup:
         view = self._plan.view
         place = next(p.index for p in view.places if p.relation == relation)
-        columns = tuple(field.name for field in view.columns(relation))
+        columns = tuple(field.name for field in view.fields_of(relation))
         return Lookup(place, relation, columns, on=(), null_safe=(), keys=None)
 
-    def _answered(self, event: Answered) -> list[Action]:
-        self._intake.answered(event)
+    def _take_answer(self, event: Answered) -> list[Action]:
+        self._intake.note_answer(event)
         source = self._asked.pop(event.number)
         if event.answers[0].cut.missing:
-            return self._ask((source,))
+            return self._ask_sources((source,))
         self._answers[source] = event.answers
         return []
 
-    def _committed(self) -> list[Action]:
+    def _commit_answers(self) -> list[Action]:
         """The commit, once all sources have answered and all that they saw was delivered."""
-        if len(self._answers) < len(self._plan.view.sources) or not self._intake.ready:
+        if len(self._answers) < len(self._plan.view.sources) or not self._intake.can_take:
             return []
         cuts = {source: answers[0].cut.position for source, answers in self._answers.items()}
-        if any(self._intake.backlog.known(source) < cut for source, cut in cuts.items()):
+        if any(self._intake.backlog.known_position(source) < cut for source, cut in cuts.items()):
             return []
         actions: list[Action] = []
         stamps = []
-        taken = [self._intake.take() for _ in range(self._intake.begun)]
+        taken = [self._intake.take_unit() for _ in range(self._intake.resumed_count)]
         inside = [u for u in self._intake.waiting if all(t.position <= cuts[t.source] for t in u)]
-        for each in taken + [self._intake.take(unit) for unit in inside]:
-            actions += each.actions
+        for each in taken + [self._intake.take_unit(unit) for unit in inside]:
+            actions += each.stamp_actions
             stamps.append(each.ts)
-        rows = self._rows()
+        rows = self._view_rows()
         self._answers = {}
-        return actions + self._intake.commit(stamps, [Replace(rows)])
+        return actions + self._intake.commit_units(stamps, [ReplaceRows(rows)])
 
-    def _rows(self) -> pa.Table:
+    def _view_rows(self) -> pa.Table:
         """The view over what the sources have answered."""
         found = {
             relation: answer.rows
             for source, answers in self._answers.items()
-            for relation, answer in zip(self._relations(source), answers, strict=True)
+            for relation, answer in zip(self._relations_of(source), answers, strict=True)
         }
         bound = {p.index: found[p.relation].select(p.columns) for p in self._plan.view.places}
-        joined, _ = drive(sum_of_terms(self._algebra, self._plan, [Term(1, bound)]), _nobody)
-        return self._algebra.lower(shown(self._algebra, self._plan, joined)).drop_columns([TS])
+        joined, _ = run_sweep(
+            sum_of_terms(self._algebra, self._plan, [Term(1, bound)]), _refuse_lookup
+        )
+        return self._algebra.lower_delta(
+            project_outputs(self._algebra, self._plan, joined)
+        ).drop_columns([TS])
 
     @property
-    def idle(self) -> bool:
-        return self._intake.idle
+    def is_idle(self) -> bool:
+        return self._intake.is_idle
 
 
-def _nobody(lookup: Lookup) -> Answer:
+def _refuse_lookup(lookup: Lookup) -> Answer:
     raise AssertionError(f"{lookup.relation} was read already")

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Generic, TypeVar
 
 from viewkeeper.delta.algebra import D
-from viewkeeper.maintain.algorithm_protocol import Answered, Ask
+from viewkeeper.maintain.algorithm_protocol import Answered, AskAction
 from viewkeeper.maintain.view_change import Sweep
 from viewkeeper.updates.source_protocol import Answer, Lookup
 
@@ -27,7 +27,7 @@ class _Stage(Generic[K, D]):
     answers: list[Answer | None]
 
 
-class Jobs(Generic[K, D]):
+class RunningSweeps(Generic[K, D]):
     """Sweeps by key; `known` says up to which position a source's changes are known."""
 
     def __init__(self, known: Callable[[str], int]) -> None:
@@ -41,15 +41,15 @@ class Jobs(Generic[K, D]):
         """How many sweeps are at work."""
         return len({id(stage) for stage, _ in self._waiting.values()})
 
-    def keys(self) -> list[K]:
+    def sweep_keys(self) -> list[K]:
         """The sweeps at work, oldest question first."""
         return list(dict.fromkeys(stage.key for stage, _ in self._waiting.values()))
 
-    def start(self, key: K, sweep: Sweep[D]) -> list[Ask]:
+    def start_sweep(self, key: K, sweep: Sweep[D]) -> list[AskAction]:
         """Begin a sweep: its first questions, or none if it ended at once."""
         return self._go_on(key, sweep, None)
 
-    def answer(self, event: Answered) -> list[Ask]:
+    def take_answer(self, event: Answered) -> list[AskAction]:
         """Hand over an answer: the questions that follow from it."""
         stage, at = self._waiting.pop(event.number)
         stage.answers[at] = event.answers[0]
@@ -58,22 +58,24 @@ class Jobs(Generic[K, D]):
             return []
         return self._go_on(stage.key, stage.sweep, tuple(answers))
 
-    def take(self) -> list[tuple[K, D]]:
+    def take_results(self) -> list[tuple[K, D]]:
         """The results of sweeps that ended since the last call."""
         ended, self.finished = self.finished, []
         return ended
 
-    def _go_on(self, key: K, sweep: Sweep[D], answers: tuple[Answer, ...] | None) -> list[Ask]:
+    def _go_on(
+        self, key: K, sweep: Sweep[D], answers: tuple[Answer, ...] | None
+    ) -> list[AskAction]:
         try:
             lookups = next(sweep) if answers is None else sweep.send(answers)
         except StopIteration as ended:
             self.finished.append((key, ended.value))
             return []
         stage = _Stage(key, sweep, [None] * len(lookups))
-        return [self._ask(stage, at, lookup) for at, lookup in enumerate(lookups)]
+        return [self._ask_lookup(stage, at, lookup) for at, lookup in enumerate(lookups)]
 
-    def _ask(self, stage: _Stage[K, D], at: int, lookup: Lookup) -> Ask:
+    def _ask_lookup(self, stage: _Stage[K, D], at: int, lookup: Lookup) -> AskAction:
         number = next(self._numbers)
         self._waiting[number] = (stage, at)
         source = lookup.relation.source
-        return Ask(number, source, self._known(source), (lookup,))
+        return AskAction(number, source, self._known(source), (lookup,))

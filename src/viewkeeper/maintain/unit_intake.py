@@ -17,69 +17,69 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from viewkeeper.maintain.algorithm_protocol import (
-    Acknowledge,
+    AcknowledgeAction,
     Action,
     Answered,
-    Ask,
+    AskAction,
     Change,
-    Commit,
+    CommitAction,
     Delivered,
-    Resume,
-    Stamp,
+    ResumePoint,
+    StampAction,
 )
-from viewkeeper.maintain.global_parts import Gather, Unit
+from viewkeeper.maintain.global_parts import GlobalParts, Unit
 from viewkeeper.updates.backlog import Backlog
 from viewkeeper.view.definition import ViewDefinition
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Taken:
+class TakenUnit:
     """A unit with its ts; `stamp` makes the ts durable, None if it is already."""
 
     ts: int
     unit: Unit
-    stamp: Stamp | None
+    stamp: StampAction | None
 
     @property
-    def actions(self) -> list[Action]:
+    def stamp_actions(self) -> list[Action]:
         return [] if self.stamp is None else [self.stamp]
 
 
-class Intake:
+class UnitIntake:
     """Deliveries, units, ts and commits of one view."""
 
-    def __init__(self, view: ViewDefinition, resume: Resume, apart: bool = False) -> None:
+    def __init__(self, view: ViewDefinition, resume: ResumePoint, apart: bool = False) -> None:
         """`apart`: the parts of a global transaction are taken for transactions of their own."""
         self.backlog = Backlog(view, resume.positions)
         self.waiting: deque[Unit] = deque()
         """Units that nobody has taken yet, in order."""
         self._apart = apart
-        self._gather = Gather(resume.positions)
+        self._gather = GlobalParts(resume.positions)
         self._mark = resume.ts
         self._positions = dict(resume.positions)
         self._next_ts = max([resume.ts, *(stamp.ts for stamp in resume.stamps)]) + 1
         self._stamps = list(resume.stamps)
         self._ahead = set(resume.ahead)
-        self._again: list[Taken] = []
+        self._again: list[TakenUnit] = []
         self._taken: dict[int, Unit] = {}
         self._acknowledged = dict(resume.positions)
         for transaction in resume.again:
-            self.backlog.add(transaction, committed=True)
+            self.backlog.add_transaction(transaction, committed=True)
 
     # -- in ----------------------------------------------------------------------------------------
 
-    def deliver(self, event: Delivered) -> None:
+    def take_delivery(self, event: Delivered) -> None:
         """Take in a report; the units that it completes wait now."""
         arrived = event.transactions
         if self._apart:
             arrived = tuple(replace(transaction, whole=None) for transaction in arrived)
         for transaction in arrived:
-            self.backlog.add(transaction)
-        self.waiting.extend(self._gather.add(arrived))
+            self.backlog.add_transaction(transaction)
+        self.waiting.extend(self._gather.add_transactions(arrived))
         if self._stamps:
-            self._recover()
+            self._restore_stamps()
 
-    def _recover(self) -> None:
+    def _restore_stamps(self) -> None:
         """Give transactions that had a ts before the crash the same one, once all are there."""
         named = {(t.source, t.position): t for unit in self.waiting for t in unit}
         wanted = [key for stamp in self._stamps for key in stamp.transactions]
@@ -87,12 +87,12 @@ class Intake:
             return
         for stamp in sorted(self._stamps, key=lambda stamp: stamp.ts):
             unit = tuple(named[key] for key in stamp.transactions)
-            self.backlog.take(unit, stamp.ts)
+            self.backlog.take_transactions(unit, stamp.ts)
             self._taken[stamp.ts] = unit
             if stamp.ts in self._ahead:
-                self.backlog.commit(unit)
+                self.backlog.mark_committed(unit)
             else:
-                self._again.append(Taken(stamp.ts, unit, None))
+                self._again.append(TakenUnit(stamp.ts, unit, None))
         gone = set(wanted)
         rest = [unit for unit in self.waiting if not gone & {(t.source, t.position) for t in unit}]
         self.waiting = deque(rest)
@@ -101,16 +101,16 @@ class Intake:
     # -- taking ------------------------------------------------------------------------------------
 
     @property
-    def ready(self) -> bool:
+    def can_take(self) -> bool:
         """Whether there is something to take."""
         return not self._stamps and bool(self._again or self.waiting)
 
     @property
-    def begun(self) -> int:
+    def resumed_count(self) -> int:
         """How many of the next units had their ts before a crash, and keep it."""
         return len(self._again)
 
-    def take(self, unit: Unit | None = None) -> Taken:
+    def take_unit(self, unit: Unit | None = None) -> TakenUnit:
         """The next unit, or a given one of those that wait, with its ts."""
         if unit is None and self._again:
             return self._again.pop(0)
@@ -119,29 +119,29 @@ class Intake:
         else:
             self.waiting.remove(unit)
         ts, self._next_ts = self._next_ts, self._next_ts + 1
-        self.backlog.take(unit, ts)
+        self.backlog.take_transactions(unit, ts)
         self._taken[ts] = unit
-        return Taken(ts, unit, Stamp(ts, tuple((t.source, t.position) for t in unit)))
+        return TakenUnit(ts, unit, StampAction(ts, tuple((t.source, t.position) for t in unit)))
 
     # -- asking ------------------------------------------------------------------------------------
 
-    def asking(self, asks: Iterable[Ask]) -> list[Action]:
+    def note_asks(self, asks: Iterable[AskAction]) -> list[Action]:
         """The asks themselves, noted: until they are answered, their cuts may be old."""
         noted = list(asks)
         for ask in noted:
-            self.backlog.asked(ask.number, ask.source)
+            self.backlog.note_asked(ask.number, ask.source)
         return [*noted]
 
-    def answered(self, event: Answered) -> None:
+    def note_answer(self, event: Answered) -> None:
         """Note what an answer says about cuts to come."""
-        self.backlog.answered(event.number, event.answers[0].cut)
+        self.backlog.note_answered(event.number, event.answers[0].cut)
 
     # -- out ---------------------------------------------------------------------------------------
 
-    def commit(self, stamps: Iterable[int], changes: Iterable[Change]) -> list[Action]:
+    def commit_units(self, stamps: Iterable[int], changes: Iterable[Change]) -> list[Action]:
         """The commit of these ts, and what can be acknowledged after it."""
         for ts in stamps:
-            self.backlog.commit(self._taken[ts])
+            self.backlog.mark_committed(self._taken[ts])
             self._ahead.add(ts)
         while self._mark + 1 in self._ahead:
             self._mark += 1
@@ -149,26 +149,26 @@ class Intake:
             for transaction in self._taken.pop(self._mark):
                 self._positions[transaction.source] = transaction.position
         ahead = tuple(sorted(self._ahead))
-        done = Commit(self._mark, dict(self._positions), tuple(changes), ahead)
-        return [done, *self.acknowledge()]
+        done = CommitAction(self._mark, dict(self._positions), tuple(changes), ahead)
+        return [done, *self.acknowledge_sources()]
 
-    def acknowledge(self) -> list[Action]:
+    def acknowledge_sources(self) -> list[Action]:
         """Forget what nothing needs, and tell the sources."""
-        self.backlog.clean()
+        self.backlog.forget_settled()
         actions: list[Action] = []
-        for source, position in self.backlog.acknowledged(self._positions).items():
+        for source, position in self.backlog.acknowledged_positions(self._positions).items():
             if position > self._acknowledged.get(source, 0):
                 self._acknowledged[source] = position
-                actions.append(Acknowledge(source, position))
+                actions.append(AcknowledgeAction(source, position))
         return actions
 
     @property
-    def holds(self) -> bool:
+    def has_held(self) -> bool:
         """Whether something delivered waits for a missing part, or for what precedes it."""
-        return bool(self._gather.held)
+        return bool(self._gather.held_transactions)
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether everything delivered is committed."""
         uncommitted = set(self._taken) - self._ahead
-        return not (self.waiting or self._again or self._gather.held or uncommitted)
+        return not (self.waiting or self._again or self._gather.held_transactions or uncommitted)

@@ -24,14 +24,14 @@ from collections.abc import Generator, Mapping, Sequence
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import TS, Algebra, D
-from viewkeeper.maintain.compensation import Pending, corrected
+from viewkeeper.maintain.compensation import KnownChanges, join_corrected
 from viewkeeper.updates.source_protocol import Answer, Lookup
-from viewkeeper.view.sweep_plan import Step, SweepPlan
+from viewkeeper.view.sweep_plan import SweepPlan, SweepStep
 
 Sweep = Generator[tuple[Lookup, ...], tuple[Answer, ...], D]
 """Yields the lookups that can be asked at the same time, is sent their answers in that order."""
 
-Stages = Sequence[Sequence[Step]]
+Stages = Sequence[Sequence[SweepStep]]
 """Steps in their order; those of one stage are asked at the same time."""
 
 
@@ -39,7 +39,7 @@ def view_change(
     algebra: Algebra[D],
     plan: SweepPlan,
     origins: Mapping[int, pa.Table],
-    pending: Pending,
+    pending: KnownChanges,
     stages: Stages | None = None,
     bound: Mapping[int, pa.Table] | None = None,
 ) -> Sweep[D | None]:
@@ -49,17 +49,23 @@ def view_change(
     means that there are no such rows. Without `stages` the plan's own steps are made one by one. At
     a `bound` place the partial rows meet the given signed rows and nobody is asked.
     """
-    started = {place: relevant(algebra, plan, place, rows) for place, rows in origins.items()}
+    started = {
+        place: relevant_changes(algebra, plan, place, rows) for place, rows in origins.items()
+    }
     in_order = stages if stages is not None else [[step] for step in plan.steps]
-    partials = yield from swept(algebra, plan, started, pending, in_order, bound)
-    return algebra.add([_shape(algebra, plan, d) for d in partials.values()]) if partials else None
+    partials = yield from sweep_stages(algebra, plan, started, pending, in_order, bound)
+    return (
+        algebra.add([_order_columns(algebra, plan, d) for d in partials.values()])
+        if partials
+        else None
+    )
 
 
-def swept(
+def sweep_stages(
     algebra: Algebra[D],
     plan: SweepPlan,
     started: Mapping[int, D],
-    pending: Pending,
+    pending: KnownChanges,
     stages: Stages,
     bound: Mapping[int, pa.Table] | None = None,
 ) -> Sweep[dict[int, D]]:
@@ -67,21 +73,21 @@ def swept(
     partials = {place: delta for place, delta in started.items() if not algebra.is_empty(delta)}
     covered = {place: frozenset({place}) for place in partials}
 
-    def extend(step: Step, extended: Mapping[int, D]) -> None:
+    def extend(step: SweepStep, extended: Mapping[int, D]) -> None:
         for p, delta in extended.items():
             before, covered[p] = covered[p], covered[p] | {step.target}
-            partials[p] = algebra.where(delta, plan.decidable(covered[p], before))
+            partials[p] = algebra.where(delta, plan.decidable_conditions(covered[p], before))
             if algebra.is_empty(partials[p]):
                 del partials[p]
 
     for stage in stages:
-        asked: list[tuple[Step, Lookup]] = []
+        asked: list[tuple[SweepStep, Lookup]] = []
         for step in stage:
             waiting = {p: partials[p] for p in sorted(partials) if p in step.origins}
             if not waiting:
                 continue
             if bound and step.target in bound:
-                extend(step, _met(algebra, plan, step, bound[step.target], waiting))
+                extend(step, _join_bound(algebra, plan, step, bound[step.target], waiting))
                 continue
             lookup = lookup_for(algebra, plan, step, waiting)
             if lookup.keys is not None and lookup.keys.num_rows == 0:
@@ -91,38 +97,40 @@ def swept(
         answers = (yield tuple(lookup for _, lookup in asked)) if asked else ()
         for (step, lookup), answer in zip(asked, answers, strict=True):
             waiting = {p: partials[p] for p in sorted(partials) if p in step.origins}
-            extend(step, corrected(algebra, step, lookup, answer, pending, waiting))
+            extend(step, join_corrected(algebra, step, lookup, answer, pending, waiting))
     return partials
 
 
-def relevant(algebra: Algebra[D], plan: SweepPlan, place: int, changes: pa.Table) -> D:
+def relevant_changes(algebra: Algebra[D], plan: SweepPlan, place: int, changes: pa.Table) -> D:
     """The changes of a place's relation that can affect the view through it.
 
     A change in no used column cancels itself, and what a local condition hides never appears; both
     cost no lookup.
     """
-    labelled = algebra.label(algebra.lift(changes), place, plan.view.places[place].columns)
+    labelled = algebra.label_columns(
+        algebra.lift_table(changes), place, plan.view.places[place].columns
+    )
     return algebra.where(
-        algebra.consolidate(labelled), plan.decidable(frozenset({place}), before=None)
+        algebra.consolidate(labelled), plan.decidable_conditions(frozenset({place}), before=None)
     )
 
 
-def shown(algebra: Algebra[D], plan: SweepPlan, rows: D) -> D:
+def project_outputs(algebra: Algebra[D], plan: SweepPlan, rows: D) -> D:
     """The view's own columns, the ts, and counts summed per (row, ts)."""
     return algebra.consolidate(algebra.project(rows, plan.view.outputs))
 
 
-def _met(
-    algebra: Algebra[D], plan: SweepPlan, step: Step, rows: pa.Table, waiting: Mapping[int, D]
+def _join_bound(
+    algebra: Algebra[D], plan: SweepPlan, step: SweepStep, rows: pa.Table, waiting: Mapping[int, D]
 ) -> dict[int, D]:
     """Partial rows joined with rows that are given instead of asked for."""
     columns = plan.view.places[step.target].columns
-    given = algebra.label(algebra.lift(rows), step.target, columns)
+    given = algebra.label_columns(algebra.lift_table(rows), step.target, columns)
     return {p: algebra.join(partial, given, step.on, None) for p, partial in waiting.items()}
 
 
 def lookup_for(
-    algebra: Algebra[D], plan: SweepPlan, step: Step, waiting: Mapping[int, D]
+    algebra: Algebra[D], plan: SweepPlan, step: SweepStep, waiting: Mapping[int, D]
 ) -> Lookup:
     """What partial rows ask of the step's target: their distinct keys, or all rows without one."""
     target = plan.view.places[step.target]
@@ -132,12 +140,12 @@ def lookup_for(
         columns=target.columns,
         on=tuple(key.want.name for key in step.on),
         null_safe=tuple(key.null_safe for key in step.on),
-        keys=algebra.keys(list(waiting.values()), step.on) if step.on else None,
+        keys=algebra.distinct_keys(list(waiting.values()), step.on) if step.on else None,
     )
 
 
-def _shape(algebra: Algebra[D], plan: SweepPlan, delta: D) -> D:
+def _order_columns(algebra: Algebra[D], plan: SweepPlan, delta: D) -> D:
     """Partial rows of different origins have their columns in different orders; make them one."""
-    return algebra.select(
+    return algebra.select_columns(
         delta, [f"{p.index}.{name}" for p in plan.view.places for name in p.columns] + [TS]
     )

@@ -24,25 +24,25 @@ class Admission:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class AdmissionRefusal:
     """A position that was never registered lies at or below one that is, or is about to be."""
 
     position: int
     registered: int
 
 
-def admit(
+def admit_positions(
     sent: Sequence[int], numbers: Mapping[int, int], registered: int | None, last: int
-) -> Admission | Refusal:
+) -> Admission | AdmissionRefusal:
     """Decide about positions of one source.
 
     `numbers` are those of registered positions, at least of all that are sent; `registered` is the
     greatest registered position of the source, `last` the greatest number of the group.
 
-    >>> admit([5, 8, 9], {5: 2}, 5, 3)
+    >>> admit_positions([5, 8, 9], {5: 2}, 5, 3)
     Admission(new=(8, 9), n=5)
-    >>> admit([7], {5: 2, 8: 3}, 8, 3)
-    Refusal(position=7, registered=8)
+    >>> admit_positions([7], {5: 2, 8: 3}, 8, 3)
+    AdmissionRefusal(position=7, registered=8)
     """
     known = dict(numbers)
     new: list[int] = []
@@ -50,7 +50,7 @@ def admit(
         if position in known:
             continue
         if registered is not None and position <= registered:
-            return Refusal(position, registered)
+            return AdmissionRefusal(position, registered)
         new.append(position)
         known[position] = last + len(new)
         registered = position

@@ -21,12 +21,12 @@ class GlobalId:
         return f"{self.source}@{self.position}"
 
     @staticmethod
-    def read(text: str) -> GlobalId:
+    def parse_id(text: str) -> GlobalId:
         """The id that is written so; a ValueError if none is.
 
-        >>> GlobalId.read("shop@17")
+        >>> GlobalId.parse_id("shop@17")
         GlobalId(source='shop', position=17)
-        >>> str(GlobalId.read("shop@17"))
+        >>> str(GlobalId.parse_id("shop@17"))
         'shop@17'
         """
         source, at, position = text.rpartition("@")

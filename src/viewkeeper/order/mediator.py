@@ -22,11 +22,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from viewkeeper.order.global_id import GlobalId
-from viewkeeper.order.registry_protocol import Ordered
+from viewkeeper.order.registry_protocol import OrderedId
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
+class RegisteredBase:
     """A source whose transactions are registered: a database, or a view of another group."""
 
     name: str
@@ -40,11 +40,11 @@ class ParentView:
     bases: frozenset[str]
 
 
-Upstream = Base | ParentView
+Upstream = RegisteredBase | ParentView
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class OrderMark:
     """A parent's position that stands for everything up to number `n` of the order.
 
     It is not `shown` where the parent went on in one state with what follows.
@@ -56,7 +56,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenIds:
     """Ids that became one transaction of ours: up to number `n`, with where our sources go to.
 
     Mostly one id; several only where a parent shows them as one state. Then whoever reads us has to
@@ -70,10 +70,10 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class OrderWait:
     """The next id, and the first of our sources that has not got there."""
 
-    next: Ordered
+    next: OrderedId
     source: str
 
 
@@ -84,21 +84,21 @@ class _Received:
     reached: int = 0
     """A base: its log was read up to this position. A parent: everything up to this number that
     concerns it is committed there."""
-    marks: list[Mark] = field(default_factory=list)
+    marks: list[OrderMark] = field(default_factory=list)
     hidden: bool = False
     """Whether a mark may be one that is not shown."""
 
-    def mark(self, n: int) -> Mark | None:
+    def mark_at(self, n: int) -> OrderMark | None:
         """The newest mark of a parent at or before a number."""
         found = bisect_right(self.marks, n, key=lambda mark: mark.n)
         return self.marks[found - 1] if found else None
 
-    def shows(self, n: int) -> bool:
+    def has_state(self, n: int) -> bool:
         """Whether a state as of a number is known; a parent without a mark is not placed yet."""
-        mark = self.mark(n) if self.hidden else None
+        mark = self.mark_at(n) if self.hidden else None
         return mark is None or mark.shown
 
-    def note(self, marks: Iterable[Mark], n: int) -> None:
+    def add_marks(self, marks: Iterable[OrderMark], n: int) -> None:
         """Add marks; of those at or before number n only the newest can matter."""
         newest = self.marks[-1].n if self.marks else -1
         self.marks += [mark for mark in marks if mark.n > newest]
@@ -123,17 +123,17 @@ class Mediator:
         None."""
         self._upstream: dict[str, Upstream] = {}
         self._received: dict[str, _Received] = {}
-        self._ordered: deque[Ordered] = deque()
+        self._ordered: deque[OrderedId] = deque()
         self._by_base: dict[str, tuple[str, ...]] = {}
         """The sources that an id of a base concerns, as far as it was asked for."""
 
     @property
-    def last(self) -> int:
+    def last_number(self) -> int:
         """The greatest number that was heard of."""
         return self._ordered[-1].n if self._ordered else self.n
 
     @property
-    def queued(self) -> Sequence[Ordered]:
+    def queued_ids(self) -> Sequence[OrderedId]:
         """What is ordered and not taken (UMQ)."""
         return self._ordered
 
@@ -146,14 +146,14 @@ class Mediator:
         """The sources that are taken into account."""
         return tuple(self._upstream)
 
-    def expects(self, base: str, position: int) -> bool:
+    def has_queued(self, base: str, position: int) -> bool:
         """Whether an id of a base at or beyond a position is ordered and not taken."""
         ids = (each.id for each in self._ordered)
         return any(id.source == base and id.position >= position for id in ids)
 
     # In
 
-    def follow(self, source: str, upstream: Upstream, position: int | None = None) -> None:
+    def follow_source(self, source: str, upstream: Upstream, position: int | None = None) -> None:
         """Take part of a source into account, from a position on if one is known.
 
         What a base has registered up to that position is contained in it. Of a parent without a
@@ -166,71 +166,71 @@ class Mediator:
         self._by_base.clear()
         if position is not None:
             self.positions[source] = position
-        self._place()
+        self._place_parents()
 
-    def forget(self, source: str) -> None:
+    def forget_source(self, source: str) -> None:
         """A source is not read any more."""
         for facts in (self._upstream, self._received, self.positions):
             facts.pop(source, None)
         self._by_base.clear()
 
-    def ordered(self, ids: Iterable[Ordered]) -> None:
+    def add_ordered(self, ids: Iterable[OrderedId]) -> None:
         """The registry has ordered these; what is known already is passed over."""
         for each in ids:
-            if each.n > self.last:
-                assert each.n == self.last + 1, "numbers have no gaps"
+            if each.n > self.last_number:
+                assert each.n == self.last_number + 1, "numbers have no gaps"
                 self._ordered.append(each)
 
-    def correct(self, ids: Iterable[Ordered]) -> None:
+    def correct_ordered(self, ids: Iterable[OrderedId]) -> None:
         """The registry says this now of numbers that are queued: some ids may be void."""
         now = {each.n: each for each in ids}
         self._ordered = deque(now.get(each.n, each) for each in self._ordered)
 
-    def received(self, source: str, position: int) -> None:
+    def note_received(self, source: str, position: int) -> None:
         """The log of a base has been read up to a position."""
         got = self._received[source]
         got.reached = max(got.reached, position)
 
-    def committed(self, source: str, marks: Iterable[Mark], reached: int) -> None:
+    def note_committed(self, source: str, marks: Iterable[OrderMark], reached: int) -> None:
         """A parent has committed these marks, and everything up to number `reached`.
 
         Every number that it took has a mark, or a state that has more would pass for this one.
         """
         got = self._received[source]
-        got.note(marks, self.n)
+        got.add_marks(marks, self.n)
         got.reached = max(got.reached, reached, got.marks[-1].n if got.marks else 0)
-        self._place()
+        self._place_parents()
 
     # Out
 
-    def take(self, limit: int) -> list[Taken]:
+    def take_ids(self, limit: int) -> list[TakenIds]:
         """What can be taken now, in order, in at most so many transactions."""
         if not self._is_placed():
             return []
-        taken: list[Taken] = []
-        held: list[Ordered] = []
-        whole: list[Ordered] = []
+        taken: list[TakenIds] = []
+        held: list[OrderedId] = []
+        whole: list[OrderedId] = []
         seen = passed = 0
         for each in self._ordered:
-            if len(taken) >= limit or self._missing(each) is not None:
+            if len(taken) >= limit or self._missing_source(each) is not None:
                 break
             seen += 1
-            if self._concerned(each.id):
+            if self._sources_of(each.id):
                 held.append(each)
-            if not self._shown(each.n):
+            if not self._is_shown(each.n):
                 continue
             if self.agrees is not None:
                 # Until our sources agree nothing is taken but all of it, as one.
                 passed, whole = seen, [*held, each]
                 continue
             passed = seen
-            taken += self._taken(each.n, held)
+            taken += self._advance_to(each.n, held)
             held = []
         if self.agrees is not None:
-            taken, passed = self._begun(whole, passed)
+            taken, passed = self._take_first(whole, passed)
         for _ in range(passed):
             self._ordered.popleft()
-        self._place()
+        self._place_parents()
         return taken
 
     def _is_placed(self) -> bool:
@@ -241,7 +241,7 @@ class Mediator:
         if self.agrees is None:
             return True
         parents = [
-            (position, self._received[source].mark(self.n))
+            (position, self._received[source].mark_at(self.n))
             for source, position in self.positions.items()
             if isinstance(self._upstream[source], ParentView)
         ]
@@ -252,57 +252,57 @@ class Mediator:
             self.agrees = None
         return True
 
-    def _begun(self, whole: Sequence[Ordered], passed: int) -> tuple[list[Taken], int]:
+    def _take_first(self, whole: Sequence[OrderedId], passed: int) -> tuple[list[TakenIds], int]:
         """The first transaction of a group, once our sources agree with it; and how much that
         takes from the queue."""
         if not whole or self.agrees is None:
             return [], 0
         *held, last = whole
-        moves = self._moves(last.n, [each.id for each in held])
+        moves = self._moves_of(last.n, [each.id for each in held])
         if not self.agrees({**self.positions, **moves}):
             return [], 0
         self.agrees = None
-        return self._taken(last.n, held), passed
+        return self._advance_to(last.n, held), passed
 
-    def _taken(self, n: int, held: Sequence[Ordered]) -> list[Taken]:
+    def _advance_to(self, n: int, held: Sequence[OrderedId]) -> list[TakenIds]:
         """Go to a number with these ids; nothing if none of them moves a source."""
         self.n = n
         ids = tuple(each.id for each in held)
-        moves = self._moves(n, ids)
+        moves = self._moves_of(n, ids)
         self.positions.update(moves)
-        return [Taken(n, ids, moves, held[0].n)] if moves else []
+        return [TakenIds(n, ids, moves, held[0].n)] if moves else []
 
     @property
-    def wait(self) -> Wait | None:
+    def next_wait(self) -> OrderWait | None:
         """Why the next id cannot be taken; None if there is none, or nothing is in its way."""
         for each in self._ordered:
-            missing = self._missing(each)
+            missing = self._missing_source(each)
             if missing is not None:
-                return Wait(each, missing)
-            if self._shown(each.n):
+                return OrderWait(each, missing)
+            if self._is_shown(each.n):
                 return None
         return None
 
     def is_held_by(self, source: str) -> bool:
         """Whether the next id waits for a source."""
-        wait = self.wait
+        wait = self.next_wait
         return wait is not None and wait.source == source
 
     # Rules
 
-    def _concerned(self, id: GlobalId) -> tuple[str, ...]:
+    def _sources_of(self, id: GlobalId) -> tuple[str, ...]:
         """The sources that an id changes."""
         found = self._by_base.get(id.source)
         if found is None:
-            behind = (name for name, each in self._upstream.items() if _behind(each, id))
+            behind = (name for name, each in self._upstream.items() if _is_behind(each, id))
             found = self._by_base[id.source] = tuple(behind)
         return found
 
-    def _missing(self, each: Ordered) -> str | None:
+    def _missing_source(self, each: OrderedId) -> str | None:
         """The first source that an id concerns and that has not got there."""
-        for source in self._concerned(each.id):
+        for source in self._sources_of(each.id):
             there = self._received[source].reached
-            if isinstance(self._upstream[source], Base):
+            if isinstance(self._upstream[source], RegisteredBase):
                 there, needed = max(there, self.positions.get(source, 0)), each.id.position
             else:
                 needed = each.n
@@ -310,11 +310,11 @@ class Mediator:
                 return source
         return None
 
-    def _shown(self, n: int) -> bool:
+    def _is_shown(self, n: int) -> bool:
         """Whether all parents show a state as of a number."""
-        return all(received.shows(n) for received in self._received.values())
+        return all(received.has_state(n) for received in self._received.values())
 
-    def _moves(self, n: int, ids: Sequence[GlobalId]) -> dict[str, int]:
+    def _moves_of(self, n: int, ids: Sequence[GlobalId]) -> dict[str, int]:
         """Where the sources go with these ids, the last of which has at most this number.
 
         Only those that the ids concern: where a group begins, a parent may be ahead of where it
@@ -322,26 +322,26 @@ class Mediator:
         """
         found: dict[str, int] = {}
         for id in ids:
-            for source in self._concerned(id):
-                if isinstance(self._upstream[source], Base):
+            for source in self._sources_of(id):
+                if isinstance(self._upstream[source], RegisteredBase):
                     found[source] = id.position
                 else:
-                    mark = self._received[source].mark(n)
+                    mark = self._received[source].mark_at(n)
                     found[source] = mark.position if mark else 0
         here = self.positions
         return {name: to for name, to in found.items() if name in here and to > here[name]}
 
-    def _place(self) -> None:
+    def _place_parents(self) -> None:
         """Parents without a position get the one that they have as of number n."""
         for source, upstream in self._upstream.items():
             if isinstance(upstream, ParentView) and source not in self.positions:
-                mark = self._received[source].mark(self.n)
+                mark = self._received[source].mark_at(self.n)
                 if mark is not None and mark.shown and self._received[source].reached >= self.n:
                     self.positions[source] = mark.position
 
 
-def _behind(upstream: Upstream, id: GlobalId) -> bool:
+def _is_behind(upstream: Upstream, id: GlobalId) -> bool:
     """Whether an id changes what a source gives."""
-    if isinstance(upstream, Base):
+    if isinstance(upstream, RegisteredBase):
         return id.source == upstream.name
     return id.source in upstream.bases

@@ -1,8 +1,8 @@
 """Which members must take one order: the groups, and what becomes of them when members change.
 
-Pure functions over what the members say (`Facts`). A member is a node of the view graph of PyCo
-(Ding, Zhang, Rundensteiner 2000, section 4): its parents are the sources and the members that it
-reads, as a whole, because one warehouse commits all its views as one. The groups are the atomic
+Pure functions over what the members say (`MemberFacts`). A member is a node of the view graph of
+PyCo (Ding, Zhang, Rundensteiner 2000, section 4): its parents are the sources and the members that
+it reads, as a whole, because one warehouse commits all its views as one. The groups are the atomic
 ones of that graph (`atomic`), with members of one label kept together; they follow from the facts
 alone, whoever came first. A member that reads nothing, or that was only named as a parent so far,
 stands on something of its own that nobody else reads, so it depends on nobody.
@@ -34,7 +34,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from viewkeeper.order.registry_protocol import Facts, Member
+from viewkeeper.order.registry_protocol import GroupMember, MemberFacts
 from viewkeeper.partition.atomic_groups import atomic_groups
 from viewkeeper.partition.view_graph import ViewGraph
 
@@ -50,12 +50,12 @@ class Regrouping:
     opened: tuple[tuple[str, ...], ...]
 
 
-def assign_groups(facts: Mapping[str, Facts]) -> frozenset[Names]:
+def assign_groups(facts: Mapping[str, MemberFacts]) -> frozenset[Names]:
     """The members of each group; they must not read each other in a circle.
 
-    >>> north, south = Facts({"shop": ()}), Facts({"shop": (), "crm": ()})
-    >>> mart = Facts({"shop": ()}, parents=("north",))
-    >>> groups = assign({"north": north, "south": south, "mart": mart})
+    >>> north, south = MemberFacts({"shop": ()}), MemberFacts({"shop": (), "crm": ()})
+    >>> mart = MemberFacts({"shop": ()}, parents=("north",))
+    >>> groups = assign_groups({"north": north, "south": south, "mart": mart})
     >>> sorted(sorted(group) for group in groups)
     [['mart', 'north'], ['south']]
     """
@@ -68,12 +68,12 @@ def assign_groups(facts: Mapping[str, Facts]) -> frozenset[Names]:
     return frozenset(group for group in found if not group.isdisjoint(facts))
 
 
-def member_graph(facts: Mapping[str, Facts]) -> ViewGraph:
+def member_graph(facts: Mapping[str, MemberFacts]) -> ViewGraph:
     """The view graph of the members, and of those that were only named; kinds are kept apart."""
     named = {parent for said in facts.values() for parent in said.parents}
     parents: dict[str, tuple[str, ...]] = {}
     for member in sorted(named.union(facts)):
-        said = facts.get(member, Facts({}))
+        said = facts.get(member, MemberFacts({}))
         read = [*(_SOURCE + name for name in said.sources), *(_MEMBER + p for p in said.parents)]
         parents[_MEMBER + member] = tuple(read) or (_OWN + member,)
     return ViewGraph(parents)
@@ -85,7 +85,7 @@ def member_nodes(members: Names) -> tuple[str, ...]:
 
 
 def regroup_members(
-    groups: Mapping[str, Names], before: Mapping[str, Facts], after: Mapping[str, Facts]
+    groups: Mapping[str, Names], before: Mapping[str, MemberFacts], after: Mapping[str, MemberFacts]
 ) -> Regrouping:
     """What becomes of the open groups when the facts change."""
     wanted = assign_groups(after)
@@ -102,17 +102,17 @@ def regroup_members(
 
 
 def _children_are_concerned(
-    members: Names, before: Mapping[str, Facts], after: Mapping[str, Facts]
+    members: Names, before: Mapping[str, MemberFacts], after: Mapping[str, MemberFacts]
 ) -> bool:
     """Whether a member that others of the group read does not read the same names any more."""
     read = {parent for member in members for parent in after[member].parents}
-    return any(before[member].reads != after[member].reads for member in members & read)
+    return any(before[member].read_names != after[member].read_names for member in members & read)
 
 
-def find_circle(facts: Mapping[str, Facts], member: str) -> tuple[str, ...]:
+def find_circle(facts: Mapping[str, MemberFacts], member: str) -> tuple[str, ...]:
     """How a member reads itself, from it to it; nothing if it does not.
 
-    >>> circle({"a": Facts({}, ("b",)), "b": Facts({}, ("c", "a"))}, "a")
+    >>> find_circle({"a": MemberFacts({}, ("b",)), "b": MemberFacts({}, ("c", "a"))}, "a")
     ('a', 'b', 'a')
     """
     came: dict[str, str] = {}
@@ -131,18 +131,18 @@ def find_circle(facts: Mapping[str, Facts], member: str) -> tuple[str, ...]:
     return tuple(reversed(path))
 
 
-def find_ambiguous_names(facts: Mapping[str, Facts]) -> Names:
+def find_ambiguous_names(facts: Mapping[str, MemberFacts]) -> Names:
     """Names that stand for a source and for a member: ids of the two could not be told apart."""
     sources = {name for said in facts.values() for name in said.sources}
     return frozenset(sources & {*facts, *(p for said in facts.values() for p in said.parents)})
 
 
-def bases_behind(name: str, members: Iterable[Member]) -> frozenset[str]:
+def bases_behind(name: str, members: Iterable[GroupMember]) -> frozenset[str]:
     """The bases of a group that a member's views are ultimately made from.
 
-    >>> from viewkeeper.order.registry_protocol import Facts, Member
-    >>> low = Member("low", Facts({"shop": ("orders",)}, ("far",)), 0, 0.0)
-    >>> high = Member("high", Facts({"crm": ("customers",)}, ("low",)), 0, 0.0)
+    >>> from viewkeeper.order.registry_protocol import MemberFacts, GroupMember
+    >>> low = GroupMember("low", MemberFacts({"shop": ("orders",)}, ("far",)), 0, 0.0)
+    >>> high = GroupMember("high", MemberFacts({"crm": ("customers",)}, ("low",)), 0, 0.0)
     >>> sorted(bases_behind("high", [low, high]))
     ['crm', 'far', 'shop']
     """

@@ -29,9 +29,9 @@ _FORM = re.compile(rb"[0-9a-f]{64}\n?")
 def member_secret(root: Path) -> str:
     """The secret of the member with this warehouse; made, durably, when it is first asked for."""
     path = root / FILE
-    with disk.refusals("create", path):
+    with disk.translate_os_errors("create", path):
         if not path.exists():
-            _create(path, secrets.token_hex(32).encode())
+            _create_file(path, secrets.token_hex(32).encode())
         if path.stat().st_mode & 0o077:
             # A warehouse may be open to a group; this file is nobody's but the member's.
             os.chmod(path, 0o600)
@@ -45,7 +45,7 @@ def member_secret(root: Path) -> str:
     return found.decode().strip()
 
 
-def _create(path: Path, data: bytes) -> None:
+def _create_file(path: Path, data: bytes) -> None:
     """Make the file, whole and readable by its owner only, unless another process just did."""
     temporary = path.parent / f"{disk.TEMPORARY}{path.name}-{secrets.token_hex(8)}"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

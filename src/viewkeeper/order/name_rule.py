@@ -11,15 +11,17 @@ import unicodedata
 from collections.abc import Mapping
 
 from viewkeeper.errors import RegistryError
-from viewkeeper.order.registry_protocol import Facts
+from viewkeeper.order.registry_protocol import MemberFacts
 
 CHARACTERS_MAX = 500
 
 
-def check_names(registry: str, member: str, facts: Facts, known: Mapping[str, Facts]) -> None:
+def check_names(
+    registry: str, member: str, facts: MemberFacts, known: Mapping[str, MemberFacts]
+) -> None:
     """A RegistryError for a name that cannot be; those that are there already stay."""
-    there = {name for each, said in known.items() for name in (each, *_names(said))}
-    for name in (member, *_names(facts)):
+    there = {name for each, said in known.items() for name in (each, *_names_in(said))}
+    for name in (member, *_names_in(facts)):
         if name in there or is_fit(name):
             continue
         raise RegistryError(
@@ -30,7 +32,7 @@ def check_names(registry: str, member: str, facts: Facts, known: Mapping[str, Fa
         )
 
 
-def _names(facts: Facts) -> tuple[str, ...]:
+def _names_in(facts: MemberFacts) -> tuple[str, ...]:
     return (*facts.sources, *facts.parents, *([facts.together] if facts.together else []))
 
 

@@ -40,9 +40,11 @@ def open_registry(
     """
     if not is_service(url):
         return open_store(url, folder)
-    trusted = _path(resolve(ca), folder) if ca else None
-    shown = resolve(token) if token else None
-    return HttpRegistry(resolve(url, _quoted), shown, patience_seconds, secret, trusted)
+    trusted = _path_in(resolve_variables(ca), folder) if ca else None
+    shown = resolve_variables(token) if token else None
+    return HttpRegistry(
+        resolve_variables(url, _quote_value), shown, patience_seconds, secret, trusted
+    )
 
 
 def is_service(url: str) -> bool:
@@ -54,11 +56,11 @@ def open_store(url: str, folder: Path | None = None) -> StoredRegistry:
     """The store at an address, to be used directly or served."""
     kind, separator, rest = url.partition("://")
     if not separator:
-        return SqliteRegistry(_path(resolve(url), folder))
+        return SqliteRegistry(_path_in(resolve_variables(url), folder))
     if kind == "sqlite":
-        return SqliteRegistry(_path(unquote(resolve(rest.removeprefix("/"))), folder))
+        return SqliteRegistry(_path_in(unquote(resolve_variables(rest.removeprefix("/"))), folder))
     if kind in ("postgresql", "postgres"):
-        return _postgres(resolve(url, _quoted))
+        return _open_postgres(resolve_variables(url, _quote_value))
     raise RegistryError(
         f"{kind}://...",
         "there is no such kind of registry",
@@ -66,12 +68,14 @@ def open_store(url: str, folder: Path | None = None) -> StoredRegistry:
     )
 
 
-def resolve(text: str, spelled: Callable[[str], str] = str) -> str:
+def resolve_variables(text: str, spelled: Callable[[str], str] = str) -> str:
     """The text with the environment variables that it names.
 
     >>> os.environ["NAME_OF_A_TEST"] = "a/b"
-    >>> resolve("x${NAME_OF_A_TEST}"), resolve("x${NAME_OF_A_TEST}", _quoted)
-    ('xa/b', 'xa%2Fb')
+    >>> resolve_variables("x${NAME_OF_A_TEST}")
+    'xa/b'
+    >>> resolve_variables("x${NAME_OF_A_TEST}", _quote_value)
+    'xa%2Fb'
     """
 
     def value(match: re.Match[str]) -> str:
@@ -86,15 +90,15 @@ def resolve(text: str, spelled: Callable[[str], str] = str) -> str:
     return _REFERENCE.sub(value, text)
 
 
-def _quoted(value: str) -> str:
+def _quote_value(value: str) -> str:
     return quote(value, safe="")
 
 
-def _path(text: str, folder: Path | None) -> Path:
+def _path_in(text: str, folder: Path | None) -> Path:
     return (folder or Path()) / text
 
 
-def _postgres(url: str) -> StoredRegistry:
+def _open_postgres(url: str) -> StoredRegistry:
     try:
         from viewkeeper.order.store.postgres_registry import PostgresRegistry
     except ModuleNotFoundError as error:

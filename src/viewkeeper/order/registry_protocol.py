@@ -30,7 +30,7 @@ VOID = ""
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Ordered:
+class OrderedId:
     """An id and its number in the order of its group."""
 
     n: int
@@ -53,10 +53,11 @@ class Reporter:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class MemberFacts:
     """What a member says about itself when it joins; names are kept in order, each once.
 
-    >>> Facts({"shop": ("orders", "items", "orders")}) == Facts({"shop": ("items", "orders")})
+    >>> repeated = MemberFacts({"shop": ("orders", "items", "orders")})
+    >>> repeated == MemberFacts({"shop": ("items", "orders")})
     True
     """
 
@@ -78,17 +79,17 @@ class Facts:
         object.__setattr__(self, "parents", tuple(sorted(set(self.parents))))
 
     @property
-    def reads(self) -> frozenset[str]:
+    def read_names(self) -> frozenset[str]:
         """The sources and members that it reads; no source is called like a member."""
         return frozenset((*self.sources, *self.parents))
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class GroupMember:
     """A member of a group; `seen` is how many seconds ago it said something."""
 
     name: str
-    facts: Facts
+    facts: MemberFacts
     reached: int
     seen: float
 
@@ -104,18 +105,18 @@ class Assignment:
 
     group: str
     identity: str
-    members: tuple[Member, ...]
+    members: tuple[GroupMember, ...]
     closed: bool = False
     opened: int = 0
 
     @property
-    def alone(self) -> bool:
+    def is_alone(self) -> bool:
         """A member that has nobody to agree with needs no order: ids need not be registered."""
         return len(self.members) == 1
 
 
 @dataclass(frozen=True, slots=True)
-class Reports:
+class ReportStatus:
     """Who reports a source; `lease` is how many seconds are left, negative after its end."""
 
     source: str
@@ -132,17 +133,17 @@ class GroupStatus:
     name: str
     identity: str
     last: int
-    members: tuple[Member, ...]
-    reports: tuple[Reports, ...]
+    members: tuple[GroupMember, ...]
+    reports: tuple[ReportStatus, ...]
     closed: bool = False
 
     @property
-    def alone(self) -> bool:
+    def is_alone(self) -> bool:
         """One member needs no order."""
         return len(self.members) == 1
 
     @property
-    def waiting(self) -> Mapping[str, tuple[str, ...]]:
+    def waiting_members(self) -> Mapping[str, tuple[str, ...]]:
         """Members that are behind, and the parents that have not committed their next id either.
 
         A member that waits for nobody has work of its own to do.
@@ -159,17 +160,17 @@ class GroupStatus:
         }
 
     @property
-    def unreported(self) -> tuple[str, ...]:
+    def unreported_sources(self) -> tuple[str, ...]:
         """What the group reads from outside and nobody reports now: sources, views of others."""
-        if self.closed or self.alone:
+        if self.closed or self.is_alone:
             return ()
         inside = {member.name for member in self.members}
-        read = {name for member in self.members for name in member.facts.reads} - inside
+        read = {name for member in self.members for name in member.facts.read_names} - inside
         return tuple(sorted(read - {each.source for each in self.reports if each.lease > 0}))
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class StoreOwner:
     """The service that owns the store, for `lease` more seconds."""
 
     holder: str
@@ -182,7 +183,7 @@ class RegistryStatus:
     """A registry at one moment; `owner` is None where members use the store directly."""
 
     registry: str
-    owner: Owner | None
+    owner: StoreOwner | None
     groups: tuple[GroupStatus, ...]
 
 
@@ -197,7 +198,9 @@ class Registry(Protocol):
     def name(self) -> str:
         """Where it is, without secrets."""
 
-    def join(self, member: str, facts: Facts, remembered: str | None = None) -> Assignment:
+    def join_registry(
+        self, member: str, facts: MemberFacts, remembered: str | None = None
+    ) -> Assignment:
         """Become a member, or say again what one reads; the group whose order to take now.
 
         A new member, or other facts, may close groups and open others, in one step. `remembered` is
@@ -208,30 +211,30 @@ class Registry(Protocol):
         read each other in a circle, or if a source is called like a member.
         """
 
-    def leave(self, member: str) -> None:
+    def leave_registry(self, member: str) -> None:
         """Be no member any more, anywhere; nothing if it is none.
 
         Its claims end, and its group is closed. For those who read its views it becomes a member
         that reads nothing. In closed groups it stays, and may still note what it reaches there.
         """
 
-    def members(self, group: str) -> tuple[Member, ...]:
+    def fetch_members(self, group: str) -> tuple[GroupMember, ...]:
         """All of them, by name, as of now; of a closed group, as of its end.
 
         Tables can change while a group is open: reporters read this again when they claim again.
         """
 
-    def claim(self, group: str, source: str, member: str, seconds: float) -> Reporter | None:
+    def claim_source(self, group: str, source: str, member: str, seconds: float) -> Reporter | None:
         """Become the reporter of a source, or stay it; None while another member's lease lasts.
 
         Every granted claim has a greater token than those before, and makes them stale. A
         ClosedGroupError on a closed group, an OrderError for what the member does not read.
         """
 
-    def release(self, reporter: Reporter) -> None:
+    def release_claim(self, reporter: Reporter) -> None:
         """End the lease, so that another member need not wait; nothing if it is stale."""
 
-    def register(self, group: str, ids: Sequence[GlobalId], reporter: Reporter) -> int:
+    def register_ids(self, group: str, ids: Sequence[GlobalId], reporter: Reporter) -> int:
         """Give numbers to the ids that have none; the number of the last of `ids`, 0 for none.
 
         All of them are accepted or none: an OrderError if one is at or below what is registered of
@@ -239,19 +242,19 @@ class Registry(Protocol):
         ClosedGroupError on a closed group.
         """
 
-    def order(
+    def fetch_order(
         self, group: str, after: int, limit: int, wait_seconds: float = 0.0
-    ) -> tuple[Ordered, ...]:
+    ) -> tuple[OrderedId, ...]:
         """What follows number `after`, at most `limit`; waits so long if there is nothing yet.
 
         A ClosedGroupError, at once, where a closed group's order has nothing more; a TrimmedError
         where `after` lies before what is kept.
         """
 
-    def reached(self, group: str, member: str, n: int) -> None:
+    def note_reached(self, group: str, member: str, n: int) -> None:
         """Note that a member has committed everything up to number n; also in a closed group."""
 
-    def status(self) -> RegistryStatus:
+    def fetch_status(self) -> RegistryStatus:
         """All groups, as of one moment."""
 
     def take_back(self, group: str, source: str, position: int) -> int:

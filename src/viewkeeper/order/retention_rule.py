@@ -30,7 +30,7 @@ BATCH = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
+class RetentionWindows:
     """How much is kept at least."""
 
     order: int = ORDER_KEPT
@@ -38,12 +38,12 @@ class Windows:
     step: int = STEP
 
 
-def order_cut(reached: Iterable[int], last: int, trimmed: int, windows: Windows) -> int:
+def order_cut(reached: Iterable[int], last: int, trimmed: int, windows: RetentionWindows) -> int:
     """The number up to which the ids of an open group may go; what it is already if none may.
 
-    >>> order_cut([70, 50], last=80, trimmed=10, windows=Windows(order=40, step=5))
+    >>> order_cut([70, 50], last=80, trimmed=10, windows=RetentionWindows(order=40, step=5))
     40
-    >>> order_cut([70, 12], last=80, trimmed=10, windows=Windows(order=40, step=5))
+    >>> order_cut([70, 12], last=80, trimmed=10, windows=RetentionWindows(order=40, step=5))
     10
     """
     cut = min(min(reached, default=0), last - windows.order, trimmed + BATCH)
@@ -51,16 +51,16 @@ def order_cut(reached: Iterable[int], last: int, trimmed: int, windows: Windows)
 
 
 def is_done(
-    opened: int, closed: int, now: int, places: Iterable[int | None], windows: Windows
+    opened: int, closed: int, now: int, places: Iterable[int | None], windows: RetentionWindows
 ) -> bool:
     """Whether a group that was opened and closed by these regroupings may go.
 
     `now` is the number of the last regrouping; `places` says of every member of the group that is
     still there which regrouping opened the group that it is in, None where that is not known.
 
-    >>> is_done(opened=3, closed=5, now=120, places=[6, 9], windows=Windows())
+    >>> is_done(opened=3, closed=5, now=120, places=[6, 9], windows=RetentionWindows())
     True
-    >>> is_done(opened=3, closed=5, now=120, places=[6, 3], windows=Windows())
+    >>> is_done(opened=3, closed=5, now=120, places=[6, 3], windows=RetentionWindows())
     False
     """
     gone_on = all(place is not None and place > opened for place in places)

@@ -24,7 +24,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from viewkeeper.errors import ProjectError
-from viewkeeper.partition.view_graph import ViewGraph, ones
+from viewkeeper.partition.view_graph import ViewGraph, bits_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Dependent:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedTogether:
     """Two views are together because the project says so."""
 
     one: str
@@ -57,7 +57,7 @@ class Wanted:
         return self.one, self.other
 
 
-Reason = Dependent | Wanted
+Reason = Dependent | WantedTogether
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +72,12 @@ def atomic_groups(graph: ViewGraph, together: Iterable[Collection[str]] = ()) ->
     """The finest valid partition that keeps these sets of views together."""
     merging = _Merging(graph)
     for chosen in together:
-        merging.want(chosen)
-    merging.settle()
+        merging.want_together(chosen)
+    merging.merge_waiting()
     order = graph.numbers.__getitem__
-    groups = (sorted(map(merging.name, group.views), key=order) for group in merging.groups())
+    groups = (
+        sorted(map(merging.node_name, group.views), key=order) for group in merging.merged_groups()
+    )
     return AtomicGroups(tuple(sorted(map(tuple, groups))), tuple(merging.reasons))
 
 
@@ -110,15 +112,15 @@ class _Merging:
         for view in graph.views:
             number = graph.numbers[view]
             for parent in graph.parents[view]:
-                self._note(self._group[number], graph.numbers[parent], number)
+                self._note_base(self._group[number], graph.numbers[parent], number)
 
-    def name(self, number: int) -> str:
+    def node_name(self, number: int) -> str:
         return self._names[number]
 
-    def groups(self) -> Iterable[_Group]:
+    def merged_groups(self) -> Iterable[_Group]:
         return {id(group): group for group in self._group.values()}.values()
 
-    def want(self, views: Collection[str]) -> None:
+    def want_together(self, views: Collection[str]) -> None:
         """Put views together whatever they derive from."""
         for view in views:
             if self._numbers.get(view) not in self._group:
@@ -128,28 +130,28 @@ class _Merging:
         first, *rest = sorted(views) if views else [""]
         for view in rest:
             ends = self._numbers[first], self._numbers[view]
-            self._waiting.append((*ends, Wanted(first, view)))
+            self._waiting.append((*ends, WantedTogether(first, view)))
 
-    def settle(self) -> None:
+    def merge_waiting(self) -> None:
         """Merge what must be merged (MergeGroup)."""
         while self._waiting:
             one, other, reason = self._waiting.popleft()
             if self._group[one] is not self._group[other]:
                 self.reasons.append(reason)
-                self._merge(self._group[one], self._group[other])
+                self._merge_groups(self._group[one], self._group[other])
 
-    def _merge(self, one: _Group, other: _Group) -> None:
+    def _merge_groups(self, one: _Group, other: _Group) -> None:
         large, small = (one, other) if one.size >= other.size else (other, one)
         for view in small.views:
             self._group[view] = large
             if view in large.bases:
-                self._forget(large, view)
+                self._forget_base(large, view)
         large.views += small.views
         for base, child in small.bases.items():
             if self._group.get(base) is not large:
-                self._note(large, base, child)
+                self._note_base(large, base, child)
 
-    def _note(self, group: _Group, base: int, child: int) -> None:
+    def _note_base(self, group: _Group, base: int, child: int) -> None:
         """Add a base to a group, or find what it depends on there (CheckGroup)."""
         if base in group.bases:
             return
@@ -158,21 +160,21 @@ class _Merging:
             other = group.owner[bit]
             joins = not self._above[other] >> base & 1
             if joins:
-                self._wait(child, base, group.bases[other], other, bit)
+                self._queue_merge(child, base, group.bases[other], other, bit)
             if not self._above[base] >> other & 1:
-                self._wait(group.bases[other], other, child, base, bit)
-                self._forget(group, other)
+                self._queue_merge(group.bases[other], other, child, base, bit)
+                self._forget_base(group, other)
             if joins:
                 return
         group.bases[base] = child
         group.covered |= self._of[base]
-        group.owner.update(dict.fromkeys(ones(self._of[base]), base))
+        group.owner.update(dict.fromkeys(bits_of(self._of[base]), base))
 
-    def _forget(self, group: _Group, base: int) -> None:
+    def _forget_base(self, group: _Group, base: int) -> None:
         """A base that is inside, or waits to be, covers nothing any more."""
         del group.bases[base]
         group.covered &= ~self._of[base]
 
-    def _wait(self, child: int, base: int, other_child: int, other: int, bit: int) -> None:
-        names = map(self.name, (child, base, other_child, other, bit))
+    def _queue_merge(self, child: int, base: int, other_child: int, other: int, bit: int) -> None:
+        names = map(self.node_name, (child, base, other_child, other, bit))
         self._waiting.append((child, base, Dependent(*names)))

@@ -17,23 +17,23 @@ from viewkeeper.partition.pyco import Partition
 def group_levels(found: Partition) -> dict[str, int]:
     """The level of every group, by the group's name."""
     reads = {
-        group.name: tuple(dict.fromkeys(found.of(view).name for view in group.virtual))
+        group.name: tuple(dict.fromkeys(found.group_of(view).name for view in group.virtual))
         for group in found.groups
     }
     levels: dict[str, int] = {}
-    for knot in knots(reads):
+    for knot in find_knots(reads):
         outside = [levels[read] for name in knot for read in reads[name] if read not in knot]
         level = 1 + max(outside, default=0) if any(reads[name] for name in knot) else 0
         levels |= dict.fromkeys(knot, level)
     return levels
 
 
-def knots(reads: Mapping[str, tuple[str, ...]]) -> Iterator[frozenset[str]]:
+def find_knots(reads: Mapping[str, tuple[str, ...]]) -> Iterator[frozenset[str]]:
     """Groups that read each other, directly or by others; what a knot reads comes before it.
 
     Tarjan's strongly connected components, with a stack of our own: chains may be long.
 
-    >>> [sorted(knot) for knot in knots({"a": ("b",), "b": ("c",), "c": ("b", "d"), "d": ()})]
+    >>> [sorted(knot) for knot in find_knots({"a": ("b",), "b": ("c",), "c": ("b", "d"), "d": ()})]
     [['d'], ['b', 'c'], ['a']]
     """
     number: dict[str, int] = {}

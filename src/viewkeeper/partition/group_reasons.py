@@ -11,16 +11,16 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import assert_never
 
-from viewkeeper.partition.atomic_groups import Dependent, Reason, Wanted
+from viewkeeper.partition.atomic_groups import Dependent, Reason, WantedTogether
 from viewkeeper.partition.view_graph import ViewGraph
-from viewkeeper.partition.view_group import Group
+from viewkeeper.partition.view_group import ViewGroup
 
 SHOWN = 6
 """Names in a list before the rest is counted."""
 
 
 def why_together(
-    graph: ViewGraph, group: Group, reasons: Iterable[Reason], one: str, other: str
+    graph: ViewGraph, group: ViewGroup, reasons: Iterable[Reason], one: str, other: str
 ) -> tuple[str, ...]:
     """What put two views of a group together, what it rests on first."""
     if one == other:
@@ -33,21 +33,26 @@ def why_together(
                 forest[end].append(reason)
     said: dict[str, None] = {}
     # A reason is said when all that it rests on has been.
-    steps: list[tuple[Reason, bool]] = [(step, False) for step in _path(forest, one, other)[::-1]]
+    steps: list[tuple[Reason, bool]] = [
+        (step, False) for step in _reason_path(forest, one, other)[::-1]
+    ]
     begun: set[Reason] = set()
     while steps:
         reason, rested = steps.pop()
         if rested:
-            said[_sentence(graph, reason)] = None
+            said[_sentence_of(graph, reason)] = None
         elif reason not in begun:
             begun.add(reason)
             steps.append((reason, True))
-            steps += [(step, False) for step in _ground(forest, reason)[::-1]]
-    return (*said, f"One order over {listed(group.bases)} keeps {listed(group.views)} in step.")
+            steps += [(step, False) for step in _ground_of(forest, reason)[::-1]]
+    return (
+        *said,
+        f"One order over {join_names(group.bases)} keeps {join_names(group.views)} in step.",
+    )
 
 
 def why_apart(
-    graph: ViewGraph, one: str, other: str, groups: tuple[Group, Group]
+    graph: ViewGraph, one: str, other: str, groups: tuple[ViewGroup, ViewGroup]
 ) -> tuple[str, ...]:
     """Why two views of different groups need no common order."""
     shared = graph.common_bases(one, other)
@@ -57,20 +62,23 @@ def why_apart(
             "They derive from no common base, so no order between them can be wrong.",
         )
     return (
-        f"{one} and {other} are not together, though both derive from {listed(shared)}.",
-        *_through(graph, one, other, groups[1]),
-        *_through(graph, other, one, groups[0]),
-        *(_independent(view, group) for view, group in zip((one, other), groups, strict=True)),
-        f"So each shows one state of {listed(shared)} at any moment (base consistency); at one "
+        f"{one} and {other} are not together, though both derive from {join_names(shared)}.",
+        *_explain_virtual(graph, one, other, groups[1]),
+        *_explain_virtual(graph, other, one, groups[0]),
+        *(
+            _explain_independent(view, group)
+            for view, group in zip((one, other), groups, strict=True)
+        ),
+        f"So each shows one state of {join_names(shared)} at any moment (base consistency); at one "
         "moment the two may show different ones.",
         "Where that is not enough, the project can keep them together.",
     )
 
 
-def listed(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """Names as a clause.
 
-    >>> listed(["a"]), listed(["a", "b", "c"]), listed([f"v{n}" for n in range(9)])
+    >>> join_names(["a"]), join_names(["a", "b", "c"]), join_names([f"v{n}" for n in range(9)])
     ('a', 'a, b and c', 'v0, v1, v2, v3, v4, v5 and 3 more')
     """
     if len(names) > SHOWN:
@@ -79,18 +87,18 @@ def listed(names: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _ground(forest: dict[str, list[Reason]], reason: Reason) -> list[Reason]:
+def _ground_of(forest: dict[str, list[Reason]], reason: Reason) -> list[Reason]:
     """The path between the two children of a reason; empty if they are one view."""
     match reason:
         case Dependent(child=child, other_child=other):
-            return _path(forest, child, other)
-        case Wanted():
+            return _reason_path(forest, child, other)
+        case WantedTogether():
             return []
         case _:
             assert_never(reason)
 
 
-def _path(forest: dict[str, list[Reason]], start: str, goal: str) -> list[Reason]:
+def _reason_path(forest: dict[str, list[Reason]], start: str, goal: str) -> list[Reason]:
     """The reasons between two views of one group."""
     came: dict[str, tuple[str, Reason] | None] = {start: None}
     waiting = deque([start])
@@ -108,9 +116,9 @@ def _path(forest: dict[str, list[Reason]], start: str, goal: str) -> list[Reason
     return path[::-1]
 
 
-def _sentence(graph: ViewGraph, reason: Reason) -> str:
+def _sentence_of(graph: ViewGraph, reason: Reason) -> str:
     match reason:
-        case Wanted(one=one, other=other):
+        case WantedTogether(one=one, other=other):
             return f"The project wants {one} and {other} together."
         case Dependent(child=child, parent=parent, other_child=reader, other=other, base=base):
             if graph.is_ancestor(other, parent):
@@ -124,7 +132,7 @@ def _sentence(graph: ViewGraph, reason: Reason) -> str:
             assert_never(reason)
 
 
-def _through(graph: ViewGraph, above: str, below: str, group: Group) -> Iterator[str]:
+def _explain_virtual(graph: ViewGraph, above: str, below: str, group: ViewGroup) -> Iterator[str]:
     """If one derives from the other: by which virtual base of its group."""
     if graph.is_ancestor(above, below):
         by = next(base for base in group.virtual if graph.is_ancestor(above, base))
@@ -132,10 +140,11 @@ def _through(graph: ViewGraph, above: str, below: str, group: Group) -> Iterator
         yield f"{below} derives from {above}{via} as from a virtual base, and follows its order."
 
 
-def _independent(view: str, group: Group) -> str:
+def _explain_independent(view: str, group: ViewGroup) -> str:
     if len(group.bases) == 1:
         return f"The group of {view} reads {group.bases[0]} alone."
     return (
-        f"The group of {view} reads {listed(group.bases)}, of which no two derive from a common "
+        f"The group of {view} reads {join_names(group.bases)}, of which no two derive from a "
+        "common "
         "base."
     )

@@ -23,15 +23,15 @@ from dataclasses import dataclass
 
 from viewkeeper.partition.group_levels import group_levels
 from viewkeeper.partition.pyco import Partition
-from viewkeeper.partition.view_graph import ViewGraph, ones
-from viewkeeper.partition.view_group import Group
+from viewkeeper.partition.view_graph import ViewGraph, bits_of
+from viewkeeper.partition.view_group import ViewGroup
 
 Updates = Mapping[str, int]
 """How many updates each base has (k_i); a base that is missing has none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Messages:
+class MessageCounts:
     """How many messages updates cause, by their kind."""
 
     registered: float
@@ -55,14 +55,14 @@ class Messages:
         """M, and the empty deltas."""
         return self.coordination + self.deltas + self.asked
 
-    def per(self, updates: int) -> Messages:
+    def per_update(self, updates: int) -> MessageCounts:
         """The mean over so many updates."""
         kinds = (self.registered, self.ordered, self.deltas, self.asked, self.empty)
-        return Messages(*(kind / updates for kind in kinds))
+        return MessageCounts(*(kind / updates for kind in kinds))
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class StepTimes:
     """How long things take; of what differs by level, the last value is for all higher ones."""
 
     transmission: float
@@ -73,23 +73,23 @@ class Times:
     """From a delta's arrival to its turn, at level 1, 2, ... (t_w)."""
 
 
-def even(graph: ViewGraph, each: int = 1) -> dict[str, int]:
+def even_updates(graph: ViewGraph, each: int = 1) -> dict[str, int]:
     """The same number of updates at every base."""
     return dict.fromkeys(graph.bases, each)
 
 
-def uncoordinated(graph: ViewGraph, updates: Updates) -> Messages:
+def uncoordinated_messages(graph: ViewGraph, updates: Updates) -> MessageCounts:
     """Maintenance alone."""
-    weigh = _weights(graph, updates)
+    weigh = _update_weights(graph, updates)
     read = {view: sum(map(weigh, parents)) for view, parents in graph.parents.items()}
     # A sweep asks every other parent once for each delta: a question and an answer.
     asked = sum(2 * (len(graph.parents[view]) - 1) * weight for view, weight in read.items())
-    return Messages(0, 0, sum(read.values()), asked, 0)
+    return MessageCounts(0, 0, sum(read.values()), asked, 0)
 
 
-def ryco(graph: ViewGraph, updates: Updates) -> Messages:
+def ryco_messages(graph: ViewGraph, updates: Updates) -> MessageCounts:
     """One registry: every id goes to every view, and every view passes every id on."""
-    weigh = _weights(graph, updates)
+    weigh = _update_weights(graph, updates)
     count = sum(updates.values())
     empty = sum(
         count - weigh(parent)
@@ -97,14 +97,14 @@ def ryco(graph: ViewGraph, updates: Updates) -> Messages:
         for parent in parents
         if parent in graph.parents
     )
-    plain = uncoordinated(graph, updates)
-    return Messages(count, count * len(graph.views), plain.deltas, plain.asked, empty)
+    plain = uncoordinated_messages(graph, updates)
+    return MessageCounts(count, count * len(graph.views), plain.deltas, plain.asked, empty)
 
 
-def pyco(found: Partition, updates: Updates, singles: bool = False) -> Messages:
+def pyco_messages(found: Partition, updates: Updates, singles: bool = False) -> MessageCounts:
     """A registry for each group; with `singles` for those of one view too, as printed."""
     graph = found.graph
-    weigh = _weights(graph, updates)
+    weigh = _update_weights(graph, updates)
     registered = ordered = empty = 0
     for group in found.groups:
         if not (singles or group.needs_registry):
@@ -115,52 +115,55 @@ def pyco(found: Partition, updates: Updates, singles: bool = False) -> Messages:
         inside = frozenset(group.views)
         for view in group.views:
             empty += sum(ids - weigh(p) for p in graph.parents[view] if p in inside)
-    plain = uncoordinated(graph, updates)
-    return Messages(registered, ordered, plain.deltas, plain.asked, empty)
+    plain = uncoordinated_messages(graph, updates)
+    return MessageCounts(registered, ordered, plain.deltas, plain.asked, empty)
 
 
-def real_updates(group: Group, updates: Updates) -> int:
+def real_updates(group: ViewGroup, updates: Updates) -> int:
     """The updates of a group's real bases: the sum of its k_ij."""
-    return sum(updates.get(base, 0) for base in group.real)
+    return sum(updates.get(base, 0) for base in group.real_bases)
 
 
-def virtual_updates(graph: ViewGraph, group: Group, updates: Updates) -> int:
+def virtual_updates(graph: ViewGraph, group: ViewGroup, updates: Updates) -> int:
     """The updates that reach a group through its virtual bases (f_i)."""
-    return sum(map(_weights(graph, updates), group.virtual))
+    return sum(map(_update_weights(graph, updates), group.virtual))
 
 
-def uncoordinated_times(graph: ViewGraph, times: Times) -> dict[str, float]:
+def uncoordinated_times(graph: ViewGraph, times: StepTimes) -> dict[str, float]:
     """From an update at a base to every view, without registry: one transmission for each level."""
-    return {view: _time(graph.levels[view], graph.levels[view], times) for view in graph.views}
+    return {view: _view_time(graph.levels[view], graph.levels[view], times) for view in graph.views}
 
 
-def ryco_times(graph: ViewGraph, times: Times) -> dict[str, float]:
+def ryco_times(graph: ViewGraph, times: StepTimes) -> dict[str, float]:
     """The same with one registry: one transmission more, since the id goes by the registry."""
-    return {view: _time(graph.levels[view], graph.levels[view] + 1, times) for view in graph.views}
+    return {
+        view: _view_time(graph.levels[view], graph.levels[view] + 1, times) for view in graph.views
+    }
 
 
-def pyco_times(found: Partition, times: Times) -> dict[str, float]:
+def pyco_times(found: Partition, times: StepTimes) -> dict[str, float]:
     """The same with groups: one transmission more for each level of the view's group."""
     above, levels = group_levels(found), found.graph.levels
     return {
-        view: _time(levels[view], levels[view] + 1 + above[group.name], times)
+        view: _view_time(levels[view], levels[view] + 1 + above[group.name], times)
         for group in found.groups
         for view in group.views
     }
 
 
-def _time(level: int, transmissions: int, times: Times) -> float:
+def _view_time(level: int, transmissions: int, times: StepTimes) -> float:
     """T_i: transmissions, and the change and the wait at every level up to this one."""
     return times.transmission * transmissions + sum(
-        _at(times.change, below) + _at(times.wait, below) for below in range(1, level + 1)
+        _value_at(times.change, below) + _value_at(times.wait, below)
+        for below in range(1, level + 1)
     )
 
 
-def _at(values: tuple[float, ...], level: int) -> float:
+def _value_at(values: tuple[float, ...], level: int) -> float:
     return values[min(level, len(values)) - 1]
 
 
-def _weights(graph: ViewGraph, updates: Updates) -> Callable[[str], int]:
+def _update_weights(graph: ViewGraph, updates: Updates) -> Callable[[str], int]:
     """How many updates concern a name: those of the bases behind it."""
     counts = [updates.get(base, 0) for base in graph.bases]
     known: dict[int, int] = {}
@@ -168,7 +171,7 @@ def _weights(graph: ViewGraph, updates: Updates) -> Callable[[str], int]:
     def weigh(name: str) -> int:
         bits = graph.base_bits[graph.numbers[name]]
         if bits not in known:
-            known[bits] = sum(counts[bit] for bit in ones(bits))
+            known[bits] = sum(counts[bit] for bit in bits_of(bits))
         return known[bits]
 
     return weigh

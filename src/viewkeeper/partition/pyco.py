@@ -15,7 +15,8 @@ What must hold:
 2. no group can be split into valid groups, unless the project wants its views together;
 3. neither the order of the views nor views that are unrelated change a group or its name.
 
-Symbols: a partition is GS when UGS is empty; Group has GB, `viewkeeper.partition.view_graph` the lists.
+Symbols: a partition is GS when UGS is empty; Group has GB, `viewkeeper.partition.view_graph` the
+lists.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from viewkeeper.errors import ProjectError
 from viewkeeper.partition.atomic_groups import Reason, atomic_groups
 from viewkeeper.partition.group_reasons import why_apart, why_together
 from viewkeeper.partition.view_graph import ViewGraph
-from viewkeeper.partition.view_group import Group, group_bases, name_of
-from viewkeeper.sources.settings import nearest
+from viewkeeper.partition.view_group import ViewGroup, group_bases, group_name_of
+from viewkeeper.sources.settings import suggest_nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,57 +37,58 @@ class Partition:
     """The groups of a view graph, by name.
 
     >>> diamond = ViewGraph({"v1": ("b1", "b2"), "v2": ("b1", "b2"), "v0": ("v1", "v2")})
-    >>> [group.views for group in partition(diamond).groups]
+    >>> [group.views for group in partition_graph(diamond).groups]
     [('v1', 'v2', 'v0')]
-    >>> partition(diamond).why("v1", "v2")[0]
+    >>> partition_graph(diamond).explain_pair("v1", "v2")[0]
     'v0 reads v1 and v2, which both derive from b1.'
     """
 
     graph: ViewGraph
-    groups: tuple[Group, ...]
+    groups: tuple[ViewGroup, ...]
     reasons: tuple[Reason, ...]
-    _of: Mapping[str, Group] = field(init=False, compare=False, repr=False)
+    _of: Mapping[str, ViewGroup] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         found = {view: group for group in self.groups for view in group.views}
         object.__setattr__(self, "_of", found)
 
-    def of(self, view: str) -> Group:
+    def group_of(self, view: str) -> ViewGroup:
         """The group of a view."""
         if view not in self._of:
             known = self.graph.views
-            raise ProjectError(f'there is no view "{view}"', hint=_suggestion(view, known))
+            raise ProjectError(f'there is no view "{view}"', hint=_suggest_views(view, known))
         return self._of[view]
 
-    def why(self, one: str, other: str) -> tuple[str, ...]:
+    def explain_pair(self, one: str, other: str) -> tuple[str, ...]:
         """Sentences: why two views are together, or why it is fine that they are not."""
-        groups = self.of(one), self.of(other)
+        groups = self.group_of(one), self.group_of(other)
         if groups[0] is groups[1]:
             return why_together(self.graph, groups[0], self.reasons, one, other)
         return why_apart(self.graph, one, other, groups)
 
 
-def partition(graph: ViewGraph, together: Iterable[Collection[str]] = ()) -> Partition:
+def partition_graph(graph: ViewGraph, together: Iterable[Collection[str]] = ()) -> Partition:
     """The atomic groups of a graph; of those that keep these sets together, the finest."""
     found = atomic_groups(graph, together)
-    bases = {name_of(views): group_bases(graph, views) for views in found.groups}
-    homes = _homes(graph, {name_of(views): views for views in found.groups}, bases)
+    bases = {group_name_of(views): group_bases(graph, views) for views in found.groups}
+    homes = _find_homes(graph, {group_name_of(views): views for views in found.groups}, bases)
     groups = (
-        _group(graph, name_of(views), views, bases[name_of(views)], homes) for views in found.groups
+        _make_group(graph, group_name_of(views), views, bases[group_name_of(views)], homes)
+        for views in found.groups
     )
     return Partition(graph, tuple(sorted(groups, key=lambda group: group.name)), found.reasons)
 
 
-def _group(
+def _make_group(
     graph: ViewGraph,
     name: str,
     views: tuple[str, ...],
     bases: Iterable[str],
     homes: Mapping[str, str],
-) -> Group:
+) -> ViewGroup:
     ordered = sorted(bases, key=graph.numbers.__getitem__)
     external = tuple(base for base in ordered if homes.get(base) != name)
-    return Group(
+    return ViewGroup(
         name,
         views,
         internal=tuple(base for base in ordered if homes.get(base) == name),
@@ -95,7 +97,7 @@ def _group(
     )
 
 
-def _homes(
+def _find_homes(
     graph: ViewGraph,
     views: Mapping[str, tuple[str, ...]],
     bases: Mapping[str, tuple[str, ...]],
@@ -109,6 +111,6 @@ def _homes(
     return homes
 
 
-def _suggestion(view: str, known: tuple[str, ...]) -> str:
+def _suggest_views(view: str, known: tuple[str, ...]) -> str:
     some = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
-    return f"views: {some}{nearest(view, known)}"
+    return f"views: {some}{suggest_nearest(view, known)}"

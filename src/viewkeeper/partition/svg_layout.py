@@ -15,7 +15,7 @@ from statistics import fmean
 from viewkeeper.partition.group_levels import group_levels
 from viewkeeper.partition.pyco import Partition
 from viewkeeper.partition.view_graph import ViewGraph
-from viewkeeper.partition.view_group import Group
+from viewkeeper.partition.view_group import ViewGroup
 
 ROW, HIGH, GAP, PAD, MARGIN = 84.0, 28.0, 26.0, 20.0, 24.0
 TITLE = 34.0
@@ -31,10 +31,10 @@ Place = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class GroupBox:
     """A group's box."""
 
-    group: Group
+    group: ViewGroup
     x: float
     y: float
     wide: float
@@ -42,11 +42,11 @@ class Box:
 
 
 @dataclass(slots=True)
-class Layout:
+class PartitionLayout:
     """The middle of every place, the box of every group, and the size of it all."""
 
     places: dict[Place, tuple[float, float]] = field(default_factory=dict)
-    boxes: list[Box] = field(default_factory=list)
+    boxes: list[GroupBox] = field(default_factory=list)
     wide: float = 0.0
     high: float = 0.0
 
@@ -56,24 +56,24 @@ def wide_of(name: str) -> float:
     return max(52.0, 20 + CHARACTER * min(len(name), LIMIT))
 
 
-def title_of(group: Group) -> str:
+def title_of(group: ViewGroup) -> str:
     """What stands above a group."""
     return group.name + ("" if group.needs_registry else "  (no registry)")
 
 
-def lay_out(found: Partition) -> Layout:
+def lay_out(found: Partition) -> PartitionLayout:
     """Place every name of a partition."""
     levels = group_levels(found)
-    layout = Layout()
+    layout = PartitionLayout()
     x, top, below = MARGIN, MARGIN, MARGIN
-    for band in _bands(found):
+    for band in _connected_groups(found):
         band.sort(key=lambda group: (levels[group.name], group.name))
         columns = [_Column(found.graph, group) for group in band]
         if x > MARGIN and x + sum(column.wide + GAP for column in columns) > BAND:
             x, top = MARGIN, below + GAP
         highest = max(found.graph.levels[view] for group in band for view in group.views)
         for column in columns:
-            column.place(layout, x, top + TITLE + HIGH / 2, highest)
+            column.place_rows(layout, x, top + TITLE + HIGH / 2, highest)
             x += column.wide + GAP
         layout.wide = max(layout.wide, x - GAP + MARGIN)
         below = max(below, *(box.y + box.high for box in layout.boxes[-len(columns) :]))
@@ -81,7 +81,7 @@ def lay_out(found: Partition) -> Layout:
     return layout
 
 
-def passed(graph: ViewGraph, group: Group, parent: str, child: str) -> Iterator[Place]:
+def edge_places(graph: ViewGraph, group: ViewGroup, parent: str, child: str) -> Iterator[Place]:
     """The places of an edge, from its parent to its child."""
     first, last = graph.levels[parent], graph.levels[child]
     inside = parent in group.views or parent in group.internal
@@ -94,7 +94,7 @@ def passed(graph: ViewGraph, group: Group, parent: str, child: str) -> Iterator[
 class _Column:
     """A group's own columns: a list of places for every level, with the widest deciding."""
 
-    def __init__(self, graph: ViewGraph, group: Group) -> None:
+    def __init__(self, graph: ViewGraph, group: ViewGroup) -> None:
         self._graph = graph
         self._group = group
         self._rows: dict[int, list[Place]] = {}
@@ -105,48 +105,48 @@ class _Column:
             place
             for parent, view in edges
             if parent in names
-            for place in passed(graph, group, parent, view)
+            for place in edge_places(graph, group, parent, view)
         ]
         for place in dict.fromkeys(found):
             self._rows.setdefault(place[1], []).append(place)
         rows = max(self._row_wide(row) for row in self._rows.values())
         self.wide = max(rows, CHARACTER * len(title_of(group))) + 2 * PAD
 
-    def _size(self, place: Place) -> float:
+    def _place_width(self, place: Place) -> float:
         own = self._graph.levels[place[0]] == place[1]
         return wide_of(place[0]) if own else 8.0
 
     def _row_wide(self, row: Sequence[Place]) -> float:
-        return sum(map(self._size, row)) + GAP * (len(row) - 1)
+        return sum(map(self._place_width, row)) + GAP * (len(row) - 1)
 
-    def place(self, layout: Layout, left: float, top: float, highest: int) -> None:
+    def place_rows(self, layout: PartitionLayout, left: float, top: float, highest: int) -> None:
         """Put the rows between `left` and `left + wide`, that of level `highest` at `top`."""
         for level in sorted(self._rows):
             row = self._rows[level]
-            row.sort(key=lambda place: (self._mean(layout, place), place[0]))
+            row.sort(key=lambda place: (self._mean_place(layout, place), place[0]))
             x = left + (self.wide - self._row_wide(row)) / 2
             for place in row:
-                size = self._size(place)
+                size = self._place_width(place)
                 layout.places[place] = x + size / 2, top + ROW * (highest - level)
                 x += size + GAP
         above = top + ROW * (highest - max(self._rows)) - HIGH / 2 - TITLE
         under = top + ROW * (highest - min(self._rows)) + HIGH / 2 + PAD
-        layout.boxes.append(Box(self._group, left, above, self.wide, under - above))
+        layout.boxes.append(GroupBox(self._group, left, above, self.wide, under - above))
 
-    def _mean(self, layout: Layout, place: Place) -> float:
+    def _mean_place(self, layout: PartitionLayout, place: Place) -> float:
         """The mean place of what a name reads, or of where its edge comes from."""
         name, level = place
         if self._graph.levels[name] < level:
             return layout.places[name, level - 1][0]
         below = [
-            layout.places[list(passed(self._graph, self._group, parent, name))[-2]][0]
+            layout.places[list(edge_places(self._graph, self._group, parent, name))[-2]][0]
             for parent in self._graph.parents.get(name, ())
             if parent in self._group.views or parent in self._group.internal
         ]
         return fmean(below) if below else 0.0
 
 
-def _bands(found: Partition) -> Iterable[list[Group]]:
+def _connected_groups(found: Partition) -> Iterable[list[ViewGroup]]:
     """Groups that are connected by what they read, directly or by others."""
     homes = {base: group.name for group in found.groups for base in group.internal}
     homes |= {view: group.name for group in found.groups for view in group.views}

@@ -17,15 +17,15 @@ from viewkeeper.partition.svg_layout import (
     LIMIT,
     MARGIN,
     PAD,
-    Box,
-    Layout,
+    GroupBox,
+    PartitionLayout,
     Place,
+    edge_places,
     lay_out,
-    passed,
     title_of,
     wide_of,
 )
-from viewkeeper.partition.view_group import Group
+from viewkeeper.partition.view_group import ViewGroup
 
 LEGEND = (
     ("base", "base"),
@@ -44,28 +44,28 @@ STYLE = (
 )
 
 
-def draw(found: Partition, title: str = "Groups of views") -> str:
+def draw_partition(found: Partition, title: str = "Groups of views") -> str:
     """The partition as SVG."""
     layout = lay_out(found)
     wide, high = max(layout.wide, 860.0), layout.high + FOOT
-    inner, outer = _edges(found, layout)
+    inner, outer = _draw_edges(found, layout)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:.0f} {high:.0f}" '
         f'width="{wide:.0f}" height="{high:.0f}" role="img">',
         f"<title>{escape(title)}</title>",
         STYLE,
         f'<rect width="{wide:.0f}" height="{high:.0f}" fill="#ffffff"/>',
-        *map(_box, layout.boxes),
+        *map(_draw_box, layout.boxes),
         *inner,
         *outer,
-        *_names(found, layout),
-        *_legend(layout.high + FOOT / 2 - MARGIN / 2),
+        *_draw_names(found, layout),
+        *_draw_legend(layout.high + FOOT / 2 - MARGIN / 2),
         "</svg>\n",
     ]
     return "\n".join(parts)
 
 
-def _box(box: Box) -> str:
+def _draw_box(box: GroupBox) -> str:
     kind = "group" if box.group.needs_registry else "group alone"
     title = title_of(box.group)
     return (
@@ -75,45 +75,45 @@ def _box(box: Box) -> str:
     )
 
 
-def _edges(found: Partition, layout: Layout) -> tuple[list[str], list[str]]:
+def _draw_edges(found: Partition, layout: PartitionLayout) -> tuple[list[str], list[str]]:
     """Lines inside groups, and lines between them."""
     inner: list[str] = []
     outer: list[str] = []
     for group in found.groups:
         for view in group.views:
             for parent in found.graph.parents[view]:
-                points = _points(found, layout, group, parent, view)
-                if kind := _kind(group, parent):
-                    outer.append(_line(points, kind))
+                points = _edge_points(found, layout, group, parent, view)
+                if kind := _edge_kind(group, parent):
+                    outer.append(_draw_line(points, kind))
                 else:
-                    inner.append(_line(points, ""))
+                    inner.append(_draw_line(points, ""))
     return inner, outer
 
 
-def _kind(group: Group, parent: str) -> str:
+def _edge_kind(group: ViewGroup, parent: str) -> str:
     if parent in group.virtual:
         return "virtual"
     return "external" if parent in group.external else ""
 
 
-def _points(
-    found: Partition, layout: Layout, group: Group, parent: str, view: str
+def _edge_points(
+    found: Partition, layout: PartitionLayout, group: ViewGroup, parent: str, view: str
 ) -> list[tuple[float, float]]:
     """From the upper rim of the parent, by the places between, to the lower rim of the view."""
-    route: list[Place] = list(passed(found.graph, group, parent, view))
+    route: list[Place] = list(edge_places(found.graph, group, parent, view))
     (x, y), *between, (end_x, end_y) = (layout.places[place] for place in route)
     read = found.graph.parents[view]
     # Lines that end at one view do so side by side.
     step = min(14.0, (wide_of(view) - 20) / max(1, len(read) - 1))
     order = sorted(
         read,
-        key=lambda name: layout.places[list(passed(found.graph, group, name, view))[-2]][0],
+        key=lambda name: layout.places[list(edge_places(found.graph, group, name, view))[-2]][0],
     )
     end_x += step * (order.index(parent) - (len(read) - 1) / 2)
     return [(x, y - HIGH / 2), *between, (end_x, end_y + HIGH / 2)]
 
 
-def _line(points: Sequence[tuple[float, float]], kind: str) -> str:
+def _draw_line(points: Sequence[tuple[float, float]], kind: str) -> str:
     """A curve that leaves and arrives upright."""
     path = "M{:.1f},{:.1f}".format(*points[0])
     for (x1, y1), (x2, y2) in pairwise(points):
@@ -123,14 +123,14 @@ def _line(points: Sequence[tuple[float, float]], kind: str) -> str:
     return f'<path{named} d="{path}"/>'
 
 
-def _names(found: Partition, layout: Layout) -> Iterator[str]:
+def _draw_names(found: Partition, layout: PartitionLayout) -> Iterator[str]:
     levels = found.graph.levels
     for (name, level), (x, y) in layout.places.items():
         if levels[name] == level:
-            yield _shape(name, x, y, "view" if level else "base")
+            yield _draw_shape(name, x, y, "view" if level else "base")
 
 
-def _shape(name: str, x: float, y: float, kind: str) -> str:
+def _draw_shape(name: str, x: float, y: float, kind: str) -> str:
     wide = wide_of(name)
     told = name if len(name) <= LIMIT else name[: LIMIT - 1] + "…"
     title = "" if told == name else f"<title>{escape(name)}</title>"
@@ -142,11 +142,11 @@ def _shape(name: str, x: float, y: float, kind: str) -> str:
     )
 
 
-def _legend(y: float) -> Iterator[str]:
+def _draw_legend(y: float) -> Iterator[str]:
     x = MARGIN
     for kind, text in LEGEND:
         if kind in ("view", "base"):
-            yield _shape(text, x + 26, y, kind)
+            yield _draw_shape(text, x + 26, y, kind)
             x += 70
             continue
         yield f'<path class="{kind}" d="M{x:.1f},{y:.1f} h34"/>'

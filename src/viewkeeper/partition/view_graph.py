@@ -5,8 +5,9 @@ view may show half of it. A view's parents are bases and views. Everything that 
 is answered by two sets per name, kept as bits of an integer, so that ten thousand views are quick:
 the bases that it derives from, and all its ancestors. Both contain the name itself.
 
-The paper's symbols (Ding, Zhang, Rundensteiner 2000, section 4.4): `parents` is VPL, `dependents`
-gives BDL, `levels` is Definition 11, `dependent` is the opposite of Definition 7.
+The paper's symbols (Ding, Zhang, Rundensteiner 2000, section 4.4): `parents` is VPL,
+`dependents_of` gives BDL, `levels` is Definition 11, `is_dependent` is the opposite of Definition
+7.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ class ViewGraph:
         for view, parents in own.items():
             if not parents:
                 raise ProjectError(f'view "{view}": it reads nothing, so nothing orders it')
-        levels = _levels(own)
+        levels = _find_levels(own)
         bases = tuple(sorted(name for name, level in levels.items() if level == 0))
         views = tuple(sorted(own, key=lambda view: (levels[view], view)))
         names = (*bases, *views)
         numbers = {name: number for number, name in enumerate(names)}
-        of, above = _bits(names, own, numbers)
+        of, above = _ancestor_bits(names, own, numbers)
         derived: dict[str, object] = {
             "parents": own,
             "bases": bases,
@@ -63,14 +64,14 @@ class ViewGraph:
 
     def bases_of(self, name: str) -> tuple[str, ...]:
         """The base-ancestors of a view; of a base, itself."""
-        return tuple(self.bases[bit] for bit in ones(self.base_bits[self.numbers[name]]))
+        return tuple(self.bases[bit] for bit in bits_of(self.base_bits[self.numbers[name]]))
 
     def common_bases(self, one: str, other: str) -> tuple[str, ...]:
         """The bases that both derive from."""
         shared = self.base_bits[self.numbers[one]] & self.base_bits[self.numbers[other]]
-        return tuple(self.bases[bit] for bit in ones(shared))
+        return tuple(self.bases[bit] for bit in bits_of(shared))
 
-    def dependent(self, one: str, other: str) -> bool:
+    def is_dependent(self, one: str, other: str) -> bool:
         """Whether two names have a common ancestor (Definition 7), themselves included."""
         return bool(self.base_bits[self.numbers[one]] & self.base_bits[self.numbers[other]])
 
@@ -78,17 +79,17 @@ class ViewGraph:
         """Whether `other` is `one` or derives from it."""
         return bool(self.ancestor_bits[self.numbers[other]] >> self.numbers[one] & 1)
 
-    def dependents(self, base: str) -> tuple[str, ...]:
+    def dependents_of(self, base: str) -> tuple[str, ...]:
         """The base dependency list (BDL): the base itself and every view that derives from it."""
         bit = self.numbers[base]
         found = (view for view in self.views if self.base_bits[self.numbers[view]] >> bit & 1)
         return (base, *found)
 
 
-def ones(bits: int) -> Iterator[int]:
+def bits_of(bits: int) -> Iterator[int]:
     """The positions of the bits that are set, from the lowest on.
 
-    >>> list(ones(0b10110))
+    >>> list(bits_of(0b10110))
     [1, 2, 4]
     """
     while bits:
@@ -97,7 +98,7 @@ def ones(bits: int) -> Iterator[int]:
         bits ^= lowest
 
 
-def _levels(parents: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
+def _find_levels(parents: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
     """Level by level: a view is ready when all its parents are."""
     levels = {name: 0 for listed in parents.values() for name in listed if name not in parents}
     missing = {view: sum(p in parents for p in listed) for view, listed in parents.items()}
@@ -116,13 +117,13 @@ def _levels(parents: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
                 ready.append(child)
     if stuck := {view for view, count in missing.items() if count}:
         raise ProjectError(
-            f"views read each other in a circle: {' <- '.join(_circle(parents, stuck))}",
+            f"views read each other in a circle: {' <- '.join(_find_circle(parents, stuck))}",
             hint="build one of them on the bases instead",
         )
     return levels
 
 
-def _circle(parents: Mapping[str, tuple[str, ...]], stuck: set[str]) -> list[str]:
+def _find_circle(parents: Mapping[str, tuple[str, ...]], stuck: set[str]) -> list[str]:
     """One circle among views of which each has a parent among them."""
     path = [min(stuck)]
     while path[-1] not in path[:-1]:
@@ -130,7 +131,7 @@ def _circle(parents: Mapping[str, tuple[str, ...]], stuck: set[str]) -> list[str
     return path[path.index(path[-1]) :]
 
 
-def _bits(
+def _ancestor_bits(
     names: tuple[str, ...], parents: Mapping[str, tuple[str, ...]], numbers: Mapping[str, int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The bases of each name, and its ancestors, itself included."""

@@ -16,7 +16,7 @@ from viewkeeper.partition.view_graph import ViewGraph
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ViewGroup:
     """Views with one order, by level and then by name, and the bases that the order is over.
 
     A base that several groups read is internal to the largest of them and external to the others.
@@ -35,7 +35,7 @@ class Group:
         return (*self.internal, *self.external)
 
     @property
-    def real(self) -> tuple[str, ...]:
+    def real_bases(self) -> tuple[str, ...]:
         """The group bases that are no views."""
         return tuple(base for base in self.bases if base not in self.virtual)
 
@@ -68,11 +68,13 @@ def is_valid(graph: ViewGraph, views: Collection[str]) -> bool:
     return not dependent_group_bases(graph, views)
 
 
-def name_of(views: Iterable[str]) -> str:
+def group_name_of(views: Iterable[str]) -> str:
     """A name that says which views these are, and nothing else: others may come and go.
 
-    >>> name_of(["lines"]), name_of(["lines", "totals"]) == name_of(["totals", "lines"])
-    ('lines', True)
+    >>> group_name_of(["lines"])
+    'lines'
+    >>> group_name_of(["lines", "totals"]) == group_name_of(["totals", "lines"])
+    True
     """
     names = sorted(views)
     if len(names) == 1:

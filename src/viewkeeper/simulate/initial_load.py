@@ -13,23 +13,23 @@ from viewkeeper.delta.algebra import COUNT
 from viewkeeper.delta.reference_carrier import Reference
 from viewkeeper.maintain.algorithm_protocol import Term
 from viewkeeper.maintain.query_terms import sum_of_terms
-from viewkeeper.maintain.sweep_family.batch_sweep import drive
-from viewkeeper.maintain.view_change import shown
-from viewkeeper.simulate.scenario import Scenario, Table
+from viewkeeper.maintain.sweep_family.batch_sweep import run_sweep
+from viewkeeper.maintain.view_change import project_outputs
+from viewkeeper.simulate.scenario import Scenario, ScenarioTable
 from viewkeeper.updates.source_protocol import Answer, Lookup
 from viewkeeper.view.sweep_plan import SweepPlan
 
 
-def loaded(scenario: Scenario, plan: SweepPlan) -> dict[Row, int]:
+def load_initial_rows(scenario: Scenario, plan: SweepPlan) -> dict[Row, int]:
     """The rows of the view before the first transaction, as they are stored."""
     tables = {table.relation: table for table in scenario.tables}
-    bound = {p.index: _arrow(tables[p.relation], p.columns) for p in plan.view.places}
+    bound = {p.index: _arrow_table(tables[p.relation], p.columns) for p in plan.view.places}
     algebra = Reference()
-    rows, _ = drive(sum_of_terms(algebra, plan, [Term(1, bound)]), _refuse)
-    return {row[:-1]: count for row, count in shown(algebra, plan, rows).counts.items()}
+    rows, _ = run_sweep(sum_of_terms(algebra, plan, [Term(1, bound)]), _refuse_lookup)
+    return {row[:-1]: count for row, count in project_outputs(algebra, plan, rows).counts.items()}
 
 
-def _arrow(table: Table, columns: tuple[str, ...]) -> pa.Table:
+def _arrow_table(table: ScenarioTable, columns: tuple[str, ...]) -> pa.Table:
     types = {field.name: field.type for field in table.fields}
     at = {field.name: i for i, field in enumerate(table.fields)}
     arrays = [pa.array([row[at[name]] for row in table.rows], types[name]) for name in columns]
@@ -37,5 +37,5 @@ def _arrow(table: Table, columns: tuple[str, ...]) -> pa.Table:
     return pa.table([*arrays, counts], names=[*columns, COUNT])
 
 
-def _refuse(lookup: Lookup) -> Answer:
+def _refuse_lookup(lookup: Lookup) -> Answer:
     raise AssertionError(f"{lookup.relation} is bound and must not be asked for")

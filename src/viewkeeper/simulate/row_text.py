@@ -39,18 +39,18 @@ def write_bag(rows: Mapping[Row, int]) -> str:
     """Rows with their counts, in an order that does not depend on how they came."""
     if not rows:
         return EMPTY
-    ordered = sorted(rows, key=lambda row: [_rank(value) for value in row])
-    return " ".join(_counted(row, rows[row]) for row in ordered)
+    ordered = sorted(rows, key=lambda row: [_value_rank(value) for value in row])
+    return " ".join(_write_counted(row, rows[row]) for row in ordered)
 
 
-def _rank(value: object) -> tuple[int, int, str]:
+def _value_rank(value: object) -> tuple[int, int, str]:
     """Numbers by size, then text, then NULL."""
     if value is None:
         return (2, 0, "")
     return (0, value, "") if isinstance(value, int) else (1, 0, str(value))
 
 
-def _counted(row: Row, count: int) -> str:
+def _write_counted(row: Row, count: int) -> str:
     return write_row(row) + (f"[{count}]" if count != 1 else "")
 
 

@@ -1,7 +1,8 @@
 """A scenario: a view, tables with rows, transactions, and how sources and warehouse are connected.
 
-It says what happens, not when: the schedule, a list of steps, says that (`viewkeeper.simulate
-.world`). Both together are a run, and both have a text form (`viewkeeper.simulate.scripts.script_format`).
+It says what happens, not when: the schedule, a list of steps, says that
+(`viewkeeper.simulate.world`). Both together are a run, and both have a text form
+(`viewkeeper.simulate.scripts.script_format`).
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from viewkeeper.check.history.recorded_history import Bag, Committed
+from viewkeeper.check.history.recorded_history import Bag, CommittedTransaction
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ScenarioTable:
     """A relation of the scenario: its columns, its key (none: a bag), its rows at the start."""
 
     relation: Relation
@@ -37,19 +38,19 @@ class Scenario:
     """
 
     view: ViewDefinition
-    tables: tuple[Table, ...]
-    transactions: tuple[Committed, ...]
+    tables: tuple[ScenarioTable, ...]
+    transactions: tuple[CommittedTransaction, ...]
     fifo: bool = True
     tails: bool = False
     reporter: Mapping[str, str] = field(default_factory=dict)
     late: frozenset[tuple[str, str]] = frozenset()
 
     @property
-    def sources(self) -> tuple[str, ...]:
+    def source_names(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(table.relation.source for table in self.tables))
 
     @property
-    def keys(self) -> dict[Relation, tuple[Field, ...]]:
+    def key_fields(self) -> dict[Relation, tuple[Field, ...]]:
         """The key columns of every table that has a key."""
         return {
             table.relation: tuple(f for f in table.fields if f.name in table.key)
@@ -59,7 +60,7 @@ class Scenario:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class AlgorithmSubject:
     """The algorithm under test: its name in the catalogue and its options."""
 
     name: str

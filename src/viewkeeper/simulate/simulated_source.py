@@ -12,15 +12,15 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from viewkeeper.check.history.recorded_history import Committed, Row
+from viewkeeper.check.history.recorded_history import CommittedTransaction, Row
 from viewkeeper.delta.reference_carrier import Reference
-from viewkeeper.maintain.algorithm_protocol import Ask
-from viewkeeper.maintain.query_terms import answered
+from viewkeeper.maintain.algorithm_protocol import AskAction
+from viewkeeper.maintain.query_terms import answer_question
 from viewkeeper.simulate.scenario import Scenario
 from viewkeeper.sources.memory import MemorySource
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.source_protocol import Answer
-from viewkeeper.updates.transaction import Transaction, Whole
+from viewkeeper.updates.transaction import GlobalTransaction, Transaction
 from viewkeeper.view.definition import Relation
 from viewkeeper.view.sweep_plan import SweepPlan
 
@@ -38,7 +38,7 @@ class SimulatedSource:
         )
         self._plan = plan
         self._scenario = scenario
-        self._log: list[Committed] = []
+        self._log: list[CommittedTransaction] = []
         self.hidden: dict[int, str] = {}
         """Late transactions by position that questions do not see yet."""
         self.acknowledged = 0
@@ -47,10 +47,10 @@ class SimulatedSource:
     def position(self) -> int:
         return len(self._log)
 
-    def commit(self, transaction: Committed) -> int:
+    def commit_transaction(self, transaction: CommittedTransaction) -> int:
         """Append a transaction; its position."""
         part = transaction.parts[self.name]
-        for position in [p for p, _ in self.hidden.items() if self._touches(p, part)]:
+        for position in [p for p, _ in self.hidden.items() if self._touches_part(p, part)]:
             del self.hidden[position]
         position = self._memory.commit({r.table: rows for r, rows in part.items()})
         self._log.append(transaction)
@@ -58,7 +58,9 @@ class SimulatedSource:
             self.hidden[position] = transaction.name
         return position
 
-    def _touches(self, position: int, part: Mapping[Relation, tuple[tuple[Row, int], ...]]) -> bool:
+    def _touches_part(
+        self, position: int, part: Mapping[Relation, tuple[tuple[Row, int], ...]]
+    ) -> bool:
         earlier = self._log[position - 1].parts[self.name]
         return any(
             row == other
@@ -67,20 +69,20 @@ class SimulatedSource:
             for other, _ in earlier.get(relation, ())
         )
 
-    def reveal(self, transaction: str) -> None:
+    def reveal_transaction(self, transaction: str) -> None:
         self.hidden = {p: name for p, name in self.hidden.items() if name != transaction}
 
-    def report(self, position: int) -> Transaction:
+    def report_at(self, position: int) -> Transaction:
         """The transaction at a position, as the warehouse gets it."""
         committed = self._log[position - 1]
         view = self._plan.view
         wanted = {
-            relation.table: [field.name for field in view.columns(relation)]
+            relation.table: [field.name for field in view.fields_of(relation)]
             for relation in view.relations
             if relation.source == self.name
         }
         changes: dict[Relation, list[pa.RecordBatch]] = {}
-        for table, batch in self._memory.changes(wanted, position - 1, position):
+        for table, batch in self._memory.read_changes(wanted, position - 1, position):
             changes.setdefault(Relation(self.name, table), []).append(batch)
         parts = len(committed.parts)
         return Transaction(
@@ -88,7 +90,7 @@ class SimulatedSource:
             position - 1,
             position,
             {r: pa.Table.from_batches(batches) for r, batches in changes.items()},
-            Whole(committed.name, parts) if parts > 1 else None,
+            GlobalTransaction(committed.name, parts) if parts > 1 else None,
             settled=not self._scenario.late,
         )
 
@@ -99,9 +101,13 @@ class SimulatedSource:
     def cut(self) -> Cut:
         return Cut(self.position, frozenset(self.hidden))
 
-    def evaluate(self, ask: Ask) -> tuple[Answer, ...]:
+    def evaluate_ask(self, ask: AskAction) -> tuple[Answer, ...]:
         """The answers to a question, in the state that is visible now."""
-        snapshot = self._memory.snapshot(self.cut)
-        return answered(
-            Reference(), self._plan, ask, lambda lookup: snapshot.ask(lookup, ask.after), self.cut
+        snapshot = self._memory.open_snapshot(self.cut)
+        return answer_question(
+            Reference(),
+            self._plan,
+            ask,
+            lambda lookup: snapshot.answer_lookup(lookup, ask.after),
+            self.cut,
         )

@@ -13,17 +13,17 @@ from typing import Any, assert_never
 
 import pyarrow as pa
 
-from viewkeeper.check.history.recorded_history import Row, State
+from viewkeeper.check.history.recorded_history import Row, ShownState
 from viewkeeper.delta.algebra import COUNT, TS
 from viewkeeper.maintain.algorithm_protocol import (
-    Add,
+    AddRows,
     Change,
-    Commit,
-    Insert,
-    KeyDelete,
-    Replace,
-    Resume,
-    Stamp,
+    CommitAction,
+    InsertRows,
+    KeyDeletion,
+    ReplaceRows,
+    ResumePoint,
+    StampAction,
 )
 from viewkeeper.updates.transaction import Transaction
 
@@ -44,84 +44,86 @@ class SimulatedStore:
         self._positions = dict(positions)
         self._ts = 0
         self._ahead: tuple[int, ...] = ()
-        self._stamps: dict[int, Stamp] = {}
-        self.states = [State(self._visible(), dict(positions), label="initial")]
+        self._stamps: dict[int, StampAction] = {}
+        self.states = [ShownState(self._sum_visible(), dict(positions), label="initial")]
         """What a reader of the newest state saw."""
         self.as_of = list(self.states)
         """The state as of every ts; only where commits are in order."""
 
-    def stamp(self, stamp: Stamp) -> None:
+    def note_stamp(self, stamp: StampAction) -> None:
         self._stamps[stamp.ts] = stamp
 
-    def commit(self, commit: Commit) -> None:
+    def apply_commit(self, commit: CommitAction) -> None:
         """One atomic step."""
         for ts in range(self._ts + 1, commit.ts + 1):
             self._note_as_of(ts, commit)
         for change in commit.changes:
-            self._apply(change)
+            self._apply_change(change)
         assert commit.ts >= self._ts, "a view never goes back"
         self._ts, self._ahead = commit.ts, commit.ahead
         self._positions = dict(commit.positions)
         claim = None if commit.ahead else dict(commit.positions)
-        self.states.append(State(self._visible(), claim, label=f"ts {commit.ts}"))
+        self.states.append(ShownState(self._sum_visible(), claim, label=f"ts {commit.ts}"))
 
-    def resume(self, again: tuple[Transaction, ...]) -> Resume:
+    def resume_point(self, again: tuple[Transaction, ...]) -> ResumePoint:
         """What a machine that starts now begins with."""
         above = tuple(stamp for ts, stamp in sorted(self._stamps.items()) if ts > self._ts)
-        return Resume(self._ts, dict(self._positions), above, frozenset(self._ahead), again)
+        return ResumePoint(self._ts, dict(self._positions), above, frozenset(self._ahead), again)
 
     @property
     def positions(self) -> Mapping[str, int]:
         return self._positions
 
     @property
-    def rows(self) -> Mapping[Row, int]:
+    def visible_rows(self) -> Mapping[Row, int]:
         """What a reader sees now."""
-        return self._visible()
+        return self._sum_visible()
 
     @property
-    def counts(self) -> Mapping[Row, int]:
+    def stored_counts(self) -> Mapping[Row, int]:
         """What is stored, hidden columns and negative counts included."""
         return self._counts
 
     @property
-    def sums(self) -> Mapping[Row, int]:
+    def summed_rows(self) -> Mapping[Row, int]:
         """What is stored, summed over hidden columns: what is shown, if no count is below zero."""
         summed: Counter[Row] = Counter()
         for row, count in self._counts.items():
             summed[tuple(row[i] for i in self._shown)] += count
         return {row: count for row, count in summed.items() if count}
 
-    def _note_as_of(self, ts: int, commit: Commit) -> None:
+    def _note_as_of(self, ts: int, commit: CommitAction) -> None:
         """The state as of a ts of this commit: rows of that ts, added to the state before it."""
-        if any(not isinstance(change, Add) for change in commit.changes) or commit.ahead:
+        if any(not isinstance(change, AddRows) for change in commit.changes) or commit.ahead:
             return
         total = Counter(dict(self.as_of[-1].rows))
         for change in commit.changes:
-            assert isinstance(change, Add)
-            for row, count, when in _signed(change.rows, self._columns):
+            assert isinstance(change, AddRows)
+            for row, count, when in _signed_rows(change.rows, self._columns):
                 if when == ts:
                     total[tuple(row[i] for i in self._shown)] += count
         claim = dict(self.as_of[-1].claim or {})
         claim |= dict(self._stamps[ts].transactions) if ts in self._stamps else {}
         shown = {row: count for row, count in total.items() if count}
-        self.as_of.append(State(shown, claim, label=f"as of ts {ts}"))
+        self.as_of.append(ShownState(shown, claim, label=f"as of ts {ts}"))
 
-    def _visible(self) -> dict[Row, int]:
+    def _sum_visible(self) -> dict[Row, int]:
         shown: Counter[Row] = Counter()
         for row, count in self._counts.items():
             if count > 0:
                 shown[tuple(row[i] for i in self._shown)] += count
         return dict(shown)
 
-    def _apply(self, change: Change) -> None:
+    def _apply_change(self, change: Change) -> None:
         match change:
-            case Add():
-                for row, count, _ in _signed(change.rows, self._columns):
+            case AddRows():
+                for row, count, _ in _signed_rows(change.rows, self._columns):
                     self._counts[row] += count
-            case KeyDelete():
+            case KeyDeletion():
                 at = [self._columns.index(name) for name in change.columns]
-                keys = {tuple(key[name] for name in change.columns) for key in _dicts(change.keys)}
+                keys = {
+                    tuple(key[name] for name in change.columns) for key in _row_dicts(change.keys)
+                }
                 self._counts = Counter(
                     {
                         row: count
@@ -129,12 +131,12 @@ class SimulatedStore:
                         if tuple(row[i] for i in at) not in keys
                     }
                 )
-            case Insert():
-                for values in _dicts(change.rows):
+            case InsertRows():
+                for values in _row_dicts(change.rows):
                     self._counts[tuple(values[name] for name in self._columns)] = 1
-            case Replace():
+            case ReplaceRows():
                 self._counts = Counter()
-                for values in _dicts(change.rows):
+                for values in _row_dicts(change.rows):
                     row = tuple(values[name] for name in self._columns)
                     self._counts[row] += values[COUNT]
             case _:
@@ -142,11 +144,11 @@ class SimulatedStore:
         self._counts = Counter({row: count for row, count in self._counts.items() if count})
 
 
-def _dicts(table: pa.Table) -> list[dict[str, Any]]:
+def _row_dicts(table: pa.Table) -> list[dict[str, Any]]:
     return table.to_pylist()
 
 
-def _signed(table: pa.Table, columns: Sequence[str]) -> list[tuple[Row, int, int]]:
+def _signed_rows(table: pa.Table, columns: Sequence[str]) -> list[tuple[Row, int, int]]:
     return [
         (tuple(values[name] for name in columns), values[COUNT], values[TS])
         for values in table.to_pylist()

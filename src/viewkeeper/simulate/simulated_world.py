@@ -1,9 +1,9 @@
 """The seeded world: sources, channels and a warehouse, one step at a time.
 
 Nothing happens by itself. A transaction commits, a source evaluates a question, a message arrives,
-the warehouse crashes: each is a step, and `enabled` lists those that are possible now. Who chooses
-among them (a seeded generator, a text, a search) decides the interleaving; the algorithm under test
-is the production code and cannot tell.
+the warehouse crashes: each is a step, and `enabled_steps` lists those that are possible now. Who
+chooses among them (a seeded generator, a text, a search) decides the interleaving; the algorithm
+under test is the production code and cannot tell.
 
 Answers are handed over as the engine hands them over. An algorithm that reads arrival order gets an
 answer only when its cut is exactly what was delivered: it waits while the answer is ahead and the
@@ -18,101 +18,115 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
-from viewkeeper.check.history.recorded_history import History, Row
+from viewkeeper.check.history.recorded_history import RecordedHistory, Row
 from viewkeeper.delta.algebra import Algebra
 from viewkeeper.delta.reference_carrier import Reference
 from viewkeeper.maintain import algorithm_protocol
-from viewkeeper.maintain.algorithm_catalogue import KINDS, Kind
+from viewkeeper.maintain.algorithm_catalogue import KINDS, AlgorithmKind
 from viewkeeper.maintain.algorithm_protocol import (
-    Acknowledge,
+    AcknowledgeAction,
     Answered,
-    Ask,
+    AskAction,
     Delivered,
     Event,
-    Stamp,
+    StampAction,
 )
-from viewkeeper.simulate.initial_load import loaded
-from viewkeeper.simulate.observed_algebra import Observed
-from viewkeeper.simulate.scenario import Scenario, Subject
+from viewkeeper.simulate.initial_load import load_initial_rows
+from viewkeeper.simulate.observed_algebra import ObservedAlgebra
+from viewkeeper.simulate.scenario import AlgorithmSubject, Scenario
 from viewkeeper.simulate.simulated_source import SimulatedSource
 from viewkeeper.simulate.simulated_store import SimulatedStore
-from viewkeeper.simulate.trace import Trace, signed
-from viewkeeper.simulate.world_steps import Commit, Crash, Deliver, Evaluate, Repeat, Reveal, Step
+from viewkeeper.simulate.trace import Trace, signed_text
+from viewkeeper.simulate.world_steps import (
+    CommitStep,
+    CrashStep,
+    DeliverStep,
+    EvaluateStep,
+    RepeatStep,
+    RevealStep,
+    Step,
+)
 from viewkeeper.updates.source_protocol import Answer
 from viewkeeper.updates.transaction import Transaction
 from viewkeeper.view.definition import Relation
-from viewkeeper.view.keyed_view import keyed
-from viewkeeper.view.sweep_plan import sweep_plan
+from viewkeeper.view.keyed_view import keyed_view_of
+from viewkeeper.view.sweep_plan import sweep_plan_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Report:
+class ReportMessage:
     """A message: a transaction, or all parts of a global one."""
 
     transactions: tuple[Transaction, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reply:
+class ReplyMessage:
     """A message: the answers to a question, asked in some life of the warehouse."""
 
-    ask: Ask
+    ask: AskAction
     answers: tuple[Answer, ...]
     life: int
 
 
-class World:
+class SimulatedWorld:
     """A scenario at work under one algorithm."""
 
-    def __init__(self, scenario: Scenario, subject: Subject, observed: bool = False) -> None:
+    def __init__(
+        self, scenario: Scenario, subject: AlgorithmSubject, observed: bool = False
+    ) -> None:
         """`observed`: compensations are put into the trace too."""
         self.scenario = scenario
-        self.kind: Kind = KINDS[subject.name]
+        self.kind: AlgorithmKind = KINDS[subject.name]
         self.subject = subject
         stored, hidden = scenario.view, tuple[str, ...]()
         self._options: dict[str, Any] = dict(subject.options)
         if self.kind.keyed:
-            with_keys = keyed(scenario.view, scenario.keys)
+            with_keys = keyed_view_of(scenario.view, scenario.key_fields)
             stored, hidden = with_keys.view, with_keys.hidden
             self._options["keys"] = with_keys.keys
-        self.plan = sweep_plan(stored)
-        self.sources = {n: SimulatedSource(n, scenario, self.plan) for n in scenario.sources}
-        positions = dict.fromkeys(scenario.sources, 0)
+        self.plan = sweep_plan_of(stored)
+        self.sources = {n: SimulatedSource(n, scenario, self.plan) for n in scenario.source_names}
+        positions = dict.fromkeys(scenario.source_names, 0)
         columns = [output.name for output in stored.outputs]
-        self.store = SimulatedStore(columns, hidden, loaded(scenario, self.plan), positions)
+        self.store = SimulatedStore(
+            columns, hidden, load_initial_rows(scenario, self.plan), positions
+        )
         self.trace = Trace(self.plan.view.places)
-        self._algebra: Algebra[Any] = Observed(self.trace) if observed else Reference()
+        self._algebra: Algebra[Any] = ObservedAlgebra(self.trace) if observed else Reference()
         self.asks: Counter[str] = Counter()
         self.asked_rows = 0
         self.committed: list[str] = []
         self._life = 0
-        self._begin(())
+        self._begin_life(())
 
     # -- the run -----------------------------------------------------------------------------------
 
-    def _begin(self, again: tuple[Transaction, ...]) -> None:
-        resume = self.store.resume(again)
+    def _begin_life(self, again: tuple[Transaction, ...]) -> None:
+        resume = self.store.resume_point(again)
         self.algorithm = self.kind.make(self._algebra, self.plan, resume, **self._options)
-        self._inbox: dict[str, deque[Ask]] = {name: deque() for name in self.sources}
+        self._inbox: dict[str, deque[AskAction]] = {name: deque() for name in self.sources}
         channels = ("both",) if self.scenario.fifo else ("reports", "answers")
-        self._channels: dict[tuple[str, str], deque[Report | Reply]] = {
+        self._channels: dict[tuple[str, str], deque[ReportMessage | ReplyMessage]] = {
             (name, channel): deque() for name in self.sources for channel in channels
         }
         self._received = {name: set[int]() for name in self.sources}
         self._contiguous = dict(resume.positions)
-        self._held: list[Reply] = []
-        self._last: dict[str, Report] = {}
+        self._held: list[ReplyMessage] = []
+        self._last: dict[str, ReportMessage] = {}
 
-    def enabled(self) -> list[Step]:
+    def enabled_steps(self) -> list[Step]:
         """The steps that can be made now, but for crashes and repetitions."""
         steps: list[Step] = []
         for transaction in self.scenario.transactions:
             if transaction.name not in self.committed and self._is_next(transaction.name):
-                steps.append(Commit(transaction.name))
-        steps += [Evaluate(name) for name, asks in self._inbox.items() if asks]
-        steps += [Deliver(n, channel) for (n, channel), queue in self._channels.items() if queue]
+                steps.append(CommitStep(transaction.name))
+        steps += [EvaluateStep(name) for name, asks in self._inbox.items() if asks]
+        steps += [
+            DeliverStep(n, channel) for (n, channel), queue in self._channels.items() if queue
+        ]
         for name, source in self.sources.items():
-            steps += [Reveal(name, hidden) for hidden in source.hidden.values()]
+            steps += [RevealStep(name, hidden) for hidden in source.hidden.values()]
         return steps
 
     def _is_next(self, name: str) -> bool:
@@ -120,104 +134,104 @@ class World:
         for transaction in self.scenario.transactions:
             if transaction.name == name:
                 return True
-            mine = self._transaction(name).parts.keys()
+            mine = self._transaction_named(name).parts.keys()
             if transaction.name not in self.committed and transaction.parts.keys() & mine:
                 return False
         return False
 
-    def repeatable(self) -> list[Step]:
+    def repeatable_steps(self) -> list[Step]:
         """Reports that can be delivered a second time."""
-        return [Repeat(name) for name in self._last]
+        return [RepeatStep(name) for name in self._last]
 
-    def make(self, step: Step) -> None:
+    def make_step(self, step: Step) -> None:
         """Make a step; it must be enabled."""
-        self.trace.begin(str(step))
+        self.trace.begin_step(str(step))
         match step:
-            case Commit():
-                self._commit(step.transaction)
-            case Evaluate():
-                self._evaluate(step.source)
-            case Deliver():
-                self._deliver(self._channels[step.source, step.channel].popleft())
-            case Repeat():
-                self._deliver(self._last[step.source])
-            case Reveal():
-                self.sources[step.source].reveal(step.transaction)
-            case Crash():
-                self._crash()
+            case CommitStep():
+                self._commit_transaction(step.transaction)
+            case EvaluateStep():
+                self._evaluate_ask(step.source)
+            case DeliverStep():
+                self._deliver_message(self._channels[step.source, step.channel].popleft())
+            case RepeatStep():
+                self._deliver_message(self._last[step.source])
+            case RevealStep():
+                self.sources[step.source].reveal_transaction(step.transaction)
+            case CrashStep():
+                self._crash_warehouse()
             case _:
                 assert_never(step)
 
     @property
-    def outstanding(self) -> dict[str, int]:
+    def outstanding_asks(self) -> dict[str, int]:
         """How many questions wait at each source to be evaluated."""
         return {name: len(asks) for name, asks in self._inbox.items()}
 
     @property
-    def quiet(self) -> bool:
+    def is_quiet(self) -> bool:
         """Whether everything committed is delivered and maintained, and nothing is under way."""
         under_way = any(self._inbox.values()) or any(self._channels.values()) or self._held
-        return not under_way and self.algorithm.idle
+        return not under_way and self.algorithm.is_idle
 
     @property
-    def done(self) -> bool:
-        return self.quiet and len(self.committed) == len(self.scenario.transactions)
+    def is_done(self) -> bool:
+        return self.is_quiet and len(self.committed) == len(self.scenario.transactions)
 
-    def history(self, as_of: bool = False) -> History:
+    def run_history(self, as_of: bool = False) -> RecordedHistory:
         """The run as the checker sees it; `as_of`: the states as of every ts."""
         states = list(self.store.as_of if as_of else self.store.states)
         # A reader does not see counts below zero; at the end there must be none all the same.
-        last = states[-1].rows if as_of else self.store.sums
+        last = states[-1].rows if as_of else self.store.summed_rows
         states[-1] = replace(states[-1], rows=last, quiet=True)
-        return History(
+        return RecordedHistory(
             self.scenario.view,
             {table.relation: table.fields for table in self.scenario.tables},
             {table.relation: table.rows for table in self.scenario.tables},
-            tuple(self._transaction(name) for name in self.committed),
+            tuple(self._transaction_named(name) for name in self.committed),
             tuple(states),
         )
 
     # -- sources -----------------------------------------------------------------------------------
 
-    def _transaction(self, name: str) -> Any:
+    def _transaction_named(self, name: str) -> Any:
         return next(t for t in self.scenario.transactions if t.name == name)
 
-    def _commit(self, name: str) -> None:
-        transaction = self._transaction(name)
+    def _commit_transaction(self, name: str) -> None:
+        transaction = self._transaction_named(name)
         self.committed.append(name)
-        parts = {s: self.sources[s].commit(transaction) for s in transaction.parts}
-        changes = [_told(part) for part in transaction.parts.values()]
-        self.trace.committed(name, parts, changes)
+        parts = {s: self.sources[s].commit_transaction(transaction) for s in transaction.parts}
+        changes = [_part_text(part) for part in transaction.parts.values()]
+        self.trace.note_commit(name, parts, changes)
         self._send_reports(name, parts)
 
     def _send_reports(self, name: str, parts: Mapping[str, int]) -> None:
-        reports = {source: self.sources[source].report(at) for source, at in parts.items()}
+        reports = {source: self.sources[source].report_at(at) for source, at in parts.items()}
         reporter = self.scenario.reporter.get(name)
         if reporter is not None and len(parts) > 1:
-            self._channel(reporter, "reports").append(Report(tuple(reports.values())))
+            self._channel_of(reporter, "reports").append(ReportMessage(tuple(reports.values())))
         else:
             for source, report in reports.items():
-                self._channel(source, "reports").append(Report((report,)))
+                self._channel_of(source, "reports").append(ReportMessage((report,)))
 
-    def _channel(self, source: str, kind: str) -> deque[Report | Reply]:
+    def _channel_of(self, source: str, kind: str) -> deque[ReportMessage | ReplyMessage]:
         return self._channels[source, "both" if self.scenario.fifo else kind]
 
-    def _evaluate(self, source: str) -> None:
+    def _evaluate_ask(self, source: str) -> None:
         ask = self._inbox[source].popleft()
-        answers = self.sources[source].evaluate(ask)
-        self.trace.evaluated(ask, answers)
-        self._channel(source, "answers").append(Reply(ask, answers, self._life))
+        answers = self.sources[source].evaluate_ask(ask)
+        self.trace.note_evaluation(ask, answers)
+        self._channel_of(source, "answers").append(ReplyMessage(ask, answers, self._life))
 
     # -- the warehouse -----------------------------------------------------------------------------
 
-    def _deliver(self, message: Report | Reply) -> None:
-        if isinstance(message, Report):
-            self._report(message)
+    def _deliver_message(self, message: ReportMessage | ReplyMessage) -> None:
+        if isinstance(message, ReportMessage):
+            self._receive_report(message)
         else:
             self._held.append(message)
         self._hand_over()
 
-    def _report(self, report: Report) -> None:
+    def _receive_report(self, report: ReportMessage) -> None:
         new = tuple(
             t
             for t in report.transactions
@@ -233,25 +247,25 @@ class World:
             while self._contiguous[source] + 1 in received:
                 self._contiguous[source] += 1
         names = [self.sources[t.source].name_of(t.position) for t in new]
-        self.trace.delivered(dict.fromkeys(names), [t.source for t in new])
-        self._receive(Delivered(new))
+        self.trace.note_delivery(dict.fromkeys(names), [t.source for t in new])
+        self._receive_event(Delivered(new))
 
     def _hand_over(self) -> None:
         """Give the algorithm every answer that it may have now."""
         for reply in list(self._held):
-            verdict = self._verdict(reply)
+            verdict = self._answer_verdict(reply)
             if verdict == "wait":
                 continue
             self._held.remove(reply)
             if verdict == "again":
-                self.trace.asked_again(reply.ask)
+                self.trace.note_ask_again(reply.ask)
                 self._inbox[reply.ask.source].append(reply.ask)
             else:
-                answers = tuple(self._handed(reply, answer) for answer in reply.answers)
-                self.trace.answered(reply.ask)
-                self._receive(Answered(reply.ask.number, answers))
+                answers = tuple(self._strip_tail(reply, answer) for answer in reply.answers)
+                self.trace.note_answer(reply.ask)
+                self._receive_event(Answered(reply.ask.number, answers))
 
-    def _verdict(self, reply: Reply) -> str:
+    def _answer_verdict(self, reply: ReplyMessage) -> str:
         source, cut = reply.ask.source, reply.answers[0].cut
         passed = self._contiguous[source] >= cut.position
         if self.kind.arrival:
@@ -261,53 +275,53 @@ class World:
             return "now"
         return "now" if passed else "wait"
 
-    def _handed(self, reply: Reply, answer: Answer) -> Answer:
+    def _strip_tail(self, reply: ReplyMessage, answer: Answer) -> Answer:
         if self.scenario.tails and not self.scenario.fifo and not self.kind.arrival:
             return answer
         return replace(
             answer, after=self._contiguous[reply.ask.source], tail=answer.tail.slice(0, 0)
         )
 
-    def _receive(self, event: Event) -> None:
-        for action in self.algorithm.receive(event):
+    def _receive_event(self, event: Event) -> None:
+        for action in self.algorithm.receive_event(event):
             match action:
-                case Ask():
+                case AskAction():
                     self.asks[action.source] += 1
-                    self.asked_rows += _size(action)
-                    self.trace.asked(action)
+                    self.asked_rows += _row_count(action)
+                    self.trace.note_ask(action)
                     self._inbox[action.source].append(action)
-                case Stamp():
-                    self.store.stamp(action)
-                case algorithm_protocol.Commit():
-                    self.store.commit(action)
-                    self.trace.stored(action, self.store.rows)
-                case Acknowledge():
+                case StampAction():
+                    self.store.note_stamp(action)
+                case algorithm_protocol.CommitAction():
+                    self.store.apply_commit(action)
+                    self.trace.note_store(action, self.store.visible_rows)
+                case AcknowledgeAction():
                     source = self.sources[action.source]
                     source.acknowledged = max(source.acknowledged, action.position)
                 case _:
                     assert_never(action)
 
-    def _crash(self) -> None:
+    def _crash_warehouse(self) -> None:
         """Begin again; the sources send what was not acknowledged once more."""
-        self.trace.crashed()
+        self.trace.note_crash()
         self._life += 1
         kept = {n: range(s.acknowledged + 1, s.position + 1) for n, s in self.sources.items()}
         old = [
-            self.sources[n].report(p)
+            self.sources[n].report_at(p)
             for n, positions in kept.items()
             for p in positions
             if p <= self.store.positions[n]
         ]
-        self._begin(tuple(old))
+        self._begin_life(tuple(old))
         sent = set[str]()
         for name in self.committed:
-            parts = self._parts(name)
+            parts = self._parts_of(name)
             lost = [s for s, p in parts.items() if p > self.store.positions[s] and p in kept[s]]
             if lost and name not in sent:
                 sent.add(name)
                 self._send_reports(name, {s: parts[s] for s in lost})
 
-    def _parts(self, name: str) -> dict[str, int]:
+    def _parts_of(self, name: str) -> dict[str, int]:
         """Where a committed transaction stands at its sources."""
         return {
             source: at
@@ -317,11 +331,13 @@ class World:
         }
 
 
-def _told(part: Mapping[Relation, tuple[tuple[Row, int], ...]]) -> str:
-    return " ".join(f"{relation.table} {signed(dict(rows))}" for relation, rows in part.items())
+def _part_text(part: Mapping[Relation, tuple[tuple[Row, int], ...]]) -> str:
+    return " ".join(
+        f"{relation.table} {signed_text(dict(rows))}" for relation, rows in part.items()
+    )
 
 
-def _size(ask: Ask) -> int:
+def _row_count(ask: AskAction) -> int:
     """How many rows a question carries."""
     keys = sum(lookup.keys.num_rows for lookup in ask.lookups if lookup.keys is not None)
     return keys + sum(table.num_rows for term in ask.terms for table in term.bound.values())

@@ -12,8 +12,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from viewkeeper.errors import SimulationError
-from viewkeeper.simulate.simulated_world import World
-from viewkeeper.simulate.world_steps import Commit, Crash, Deliver, Evaluate, Repeat, Reveal, Step
+from viewkeeper.simulate.simulated_world import SimulatedWorld
+from viewkeeper.simulate.world_steps import (
+    CommitStep,
+    CrashStep,
+    DeliverStep,
+    EvaluateStep,
+    RepeatStep,
+    RevealStep,
+    Step,
+)
 
 BUDGET = 5_000
 """Steps after which a run that does not end is called stuck."""
@@ -35,7 +43,7 @@ class Tempo:
     repeat: float
 
 
-def random_tempo(rng: random.Random, world: World, faults: bool = True) -> Tempo:
+def random_tempo(rng: random.Random, world: SimulatedWorld, faults: bool = True) -> Tempo:
     return Tempo(
         commit=rng.choice([0.1, 0.5, 2.0, 10.0]),
         evaluate=rng.choice([0.3, 1.0, 3.0]),
@@ -47,63 +55,63 @@ def random_tempo(rng: random.Random, world: World, faults: bool = True) -> Tempo
     )
 
 
-def play(world: World, rng: random.Random, tempo: Tempo) -> None:
+def play_randomly(world: SimulatedWorld, rng: random.Random, tempo: Tempo) -> None:
     """Run a world to its end by chance."""
     crashes = 0
     for _ in range(BUDGET):
-        if world.done:
+        if world.is_done:
             return
-        step = _choice(world, rng, tempo)
-        world.make(step)
-        crashes += isinstance(step, Crash)
+        step = _choose_step(world, rng, tempo)
+        world.make_step(step)
+        crashes += isinstance(step, CrashStep)
         if crashes == CRASHES:
             tempo = replace(tempo, crash=0.0)
     raise SimulationError(f"the run did not end within {BUDGET} steps")
 
 
-def follow(world: World, steps: Iterable[Step]) -> None:
+def follow_steps(world: SimulatedWorld, steps: Iterable[Step]) -> None:
     """Make those of the given steps that are possible, then run to the end in a fixed order."""
     for step in steps:
-        possible = [*world.enabled(), *world.repeatable(), Crash()]
+        possible = [*world.enabled_steps(), *world.repeatable_steps(), CrashStep()]
         if step in possible:
-            world.make(step)
-    drain(world)
+            world.make_step(step)
+    drain_world(world)
 
 
-def drain(world: World) -> None:
+def drain_world(world: SimulatedWorld) -> None:
     """Run to the end: oldest messages first, then what is still to be committed."""
     for _ in range(BUDGET):
-        if world.done:
+        if world.is_done:
             return
-        world.make(min(world.enabled(), key=_rank))
+        world.make_step(min(world.enabled_steps(), key=_drain_rank))
     raise SimulationError(f"the run did not end within {BUDGET} steps")
 
 
-def _rank(step: Step) -> int:
-    order: tuple[type[Step], ...] = (Reveal, Deliver, Evaluate, Commit)
+def _drain_rank(step: Step) -> int:
+    order: tuple[type[Step], ...] = (RevealStep, DeliverStep, EvaluateStep, CommitStep)
     return order.index(type(step))
 
 
-def _choice(world: World, rng: random.Random, tempo: Tempo) -> Step:
+def _choose_step(world: SimulatedWorld, rng: random.Random, tempo: Tempo) -> Step:
     if rng.random() < tempo.crash:
-        return Crash()
-    repeatable = world.repeatable()
+        return CrashStep()
+    repeatable = world.repeatable_steps()
     if repeatable and rng.random() < tempo.repeat:
         return rng.choice(repeatable)
-    steps = world.enabled()
-    return rng.choices(steps, [_weight(step, tempo) for step in steps])[0]
+    steps = world.enabled_steps()
+    return rng.choices(steps, [_step_weight(step, tempo) for step in steps])[0]
 
 
-def _weight(step: Step, tempo: Tempo) -> float:
+def _step_weight(step: Step, tempo: Tempo) -> float:
     match step:
-        case Commit():
+        case CommitStep():
             return tempo.commit
-        case Reveal():
+        case RevealStep():
             return tempo.reveal
-        case Evaluate():
+        case EvaluateStep():
             weight = tempo.evaluate
-        case Deliver() | Repeat():
+        case DeliverStep() | RepeatStep():
             weight = tempo.deliver
-        case Crash():
+        case CrashStep():
             return tempo.crash
     return weight / 50 if step.source == tempo.slow else weight

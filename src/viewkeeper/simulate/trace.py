@@ -16,13 +16,13 @@ import pyarrow as pa
 from viewkeeper.check.history.recorded_history import Row
 from viewkeeper.delta.algebra import COUNT, TS
 from viewkeeper.maintain.algorithm_protocol import (
-    Add,
-    Ask,
+    AddRows,
+    AskAction,
     Change,
-    Commit,
-    Insert,
-    KeyDelete,
-    Replace,
+    CommitAction,
+    InsertRows,
+    KeyDeletion,
+    ReplaceRows,
     Term,
 )
 from viewkeeper.simulate.row_text import write_bag
@@ -43,7 +43,7 @@ What = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TraceEntry:
     """One thing that happened; `number` is the question's, `sources` those concerned."""
 
     step: int
@@ -59,14 +59,14 @@ class Trace:
     """Entries as they happen; `places` are those of the view, for names of what is asked."""
 
     def __init__(self, places: Sequence[Place] = ()) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[TraceEntry] = []
         self.steps: list[str] = []
         self._places = places
 
-    def begin(self, step: str) -> None:
+    def begin_step(self, step: str) -> None:
         self.steps.append(step)
 
-    def _add(
+    def _add_entry(
         self,
         what: What,
         text: str,
@@ -75,30 +75,34 @@ class Trace:
         number: int | None = None,
         rows: tuple[str, ...] = (),
     ) -> None:
-        self.entries.append(Entry(len(self.steps), text, what, sources, names, number, rows))
+        self.entries.append(TraceEntry(len(self.steps), text, what, sources, names, number, rows))
 
-    def committed(self, name: str, parts: Mapping[str, int], changes: Sequence[str]) -> None:
-        self._add("commit", name, sources=tuple(parts), names=(name,), rows=tuple(changes))
+    def note_commit(self, name: str, parts: Mapping[str, int], changes: Sequence[str]) -> None:
+        self._add_entry("commit", name, sources=tuple(parts), names=(name,), rows=tuple(changes))
 
-    def delivered(self, names: Iterable[str], sources: Sequence[str]) -> None:
+    def note_delivery(self, names: Iterable[str], sources: Sequence[str]) -> None:
         told = tuple(names)
-        self._add("deliver", ", ".join(told), sources=tuple(sources), names=told)
+        self._add_entry("deliver", ", ".join(told), sources=tuple(sources), names=told)
 
-    def asked(self, ask: Ask) -> None:
-        self._add("ask", self.question(ask), sources=(ask.source,), number=ask.number)
+    def note_ask(self, ask: AskAction) -> None:
+        self._add_entry("ask", self.question_text(ask), sources=(ask.source,), number=ask.number)
 
-    def asked_again(self, ask: Ask) -> None:
-        self._add("ask again", self.question(ask), sources=(ask.source,), number=ask.number)
+    def note_ask_again(self, ask: AskAction) -> None:
+        self._add_entry(
+            "ask again", self.question_text(ask), sources=(ask.source,), number=ask.number
+        )
 
-    def evaluated(self, ask: Ask, answers: Sequence[Answer]) -> None:
-        rows = tuple(shown(answer.rows) for answer in answers)
-        self._add("evaluate", "; ".join(rows), sources=(ask.source,), number=ask.number, rows=rows)
+    def note_evaluation(self, ask: AskAction, answers: Sequence[Answer]) -> None:
+        rows = tuple(rows_text(answer.rows) for answer in answers)
+        self._add_entry(
+            "evaluate", "; ".join(rows), sources=(ask.source,), number=ask.number, rows=rows
+        )
 
-    def answered(self, ask: Ask) -> None:
+    def note_answer(self, ask: AskAction) -> None:
         """An answer is used; `names` are the transactions that arrived since it was asked for."""
         names = self._delivered_since(ask.number)
         text = f"A{ask.number}"
-        self._add("answer", text, sources=(ask.source,), number=ask.number, names=names)
+        self._add_entry("answer", text, sources=(ask.source,), number=ask.number, names=names)
 
     def _delivered_since(self, number: int) -> tuple[str, ...]:
         names: list[str] = []
@@ -109,30 +113,30 @@ class Trace:
                 break
         return tuple(reversed(names))
 
-    def compensated(self, place: int, rows: Mapping[Row, int]) -> None:
+    def note_compensation(self, place: int, rows: Mapping[Row, int]) -> None:
         relation = self._places[place].relation
-        told = f"{relation.table} {signed(rows)}"
-        self._add("compensate", told, sources=(relation.source,))
+        told = f"{relation.table} {signed_text(rows)}"
+        self._add_entry("compensate", told, sources=(relation.source,))
 
-    def stored(self, commit: Commit, rows: Mapping[Row, int]) -> None:
-        told = tuple(text for change in commit.changes if (text := _change(change)))
-        self._add("store", f"ts {commit.ts}", names=told, rows=(write_bag(rows),))
+    def note_store(self, commit: CommitAction, rows: Mapping[Row, int]) -> None:
+        told = tuple(text for change in commit.changes if (text := _change_text(change)))
+        self._add_entry("store", f"ts {commit.ts}", names=told, rows=(write_bag(rows),))
 
-    def crashed(self) -> None:
-        self._add("crash", "crash")
+    def note_crash(self) -> None:
+        self._add_entry("crash", "crash")
 
-    def question(self, ask: Ask) -> str:
+    def question_text(self, ask: AskAction) -> str:
         """A question in a few words: of which relation, for which keys."""
         told = [
-            f"{lookup.relation.table} {'all' if lookup.keys is None else shown(lookup.keys)}"
+            f"{lookup.relation.table} {'all' if lookup.keys is None else rows_text(lookup.keys)}"
             for lookup in ask.lookups
         ]
-        return "; ".join([*told, *map(self._term, ask.terms)])
+        return "; ".join([*told, *map(self._term_text, ask.terms)])
 
-    def _term(self, term: Term) -> str:
+    def _term_text(self, term: Term) -> str:
         """A product: the given rows in place of their relations, the others by name."""
         factors = [
-            f"{place.relation.table}{signed(_signed_rows(term.bound[place.index], place))}"
+            f"{place.relation.table}{signed_text(_signed_rows(term.bound[place.index], place))}"
             if place.index in term.bound
             else place.relation.table
             for place in self._places
@@ -140,22 +144,22 @@ class Trace:
         return f"{'+' if term.sign > 0 else '-'} " + " x ".join(factors)
 
 
-def _change(change: Change) -> str:
+def _change_text(change: Change) -> str:
     """What a commit does to the view; nothing if it has no rows."""
     match change:
-        case Add():
-            return signed(_counted(change.rows))
-        case KeyDelete():
-            return f"key delete {'.'.join(change.columns)} {shown(change.keys)}"
-        case Insert():
-            return f"insert {shown(change.rows)}"
-        case Replace():
+        case AddRows():
+            return signed_text(_count_rows(change.rows))
+        case KeyDeletion():
+            return f"key delete {'.'.join(change.columns)} {rows_text(change.keys)}"
+        case InsertRows():
+            return f"insert {rows_text(change.rows)}"
+        case ReplaceRows():
             return "replace all"
         case _:
             assert_never(change)
 
 
-def _counted(table: pa.Table) -> Counter[Row]:
+def _count_rows(table: pa.Table) -> Counter[Row]:
     rows: Counter[Row] = Counter()
     for values in table.to_pylist():
         count = values.pop(COUNT, 1)
@@ -163,12 +167,12 @@ def _counted(table: pa.Table) -> Counter[Row]:
     return rows
 
 
-def shown(table: pa.Table) -> str:
+def rows_text(table: pa.Table) -> str:
     """Rows as the papers write them; signed ones with their counts."""
-    return write_bag(_counted(table))
+    return write_bag(_count_rows(table))
 
 
-def signed(rows: Mapping[Row, int]) -> str:
+def signed_text(rows: Mapping[Row, int]) -> str:
     """Signed rows: `+(1,2)` and `-(1,2)`, several times with a number before."""
     told = [
         f"{'+' if count > 0 else '-'}{abs(count) if abs(count) > 1 else ''}{write_bag({row: 1})}"

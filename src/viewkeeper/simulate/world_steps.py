@@ -3,8 +3,8 @@
 A run is determined by its scenario and its steps. Each step has a text form, which is how schedules
 are written in tests, printed when a seed fails, and read back:
 
->>> read_step("deliver x answers"), str(Reveal("x", "T3"))
-(Deliver(source='x', channel='answers'), 'reveal T3 at x')
+>>> read_step("deliver x answers"), str(RevealStep("x", "T3"))
+(DeliverStep(source='x', channel='answers'), 'reveal T3 at x')
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class CommitStep:
     """A transaction commits at its sources, and its report is sent."""
 
     transaction: str
@@ -23,7 +23,7 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluate:
+class EvaluateStep:
     """A source evaluates the oldest question that it was sent, and sends the answer."""
 
     source: str
@@ -33,7 +33,7 @@ class Evaluate:
 
 
 @dataclass(frozen=True, slots=True)
-class Deliver:
+class DeliverStep:
     """The oldest message of a channel reaches the warehouse.
 
     With FIFO channels a source has one, `both`; otherwise `reports` and `answers`.
@@ -47,7 +47,7 @@ class Deliver:
 
 
 @dataclass(frozen=True, slots=True)
-class Repeat:
+class RepeatStep:
     """The last report of a source is delivered a second time."""
 
     source: str
@@ -57,7 +57,7 @@ class Repeat:
 
 
 @dataclass(frozen=True, slots=True)
-class Reveal:
+class RevealStep:
     """A transaction that was committed late becomes visible to questions at a source."""
 
     source: str
@@ -68,32 +68,32 @@ class Reveal:
 
 
 @dataclass(frozen=True, slots=True)
-class Crash:
+class CrashStep:
     """The warehouse dies and starts again from what is durable."""
 
     def __str__(self) -> str:
         return "crash"
 
 
-Step = Commit | Evaluate | Deliver | Repeat | Reveal | Crash
+Step = CommitStep | EvaluateStep | DeliverStep | RepeatStep | RevealStep | CrashStep
 
 
 def read_step(text: str) -> Step:
     """A step from its text; ValueError if it is none."""
     match text.split():
         case ["commit", transaction]:
-            return Commit(transaction)
+            return CommitStep(transaction)
         case ["evaluate", source]:
-            return Evaluate(source)
+            return EvaluateStep(source)
         case ["deliver", source]:
-            return Deliver(source)
+            return DeliverStep(source)
         case ["deliver", source, "reports" | "answers" as channel]:
-            return Deliver(source, channel)
+            return DeliverStep(source, channel)
         case ["repeat", source]:
-            return Repeat(source)
+            return RepeatStep(source)
         case ["reveal", transaction, "at", source]:
-            return Reveal(source, transaction)
+            return RevealStep(source, transaction)
         case ["crash"]:
-            return Crash()
+            return CrashStep()
         case _:
             raise ValueError(f"not a step: {text!r}")

@@ -6,9 +6,9 @@ followed under it, the name that the column has then. The identities behind are 
 the binary log), as text. A handle never comes to mean something else. When a name is used again for
 another table, or a column's name for another column, binding makes the next handle: `orders#2`.
 
-The book is kept in the source's own folder of the warehouse; only `follow` writes it. Without it a
-handle would be a name of now, which may mean another table by then. So there is a copy, which is
-written first and removed first, and which is read where the book itself has gone.
+The book is kept in the source's own folder of the warehouse; only `add_target` writes it. Without
+it a handle would be a name of now, which may mean another table by then. So there is a copy, which
+is written first and removed first, and which is read where the book itself has gone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from viewkeeper.sources.state_files import read_kept, write_kept
+from viewkeeper.sources.state_files import read_state_file, write_state_file
 from viewkeeper.storage.typed_json import read_typed
 
 FILE = "names.json"
@@ -26,79 +26,79 @@ COPY = "names-copy.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class HandleTarget:
     """A handle's table, and its columns by the names that the handle has for them."""
 
     identity: str
     columns: Mapping[str, str] = field(default_factory=dict)
 
-    def agrees(self, identity: str, columns: Mapping[str, str]) -> bool:
+    def is_same_table(self, identity: str, columns: Mapping[str, str]) -> bool:
         """Whether that table with these columns, by their names now, is what the handle means."""
         return self.identity == identity and all(
             columns.get(name) == column for name, column in self.columns.items()
         )
 
 
-Book: TypeAlias = Mapping[str, Named]
+Book: TypeAlias = Mapping[str, HandleTarget]
 """What is followed, by handle: plain data, which can be sent to tasks."""
 
 
-class Names:
+class SourceHandles:
     """The handles of one source; without a folder they are kept in memory only."""
 
     def __init__(self, folder: Path | None) -> None:
         self._file = folder / FILE if folder is not None else None
-        self._handles: dict[str, Named] = {}
+        self._handles: dict[str, HandleTarget] = {}
         if self._file is not None:
-            kept = read_kept(self._file, "names", _decode)
+            kept = read_state_file(self._file, "names", _decode_book)
             if kept is None:
-                kept = read_kept(self._file.with_name(COPY), "names", _decode)
+                kept = read_state_file(self._file.with_name(COPY), "names", _decode_book)
             self._handles = kept or {}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._handles)
 
-    def get(self, handle: str) -> Named | None:
+    def target_of(self, handle: str) -> HandleTarget | None:
         """What a handle stands for; None if it was never followed: it is then a name of now."""
         return self._handles.get(handle)
 
-    def book(self) -> dict[str, Named]:
+    def copy_book(self) -> dict[str, HandleTarget]:
         """All handles, as they are now."""
         return dict(self._handles)
 
-    def of(self, identity: str) -> dict[str, Named]:
+    def handles_of(self, identity: str) -> dict[str, HandleTarget]:
         """The handles of a table."""
         return {h: named for h, named in self._handles.items() if named.identity == identity}
 
-    def handle(self, name: str, identity: str, columns: Mapping[str, str]) -> str:
+    def choose_handle(self, name: str, identity: str, columns: Mapping[str, str]) -> str:
         """The handle of the table that is called `name` now; `columns` are its columns' identities
         by the names that they have now.
 
-        >>> names = Names(None)
-        >>> names.follow("orders", "17", {"id": "1", "price": "2"})
-        >>> names.handle("orders", "17", {"id": "1", "price": "2", "new": "3"})
+        >>> names = SourceHandles(None)
+        >>> names.add_target("orders", "17", {"id": "1", "price": "2"})
+        >>> names.choose_handle("orders", "17", {"id": "1", "price": "2", "new": "3"})
         'orders'
-        >>> names.handle("orders", "17", {"id": "1", "cost": "2"})
+        >>> names.choose_handle("orders", "17", {"id": "1", "cost": "2"})
         'orders#2'
         """
         number = 1
         while True:
             handle = name if number == 1 else f"{name}#{number}"
             known = self._handles.get(handle)
-            if known is None or known.agrees(identity, columns):
+            if known is None or known.is_same_table(identity, columns):
                 return handle
             number += 1
 
-    def follow(self, handle: str, identity: str, columns: Mapping[str, str]) -> None:
+    def add_target(self, handle: str, identity: str, columns: Mapping[str, str]) -> None:
         """Let a handle stand for these columns, besides those that it stands for already."""
-        known = self._handles.get(handle, Named(identity))
+        known = self._handles.get(handle, HandleTarget(identity))
         assert known.identity == identity, "a handle never comes to mean another table"
         both = {**columns, **known.columns}
         if known.columns != both or handle not in self._handles or not self._is_whole():
-            self._handles[handle] = Named(identity, both)
-            self._save()
+            self._handles[handle] = HandleTarget(identity, both)
+            self._write_book()
 
-    def clear(self) -> None:
+    def forget_all(self) -> None:
         """Forget everything: the source is not followed any more."""
         self._handles = {}
         if self._file is not None:
@@ -110,22 +110,22 @@ class Names:
         file = self._file
         return file is None or (file.exists() and file.with_name(COPY).exists())
 
-    def _save(self) -> None:
+    def _write_book(self) -> None:
         if self._file is None:
             return
         body = {h: {"id": n.identity, "columns": dict(n.columns)} for h, n in self._handles.items()}
-        write_kept(self._file.with_name(COPY), "names", body)
-        write_kept(self._file, "names", body)
+        write_state_file(self._file.with_name(COPY), "names", body)
+        write_state_file(self._file, "names", body)
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _StoredTarget:
     """A handle as the file has it."""
 
     id: str
     columns: Mapping[str, str]
 
 
-def _decode(body: Any) -> dict[str, Named]:
-    kept = read_typed(dict[str, _Kept], body)
-    return {handle: Named(each.id, each.columns) for handle, each in kept.items()}
+def _decode_book(body: Any) -> dict[str, HandleTarget]:
+    kept = read_typed(dict[str, _StoredTarget], body)
+    return {handle: HandleTarget(each.id, each.columns) for handle, each in kept.items()}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from importlib import import_module
 
 from viewkeeper.errors import ProjectError
-from viewkeeper.sources.settings import Option, SourceSettings, check_options, nearest
+from viewkeeper.sources.settings import Option, SourceSettings, check_options, suggest_nearest
 from viewkeeper.updates.source_protocol import Source
 
 _MARIADB_URL = "mariadb://viewkeeper:${MARIADB_PASSWORD}@db/crm?ssl_mode=verify-full"
@@ -82,7 +82,7 @@ def open_source(settings: SourceSettings, reader: str) -> Source:
     return source
 
 
-def merges_commits(settings: SourceSettings) -> bool:
+def can_merge_commits(settings: SourceSettings) -> bool:
     """Whether what the source reports as one transaction may be several commits."""
     merging = settings.kind in ("sqlite", "files", "warehouse")
     return merging or settings.options.get("capture") == "triggers"
@@ -93,6 +93,6 @@ def check_settings(settings: SourceSettings) -> None:
     if settings.kind not in OPTIONS:
         raise ProjectError(
             f'source "{settings.name}": unknown kind "{settings.kind}"',
-            hint=f"known kinds: {', '.join(OPTIONS)}{nearest(settings.kind, OPTIONS)}",
+            hint=f"known kinds: {', '.join(OPTIONS)}{suggest_nearest(settings.kind, OPTIONS)}",
         )
     check_options(settings, OPTIONS[settings.kind])

@@ -44,41 +44,41 @@ class MemorySource:
         self._log.append((position, delta))
         return position
 
-    def schema(self, table: str) -> tuple[Field, ...]:
+    def schema_of(self, table: str) -> tuple[Field, ...]:
         if table not in self._tables:
             raise SchemaError(self.name, f'table "{table}" does not exist')
         return self._tables[table]
 
-    def key(self, table: str) -> tuple[str, ...]:
+    def key_of(self, table: str) -> tuple[str, ...]:
         """The key that the maker of this source promised to keep."""
-        known = {field.name for field in self.schema(table)}
+        known = {field.name for field in self.schema_of(table)}
         key = self._keys.get(table, ())
         assert known.issuperset(key), f"{key} are not among the columns of {table}"
         return key
 
-    def follow(self, tables: Mapping[str, Sequence[str]]) -> int:
+    def follow_tables(self, tables: Mapping[str, Sequence[str]]) -> int:
         return len(self._log)
 
-    def look(self, after: int) -> tuple[Boundary, ...]:
+    def look_for_transactions(self, after: int) -> tuple[Boundary, ...]:
         return tuple(
             Boundary(position, 0.0, sum(len(rows) for rows in delta.values()))
             for position, delta in self._log[after:]
         )
 
-    def passed(self, position: int) -> bool:
+    def has_passed(self, position: int) -> bool:
         return position <= len(self._log)
 
-    def changes(
+    def read_changes(
         self, tables: Mapping[str, Sequence[str]], after: int, until: int
     ) -> Iterator[tuple[str, pa.RecordBatch]]:
         for table, columns in tables.items():
-            for batch in self._changes(table, columns, after, Cut(until)).to_batches():
+            for batch in self._changes_under(table, columns, after, Cut(until)).to_batches():
                 yield table, batch
 
-    def snapshot(self, cut: Cut | None = None) -> MemorySnapshot:
+    def open_snapshot(self, cut: Cut | None = None) -> MemorySnapshot:
         return MemorySnapshot(self, cut or Cut(len(self._log)))
 
-    def state(self, table: str, cut: Cut) -> Counter[Row]:
+    def rows_under(self, table: str, cut: Cut) -> Counter[Row]:
         """The rows of a table under a cut, with counts; a hole may make a count negative."""
         rows = Counter(self._initial.get(table, Counter()))
         for position, delta in self._log:
@@ -87,7 +87,7 @@ class MemorySource:
                     rows[row] += count
         return rows
 
-    def _changes(self, table: str, columns: Sequence[str], after: int, cut: Cut) -> pa.Table:
+    def _changes_under(self, table: str, columns: Sequence[str], after: int, cut: Cut) -> pa.Table:
         rows = [
             (*row, count, position)
             for position, delta in self._log[after:]
@@ -95,7 +95,7 @@ class MemorySource:
             for row, count in delta.get(table, ())
         ]
         extra = (Field(COUNT, pa.int64()), Field(POSITION, pa.int64()))
-        whole = _table(rows, (*self._tables[table], *extra))
+        whole = _arrow_table(rows, (*self._tables[table], *extra))
         return whole.select([*columns, COUNT, POSITION])
 
 
@@ -106,32 +106,32 @@ class MemorySnapshot:
         self._source = source
         self._cut = cut
 
-    def ask(self, lookup: Lookup, after: int) -> Answer:
+    def answer_lookup(self, lookup: Lookup, after: int) -> Answer:
         table = lookup.relation.table
-        rows = self._rows(table).select(list(lookup.columns))
+        rows = self._rows_of(table).select(list(lookup.columns))
         if lookup.keys is not None:
             keys = {tuple(key.values()) for key in lookup.keys.to_pylist()}
             found = zip(*(rows[name].to_pylist() for name in lookup.on), strict=True)
             rows = rows.filter(pa.array([key in keys for key in found], pa.bool_()))
-        tail = self._source._changes(table, lookup.columns, after, self._cut)
+        tail = self._source._changes_under(table, lookup.columns, after, self._cut)
         return Answer(rows, self._cut, after, tail)
 
-    def scan(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
+    def scan_relation(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
         table = relation.table
-        tail = self._source._changes(table, columns, after, self._cut)
-        rows = self._rows(table).select(list(columns))
+        tail = self._source._changes_under(table, columns, after, self._cut)
+        rows = self._rows_of(table).select(list(columns))
         return Scan(self._cut, iter(rows.to_batches()), iter(tail.to_batches()))
 
     def close(self) -> None:
         pass
 
-    def _rows(self, table: str) -> pa.Table:
-        counts = self._source.state(table, self._cut)
+    def _rows_of(self, table: str) -> pa.Table:
+        counts = self._source.rows_under(table, self._cut)
         assert all(count >= 0 for count in counts.values()), "a cut must be a possible state"
-        return _table(counts.elements(), self._source.schema(table))
+        return _arrow_table(counts.elements(), self._source.schema_of(table))
 
 
-def _table(rows: Iterable[Row], fields: Sequence[Field]) -> pa.Table:
+def _arrow_table(rows: Iterable[Row], fields: Sequence[Field]) -> pa.Table:
     columns = list(zip(*rows, strict=True)) or [()] * len(fields)
     arrays = [pa.array(c, f.type) for c, f in zip(columns, fields, strict=True)]
     return pa.table(arrays, names=[field.name for field in fields])

@@ -28,8 +28,8 @@ _BYTES = {"kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
 class Option:
     """An option of a kind of source: what its value must be, and an example of one.
 
-    `size` is bytes written like 10gb, `switch` true or false; `mapping` and `list` are checked
-    further by the kind.
+    `read_size` is bytes written like 10gb, `is_switched_on` true or false; `mapping` and `list` are
+    checked further by the kind.
     """
 
     name: str
@@ -58,36 +58,36 @@ class SourceSettings:
         """What the database is called in every project that reads it."""
         return str(self.options.get("global", self.name))
 
-    def text(self, option: str, default: str = "") -> str:
+    def read_text(self, option: str, default: str = "") -> str:
         """The value with its references resolved."""
         value = str(self.options.get(option, default))
-        return _REFERENCE.sub(lambda match: environment(self.name, match.group(1)), value)
+        return _REFERENCE.sub(lambda match: read_environment(self.name, match.group(1)), value)
 
-    def url(self) -> str:
+    def read_url(self) -> str:
         """The url with its references resolved; what they stand for may have any characters."""
         value = str(self.options["url"])
         if "://" not in value:
-            return self.text("url")
+            return self.read_text("url")
         return _REFERENCE.sub(
-            lambda match: quote(environment(self.name, match.group(1)), safe=""), value
+            lambda match: quote(read_environment(self.name, match.group(1)), safe=""), value
         )
 
-    def number(self, option: str, default: float) -> float:
+    def read_number(self, option: str, default: float) -> float:
         value = self.options.get(option, default)
         assert isinstance(value, int | float)
         return float(value)
 
-    def switch(self, option: str) -> bool:
+    def is_switched_on(self, option: str) -> bool:
         """Whether an option is on; it is off where it is not given."""
         return self.options.get(option) is True
 
-    def size(self, option: str, default: int) -> int:
+    def read_size(self, option: str, default: int) -> int:
         value = self.options.get(option)
         return default if value is None else size_of(str(value))
 
-    def path(self, option: str = "path") -> Path:
+    def read_path(self, option: str = "path") -> Path:
         """A path, relative to the project's folder."""
-        return Path(self.folder, self.text(option))
+        return Path(self.folder, self.read_text(option))
 
 
 def check_options(settings: SourceSettings, known: Iterable[Option]) -> None:
@@ -97,11 +97,14 @@ def check_options(settings: SourceSettings, known: Iterable[Option]) -> None:
         if name not in options:
             raise ProjectError(
                 f'source "{settings.name}": unknown option "{name}"',
-                hint=f"options of {settings.kind}: {', '.join(options)}{nearest(name, options)}",
+                hint=(
+                    f"options of {settings.kind}: "
+                    f"{', '.join(options)}{suggest_nearest(name, options)}"
+                ),
             )
     for option in options.values():
         if option.name in settings.options:
-            _check(settings, option, settings.options[option.name])
+            _check_option(settings, option, settings.options[option.name])
         elif option.required:
             raise ProjectError(
                 f'source "{settings.name}": option "{option.name}" is missing',
@@ -109,7 +112,7 @@ def check_options(settings: SourceSettings, known: Iterable[Option]) -> None:
             )
 
 
-def _check(settings: SourceSettings, option: Option, value: object) -> None:
+def _check_option(settings: SourceSettings, option: Option, value: object) -> None:
     fits = {
         "text": isinstance(value, str) and bool(value),
         "number": isinstance(value, int | float)
@@ -141,19 +144,19 @@ def size_of(text: str) -> int:
     return int(float(match.group(1)) * _BYTES[match.group(2)])
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def suggest_nearest(word: str, known: Iterable[str]) -> str:
     """A clause that suggests the known word nearest to `word`, or nothing."""
     close = difflib.get_close_matches(word[:_WORD_MAX], list(known), n=1, cutoff=0.5)
     return f'; did you mean "{close[0]}"?' if close else ""
 
 
-def shortened(value: object) -> str:
+def shorten_value(value: object) -> str:
     """A value of a project file, for an error."""
     text = repr(value)
     return text if len(text) <= _WORD_MAX else text[:_WORD_MAX] + "..."
 
 
-def environment(source: str, name: str) -> str:
+def read_environment(source: str, name: str) -> str:
     """The value of an environment variable that a source's settings refer to."""
     value = os.environ.get(name)
     if value is None:

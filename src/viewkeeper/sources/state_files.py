@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from viewkeeper.errors import CorruptError, SourceError
-from viewkeeper.storage.sealed_json import decoding, unseal_or_plain, write_sealed
+from viewkeeper.storage.sealed_json import translate_decode_errors, unseal_or_plain, write_sealed
 
 T = TypeVar("T")
 
 
-def read_kept(path: Path, kind: str, decode: Callable[[Any], T]) -> T | None:
+def read_state_file(path: Path, kind: str, decode: Callable[[Any], T]) -> T | None:
     """What a file holds; None if there is none, a SourceError if it cannot be believed.
 
     Files that were written before they were sealed are read too.
@@ -27,7 +27,7 @@ def read_kept(path: Path, kind: str, decode: Callable[[Any], T]) -> T | None:
         "again: viewkeeper run --full-refresh VIEW"
     )
     try:
-        with decoding(path, kind, mend):
+        with translate_decode_errors(path, kind, mend):
             return decode(unseal_or_plain(path, kind, mend))
     except FileNotFoundError:
         return None
@@ -40,6 +40,6 @@ def read_kept(path: Path, kind: str, decode: Callable[[Any], T]) -> T | None:
         ) from error
 
 
-def write_kept(path: Path, kind: str, body: object, *, durable: bool = True) -> None:
+def write_state_file(path: Path, kind: str, body: object, *, durable: bool = True) -> None:
     """Replace what a file holds, sealed."""
     write_sealed(path, kind, body, durable=durable)

@@ -47,12 +47,12 @@ _HINTS = {
 }
 
 
-def unguarded() -> None:
+def no_guard() -> None:
     """The guard of files that are written under no lock."""
 
 
 @contextmanager
-def refusals(doing: str, path: Path) -> Iterator[None]:
+def translate_os_errors(doing: str, path: Path) -> Iterator[None]:
     """Turn what the operating system refuses into an error with a way out."""
     try:
         yield
@@ -65,10 +65,10 @@ def refusals(doing: str, path: Path) -> Iterator[None]:
         ) from error
 
 
-def create_new(path: Path, data: bytes, guard: Guard = unguarded) -> None:
+def create_new(path: Path, data: bytes, guard: Guard = no_guard) -> None:
     """Create a file that must not exist yet; FileExistsError if somebody else made it."""
-    with refusals("create", path):
-        temporary = _written(path, data)
+    with translate_os_errors("create", path):
+        temporary = _write_temporary(path, data)
         try:
             guard()
             os.link(temporary, path)
@@ -77,14 +77,14 @@ def create_new(path: Path, data: bytes, guard: Guard = unguarded) -> None:
         sync_folder(path.parent)
 
 
-def replace(path: Path, data: bytes, guard: Guard = unguarded, *, durable: bool = True) -> None:
+def replace_file(path: Path, data: bytes, guard: Guard = no_guard, *, durable: bool = True) -> None:
     """Give a file new content, and make its folder; a reader sees the old or the new, whole.
 
     What is not durable may be the old content again after a power cut.
     """
     make_folder(path.parent)
-    with refusals("write", path):
-        temporary = _written(path, data, durable)
+    with translate_os_errors("write", path):
+        temporary = _write_temporary(path, data, durable)
         try:
             guard()
             os.replace(temporary, path)
@@ -105,18 +105,18 @@ def open_new(path: Path) -> BinaryIO:
 
 def protect_file(path: Path) -> None:
     """Give a file that another library made the permissions that its folder asks for."""
-    with refusals("change the permissions of", path):
+    with translate_os_errors("change the permissions of", path):
         os.chmod(path, _file_mode(path.parent))
 
 
 def sync_file(path: Path) -> None:
     """Make the content of a file that another library wrote durable."""
-    _sync(path, os.O_RDONLY)
+    _sync_path(path, os.O_RDONLY)
 
 
 def sync_folder(path: Path) -> None:
     """Make the names in a folder durable."""
-    _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+    _sync_path(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
 def protect_folder(path: Path) -> None:
@@ -128,7 +128,7 @@ def make_folder(path: Path) -> None:
     """Create a folder, and those above it, durably."""
     if path.is_dir():
         return
-    with refusals("create", path):
+    with translate_os_errors("create", path):
         for folder in reversed([f for f in (path, *path.parents) if not f.exists()]):
             folder.mkdir(mode=0o700, exist_ok=True)
             _open_folder(folder, _is_open(folder.parent))
@@ -141,7 +141,7 @@ def open_to(root: Path, group: bool) -> None:
     Everything is looked through only if the folder itself was not like that already. A folder of
     somebody else stays as that user made it.
     """
-    with refusals("change the permissions of", root):
+    with translate_os_errors("change the permissions of", root):
         found = root.stat()
         if found.st_mode & 0o777 == (0o750 if group else 0o700) or found.st_uid != os.geteuid():
             return
@@ -153,26 +153,26 @@ def open_to(root: Path, group: bool) -> None:
         _open_folder(root, group)
 
 
-def remove(path: Path) -> None:
+def remove_file(path: Path) -> None:
     """Remove a file if it is there. Not synced: what comes back after a power cut goes again."""
-    with refusals("remove", path):
+    with translate_os_errors("remove", path):
         path.unlink(missing_ok=True)
 
 
 def remove_tree(folder: Path) -> None:
     """Remove a folder and all that is in it; not synced either."""
-    with refusals("remove", folder):
+    with translate_os_errors("remove", folder):
         shutil.rmtree(folder)
 
 
-def remove_temporaries(folder: Path, guard: Guard = unguarded) -> None:
+def remove_temporaries(folder: Path, guard: Guard = no_guard) -> None:
     """Remove what a killed process left half made; only under the lock."""
     for path in folder.glob(f"{TEMPORARY}*"):
         guard()
-        remove(path)
+        remove_file(path)
 
 
-def _written(path: Path, data: bytes, durable: bool = True) -> Path:
+def _write_temporary(path: Path, data: bytes, durable: bool = True) -> Path:
     temporary = path.parent / f"{TEMPORARY}{path.name}-{uuid.uuid4().hex}"
     try:
         with open_new(temporary) as file:
@@ -202,8 +202,8 @@ def _open_folder(folder: Path, group: bool) -> None:
     os.chmod(folder, (0o750 if group else 0o700) | inherited)
 
 
-def _sync(path: Path, flags: int) -> None:
-    with refusals("sync", path):
+def _sync_path(path: Path, flags: int) -> None:
+    with translate_os_errors("sync", path):
         descriptor = os.open(path, flags)
         try:
             os.fsync(descriptor)

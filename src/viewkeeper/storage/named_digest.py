@@ -2,7 +2,7 @@
 
 The name of such a file ends with two digests: of its footer, and of all its bytes. Whoever has the
 name can tell whether the file is still what was written, without keeping anything else. A file is
-written under its first name and gets the other one when it is whole (`written_parquet`).
+written under its first name and gets the other one when it is whole (`write_parquet`).
 
 Reading a whole file compares all of it. Reading parts of one compares its footer, and its pages by
 the checksums that Parquet keeps with them.
@@ -59,19 +59,19 @@ class DigestSink:
     def closed(self) -> bool:
         return self._file.closed
 
-    def digest(self) -> str:
+    def hex_digest(self) -> str:
         return self._digest.hexdigest()
 
 
 @dataclass(slots=True)
-class Written:
+class DigestNamedFile:
     """A file that is being written; `path` is its last name once it is whole."""
 
     writer: pq.ParquetWriter
     path: Path
 
     def write(self, rows: pa.Table | pa.RecordBatch) -> None:
-        with disk.refusals("write", self.path):
+        with disk.translate_os_errors("write", self.path):
             self.writer.write(rows)
 
 
@@ -82,13 +82,15 @@ def digest_name(path: Path, stem: str) -> str:
     return f"{stem}-{footer_digest(path)}{whole[:24]}.parquet"
 
 
-def name_of(first: Path, whole: str) -> Path:
+def final_path_of(first: Path, whole: str) -> Path:
     """The name for a file that is whole, by its first name and the digest of its bytes."""
     return first.with_name(f"{first.stem}-{footer_digest(first)}{whole[:24]}.parquet")
 
 
 @contextmanager
-def written_parquet(first: Path, schema: pa.Schema, *, durable: bool = True) -> Iterator[Written]:
+def write_parquet(
+    first: Path, schema: pa.Schema, *, durable: bool = True
+) -> Iterator[DigestNamedFile]:
     """Write a Parquet file with page checksums; it gets its last name when it is whole."""
     with disk.open_new(first) as file:
         sink = DigestSink(file)
@@ -97,11 +99,11 @@ def written_parquet(first: Path, schema: pa.Schema, *, durable: bool = True) -> 
             with pq.ParquetWriter(
                 made, schema, compression="zstd", write_page_checksum=True
             ) as writer:
-                written = Written(writer, first)
+                written = DigestNamedFile(writer, first)
                 yield written
             if durable:
                 os.fsync(file.fileno())
-            written.path = first.rename(name_of(first, sink.digest()))
+            written.path = first.rename(final_path_of(first, sink.hex_digest()))
         except BaseException:
             with suppress(FileNotFoundError):
                 first.unlink()

@@ -3,8 +3,8 @@
 Everything small that is kept (head, plans, records, what a source remembers) is a JSON value in an
 envelope: what kind of file it is, the format's version, and a checksum of the body, byte by byte. A
 file that does not parse, is of another kind, or whose checksum differs is a `CorruptError` that
-names the file and the way out. So is a body that is not what its reader expects: `decoding` turns
-whatever a reader stumbles over into that error.
+names the file and the way out. So is a body that is not what its reader expects:
+`translate_decode_errors` turns whatever a reader stumbles over into that error.
 
 Files that were written before they had an envelope are read with `unseal_or_plain`.
 """
@@ -30,7 +30,7 @@ _HEADER = re.compile(rb'\{"kind":"([a-z_ ]{1,40})","format":(\d{1,9}),"check":(\
 _END = b"}\n"
 
 
-def seal(kind: str, body: object) -> bytes:
+def seal_body(kind: str, body: object) -> bytes:
     """The envelope of a body, as one line of JSON."""
     text = json.dumps(body, separators=(",", ":"), sort_keys=True, allow_nan=False).encode()
     check = zlib.crc32(text)
@@ -42,11 +42,11 @@ def seal(kind: str, body: object) -> bytes:
     )
 
 
-def unseal(path: Path, kind: str, way_out: str) -> Body:
+def unseal_file(path: Path, kind: str, way_out: str) -> Body:
     """The body of a file that holds what it should; FileNotFoundError if there is none."""
     body = unseal_data(path.read_bytes(), path, kind, way_out)
     if not isinstance(body, dict):
-        raise corrupt(path, kind, "its body is not an object", way_out)
+        raise corrupt_error(path, kind, "its body is not an object", way_out)
     return body
 
 
@@ -55,14 +55,14 @@ def unseal_or_plain(path: Path, kind: str, way_out: str) -> Any:
     data = path.read_bytes()
     if data.startswith(b'{"kind":"'):
         return unseal_data(data, path, kind, way_out)
-    return _parsed(data, path, kind, way_out)
+    return _parse_body(data, path, kind, way_out)
 
 
 def unseal_data(data: bytes, path: Path, kind: str, way_out: str) -> Any:
     """The body in the content of a file, of any type; `path` is what errors name."""
     header = _HEADER.match(data)
     if header is None or not data.endswith(_END):
-        raise corrupt(path, kind, f"its envelope is not whole ({len(data)} bytes)", way_out)
+        raise corrupt_error(path, kind, f"its envelope is not whole ({len(data)} bytes)", way_out)
     found, version, check = header[1].decode(), int(header[2]), int(header[3])
     text = data[header.end() : -len(_END)]
     if version != FORMAT:
@@ -72,18 +72,18 @@ def unseal_data(data: bytes, path: Path, kind: str, way_out: str) -> Any:
             f"file is damaged: {way_out}",
         )
     if check != zlib.crc32(text):
-        raise corrupt(path, kind, "its checksum is wrong", way_out)
+        raise corrupt_error(path, kind, "its checksum is wrong", way_out)
     if found != kind:
-        raise corrupt(path, kind, f"it is a {found}", way_out)
-    return _parsed(text, path, kind, way_out)
+        raise corrupt_error(path, kind, f"it is a {found}", way_out)
+    return _parse_body(text, path, kind, way_out)
 
 
 def write_sealed(path: Path, kind: str, body: object, *, durable: bool = True) -> None:
     """Seal a body and give it to a file."""
-    disk.replace(path, seal(kind, body), durable=durable)
+    disk.replace_file(path, seal_body(kind, body), durable=durable)
 
 
-def corrupt(path: Path, kind: str, detail: str, way_out: str) -> CorruptError:
+def corrupt_error(path: Path, kind: str, detail: str, way_out: str) -> CorruptError:
     """The error for a file that cannot be believed."""
     return CorruptError(
         f'warehouse file "{path}": not a {kind} that can be believed', detail=detail, hint=way_out
@@ -91,7 +91,7 @@ def corrupt(path: Path, kind: str, detail: str, way_out: str) -> CorruptError:
 
 
 @contextmanager
-def decoding(path: Path, kind: str, way_out: str) -> Iterator[None]:
+def translate_decode_errors(path: Path, kind: str, way_out: str) -> Iterator[None]:
     """Turn what a reader of a body stumbles over into the error for that file."""
     try:
         yield
@@ -100,16 +100,16 @@ def decoding(path: Path, kind: str, way_out: str) -> Iterator[None]:
     except Exception as error:
         # A right checksum of a body that makes no sense: every kind of mistake is possible.
         detail = f"its content is odd: {type(error).__name__} {error}"
-        raise corrupt(path, kind, detail[:500], way_out) from error
+        raise corrupt_error(path, kind, detail[:500], way_out) from error
 
 
-def _parsed(text: bytes, path: Path, kind: str, way_out: str) -> Any:
+def _parse_body(text: bytes, path: Path, kind: str, way_out: str) -> Any:
     try:
         return json.loads(
             text.decode(), parse_constant=_refuse_constant, object_pairs_hook=_refuse_repeated
         )
     except (ValueError, RecursionError) as error:
-        raise corrupt(path, kind, f"it does not parse: {error}"[:500], way_out) from error
+        raise corrupt_error(path, kind, f"it does not parse: {error}"[:500], way_out) from error
 
 
 def _refuse_constant(text: str) -> None:

@@ -34,10 +34,10 @@ WIDEST = 1 << 64
 
 def read_typed(kind: type[T], value: object, readers: Readers | None = None) -> T:
     """A value of the type `kind`; a ValueError names the place that is wrong."""
-    return typing.cast("T", _read(kind, value, readers or {}))
+    return typing.cast("T", _read_value(kind, value, readers or {}))
 
 
-def _read(kind: Any, value: Any, readers: Readers) -> Any:
+def _read_value(kind: Any, value: Any, readers: Readers) -> Any:
     if kind in readers:
         return readers[kind](value)
     if kind in _PLAIN:
@@ -52,7 +52,8 @@ def _read(kind: Any, value: Any, readers: Readers) -> Any:
     if isinstance(origin, type) and issubclass(origin, Mapping):
         _expect(value, isinstance(value, dict), "an object")
         return {
-            _read_text(name): _at(name, arguments[1], each, readers) for name, each in value.items()
+            _read_text(name): _read_at(name, arguments[1], each, readers)
+            for name, each in value.items()
         }
     assert origin is not None, f"{kind} cannot be read from JSON"
     return _read_array(origin, arguments, value, readers)
@@ -61,43 +62,45 @@ def _read(kind: Any, value: Any, readers: Readers) -> Any:
 def _read_array(origin: Any, arguments: tuple[Any, ...], value: Any, readers: Readers) -> Any:
     _expect(value, isinstance(value, list), "an array")
     if origin is not tuple:
-        return [_at(i, arguments[0], each, readers) for i, each in enumerate(value)]
+        return [_read_at(i, arguments[0], each, readers) for i, each in enumerate(value)]
     if arguments[-1] is Ellipsis:
-        return tuple(_at(i, arguments[0], each, readers) for i, each in enumerate(value))
+        return tuple(_read_at(i, arguments[0], each, readers) for i, each in enumerate(value))
     _expect(value, len(value) == len(arguments), f"an array of {len(arguments)}")
     pairs = zip(arguments, value, strict=True)
-    return tuple(_at(i, kind, each, readers) for i, (kind, each) in enumerate(pairs))
+    return tuple(_read_at(i, kind, each, readers) for i, (kind, each) in enumerate(pairs))
 
 
 def _read_union(kinds: tuple[Any, ...], value: Any, readers: Readers) -> Any:
     if value is None and types.NoneType in kinds:
         return None
     (only,) = (kind for kind in kinds if kind is not types.NoneType)
-    return _read(only, value, readers)
+    return _read_value(only, value, readers)
 
 
 def _read_fields(kind: Any, value: Any, readers: Readers) -> Any:
     _expect(value, isinstance(value, dict), "an object")
-    hints = _hints(kind)
+    hints = _field_types(kind)
     _expect([*value], value.keys() <= hints.keys(), f"made of {', '.join(hints)}")
-    lacking = [f.name for f in dataclasses.fields(kind) if _needed(f) and f.name not in value]
+    lacking = [f.name for f in dataclasses.fields(kind) if _is_needed(f) and f.name not in value]
     _expect([*value], not lacking, f"complete without {', '.join(lacking)}")
-    return kind(**{name: _at(name, hints[name], each, readers) for name, each in value.items()})
+    return kind(
+        **{name: _read_at(name, hints[name], each, readers) for name, each in value.items()}
+    )
 
 
 @cache
-def _hints(kind: Any) -> dict[str, Any]:
+def _field_types(kind: Any) -> dict[str, Any]:
     hints = typing.get_type_hints(kind)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
-def _needed(field: dataclasses.Field[Any]) -> bool:
+def _is_needed(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
-def _at(place: object, kind: Any, value: Any, readers: Readers) -> Any:
+def _read_at(place: object, kind: Any, value: Any, readers: Readers) -> Any:
     try:
-        return _read(kind, value, readers)
+        return _read_value(kind, value, readers)
     except ValueError as error:
         raise ValueError(f"{place}: {error}") from error
 

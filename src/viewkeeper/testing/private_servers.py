@@ -31,11 +31,11 @@ class PrivateServer(ABC):
     """A server process with its data below `folder`; use `start`, `kill`, `stop`."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder if may_enter(folder) else self._elsewhere()
+        self.folder = folder if can_enter(folder) else self._temporary_folder()
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
-    def _elsewhere(self) -> Path:
+    def _temporary_folder(self) -> Path:
         """A folder that the server's user can enter, for as long as this object is there."""
         folder = Path(tempfile.mkdtemp(prefix="viewkeeper-server-"))
         folder.chmod(0o711)
@@ -48,23 +48,23 @@ class PrivateServer(ABC):
         return self._process.pid
 
     @property
-    def runs(self) -> bool:
+    def is_running(self) -> bool:
         """Whether it was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
         """Make the data folder if there is none, start, and wait until the server answers."""
-        if not self._data.exists():
+        if not self._data_folder.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             give_away(self.folder)
-            self._create()
+            self._create_data()
         log = open(self.folder / "server.log", "ab")  # noqa: SIM115 - the server's own output
         with log:
             self._process = subprocess.Popen(
-                self._command(), stdout=log, stderr=log, cwd=self.folder, **apart()
+                self._server_command(), stdout=log, stderr=log, cwd=self.folder, **popen_options()
             )
         end = time.monotonic() + START_SECONDS
-        while not self._answers():
+        while not self._is_answering():
             if self._process.poll() is not None or time.monotonic() > end:
                 self.kill()
                 raise ProjectError(
@@ -75,13 +75,13 @@ class PrivateServer(ABC):
 
     def stop(self) -> None:
         """End it in an orderly way; nothing happens if it is not running."""
-        self._end(self._stop_signal)
+        self._end_process(self._stop_signal)
 
     def kill(self) -> None:
         """End it as a power cut would."""
-        self._end(signal.SIGKILL)
+        self._end_process(signal.SIGKILL)
 
-    def _end(self, how: int) -> None:
+    def _end_process(self, how: int) -> None:
         if self._process is None:
             return
         if self._process.poll() is None:
@@ -92,23 +92,23 @@ class PrivateServer(ABC):
     _stop_signal: int = signal.SIGTERM
 
     @property
-    def _data(self) -> Path:
+    def _data_folder(self) -> Path:
         return self.folder / "data"
 
     @abstractmethod
-    def _create(self) -> None:
+    def _create_data(self) -> None:
         """Make the data folder."""
 
     @abstractmethod
-    def _command(self) -> Sequence[str]:
+    def _server_command(self) -> Sequence[str]:
         """What starts the server."""
 
     @abstractmethod
-    def _answers(self) -> bool:
+    def _is_answering(self) -> bool:
         """Whether it takes connections."""
 
-    def _run(self, *command: str) -> None:
-        done = subprocess.run(command, capture_output=True, cwd=self.folder, **apart())
+    def _run_program(self, *command: str) -> None:
+        done = subprocess.run(command, capture_output=True, cwd=self.folder, **popen_options())
         if done.returncode:
             output = (done.stdout + done.stderr).decode(errors="replace")
             raise ProjectError(f"{Path(command[0]).name} failed", detail=output[-2000:])
@@ -135,27 +135,29 @@ class PrivatePostgres(PrivateServer):
             **(settings or {}),
         }
 
-    def url(self, database: str = "postgres", user: str = "postgres") -> str:
+    def url_of(self, database: str = "postgres", user: str = "postgres") -> str:
         return f"postgresql://{user}:secret@127.0.0.1:{self.port}/{database}"
 
-    def _create(self) -> None:
+    def _create_data(self) -> None:
         password = self.folder / "password"
         password.write_text("secret\n")
         give_away(password)
         initdb = str(self._programs / "initdb")
         arguments = ("-U", "postgres", "-A", "scram-sha-256", "-E", "UTF8", "--no-sync")
-        self._run(initdb, "-D", str(self._data), *arguments, "--locale=C", f"--pwfile={password}")
+        self._run_program(
+            initdb, "-D", str(self._data_folder), *arguments, "--locale=C", f"--pwfile={password}"
+        )
 
-    def _command(self) -> Sequence[str]:
+    def _server_command(self) -> Sequence[str]:
         options = [word for k, v in self._settings.items() for word in ("-c", f"{k}={v}")]
         server = str(self._programs / "postgres")
-        return [server, "-D", str(self._data), "-p", str(self.port), *options]
+        return [server, "-D", str(self._data_folder), "-p", str(self.port), *options]
 
-    def _answers(self) -> bool:
+    def _is_answering(self) -> bool:
         import psycopg
 
         try:
-            psycopg.connect(self.url(), connect_timeout=2).close()
+            psycopg.connect(self.url_of(), connect_timeout=2).close()
         except psycopg.OperationalError:
             return False
         return True
@@ -182,16 +184,16 @@ class PrivateMariadb(PrivateServer):
             **(settings or {}),
         }
 
-    def url(self, database: str = "", user: str = "root") -> str:
+    def url_of(self, database: str = "", user: str = "root") -> str:
         return f"mariadb://{user}:secret@127.0.0.1:{self.port}/{database}"
 
-    def _create(self) -> None:
-        installer = program("mariadb-install-db", "mysql_install_db")
-        self._run(
+    def _create_data(self) -> None:
+        installer = find_program("mariadb-install-db", "mysql_install_db")
+        self._run_program(
             installer,
             "--no-defaults",
-            f"--datadir={self._data}",
-            self._temporary,
+            f"--datadir={self._data_folder}",
+            self._tmpdir_option,
             "--auth-root-authentication-method=normal",
             "--skip-test-db",
         )
@@ -203,18 +205,20 @@ class PrivateMariadb(PrivateServer):
         give_away(self.folder / "first.sql")
 
     @property
-    def _temporary(self) -> str:
+    def _tmpdir_option(self) -> str:
         """A server that starts removes all temporary tables of its folder, whosever they are."""
         return f"--tmpdir={self.folder}"
 
-    def _command(self) -> Sequence[str]:
+    def _server_command(self) -> Sequence[str]:
         first = self.folder / "first.sql"
-        begin = [f"--init-file={first}"] if not (self._data / "binlog.000001").exists() else []
+        begin = (
+            [f"--init-file={first}"] if not (self._data_folder / "binlog.000001").exists() else []
+        )
         return [
-            program("mariadbd", "mysqld"),
+            find_program("mariadbd", "mysqld"),
             "--no-defaults",
-            f"--datadir={self._data}",
-            self._temporary,
+            f"--datadir={self._data_folder}",
+            self._tmpdir_option,
             f"--port={self.port}",
             f"--socket={self.folder / 'socket'}",
             f"--pid-file={self.folder / 'pid'}",
@@ -222,7 +226,7 @@ class PrivateMariadb(PrivateServer):
             *begin,
         ]
 
-    def _answers(self) -> bool:
+    def _is_answering(self) -> bool:
         import pymysql
 
         try:
@@ -257,7 +261,7 @@ def postgres_programs() -> Path:
     return Path(found).resolve().parent
 
 
-def program(*names: str) -> str:
+def find_program(*names: str) -> str:
     """The first of these programs that is installed."""
     places = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"))
     for name in names:
@@ -269,14 +273,14 @@ def program(*names: str) -> str:
     )
 
 
-def apart() -> dict[str, Any]:
+def popen_options() -> dict[str, Any]:
     """As whom a server runs: ourselves, or somebody else where we are root.
 
     Ctrl-C is for us to handle: it does not reach a server.
     """
     if os.getuid() != 0:
         return {"start_new_session": True}
-    user = _somebody()
+    user = _unprivileged_user()
     return {
         "user": user.pw_uid,
         "group": user.pw_gid,
@@ -285,7 +289,7 @@ def apart() -> dict[str, Any]:
     }
 
 
-def may_enter(folder: Path) -> bool:
+def can_enter(folder: Path) -> bool:
     """Whether the server's user gets into a folder; we change nobody's permissions for that."""
     if os.getuid() != 0:
         return True
@@ -296,11 +300,11 @@ def may_enter(folder: Path) -> bool:
 def give_away(path: Path) -> None:
     """Let the server's user own a path."""
     if os.getuid() == 0:
-        user = _somebody()
+        user = _unprivileged_user()
         os.chown(path, user.pw_uid, user.pw_gid)
 
 
-def _somebody() -> pwd.struct_passwd:
+def _unprivileged_user() -> pwd.struct_passwd:
     for name in _USERS:
         try:
             return pwd.getpwnam(name)

@@ -29,7 +29,7 @@ BEFORE = 0
 
 
 @dataclass(slots=True, eq=False)
-class Kept:
+class BacklogEntry:
     """A transaction in the backlog."""
 
     transaction: Transaction
@@ -44,62 +44,62 @@ class Backlog:
 
     def __init__(self, view: ViewDefinition, positions: Mapping[str, int]) -> None:
         self._schemas = {
-            relation: pa.schema([(field.name, field.type) for field in view.columns(relation)])
+            relation: pa.schema([(field.name, field.type) for field in view.fields_of(relation)])
             for relation in view.relations
         }
-        self._kept: list[Kept] = []
+        self._kept: list[BacklogEntry] = []
         self._known = dict(positions)
         self._open: dict[int, str] = {}
 
-    def __iter__(self) -> Iterator[Kept]:
+    def __iter__(self) -> Iterator[BacklogEntry]:
         return iter(self._kept)
 
-    def add(self, transaction: Transaction, committed: bool = False) -> Kept:
+    def add_transaction(self, transaction: Transaction, committed: bool = False) -> BacklogEntry:
         """A transaction that has just been received; `committed` if the view already has it."""
-        kept = Kept(transaction, settled=transaction.settled)
+        kept = BacklogEntry(transaction, settled=transaction.settled)
         if committed:
             kept.ts, kept.committed = BEFORE, True
         self._kept.append(kept)
-        self._extend(transaction.source)
+        self._extend_known(transaction.source)
         return kept
 
-    def _extend(self, source: str) -> None:
+    def _extend_known(self, source: str) -> None:
         mine = [k.transaction for k in self._kept if k.transaction.source == source]
         for transaction in sorted(mine, key=lambda t: t.position):
             if transaction.after <= self._known.get(source, 0) < transaction.position:
                 self._known[source] = transaction.position
 
-    def known(self, source: str) -> int:
+    def known_position(self, source: str) -> int:
         """The position up to which every transaction of a source was received."""
         return self._known.get(source, 0)
 
-    def take(self, transactions: Iterable[Transaction], ts: int) -> None:
+    def take_transactions(self, transactions: Iterable[Transaction], ts: int) -> None:
         """Give waiting transactions their ts."""
-        for kept in self._of(transactions):
+        for kept in self._entries_of(transactions):
             assert kept.ts == LAST_TS, "a transaction gets its ts once"
             kept.ts = ts
 
-    def commit(self, transactions: Iterable[Transaction]) -> None:
+    def mark_committed(self, transactions: Iterable[Transaction]) -> None:
         """Their effect is in the view."""
-        for kept in self._of(transactions):
+        for kept in self._entries_of(transactions):
             kept.committed = True
 
-    def _of(self, transactions: Iterable[Transaction]) -> list[Kept]:
+    def _entries_of(self, transactions: Iterable[Transaction]) -> list[BacklogEntry]:
         wanted = {id(transaction) for transaction in transactions}
         return [kept for kept in self._kept if id(kept.transaction) in wanted]
 
-    def asked(self, number: int, source: str) -> None:
+    def note_asked(self, number: int, source: str) -> None:
         """A lookup is under way: its cut may be as old as now."""
         self._open[number] = source
 
-    def answered(self, number: int, cut: Cut) -> None:
+    def note_answered(self, number: int, cut: Cut) -> None:
         """An answer came: what its cut includes is in every cut that is opened from now on."""
         source = self._open.pop(number)
         for kept in self._kept:
             if kept.transaction.source == source and cut.includes(kept.transaction.position):
                 kept.settled = True
 
-    def clean(self) -> None:
+    def forget_settled(self) -> None:
         """Forget what nothing can need any more."""
         at_work = min((k.ts for k in self._kept if not k.committed), default=LAST_TS)
         asked = set(self._open.values())
@@ -109,7 +109,7 @@ class Backlog:
             if not k.committed or not k.settled or k.ts > at_work or k.transaction.source in asked
         ]
 
-    def acknowledged(self, positions: Mapping[str, int]) -> dict[str, int]:
+    def acknowledged_positions(self, positions: Mapping[str, int]) -> dict[str, int]:
         """Per source, up to where nothing need be delivered again, given what is committed."""
         limits = dict(positions)
         for kept in self._kept:
@@ -117,7 +117,7 @@ class Backlog:
             limits[source] = min(limits.get(source, after), after)
         return limits
 
-    def matching(self, lookup: Lookup) -> pa.Table:
+    def matching_changes(self, lookup: Lookup) -> pa.Table:
         """The changes of the lookup's relation, as compensation asks for them."""
         schema = self._schemas[lookup.relation]
         columns = [(name, schema.field(name).type) for name in lookup.columns]

@@ -28,7 +28,7 @@ class Cut:
     def includes(self, position: int) -> bool:
         return position <= self.position and position not in self.missing
 
-    def mask(self, positions: Any) -> Any:
+    def inclusion_mask(self, positions: Any) -> Any:
         """`includes`, for an Arrow array of positions."""
         inside = pc.less_equal(positions, pa.scalar(self.position, pa.int64()))
         if not self.missing:

@@ -37,51 +37,51 @@ def change_schema(fields: Sequence[Field]) -> pa.Schema:
 class Stamps:
     """The ts of a source's transactions: `ts[i]` up to the position `until[i]`, both increasing.
 
-    >>> Stamps((10, 20), (5, 7)).of(pa.array([3, 10, 11])).to_pylist()
+    >>> Stamps((10, 20), (5, 7)).ts_of(pa.array([3, 10, 11])).to_pylist()
     [5, 5, 7]
     """
 
     until: Sequence[int]
     ts: Sequence[int]
 
-    def of(self, positions: Any) -> Any:
+    def ts_of(self, positions: Any) -> Any:
         """The ts of changes at these positions."""
         found = np.searchsorted(np.asarray(self.until), positions.to_numpy(), side="left")
         return pa.array(np.asarray(self.ts, np.int64)[found])
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class RelationChanges:
     """The changes of one relation in (ts) order: in memory, or in a file that holds them all."""
 
     rows: int
     table: pa.Table
     file: str | None = None
 
-    def pieces(self) -> Iterator[pa.Table]:
+    def read_pieces(self) -> Iterator[pa.Table]:
         """All rows, in pieces of bounded size."""
-        whole = self._whole()
+        whole = self._whole_table()
         for start in range(0, self.rows, PIECE_ROWS):
             yield whole.slice(start, PIECE_ROWS)
 
-    def slice(self, start: int, stop: int) -> pa.Table:
+    def rows_between(self, start: int, stop: int) -> pa.Table:
         """The rows from `start` up to `stop`."""
-        return self._whole().slice(start, stop - start)
+        return self._whole_table().slice(start, stop - start)
 
-    def matching(self, lookup: Lookup) -> pa.Table:
+    def matching_changes(self, lookup: Lookup) -> pa.Table:
         """The rows whose first key column is among the lookup's keys: a superset of those asked."""
         columns = [*lookup.columns, COUNT, POSITION, TS]
         if lookup.keys is None:
-            return self._whole().select(columns)
+            return self._whole_table().select(columns)
         first = lookup.on[0]
         keys = lookup.keys[first].combine_chunks()
         found = [
             piece.filter(pc.is_in(piece[first], value_set=keys)).select(columns)
-            for piece in self.pieces()
+            for piece in self.read_pieces()
         ]
         return pa.concat_tables(found) if found else self.table.slice(0, 0).select(columns)
 
-    def _whole(self) -> pa.Table:
+    def _whole_table(self) -> pa.Table:
         if self.file is None:
             return self.table
         # Mapped, not read: the operating system brings in and drops pages as they are used.
@@ -92,10 +92,10 @@ class Changes:
 class BatchChanges:
     """The changes of all relations of a batch; what compensation calls pending."""
 
-    relations: Mapping[Relation, Changes]
+    relations: Mapping[Relation, RelationChanges]
 
-    def matching(self, lookup: Lookup) -> pa.Table:
-        return self.relations[lookup.relation].matching(lookup)
+    def matching_changes(self, lookup: Lookup) -> pa.Table:
+        return self.relations[lookup.relation].matching_changes(lookup)
 
 
 class UpdateQueue:
@@ -115,48 +115,50 @@ class UpdateQueue:
         self._rows: dict[Relation, int] = dict.fromkeys(schemas, 0)
         self._bytes = 0
 
-    def append(self, relation: Relation, stamps: Stamps, changes: pa.RecordBatch) -> None:
+    def append_changes(self, relation: Relation, stamps: Stamps, changes: pa.RecordBatch) -> None:
         """Add changes of a source's stream; later ones have later positions."""
-        stamped = changes.append_column(TS, stamps.of(changes[POSITION]))
+        stamped = changes.append_column(TS, stamps.ts_of(changes[POSITION]))
         batch = stamped.select(self._schemas[relation].names).cast(self._schemas[relation])
         self._held[relation].append(batch)
         self._rows[relation] += batch.num_rows
         self._bytes += batch.nbytes
         if self._bytes > self._limit:
-            self._spill()
+            self._spill_to_files()
 
     @property
-    def rows(self) -> int:
+    def row_count(self) -> int:
         return sum(self._rows.values())
 
     @property
-    def spilled(self) -> bool:
+    def has_spilled(self) -> bool:
         return bool(self._writers)
 
-    def seal(self) -> BatchChanges:
+    def seal_changes(self) -> BatchChanges:
         """Everything appended; the queue takes no more."""
         if self._writers:
-            self._spill()
+            self._spill_to_files()
             for writer in self._writers.values():
                 writer.close()
-        return BatchChanges({relation: self._sealed(relation) for relation in self._schemas})
+        return BatchChanges(
+            {relation: self._sealed_changes(relation) for relation in self._schemas}
+        )
 
-    def _sealed(self, relation: Relation) -> Changes:
+    def _sealed_changes(self, relation: Relation) -> RelationChanges:
         schema, rows = self._schemas[relation], self._rows[relation]
         if relation in self._writers:
-            return Changes(rows, schema.empty_table(), self._file(relation))
+            return RelationChanges(rows, schema.empty_table(), self._file_of(relation))
         table = pa.Table.from_batches(self._held[relation], schema)
-        return Changes(rows, table.combine_chunks())
+        return RelationChanges(rows, table.combine_chunks())
 
-    def _file(self, relation: Relation) -> str:
+    def _file_of(self, relation: Relation) -> str:
         number = list(self._schemas).index(relation)
         return f"{self._folder}/changes-{number}.arrow"
 
-    def _spill(self) -> None:
+    def _spill_to_files(self) -> None:
         for relation, batches in self._held.items():
             if batches and relation not in self._writers:
                 schema = self._schemas[relation]
-                self._writers[relation] = pa.ipc.new_file(self._file(relation), schema)
+                self._writers[relation] = pa.ipc.new_file(self._file_of(relation), schema)
             for batch in batches:
                 self._writers[relation].write_batch(batch)
             batches.clear()

@@ -2,10 +2,10 @@
 
 A view asks for a table by a *handle*: the name that the table had when it was bound, and with it
 the names that its columns had. A handle goes on to mean the same table and the same columns
-whatever they are called later (`viewkeeper.updates.source_protocol.Source.handle`), so a rename needs no
-question to be asked differently. What a change does to the *values* behind a handle is what counts:
-they are kept (as rename, add and widen do), or they changed or went without being listed, and then
-nothing that lies before the change can be asked any more.
+whatever they are called later (`viewkeeper.updates.source_protocol.Source.handle_of`), so a rename
+needs no question to be asked differently. What a change does to the *values* behind a handle is
+what counts: they are kept (as rename, add and widen do), or they changed or went without being
+listed, and then nothing that lies before the change can be asked any more.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from viewkeeper.view.definition import called
+from viewkeeper.view.definition import name_of_handle
 
-__all__ = ["KINDS", "ChangeKind", "SchemaChange", "called"]
+__all__ = ["KINDS", "ChangeKind", "SchemaChange", "name_of_handle"]
 
 ChangeKind = Literal[
     "add_column",
@@ -81,5 +81,5 @@ class SchemaChange:
         >>> str(SchemaChange("rename_column", "orders#2", "price", "cost"))
         'orders: column price is called cost now'
         """
-        facts = {"table": called(self.table), "column": self.column, "now": self.now}
+        facts = {"table": name_of_handle(self.table), "column": self.column, "now": self.now}
         return _SENTENCES[self.kind].format(**facts)

@@ -32,15 +32,15 @@ __all__ = [
     "POSITION",
     "TS",
     "Answer",
-    "Became",
-    "Behind",
     "Boundary",
-    "Detached",
+    "ChangesBehind",
+    "CurrentNames",
+    "DetachResult",
     "Finding",
     "Health",
     "Lookup",
     "Opener",
-    "Retained",
+    "RetainedLog",
     "Scan",
     "Snapshot",
     "Source",
@@ -82,7 +82,7 @@ class Boundary:
 
 
 @dataclass(frozen=True, slots=True)
-class Became:
+class CurrentNames:
     """What the table behind a handle is now: its name, and those of the handle's columns that are
     still there, each with the name that it has now."""
 
@@ -146,7 +146,7 @@ class Scan:
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class ChangesBehind:
     """What a source has committed beyond a position: how many changes, the time of the oldest."""
 
     changes: int
@@ -154,7 +154,7 @@ class Behind:
 
 
 @dataclass(frozen=True, slots=True)
-class Retained:
+class RetainedLog:
     """Who keeps a part of a source's log: a project or a lease, and from which position on."""
 
     reader: str
@@ -177,8 +177,8 @@ class Health:
     position: int | None
     retained: int = 0
     unit: Literal["changes", "bytes", "versions"] = "changes"
-    readers: tuple[Retained, ...] = ()
-    behind: Mapping[int, Behind] = field(default_factory=dict)
+    readers: tuple[RetainedLog, ...] = ()
+    behind: Mapping[int, ChangesBehind] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
 
@@ -193,7 +193,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Detached:
+class DetachResult:
     """What detaching did: whether we followed at all, whether the capture itself is gone, which
     other readers it stays for, and what was left because it is not, or not only, ours."""
 
@@ -206,7 +206,7 @@ class Detached:
 class Snapshot(Protocol):
     """A reader of one source, used by one task; cheap to open, closed when the part is done."""
 
-    def ask(self, lookup: Lookup, after: int) -> Answer:
+    def answer_lookup(self, lookup: Lookup, after: int) -> Answer:
         """Answer a lookup; rows minus tail are as of position `after`.
 
         A BarrierError if the rows cannot be brought back to it, a BrokenQueryError if the table is
@@ -214,7 +214,7 @@ class Snapshot(Protocol):
         """
         ...
 
-    def scan(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
+    def scan_relation(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
         """Every row; rows minus tail are as of position `after`."""
         ...
 
@@ -231,9 +231,9 @@ class Source(Protocol):
     A table is named by its *handle*, and columns by the names that the handle has for them. A
     handle is the name that the table has when it is bound, and a name that nothing is followed
     under is such a handle too. What is followed stays what it is, whatever it is called later:
-    `changes` and answers give values under the handle's names, those from before a rename as well
-    as those from after it, and NULL for what a column had before it was added. They come in the
-    type that the column has now; whoever asked casts.
+    `read_changes` and answers give values under the handle's names, those from before a rename as
+    well as those from after it, and NULL for what a column had before it was added. They come in
+    the type that the column has now; whoever asked casts.
 
     A schema change that does not keep values ends what can be asked: a question about the time
     before it is a BrokenQueryError, and so is every question to what is gone or is another table
@@ -242,49 +242,49 @@ class Source(Protocol):
 
     name: str
 
-    def describe(self) -> str:
+    def describe_source(self) -> str:
         """Where and what it is, for people; no secret in it."""
         ...
 
-    def advice(self) -> str | None:
+    def advise_setup(self) -> str | None:
         """A sentence on what should be changed about it to make maintenance cheaper, if any."""
         ...
 
-    def handle(self, name: str) -> str:
+    def handle_of(self, name: str) -> str:
         """The handle of the table that is called `name` now; a SchemaError if there is none."""
         ...
 
-    def became(self, handle: str) -> Became | None:
+    def current_names_of(self, handle: str) -> CurrentNames | None:
         """What the table behind a handle is now; None if it is gone."""
         ...
 
-    def schema(self, table: str) -> tuple[Field, ...]:
+    def schema_of(self, table: str) -> tuple[Field, ...]:
         """The columns of a table by the handle's names, with the types that they have now; a
         SchemaError with the nearest names if there is none."""
         ...
 
-    def refused(self, table: str) -> Mapping[str, str]:
+    def refusals_of(self, table: str) -> Mapping[str, str]:
         """The columns that no view can use, each with the reason and a hint."""
         ...
 
-    def key(self, table: str) -> tuple[str, ...]:
+    def key_of(self, table: str) -> tuple[str, ...]:
         """The columns of a key that the database enforces and that cannot be NULL; () if none."""
         ...
 
-    def indexed(self, table: str, columns: Sequence[str]) -> bool:
+    def is_indexed(self, table: str, columns: Sequence[str]) -> bool:
         """Whether a lookup by these columns searches an index instead of reading the table."""
         ...
 
-    def finds_by_key(self, table: str, columns: Sequence[str]) -> bool:
+    def can_find_by_key(self, table: str, columns: Sequence[str]) -> bool:
         """Whether some of these columns can be compared by key; else lookups return the table."""
         ...
 
-    def follow(self, tables: Tables) -> int:
+    def follow_tables(self, tables: Tables) -> int:
         """Capture these columns of these tables from now on; a position before which nothing
         that happens from now on can lie. What is gone is passed over."""
         ...
 
-    def look(self, after: int) -> tuple[Boundary, ...]:
+    def look_for_transactions(self, after: int) -> tuple[Boundary, ...]:
         """The transactions committed after a position, in commit order, LOOK_TRANSACTIONS at most,
         as far as a stream could be read in LOOK_SECONDS.
 
@@ -292,17 +292,17 @@ class Source(Protocol):
         """
         ...
 
-    def passed(self, position: int) -> bool:
+    def has_passed(self, position: int) -> bool:
         """Whether looks have reported everything up to a position that existed before the last."""
         ...
 
-    def changes(
+    def read_changes(
         self, tables: Tables, after: int, until: int
     ) -> Iterator[tuple[str, pa.RecordBatch]]:
         """The changes of these columns of these tables with `after` < position <= `until`."""
         ...
 
-    def snapshots(self, after: int, tables: Tables) -> AbstractContextManager[Opener]:
+    def prepare_snapshots(self, after: int, tables: Tables) -> AbstractContextManager[Opener]:
         """A way to open snapshots in which these tables can be brought back to position `after`.
 
         It may be used until the context ends, by several tasks at once. Where connections can share
@@ -310,27 +310,27 @@ class Source(Protocol):
         """
         ...
 
-    def acknowledge(self, position: int) -> None:
+    def acknowledge_position(self, position: int) -> None:
         """Nothing at or before this position will be asked for again."""
         ...
 
-    def hold(self, name: str, seconds: float) -> None:
+    def begin_hold(self, name: str, seconds: float) -> None:
         """Keep for some time what is kept now, for a reader beside the maintainer."""
         ...
 
-    def release(self, name: str) -> None:
+    def end_hold(self, name: str) -> None:
         """End a hold; nothing happens if it has ended."""
         ...
 
-    def health(self, positions: Iterable[int]) -> Health:
+    def read_health(self, positions: Iterable[int]) -> Health:
         """How it is now; SourceAwayError if it does not answer. Never waits long."""
         ...
 
-    def diagnose(self, tables: Tables) -> list[Finding]:
+    def diagnose_source(self, tables: Tables) -> list[Finding]:
         """Everything that `doctor` can find out, given what the views read."""
         ...
 
-    def detach(self, force: bool = False) -> Detached:
+    def detach_source(self, force: bool = False) -> DetachResult:
         """Remove what we put into the database; what others use only by `force`."""
         ...
 

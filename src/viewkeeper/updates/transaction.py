@@ -17,7 +17,7 @@ from viewkeeper.view.definition import Relation
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class GlobalTransaction:
     """The global transaction that a part belongs to, and of how many parts it consists."""
 
     name: str
@@ -37,5 +37,5 @@ class Transaction:
     after: int
     position: int
     changes: Mapping[Relation, pa.Table]
-    whole: Whole | None = None
+    whole: GlobalTransaction | None = None
     settled: bool = True

@@ -10,26 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from viewkeeper.upstream.parent_project import Parent
+from viewkeeper.upstream.parent_project import ParentProject
 
 
-def base_positions(parent: Parent, ts: int, members: Collection[str]) -> Iterator[tuple[str, int]]:
+def base_positions(
+    parent: ParentProject, ts: int, members: Collection[str]
+) -> Iterator[tuple[str, int]]:
     """The bases of a group that a parent shows as of a ts, through all its members, each with its
     position; a base that is read in several ways comes several times."""
-    for source, position in parent.positions(ts).items():
-        above = parent.parent(source)
+    for source, position in parent.positions_at(ts).items():
+        above = parent.parent_of(source)
         if above is None:
             yield parent.base_name(source), position
-        elif above.member in members:
+        elif above.member_name in members:
             yield from base_positions(above, position, members)
         else:
-            yield above.member, position
+            yield above.member_name, position
 
 
-def apart(stands: Iterable[tuple[str, int]]) -> Mapping[str, int]:
+def find_diverged_bases(stands: Iterable[tuple[str, int]]) -> Mapping[str, int]:
     """The bases that are shown at several positions, with the greatest of them.
 
-    >>> apart([("shop", 4), ("crm", 2), ("shop", 7), ("crm", 2)])
+    >>> find_diverged_bases([("shop", 4), ("crm", 2), ("shop", 7), ("crm", 2)])
     {'shop': 7}
     """
     found: dict[str, set[int]] = {}

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 
 from viewkeeper.errors import SourceError
 from viewkeeper.sources.handles import Book
-from viewkeeper.updates.schema_change import called
-from viewkeeper.updates.source_protocol import Behind, Finding, Health, Retained, Tables
+from viewkeeper.updates.schema_change import name_of_handle
+from viewkeeper.updates.source_protocol import ChangesBehind, Finding, Health, RetainedLog, Tables
 from viewkeeper.upstream import leases
-from viewkeeper.upstream.parent_files import ParentFiles, standing
-from viewkeeper.upstream.parent_project import Parent
+from viewkeeper.upstream.parent_files import ParentFiles, progress_of
+from viewkeeper.upstream.parent_project import ParentProject
 from viewkeeper.upstream.snapshot import ViewReader
 from viewkeeper.warehouse.metadata.head import Head
 
@@ -28,61 +28,61 @@ def health_of(
     now: float,
 ) -> Health:
     """Who keeps what at the parent, and how far the views that are read have come."""
-    head, root = files.head(), reader.parent.root
-    names = {called(handle) for handle in book}
+    head, root = files.current_head(), reader.parent.root
+    names = {name_of_handle(handle) for handle in book}
     views = [view for name, view in head.views.items() if not names or name in names]
-    reach = standing(views, files.last_ts).reach
+    reach = progress_of(views, files.last_ts).reach
     readers = tuple(
-        Retained(
+        RetainedLog(
             str(lease),
             bool(child) and lease.child.startswith(child),
             lease.ts,
             max(reach - lease.ts, 0),
             lease.until,
         )
-        for lease in leases.leases(root, now)
+        for lease in leases.active_leases(root, now)
     )
     kept = max((each.amount for each in readers if each.ours), default=0)
-    followed = leases.of(root, child) is not None
-    behind = _behind(reader, files, head, book, positions, reach) if followed else {}
-    warnings = tuple(_warnings(head, book))
+    followed = leases.lease_of(root, child) is not None
+    behind = _count_behind(reader, files, head, book, positions, reach) if followed else {}
+    warnings = tuple(_view_warnings(head, book))
     return Health(followed, reach, kept, "versions", readers, behind, warnings)
 
 
-def _behind(
+def _count_behind(
     reader: ViewReader,
     files: ParentFiles,
     head: Head,
     book: Book,
     positions: Sequence[int],
     reach: int,
-) -> dict[int, Behind]:
+) -> dict[int, ChangesBehind]:
     """What lies beyond positions, as far as it can be counted."""
-    there = [h for h, n in book.items() if h and _table(head, h) == n.identity]
+    there = [h for h, n in book.items() if h and _table_of(head, h) == n.identity]
     found = {}
     for position in positions:
-        entries = files.entries(position, reach)
+        entries = files.entries_between(position, reach)
         if not entries:
-            found[position] = Behind(0, 0.0)
+            found[position] = ChangesBehind(0, 0.0)
             continue
         try:
-            counts = [reader.counts(handle, position, reach) for handle in there]
+            counts = [reader.count_changes(handle, position, reach) for handle in there]
         except SourceError:
             # It cannot be counted from there; what the ledger knows is shown instead.
             continue
         changes = sum(rows for count in counts for rows in count.values())
-        found[position] = Behind(changes, min(entry.committed_at for entry in entries))
+        found[position] = ChangesBehind(changes, min(entry.committed_at for entry in entries))
     return found
 
 
-def _table(head: Head, handle: str) -> str | None:
-    view = head.views.get(called(handle))
+def _table_of(head: Head, handle: str) -> str | None:
+    view = head.views.get(name_of_handle(handle))
     return view.table if view else None
 
 
-def _warnings(head: Head, book: Book) -> Iterator[str]:
+def _view_warnings(head: Head, book: Book) -> Iterator[str]:
     newest = max((view.ts for view in head.views.values()), default=0)
-    for name in dict.fromkeys(called(handle) for handle in book):
+    for name in dict.fromkeys(name_of_handle(handle) for handle in book):
         view = head.views.get(name)
         if view is None:
             yield f'its view "{name}" is not there any more'
@@ -92,21 +92,21 @@ def _warnings(head: Head, book: Book) -> Iterator[str]:
             yield f'its view "{name}" stands at ts {view.ts}, others at {newest}'
 
 
-def diagnose(parent: Parent, child: str, tables: Tables) -> list[Finding]:
+def diagnose_parent(parent: ParentProject, child: str, tables: Tables) -> list[Finding]:
     """Everything that can be found out about a parent, given what is read of it."""
     try:
-        head = parent.head()
+        head = parent.load_head()
     except SourceError as error:
         return [Finding("warehouse", "bad", error.message, error.hint)]
     count = len(head.views)
     return [
         Finding("warehouse", "good", f"{parent.root} has {count} views"),
-        *(finding for table in tables for finding in _view(head, called(table))),
-        _lease(parent, head, child),
+        *(finding for table in tables for finding in _view_findings(head, name_of_handle(table))),
+        _lease_finding(parent, head, child),
     ]
 
 
-def _view(head: Head, name: str) -> Iterator[Finding]:
+def _view_findings(head: Head, name: str) -> Iterator[Finding]:
     view = head.views.get(name)
     if view is None:
         mend = "`viewkeeper run` there loads it"
@@ -118,8 +118,8 @@ def _view(head: Head, name: str) -> Iterator[Finding]:
         yield Finding(f"view {name}", "good", f"committed up to ts {view.ts}")
 
 
-def _lease(parent: Parent, head: Head, child: str) -> Finding:
-    lease = leases.of(parent.root, child) if child else None
+def _lease_finding(parent: ParentProject, head: Head, child: str) -> Finding:
+    lease = leases.lease_of(parent.root, child) if child else None
     if lease is None:
         return Finding("lease", "good", "nothing is kept for this project yet")
     newest = max((view.ts for view in head.views.values()), default=lease.ts)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from viewkeeper.errors import CorruptError
 from viewkeeper.storage import disk
-from viewkeeper.storage.sealed_json import decoding, unseal_or_plain, write_sealed
+from viewkeeper.storage.sealed_json import translate_decode_errors, unseal_or_plain, write_sealed
 from viewkeeper.storage.typed_json import read_typed
 
 FOLDER = "leases"
@@ -39,62 +39,62 @@ class Lease:
         return self.project or self.child
 
 
-def leases(root: Path, now: float) -> list[Lease]:
+def active_leases(root: Path, now: float) -> list[Lease]:
     """The leases on a warehouse that hold now."""
-    return [lease for lease in _all(root) if lease.until is None or lease.until > now]
+    return [lease for lease in _read_all(root) if lease.until is None or lease.until > now]
 
 
-def oldest(root: Path, now: float) -> int | None:
+def find_oldest_ts(root: Path, now: float) -> int | None:
     """The ts up to which a warehouse may fold its past; None if no child needs it."""
-    return min((lease.ts for lease in leases(root, now)), default=None)
+    return min((lease.ts for lease in active_leases(root, now)), default=None)
 
 
-def take(root: Path, lease: Lease) -> None:
+def take_lease(root: Path, lease: Lease) -> None:
     """Take a lease, or move the one that the child has; a WarehouseError if that cannot be.
 
     A warehouse that is not there is not made for it.
     """
     if root.is_dir():
         disk.make_folder(root / FOLDER)
-    with disk.refusals("write to", root / FOLDER):
+    with disk.translate_os_errors("write to", root / FOLDER):
         (root / FOLDER).stat()
-    write_sealed(file_of(root, lease.child), "lease", asdict(lease))
+    write_sealed(lease_file_of(root, lease.child), "lease", asdict(lease))
 
 
-def end(root: Path, child: str) -> bool:
+def end_lease(root: Path, child: str) -> bool:
     """End a lease; whether there was one."""
-    file = file_of(root, child)
+    file = lease_file_of(root, child)
     there = file.exists()
-    disk.remove(file)
+    disk.remove_file(file)
     return there
 
 
-def of(root: Path, child: str) -> Lease | None:
+def lease_of(root: Path, child: str) -> Lease | None:
     """The lease that a child has."""
     try:
-        return _read(file_of(root, child))
+        return _read_lease(lease_file_of(root, child))
     except FileNotFoundError:
         return None
 
 
-def file_of(root: Path, child: str) -> Path:
+def lease_file_of(root: Path, child: str) -> Path:
     """Where a child's lease is."""
     return root / FOLDER / f"{re.sub(r'[^A-Za-z0-9_-]', '-', child)}.json"
 
 
-def _all(root: Path) -> Iterator[Lease]:
+def _read_all(root: Path) -> Iterator[Lease]:
     for path in sorted((root / FOLDER).glob("*.json")):
         try:
-            yield _read(path)
+            yield _read_lease(path)
         except FileNotFoundError:
             # It ended while we looked.
             continue
 
 
-def _read(path: Path) -> Lease:
+def _read_lease(path: Path) -> Lease:
     mend = "remove the file if the child is gone; otherwise the child's next run writes it"
     try:
-        with decoding(path, "lease", mend):
+        with translate_decode_errors(path, "lease", mend):
             return read_typed(Lease, unseal_or_plain(path, "lease", mend))
     except CorruptError:
         return Lease(path.stem, 0, f"{path}, which cannot be read")

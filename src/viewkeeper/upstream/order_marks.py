@@ -1,17 +1,17 @@
 """Which ts of a parent stands for which number of a group's order.
 
 A warehouse in a group says in its ledger which number each ts has, and in a small file of its own
-(`viewkeeper.warehouse.metadata.coordination`) from which ts on the numbers are those of which group, and up
-to which number everything is in the ledger. A mediator reads marks from them: it takes an id when
-all its parents have committed it.
+(`viewkeeper.warehouse.metadata.coordination`) from which ts on the numbers are those of which
+group, and up to which number everything is in the ledger. A mediator reads marks from them: it
+takes an id when all its parents have committed it.
 """
 
 from __future__ import annotations
 
 import sys
 
-from viewkeeper.order.mediator import Mark
-from viewkeeper.upstream.parent_files import ParentFiles, Standing
+from viewkeeper.order.mediator import OrderMark
+from viewkeeper.upstream.parent_files import ParentFiles, ParentProgress
 
 EVERYTHING = sys.maxsize
 """The number up to which a group that has ended is committed, once all of its part is."""
@@ -19,34 +19,34 @@ EVERYTHING = sys.maxsize
 
 def marks_of(
     files: ParentFiles,
-    stands: Standing,
+    stands: ParentProgress,
     identity: str,
-    beyond: Mark | None = None,
+    beyond: OrderMark | None = None,
     needed: int = 0,
-) -> tuple[list[Mark], int] | None:
+) -> tuple[list[OrderMark], int] | None:
     """The marks of a parent in a group, those `beyond` one only, and the number up to which
     everything is committed; None if it has not been in that group.
 
     `needed` says when the group was opened, if it is waited for: a parent that is beyond it and
     does not say any more what it took there is a GapError, or the wait would never end.
     """
-    coordination = files.coordination()
-    found = coordination.span(identity) if coordination else None
+    coordination = files.current_coordination()
+    found = coordination.span_of(identity) if coordination else None
     if found is None:
         if needed and coordination and coordination.has_forgotten(identity, needed):
-            raise files.forgotten(coordination)
+            raise files.forgotten_error(coordination)
         return None
     span, end = found
     until = stands.reach if end is None else min(end, stands.reach)
-    first = Mark(0, span.since, span.since >= stands.exact)
+    first = OrderMark(0, span.since, span.since >= stands.exact)
     known = beyond or first
     marks = [] if beyond else [first]
-    for entry in files.entries(known.position, until):
+    for entry in files.entries_between(known.position, until):
         # An id may have an entry for each of several sources.
         if entry.n > (marks[-1].n if marks else known.n):
             if 0 < entry.first < entry.n:
-                marks.append(Mark(entry.first, entry.ts, False))
-            marks.append(Mark(entry.n, entry.ts, entry.ts >= stands.exact))
+                marks.append(OrderMark(entry.first, entry.ts, False))
+            marks.append(OrderMark(entry.n, entry.ts, entry.ts >= stands.exact))
     last = marks[-1].n if marks else known.n
     if end is not None:
         return marks, EVERYTHING if end <= stands.reach else last

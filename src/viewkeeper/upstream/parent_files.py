@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from viewkeeper.errors import CorruptError, GapError
-from viewkeeper.upstream.parent_project import Parent
-from viewkeeper.warehouse.metadata.batch_plan import Entry
+from viewkeeper.upstream.parent_project import ParentProject
+from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
 from viewkeeper.warehouse.metadata.coordination import FILE as COORDINATION
 from viewkeeper.warehouse.metadata.coordination import Coordination, read_coordination
 from viewkeeper.warehouse.metadata.head import NAME, Head, ViewHead
@@ -31,7 +31,7 @@ Mark = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ParentProgress:
     """How far some views of a parent have come together.
 
     All of them are committed up to `reach`. From `exact` on every ts has a state of its own; at or
@@ -47,16 +47,18 @@ class Standing:
         return self.exact <= self.reach
 
 
-def standing(views: Iterable[ViewHead], last_ts: int) -> Standing:
+def progress_of(views: Iterable[ViewHead], last_ts: int) -> ParentProgress:
     """How far views have come; if there are none, nothing holds anybody back up to `last_ts`."""
     found = list(views)
     reach = min((view.ts for view in found), default=last_ts)
-    return Standing(reach, max((view.exact_ts for view in found), default=0))
+    return ParentProgress(reach, max((view.exact_ts for view in found), default=0))
 
 
-def shared(entries: Iterable[Entry], stands: Standing, limit: int) -> dict[int, list[Entry]]:
+def group_by_state(
+    entries: Iterable[LedgerEntry], stands: ParentProgress, limit: int
+) -> dict[int, list[LedgerEntry]]:
     """Transactions by the ts whose state is theirs, that of at most so many ts."""
-    found: dict[int, list[Entry]] = {}
+    found: dict[int, list[LedgerEntry]] = {}
     for entry in entries:
         at = max(entry.ts, stands.exact)
         if at not in found and len(found) >= limit:
@@ -68,22 +70,22 @@ def shared(entries: Iterable[Entry], stands: Standing, limit: int) -> dict[int, 
 class ParentFiles:
     """What is known of a parent's warehouse; used under the source's lock."""
 
-    def __init__(self, parent: Parent) -> None:
+    def __init__(self, parent: ParentProject) -> None:
         self._parent = parent
         self._head = Head()
         self._mark: Mark | None = None
-        self._entries: list[Entry] = []
+        self._entries: list[LedgerEntry] = []
         self._plan = 0
         self._identity = ""
         self._coordination: tuple[Mark | None, Coordination | None] = (None, None)
         self.readings = 0
         """How often everything was read, because it was the first time or did not continue."""
 
-    def head(self) -> Head:
+    def current_head(self) -> Head:
         """What is committed now; SourceAwayError if that cannot be read."""
-        mark = _mark(self._parent.root / NAME)
+        mark = _file_mark(self._parent.root / NAME)
         if mark is None or mark != self._mark:
-            head, identity = self._parent.head(), self._parent.identity()
+            head, identity = self._parent.load_head(), self._parent.load_identity()
             if identity != self._identity:
                 # Numbers of another warehouse continue nothing.
                 self._identity, self._plan = identity, 0
@@ -91,7 +93,7 @@ class ParentFiles:
                 self._read_plans(head)
             except (CorruptError, OSError) as error:
                 self._mark = None
-                raise self._parent.damaged(error) from error
+                raise self._parent.damaged_error(error) from error
             self._head, self._mark = head, mark
         return self._head
 
@@ -100,24 +102,24 @@ class ParentFiles:
         """The greatest ts that was given there; 1 is the beginning, before the first of them."""
         return self._entries[-1].ts if self._entries else 1
 
-    def entries(self, after: int, until: int) -> Sequence[Entry]:
+    def entries_between(self, after: int, until: int) -> Sequence[LedgerEntry]:
         """The ledger's entries with `after` < ts <= `until`."""
-        first = bisect_right(self._entries, after, key=_ts)
-        return self._entries[first : bisect_right(self._entries, until, key=_ts)]
+        first = bisect_right(self._entries, after, key=_ts_of)
+        return self._entries[first : bisect_right(self._entries, until, key=_ts_of)]
 
-    def coordination(self) -> Coordination | None:
+    def current_coordination(self) -> Coordination | None:
         """What the warehouse says of the groups that it has been in."""
-        mark = _mark(self._parent.root / COORDINATION)
+        mark = _file_mark(self._parent.root / COORDINATION)
         if mark is None:
             return None
         if mark != self._coordination[0]:
             try:
                 self._coordination = mark, read_coordination(self._parent.root)
             except (CorruptError, OSError) as error:
-                raise self._parent.damaged(error) from error
+                raise self._parent.damaged_error(error) from error
         return self._coordination[1]
 
-    def forgotten(self, told: Coordination) -> GapError:
+    def forgotten_error(self, told: Coordination) -> GapError:
         """A group is waited for that the parent has left so long ago that it forgot it."""
         return GapError(
             self._parent.name,
@@ -127,9 +129,9 @@ class ParentFiles:
             hint="load the views that read it again: `viewkeeper run --full-refresh VIEW`",
         )
 
-    def trim(self, ts: int) -> None:
+    def trim_entries(self, ts: int) -> None:
         """Forget what lies before a ts, once there is enough of it."""
-        before = bisect_right(self._entries, ts - 1, key=_ts)
+        before = bisect_right(self._entries, ts - 1, key=_ts_of)
         if before >= TRIM_ENTRIES:
             del self._entries[:before]
 
@@ -147,7 +149,7 @@ class ParentFiles:
         self.readings += 1
 
 
-def _mark(path: Path) -> Mark | None:
+def _file_mark(path: Path) -> Mark | None:
     """What changes whenever a file is replaced; None if there is none."""
     try:
         found = os.stat(path)
@@ -156,5 +158,5 @@ def _mark(path: Path) -> Mark | None:
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-def _ts(entry: Entry) -> int:
+def _ts_of(entry: LedgerEntry) -> int:
     return entry.ts

@@ -21,7 +21,7 @@ from typing import Any
 from viewkeeper.errors import CorruptError, DefinitionError, ProjectError, SourceAwayError
 from viewkeeper.order.global_id import GlobalId, base_name
 from viewkeeper.sources.project_yaml import read_yaml
-from viewkeeper.warehouse.metadata.batch_plan import Entry, Ledger
+from viewkeeper.warehouse.metadata.batch_plan import Ledger, LedgerEntry
 from viewkeeper.warehouse.metadata.head import NAME, Head, ViewHead, read_head
 from viewkeeper.warehouse.metadata.plan_files import load_ledger
 from viewkeeper.warehouse.metadata.warehouse_identity import FILE as FILE_OF_IDENTITY
@@ -35,7 +35,7 @@ DEPTH_MAX = 100
 
 
 @dataclass(frozen=True)
-class Parent:
+class ParentProject:
     """The project in a folder, read by the source `name` of another one."""
 
     name: str
@@ -48,11 +48,13 @@ class Parent:
         try:
             raw = read_yaml(file)
         except ProjectError as error:
-            raise self.away(f"{file} cannot be read", error.detail or error.message) from error
+            raise self.away_error(
+                f"{file} cannot be read", error.detail or error.message
+            ) from error
         if not isinstance(raw, dict) or not isinstance(raw.get("sources"), dict):
-            raise self.away(f"{file} is no project file")
+            raise self.away_error(f"{file} is no project file")
         if not isinstance(raw.get("warehouse"), str):
-            raise self.away(f"{file} names no warehouse")
+            raise self.away_error(f"{file} names no warehouse")
         return raw
 
     @cached_property
@@ -60,16 +62,16 @@ class Parent:
         """Its warehouse."""
         return self.folder / str(self.settings["warehouse"])
 
-    def head(self) -> Head:
+    def load_head(self) -> Head:
         """What is committed there; SourceAwayError if that cannot be read."""
         if not (self.root / NAME).exists():
-            raise self.away(f"there is no warehouse in {self.root}")
+            raise self.away_error(f"there is no warehouse in {self.root}")
         try:
             return read_head(self.root)
         except (CorruptError, OSError) as error:
-            raise self.damaged(error) from error
+            raise self.damaged_error(error) from error
 
-    def defines(self, view: str) -> bool:
+    def has_definition(self, view: str) -> bool:
         """Whether its project has a view of this name, loaded or not."""
         from viewkeeper.view.sql.view_statement import parse_view
 
@@ -82,21 +84,23 @@ class Parent:
                 continue
         return False
 
-    def ledger(self) -> Ledger:
+    def read_ledger(self) -> Ledger:
         """Its ledger; SourceAwayError if that cannot be read."""
         try:
             return load_ledger(self.root)
         except (CorruptError, OSError) as error:
-            raise self.damaged(error) from error
+            raise self.damaged_error(error) from error
 
-    def identity(self) -> str:
+    def load_identity(self) -> str:
         """What tells its warehouse from any other, made with it."""
         try:
             return read_identity(self.root)
         except (CorruptError, OSError) as error:
-            raise self.away(f"{self.root / FILE_OF_IDENTITY} cannot be read", str(error)) from error
+            raise self.away_error(
+                f"{self.root / FILE_OF_IDENTITY} cannot be read", str(error)
+            ) from error
 
-    def away(self, message: str, detail: str = "") -> SourceAwayError:
+    def away_error(self, message: str, detail: str = "") -> SourceAwayError:
         return SourceAwayError(
             self.name,
             message,
@@ -105,7 +109,7 @@ class Parent:
             "are loaded by `viewkeeper run` there",
         )
 
-    def damaged(self, error: Exception) -> SourceAwayError:
+    def damaged_error(self, error: Exception) -> SourceAwayError:
         """A file of its warehouse cannot be believed; it is waited for until it can."""
         hint = error.hint if isinstance(error, CorruptError) else None
         return SourceAwayError(
@@ -117,13 +121,13 @@ class Parent:
 
     # -- what is behind it ---------------------------------------------------------------------
 
-    def ids(self, after: int, until: int) -> dict[int, tuple[GlobalId, ...]]:
+    def ids_between(self, after: int, until: int) -> dict[int, tuple[GlobalId, ...]]:
         """Per ts with `after` < ts <= `until` the base transactions that it stands for.
 
         As far as the ledgers further up still have them.
         """
-        entries = self.ledger().between(after, until)
-        above = {source: self._above(source, entries) for source in {e.source for e in entries}}
+        entries = self.read_ledger().entries_between(after, until)
+        above = {source: self._ids_above(source, entries) for source in {e.source for e in entries}}
         found: dict[int, tuple[GlobalId, ...]] = {}
         for entry in entries:
             known = found.get(entry.ts, ())
@@ -131,18 +135,18 @@ class Parent:
             found[entry.ts] = tuple(dict.fromkeys((*known, *new)))
         return found
 
-    def _above(
-        self, source: str, entries: Sequence[Entry]
+    def _ids_above(
+        self, source: str, entries: Sequence[LedgerEntry]
     ) -> Mapping[int, tuple[GlobalId, ...]] | None:
         """The ids behind the part of a parent's stream that is in some entries."""
-        parent = self.parent(source)
+        parent = self.parent_of(source)
         if parent is None:
             return None
         own = [entry for entry in entries if entry.source == source]
-        return parent.ids(min(e.after for e in own), max(e.until for e in own))
+        return parent.ids_between(min(e.after for e in own), max(e.until for e in own))
 
     def _ids_of(
-        self, entry: Entry, above: Mapping[int, tuple[GlobalId, ...]] | None
+        self, entry: LedgerEntry, above: Mapping[int, tuple[GlobalId, ...]] | None
     ) -> Iterator[GlobalId]:
         if above is None:
             yield GlobalId(self.global_name(entry.source), entry.until)
@@ -150,53 +154,53 @@ class Parent:
         for ts in range(entry.after + 1, entry.until + 1):
             yield from above.get(ts, ())
 
-    def parent(self, source: str) -> Parent | None:
+    def parent_of(self, source: str) -> ParentProject | None:
         """The warehouse behind one of this project's sources; None for a database."""
-        facts = self._source(source)
+        facts = self._source_settings(source)
         if facts.get("kind") != KIND:
             return None
-        return Parent(source, self.folder / str(facts.get("path", "")))
+        return ParentProject(source, self.folder / str(facts.get("path", "")))
 
     @property
-    def member(self) -> str:
+    def member_name(self) -> str:
         """What it is called among the members of its registry."""
         registry = self.settings.get("registry")
         named = registry.get("member") if isinstance(registry, dict) else None
         return str(named or self.folder.resolve().name)
 
-    def positions(self, ts: int) -> dict[str, int]:
+    def positions_at(self, ts: int) -> dict[str, int]:
         """Where its sources stood as of a ts."""
-        ledger, found = self.ledger(), dict[str, int]()
-        for view in self.head().views.values():
-            found |= ledger.positions(view.positions, ts)
+        ledger, found = self.read_ledger(), dict[str, int]()
+        for view in self.load_head().views.values():
+            found |= ledger.positions_at(view.positions, ts)
         return found
 
     def base_name(self, source: str) -> str:
         """What a database is called in ids."""
-        kind = str(self._source(source).get("kind"))
-        return base_name(self.member, source, kind, self.global_name(source))
+        kind = str(self._source_settings(source).get("kind"))
+        return base_name(self.member_name, source, kind, self.global_name(source))
 
     def global_name(self, source: str) -> str:
         """What a database is called in every project."""
-        return str(self._source(source).get("global", source))
+        return str(self._source_settings(source).get("global", source))
 
-    def bases(self, view: ViewHead, depth: int = 0) -> frozenset[str]:
+    def bases_of(self, view: ViewHead, depth: int = 0) -> frozenset[str]:
         """The global names of all databases that a view is ultimately made from."""
         if depth > DEPTH_MAX:
-            raise self.away(f'view "{view.view}" is made from itself')
+            raise self.away_error(f'view "{view.view}" is made from itself')
         found: set[str] = set()
         for source in view.positions:
-            parent = self.parent(source)
+            parent = self.parent_of(source)
             if parent is None:
                 found.add(self.global_name(source))
                 continue
-            views = parent.head().views
+            views = parent.load_head().views
             for table in {b.table for b in view.versions[-1].bound if b.source == source}:
                 if table in views:
-                    found |= parent.bases(views[table], depth + 1)
+                    found |= parent.bases_of(views[table], depth + 1)
         return frozenset(found)
 
-    def _source(self, source: str) -> Mapping[str, Any]:
+    def _source_settings(self, source: str) -> Mapping[str, Any]:
         facts = self.settings["sources"].get(source, {})
         return facts if isinstance(facts, dict) else {}
 

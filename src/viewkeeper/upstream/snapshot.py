@@ -29,20 +29,20 @@ from viewkeeper.errors import (
     SourceAwayError,
     SourceError,
 )
-from viewkeeper.sources.handles import Named
+from viewkeeper.sources.handles import HandleTarget
 from viewkeeper.updates.cut import Cut
-from viewkeeper.updates.schema_change import called
+from viewkeeper.updates.schema_change import name_of_handle
 from viewkeeper.updates.source_protocol import COUNT, POSITION, TS, Answer, Lookup, Scan
-from viewkeeper.upstream.parent_files import standing
-from viewkeeper.upstream.parent_project import Parent
-from viewkeeper.upstream.view_shapes import History, alive
+from viewkeeper.upstream.parent_files import progress_of
+from viewkeeper.upstream.parent_project import ParentProject
+from viewkeeper.upstream.view_shapes import ViewShapeHistory, live_columns_of
 from viewkeeper.view.definition import Relation
 from viewkeeper.warehouse.lake.lake_table import ActiveFile
-from viewkeeper.warehouse.lake.verified_files import believing, check_footer
+from viewkeeper.warehouse.lake.verified_files import check_footer, translate_read_errors
 from viewkeeper.warehouse.metadata.head import Head, ViewHead
 from viewkeeper.warehouse.rows import view_state
-from viewkeeper.warehouse.rows.lookup import Search, find
-from viewkeeper.warehouse.rows.row_sums import repeated, summed, summed_per_ts
+from viewkeeper.warehouse.rows.lookup import Search, find_rows
+from viewkeeper.warehouse.rows.row_sums import repeat_rows, sum_per_ts, sum_rows
 
 BATCH_ROWS = 65_536
 ATTEMPTS = 5
@@ -54,11 +54,11 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Meant:
+class HandleMeaning:
     """What a handle stands for: a table with its shapes, and from which ts on it may be asked."""
 
-    named: Named
-    history: History
+    named: HandleTarget
+    history: ViewShapeHistory
     since: int
 
 
@@ -70,43 +70,45 @@ class ViewReader:
     to be is explained by a look if there is something beyond it.
     """
 
-    parent: Parent
-    meant: Mapping[str, Meant] = field(default_factory=dict)
+    parent: ParentProject
+    meant: Mapping[str, HandleMeaning] = field(default_factory=dict)
     looked: int = 0
 
-    def reading(
+    def apply_to_view(
         self, handle: str, columns: Sequence[str], at: int, action: Callable[[ViewHead], T]
     ) -> T:
         """Do something with a view that has these columns and the state as of a ts."""
         seen: set[tuple[str, int]] = set()
         for _ in range(ATTEMPTS):
-            view = self.view(self.parent.head(), handle, columns, at)
+            view = self.find_view(self.parent.load_head(), handle, columns, at)
             try:
                 return action(view)
             except CorruptError as error:
                 place = view.table, view.location.version
                 if place in seen:
-                    raise self.parent.damaged(error) from error
+                    raise self.parent.damaged_error(error) from error
                 seen.add(place)
-        raise self.parent.away(
-            f'view "{called(handle)}" is rewritten faster than it can be read',
+        raise self.parent.away_error(
+            f'view "{name_of_handle(handle)}" is rewritten faster than it can be read',
             f"{ATTEMPTS} attempts",
         )
 
-    def view(self, head: Head, handle: str, columns: Sequence[str], at: int) -> ViewHead:
+    def find_view(self, head: Head, handle: str, columns: Sequence[str], at: int) -> ViewHead:
         """The view that a handle means, if it can be asked as of a ts."""
-        view, meant = head.views.get(called(handle)), self.meant.get(handle)
+        view, meant = head.views.get(name_of_handle(handle)), self.meant.get(handle)
         if view is None:
-            raise self._ended(head, handle, "the view is gone")
+            raise self._ended_error(head, handle, "the view is gone")
         if meant is not None and meant.named.identity != view.table:
-            raise self._ended(head, handle, "it was loaded again")
-        history = History.begin(view) if meant is None else meant.history.seen(view)
-        there = alive(meant.named if meant else None, history)
+            raise self._ended_error(head, handle, "it was loaded again")
+        history = (
+            ViewShapeHistory.start_history(view) if meant is None else meant.history.add_seen(view)
+        )
+        there = live_columns_of(meant.named if meant else None, history)
         for column in columns:
             if column not in there:
-                raise self._ended(head, handle, f"column {column} is gone, or is another one")
+                raise self._ended_error(head, handle, f"column {column} is gone, or is another one")
         if at < view.horizon:
-            raise self.gap(view, at)
+            raise self.gap_error(view, at)
         if at > view.ts or (meant is not None and at < meant.since):
             raise SourceAwayError(
                 self.parent.name,
@@ -117,7 +119,7 @@ class ViewReader:
             )
         return view
 
-    def gap(self, view: ViewHead, at: int) -> GapError:
+    def gap_error(self, view: ViewHead, at: int) -> GapError:
         return GapError(
             self.parent.name,
             f'view "{view.view}" of {self.parent.folder} no longer keeps ts {at}',
@@ -125,44 +127,44 @@ class ViewReader:
             hint="load the views that read it again: `viewkeeper run --full-refresh VIEW`",
         )
 
-    def _ended(self, head: Head, handle: str, what: str) -> SourceError:
+    def _ended_error(self, head: Head, handle: str, what: str) -> SourceError:
         """What is not there any more is explained by the next look, or by the parent's next
         transaction."""
-        names = {called(each) for each in self.meant}
+        names = {name_of_handle(each) for each in self.meant}
         views = [view for name, view in head.views.items() if name in names]
-        stands = standing(views, self.looked)
+        stands = progress_of(views, self.looked)
         if stands.reach > self.looked and stands.is_shown:
-            return BrokenQueryError(self.parent.name, called(handle), what)
+            return BrokenQueryError(self.parent.name, name_of_handle(handle), what)
         return SourceAwayError(
             self.parent.name,
-            f'view "{called(handle)}" has changed its shape: {what}',
+            f'view "{name_of_handle(handle)}" has changed its shape: {what}',
             detail="what that means is known with the next transaction there",
             hint="nothing to do: it is waited for",
         )
 
     # -- rows ----------------------------------------------------------------------------------
 
-    def found(self, lookup: Lookup, at: int) -> pa.Table:
+    def lookup_rows(self, lookup: Lookup, at: int) -> pa.Table:
         """The rows that a lookup asks for, as of a ts."""
 
         def rows(view: ViewHead) -> pa.Table:
-            search = _search(lookup, view)
+            search = _search_of(lookup, view)
             if not search:
-                return _state(self.parent.root, view, lookup.columns, at)
-            stored = find(self.parent.root, view, [search], at)
-            return repeated(summed(stored.select([*lookup.columns, COUNT])))
+                return _state_rows(self.parent.root, view, lookup.columns, at)
+            stored = find_rows(self.parent.root, view, [search], at)
+            return repeat_rows(sum_rows(stored.select([*lookup.columns, COUNT])))
 
-        return self.reading(lookup.relation.table, (*lookup.columns, *lookup.on), at, rows)
+        return self.apply_to_view(lookup.relation.table, (*lookup.columns, *lookup.on), at, rows)
 
-    def state(self, handle: str, columns: Sequence[str], at: int) -> pa.Table:
+    def state_rows(self, handle: str, columns: Sequence[str], at: int) -> pa.Table:
         """All rows as of a ts."""
 
         def rows(view: ViewHead) -> pa.Table:
-            return _state(self.parent.root, view, columns, at)
+            return _state_rows(self.parent.root, view, columns, at)
 
-        return self.reading(handle, columns, at, rows)
+        return self.apply_to_view(handle, columns, at, rows)
 
-    def changes(
+    def signed_changes(
         self, handle: str, columns: Sequence[str], after: int, until: int
     ) -> Iterator[pa.RecordBatch]:
         """The signed rows with `after` < ts <= `until`, in ts order, as changes of a source."""
@@ -171,25 +173,25 @@ class ViewReader:
 
             def piece(view: ViewHead, here: int = at) -> tuple[int, pa.Table]:
                 if view.horizon > after:
-                    raise self.gap(view, after)
-                return _piece(self.parent.root, _narrowed(view, columns), here, until)
+                    raise self.gap_error(view, after)
+                return _read_piece(self.parent.root, _narrow_view(view, columns), here, until)
 
-            at, rows = self.reading(handle, columns, until, piece)
-            yield from _signed(rows).to_batches(max_chunksize=BATCH_ROWS)
+            at, rows = self.apply_to_view(handle, columns, until, piece)
+            yield from _changes_of_rows(rows).to_batches(max_chunksize=BATCH_ROWS)
 
-    def counts(self, handle: str, after: int, until: int) -> dict[int, int]:
+    def count_changes(self, handle: str, after: int, until: int) -> dict[int, int]:
         """How many signed rows are stored per ts with `after` < ts <= `until`."""
 
         def found(view: ViewHead) -> dict[int, int]:
             folder = view_state.table_folder(self.parent.root, view)
             counts: dict[int, int] = {}
-            for file in _between(self.parent.root, view, after, until):
-                for ts, rows in _stamps(folder, view.view, file):
+            for file in _files_between(self.parent.root, view, after, until):
+                for ts, rows in _count_stamps(folder, view.view, file):
                     if after < ts <= until:
                         counts[ts] = counts.get(ts, 0) + rows
             return counts
 
-        return self.reading(handle, (), until, found)
+        return self.apply_to_view(handle, (), until, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,12 +211,12 @@ class ViewSnapshot:
     def __init__(self, reader: ViewReader) -> None:
         self._reader = reader
 
-    def ask(self, lookup: Lookup, after: int) -> Answer:
-        rows = self._reader.found(lookup, after)
+    def answer_lookup(self, lookup: Lookup, after: int) -> Answer:
+        rows = self._reader.lookup_rows(lookup, after)
         return Answer(rows, Cut(after), after, _no_changes(rows.schema))
 
-    def scan(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
-        rows = self._reader.state(relation.table, columns, after)
+    def scan_relation(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
+        rows = self._reader.state_rows(relation.table, columns, after)
         tail = _no_changes(rows.schema)
         batches = rows.to_batches(max_chunksize=BATCH_ROWS)
         return Scan(Cut(after), iter(batches), iter(tail.to_batches()))
@@ -228,17 +230,17 @@ def _no_changes(schema: pa.Schema) -> pa.Table:
     return pa.schema([*schema, *own]).empty_table()
 
 
-def _narrowed(view: ViewHead, columns: Sequence[str]) -> ViewHead:
+def _narrow_view(view: ViewHead, columns: Sequence[str]) -> ViewHead:
     """A view with some of its columns; counts of what is then the same row are summed."""
     schema = pa.schema([view.schema.field(name) for name in columns])
     return replace(view, schema=schema, hidden=())
 
 
-def _state(root: Path, view: ViewHead, columns: Sequence[str], at: int) -> pa.Table:
-    return repeated(view_state.stored(root, _narrowed(view, columns), at))
+def _state_rows(root: Path, view: ViewHead, columns: Sequence[str], at: int) -> pa.Table:
+    return repeat_rows(view_state.read_stored(root, _narrow_view(view, columns), at))
 
 
-def _search(lookup: Lookup, view: ViewHead) -> Search:
+def _search_of(lookup: Lookup, view: ViewHead) -> Search:
     """What statistics and columns are compared with; only values of exactly the column's type."""
     found: dict[str, Any] = {}
     for name, null_safe in zip(lookup.on, lookup.null_safe, strict=True):
@@ -251,16 +253,16 @@ def _search(lookup: Lookup, view: ViewHead) -> Search:
     return found
 
 
-def _between(root: Path, view: ViewHead, after: int, until: int) -> list[ActiveFile]:
+def _files_between(root: Path, view: ViewHead, after: int, until: int) -> list[ActiveFile]:
     found = [file for file in view_state.files_until(root, view, until) if file.ts_max > after]
     return sorted(found, key=lambda file: (file.ts_min, file.path))
 
 
-def _piece(root: Path, view: ViewHead, after: int, until: int) -> tuple[int, pa.Table]:
+def _read_piece(root: Path, view: ViewHead, after: int, until: int) -> tuple[int, pa.Table]:
     """The signed rows from a ts on, as far as they lie in files that overlap; up to which ts."""
     taken: list[ActiveFile] = []
     end = after
-    for file in _between(root, view, after, until):
+    for file in _files_between(root, view, after, until):
         if taken and file.ts_min > end:
             break
         taken.append(file)
@@ -268,10 +270,10 @@ def _piece(root: Path, view: ViewHead, after: int, until: int) -> tuple[int, pa.
     else:
         end = until
     end = min(end, until)
-    return end, summed_per_ts(view_state.read_signed(root, view, taken, after=after, until=end))
+    return end, sum_per_ts(view_state.read_signed(root, view, taken, after=after, until=end))
 
 
-def _signed(rows: pa.Table) -> pa.Table:
+def _changes_of_rows(rows: pa.Table) -> pa.Table:
     """Counted rows as changes: each of them +1 or -1, with its ts as position."""
     counts = rows[COUNT].to_numpy()
     each = np.repeat(np.arange(len(counts)), np.abs(counts))
@@ -282,13 +284,16 @@ def _signed(rows: pa.Table) -> pa.Table:
     return plain.append_column(COUNT, ones).append_column(POSITION, repeated_rows[TS])
 
 
-def _stamps(folder: Path, view: str, file: ActiveFile) -> Iterator[tuple[int, int]]:
+def _count_stamps(folder: Path, view: str, file: ActiveFile) -> Iterator[tuple[int, int]]:
     if file.ts_min == file.ts_max:
         yield file.ts_min, file.rows
         return
     path = folder / file.path
     check_footer(path, file.size, view)
-    with believing(path, view), pq.ParquetFile(path, page_checksum_verification=True) as parquet:
+    with (
+        translate_read_errors(path, view),
+        pq.ParquetFile(path, page_checksum_verification=True) as parquet,
+    ):
         stamps = parquet.read(columns=[TS])[TS].to_numpy()
     for ts, rows in zip(*np.unique(stamps, return_counts=True), strict=True):
         yield int(ts), int(rows)

@@ -14,19 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from viewkeeper.errors import GapError
-from viewkeeper.sources.state_files import read_kept, write_kept
+from viewkeeper.sources.state_files import read_state_file, write_state_file
 from viewkeeper.storage.typed_json import read_typed
 from viewkeeper.updates.schema_change import ChangeKind, SchemaChange
 from viewkeeper.upstream.parent_files import ParentFiles
-from viewkeeper.upstream.parent_project import Parent
-from viewkeeper.upstream.view_shapes import History, decode, encode
-from viewkeeper.warehouse.metadata.batch_plan import Entry
+from viewkeeper.upstream.parent_project import ParentProject
+from viewkeeper.upstream.view_shapes import ViewShapeHistory, decode_histories, encode_histories
+from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
 
 FILE = "parent.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class FollowedParent:
     """`transaction` is what the parent's ledger had at `ts`, the last that was acknowledged.
 
     Per table, its shapes, and the ts from which on each of its states may be asked for. `ended`
@@ -36,73 +36,75 @@ class Followed:
     identity: str
     ts: int = 0
     transaction: str = ""
-    tables: dict[str, History] = field(default_factory=dict)
+    tables: dict[str, ViewShapeHistory] = field(default_factory=dict)
     since: dict[str, int] = field(default_factory=dict)
     ended: dict[str, tuple[int, SchemaChange]] = field(default_factory=dict)
 
 
-class Memory:
+class ParentMemory:
     """The file; without a folder it is kept in memory only."""
 
     def __init__(self, folder: Path | None) -> None:
         self._file = folder / FILE if folder is not None else None
-        self.now: Followed | None = None
+        self.now: FollowedParent | None = None
         if self._file is not None:
-            self.now = read_kept(self._file, "parent", _decoded)
+            self.now = read_state_file(self._file, "parent", _decode_parent)
 
-    def put(self, followed: Followed) -> None:
+    def save_parent(self, followed: FollowedParent) -> None:
         if followed == self.now:
             return
         self.now = followed
         if self._file is not None:
-            write_kept(self._file, "parent", _encoded(followed))
+            write_state_file(self._file, "parent", _encode_parent(followed))
 
-    def clear(self) -> None:
+    def forget_parent(self) -> None:
         self.now = None
         if self._file is not None:
             self._file.unlink(missing_ok=True)
 
-    def table(self, table: str, history: History) -> None:
+    def save_shapes(self, table: str, history: ViewShapeHistory) -> None:
         """Remember the shapes of a table."""
         assert self.now is not None
-        self.put(replace(self.now, tables={**self.now.tables, table: history}))
+        self.save_parent(replace(self.now, tables={**self.now.tables, table: history}))
 
 
-def transaction(entries: Iterable[Entry]) -> str:
+def transaction_text(entries: Iterable[LedgerEntry]) -> str:
     """What tells the entries of a ts from those of another warehouse's."""
     return "; ".join(f"{e.source} {e.after} {e.until} {e.committed_at!r}" for e in entries)
 
 
-class Continuity:
+class ParentContinuity:
     """Whether a parent is still the one that was left, checked whenever its files do not continue
     what was read of them."""
 
-    def __init__(self, parent: Parent, files: ParentFiles, memory: Memory) -> None:
+    def __init__(self, parent: ParentProject, files: ParentFiles, memory: ParentMemory) -> None:
         self._parent = parent
         self._files = files
         self._memory = memory
         self._checked = -1
 
-    def holds(self) -> bool:
+    def is_same(self) -> bool:
         """Whether it is the same warehouse, and has not gone back."""
         known = self._memory.now
-        if known is None or known.identity != self._parent.identity():
+        if known is None or known.identity != self._parent.load_identity():
             return False
-        here = self._files.entries(known.ts - 1, known.ts)
+        here = self._files.entries_between(known.ts - 1, known.ts)
         if known.ts > self._files.last_ts:
             return False
-        return not here or not known.transaction or transaction(here) == known.transaction
+        return not here or not known.transaction or transaction_text(here) == known.transaction
 
-    def check(self, after: int) -> None:
+    def check_position(self, after: int) -> None:
         """Refuse to go on from a position in a warehouse that is another one, or went back."""
         if after > self._files.last_ts:
-            raise self._gap(f"it ends at ts {self._files.last_ts}; this project has taken {after}")
+            raise self._gap_error(
+                f"it ends at ts {self._files.last_ts}; this project has taken {after}"
+            )
         if self._files.readings != self._checked:
-            if self._memory.now is not None and not self.holds():
-                raise self._gap("its ledger has another history")
+            if self._memory.now is not None and not self.is_same():
+                raise self._gap_error("its ledger has another history")
             self._checked = self._files.readings
 
-    def _gap(self, detail: str) -> GapError:
+    def _gap_error(self, detail: str) -> GapError:
         return GapError(
             self._parent.name,
             f"the warehouse in {self._parent.root} is not the one that was left",
@@ -111,7 +113,7 @@ class Continuity:
         )
 
 
-def _encoded(followed: Followed) -> dict[str, object]:
+def _encode_parent(followed: FollowedParent) -> dict[str, object]:
     ended = {
         handle: [position, change.kind] for handle, (position, change) in followed.ended.items()
     }
@@ -119,14 +121,14 @@ def _encoded(followed: Followed) -> dict[str, object]:
         "identity": followed.identity,
         "ts": followed.ts,
         "transaction": followed.transaction,
-        "tables": encode(followed.tables),
+        "tables": encode_histories(followed.tables),
         "since": followed.since,
         "ended": ended,
     }
 
 
-def _decoded(body: Any) -> Followed:
+def _decode_parent(body: Any) -> FollowedParent:
     told = read_typed(dict[str, tuple[int, ChangeKind]], body["ended"])
     ended = {h: (at, SchemaChange(kind, h)) for h, (at, kind) in told.items()}
-    plain = read_typed(Followed, {**body, "tables": {}, "ended": {}})
-    return replace(plain, tables=decode(body["tables"]), ended=ended)
+    plain = read_typed(FollowedParent, {**body, "tables": {}, "ended": {}})
+    return replace(plain, tables=decode_histories(body["tables"]), ended=ended)

@@ -1,8 +1,9 @@
 """A view as typed relational data: which relations, joined how, showing what.
 
-A `ViewDefinition` is what SQL is parsed and bound into (`viewkeeper.view.sql.view_statement`, `.bind`). It is a
-select-project-join expression over bags. Relations are named by *place*: their index in FROM, so
-that a relation used twice has two places. Everything here is frozen and can be sent to a task.
+A `ViewDefinition` is what SQL is parsed and bound into (`viewkeeper.view.sql.view_statement`,
+`.bind`). It is a select-project-join expression over bags. Relations are named by *place*: their
+index in FROM, so that a relation used twice has two places. Everything here is frozen and can be
+sent to a task.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ class Relation:
     table: str
 
     def __str__(self) -> str:
-        return f"{self.source}.{called(self.table)}"
+        return f"{self.source}.{name_of_handle(self.table)}"
 
 
-def called(handle: str) -> str:
+def name_of_handle(handle: str) -> str:
     """The name that a table had when its handle was made.
 
     A handle is that name, with a number behind it where the name had been used before.
 
-    >>> called("shop.orders#2"), called("orders"), called("odd#name")
+    >>> name_of_handle("shop.orders#2"), name_of_handle("orders"), name_of_handle("odd#name")
     ('shop.orders', 'orders', 'odd#name')
     """
     name, mark, number = handle.rpartition("#")
@@ -109,7 +110,7 @@ class ViewDefinition:
         """The relations that the view reads, each once."""
         return tuple(dict.fromkeys(place.relation for place in self.places))
 
-    def columns(self, relation: Relation) -> tuple[Field, ...]:
+    def fields_of(self, relation: Relation) -> tuple[Field, ...]:
         """Every column of a relation that some place of it reads, sorted by name."""
         used = {f for place in self.places if place.relation == relation for f in place.fields}
         return tuple(sorted(used, key=lambda field: field.name))

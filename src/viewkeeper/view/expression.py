@@ -113,7 +113,7 @@ class SparkSql:
 Expression = Column | Literal | Compare | Logic | Not | IsNull | Cast | Arithmetic | SparkSql
 
 
-def children(expression: Expression) -> tuple[Expression, ...]:
+def operands_of(expression: Expression) -> tuple[Expression, ...]:
     """The operands of an expression, left to right."""
     match expression:
         case Column() | Literal():
@@ -126,16 +126,16 @@ def children(expression: Expression) -> tuple[Expression, ...]:
             return expression.columns
 
 
-def walk(expression: Expression) -> Iterator[Expression]:
+def walk_expression(expression: Expression) -> Iterator[Expression]:
     """The expression and everything in it."""
     yield expression
-    for child in children(expression):
-        yield from walk(child)
+    for child in operands_of(expression):
+        yield from walk_expression(child)
 
 
 def columns_of(expression: Expression) -> frozenset[Column]:
     """Every column that the expression reads."""
-    return frozenset(node for node in walk(expression) if isinstance(node, Column))
+    return frozenset(node for node in walk_expression(expression) if isinstance(node, Column))
 
 
 def places_of(expression: Expression) -> frozenset[int]:
@@ -145,7 +145,7 @@ def places_of(expression: Expression) -> frozenset[int]:
 
 def needs_spark(expression: Expression) -> bool:
     """Whether the kernel must leave this expression to Spark."""
-    return any(isinstance(node, SparkSql) for node in walk(expression))
+    return any(isinstance(node, SparkSql) for node in walk_expression(expression))
 
 
 def type_of(expression: Expression) -> pa.DataType | None:

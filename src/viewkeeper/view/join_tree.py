@@ -20,15 +20,15 @@ from viewkeeper.view.expression import Column
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class JoinKey:
     """One column of an edge's key, seen from the end that has rows to the end that is looked up."""
 
     have: Column
     want: Column
     null_safe: bool
 
-    def reverse(self) -> Key:
-        return Key(self.want, self.have, self.null_safe)
+    def reversed_key(self) -> JoinKey:
+        return JoinKey(self.want, self.have, self.null_safe)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Edge:
 
     parent: int
     child: int
-    on: tuple[Key, ...]
+    on: tuple[JoinKey, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class JoinTree:
     edges: tuple[Edge, ...]
     residual: tuple[Equality, ...]
 
-    def subtree(self, place: int) -> frozenset[int]:
+    def subtree_of(self, place: int) -> frozenset[int]:
         """The place and everything below it."""
         inside = {place}
         for edge in self.edges:
@@ -57,10 +57,10 @@ class JoinTree:
         return frozenset(inside)
 
 
-def join_tree(view: ViewDefinition) -> JoinTree:
+def join_tree_of(view: ViewDefinition) -> JoinTree:
     """The join tree of a view."""
-    usable = _usable(view.equalities)
-    neighbours = _neighbours(usable)
+    usable = _usable_equalities(view.equalities)
+    neighbours = _neighbours_of(usable)
     order = sorted(range(len(view.places)), key=lambda place: (-len(neighbours[place]), place))
     root = order[0]
     reached, edges = {root}, list[Edge]()
@@ -68,22 +68,22 @@ def join_tree(view: ViewDefinition) -> JoinTree:
         if start not in reached:
             reached.add(start)
             edges.append(Edge(root, start, ()))
-        _grow(start, neighbours, reached, edges)
+        _grow_tree(start, neighbours, reached, edges)
     used = {frozenset((edge.parent, edge.child)) for edge in edges if edge.on}
-    residual = tuple(e for e in view.equalities if e not in usable or _ends(e) not in used)
+    residual = tuple(e for e in view.equalities if e not in usable or _ends_of(e) not in used)
     return JoinTree(root, tuple(_breadth_first(root, edges)), residual)
 
 
-def _ends(equality: Equality) -> frozenset[int]:
+def _ends_of(equality: Equality) -> frozenset[int]:
     return frozenset((equality.left.place, equality.right.place))
 
 
-def _usable(equalities: tuple[Equality, ...]) -> tuple[Equality, ...]:
+def _usable_equalities(equalities: tuple[Equality, ...]) -> tuple[Equality, ...]:
     """Equalities that can be key columns together: no column twice between the same two places."""
     seen = set[tuple[frozenset[int], Column]]()
     usable = list[Equality]()
     for equality in equalities:
-        ends = _ends(equality)
+        ends = _ends_of(equality)
         columns = {(ends, equality.left), (ends, equality.right)}
         if not columns & seen:
             seen |= columns
@@ -91,19 +91,19 @@ def _usable(equalities: tuple[Equality, ...]) -> tuple[Equality, ...]:
     return tuple(usable)
 
 
-def _neighbours(equalities: tuple[Equality, ...]) -> defaultdict[int, dict[int, list[Key]]]:
-    neighbours: defaultdict[int, dict[int, list[Key]]] = defaultdict(dict)
+def _neighbours_of(equalities: tuple[Equality, ...]) -> defaultdict[int, dict[int, list[JoinKey]]]:
+    neighbours: defaultdict[int, dict[int, list[JoinKey]]] = defaultdict(dict)
     for equality in equalities:
-        key = Key(equality.left, equality.right, equality.null_safe)
-        for oriented in (key, key.reverse()):
+        key = JoinKey(equality.left, equality.right, equality.null_safe)
+        for oriented in (key, key.reversed_key()):
             ends = neighbours[oriented.have.place]
             ends.setdefault(oriented.want.place, []).append(oriented)
     return neighbours
 
 
-def _grow(
+def _grow_tree(
     start: int,
-    neighbours: defaultdict[int, dict[int, list[Key]]],
+    neighbours: defaultdict[int, dict[int, list[JoinKey]]],
     reached: set[int],
     edges: list[Edge],
 ) -> None:

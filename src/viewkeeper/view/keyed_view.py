@@ -29,7 +29,7 @@ class KeyedView:
     """Columns of the stored view that the user did not ask for."""
 
 
-def keyed(view: ViewDefinition, keys: Mapping[Relation, tuple[Field, ...]]) -> KeyedView:
+def keyed_view_of(view: ViewDefinition, keys: Mapping[Relation, tuple[Field, ...]]) -> KeyedView:
     """The view with the key of every relation; every relation must have one."""
     places = tuple(_with_key(place, keys[place.relation]) for place in view.places)
     shown = {o.expression: o.name for o in view.outputs if isinstance(o.expression, Column)}
@@ -47,11 +47,13 @@ def keyed(view: ViewDefinition, keys: Mapping[Relation, tuple[Field, ...]]) -> K
         where[place.index] = tuple(pairs)
     stored = replace(view, places=places, outputs=(*view.outputs, *hidden))
     if hidden:
-        stored = replace(stored, query=extend_query(view, [_selected(o, view) for o in hidden]))
+        stored = replace(
+            stored, query=extend_query(view, [_select_hidden(o, view) for o in hidden])
+        )
     return KeyedView(stored, where, tuple(output.name for output in hidden))
 
 
-def _selected(output: Output, view: ViewDefinition) -> str:
+def _select_hidden(output: Output, view: ViewDefinition) -> str:
     """A hidden column as the user's own SELECT would have it."""
     assert isinstance(output.expression, Column)
     alias = view.places[output.expression.place].alias

@@ -38,7 +38,7 @@ from viewkeeper.view.expression import (
 def spark_sql_of(expression: Expression) -> str:
     """The expression as Spark SQL.
 
-    >>> spark_sql(Compare(">", Column(0, "a", pa.int64()), Literal(1, pa.int64())))
+    >>> spark_sql_of(Compare(">", Column(0, "a", pa.int64()), Literal(1, pa.int64())))
     '(`0.a` > 1L)'
     """
     match expression:
@@ -67,7 +67,7 @@ def spark_sql_of(expression: Expression) -> str:
 def quote_name(name: str) -> str:
     """A name as Spark SQL reads it, whatever characters it has.
 
-    >>> quoted("0.order")
+    >>> quote_name("0.order")
     '`0.order`'
     """
     return "`" + name.replace("`", "``") + "`"
@@ -76,7 +76,7 @@ def quote_name(name: str) -> str:
 def spark_type_of(kind: pa.DataType) -> str:
     """Spark's name of an Arrow type.
 
-    >>> [spark_type(kind) for kind in (pa.int64(), pa.decimal128(10, 2), pa.timestamp("us"))]
+    >>> [spark_type_of(kind) for kind in (pa.int64(), pa.decimal128(10, 2), pa.timestamp("us"))]
     ['BIGINT', 'DECIMAL(10,2)', 'TIMESTAMP_NTZ']
     """
     if isinstance(kind, pa.Decimal128Type):

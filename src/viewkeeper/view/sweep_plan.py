@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.view.expression import Compare, Expression, needs_spark, places_of
-from viewkeeper.view.join_tree import JoinTree, Key, join_tree
+from viewkeeper.view.join_tree import JoinKey, JoinTree, join_tree_of
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SweepStep:
     """Look up `target` by the key columns that partial rows have at `via`.
 
     `origins` are the places whose changes need this step.
@@ -24,7 +24,7 @@ class Step:
 
     via: int
     target: int
-    on: tuple[Key, ...]
+    on: tuple[JoinKey, ...]
     origins: frozenset[int]
 
 
@@ -34,13 +34,15 @@ class SweepPlan:
 
     view: ViewDefinition
     tree: JoinTree
-    steps: tuple[Step, ...]
+    steps: tuple[SweepStep, ...]
     conditions: tuple[Expression, ...]
     """What the kernel checks, each as soon as its places are there."""
     late: tuple[Expression, ...]
     """What only Spark can check, on the finished rows."""
 
-    def decidable(self, covered: frozenset[int], before: frozenset[int] | None) -> list[Expression]:
+    def decidable_conditions(
+        self, covered: frozenset[int], before: frozenset[int] | None
+    ) -> list[Expression]:
         """The conditions that can be checked at `covered` and could not at `before`.
 
         Constant conditions become decidable at a change's own place (`before` is None).
@@ -48,34 +50,39 @@ class SweepPlan:
         ready = [c for c in self.conditions if places_of(c) <= covered]
         return ready if before is None else [c for c in ready if not places_of(c) <= before]
 
-    def walk(self, origin: int) -> tuple[Step, ...]:
+    def steps_from(self, origin: int) -> tuple[SweepStep, ...]:
         """The m - 1 steps of a sweep from one place, lower places first.
 
         In a chain that is SWEEP's order: first all to the left, then all to the right.
         """
-        return tuple(_walk(self.tree, origin, origin, None))
+        return tuple(_walk_tree(self.tree, origin, origin, None))
 
 
-def _walk(tree: JoinTree, origin: int, at: int, came_from: int | None) -> list[Step]:
+def _walk_tree(tree: JoinTree, origin: int, at: int, came_from: int | None) -> list[SweepStep]:
     below = [(e.child, e.on) for e in tree.edges if e.parent == at]
-    above = [(e.parent, tuple(k.reverse() for k in e.on)) for e in tree.edges if e.child == at]
+    above = [(e.parent, tuple(k.reversed_key() for k in e.on)) for e in tree.edges if e.child == at]
     steps = []
     for target, on in sorted(below + above, key=lambda neighbour: neighbour[0]):
         if target != came_from:
-            steps.append(Step(at, target, on, frozenset({origin})))
-            steps += _walk(tree, origin, target, at)
+            steps.append(SweepStep(at, target, on, frozenset({origin})))
+            steps += _walk_tree(tree, origin, target, at)
     return steps
 
 
-def sweep_plan(view: ViewDefinition) -> SweepPlan:
+def sweep_plan_of(view: ViewDefinition) -> SweepPlan:
     """The plan of a view."""
-    tree = join_tree(view)
+    tree = join_tree_of(view)
     everywhere = frozenset(range(len(view.places)))
     up = [
-        Step(e.child, e.parent, tuple(k.reverse() for k in e.on), tree.subtree(e.child))
+        SweepStep(
+            e.child, e.parent, tuple(k.reversed_key() for k in e.on), tree.subtree_of(e.child)
+        )
         for e in reversed(tree.edges)
     ]
-    down = [Step(e.parent, e.child, e.on, everywhere - tree.subtree(e.child)) for e in tree.edges]
+    down = [
+        SweepStep(e.parent, e.child, e.on, everywhere - tree.subtree_of(e.child))
+        for e in tree.edges
+    ]
     cycles = tuple(Compare("<=>" if e.null_safe else "=", e.left, e.right) for e in tree.residual)
     conditions = cycles + tuple(p for p in view.predicates if not needs_spark(p))
     late = tuple(p for p in view.predicates if needs_spark(p))

@@ -6,9 +6,9 @@ reading a head, a state or the ledger starts no JVM and imports no PySpark.
 
 from viewkeeper.warehouse.lake.data_files import stored_schema, write_rows, write_stream
 from viewkeeper.warehouse.merge import merge_tail
-from viewkeeper.warehouse.metadata.batch_plan import Entry, Ledger, Plan
+from viewkeeper.warehouse.metadata.batch_plan import BatchPlan, Ledger, LedgerEntry
 from viewkeeper.warehouse.metadata.head import Head, ViewHead, read_head
-from viewkeeper.warehouse.metadata.plan_files import commits, load_ledger
+from viewkeeper.warehouse.metadata.plan_files import load_ledger, read_commits
 from viewkeeper.warehouse.metadata.record import (
     Advance,
     Create,
@@ -21,19 +21,24 @@ from viewkeeper.warehouse.metadata.record import (
     Stop,
     ViewChange,
 )
-from viewkeeper.warehouse.retention import clean
-from viewkeeper.warehouse.rows.view_state import changes, counted, state, stored
+from viewkeeper.warehouse.retention import clean_warehouse
+from viewkeeper.warehouse.rows.view_state import (
+    read_counted,
+    read_state,
+    read_stored,
+    read_view_changes,
+)
 from viewkeeper.warehouse.store import Store
 
 __all__ = [
     "Advance",
+    "BatchPlan",
     "Create",
     "DataFile",
     "Drop",
-    "Entry",
     "Head",
     "Ledger",
-    "Plan",
+    "LedgerEntry",
     "Record",
     "Redefine",
     "Resume",
@@ -42,15 +47,15 @@ __all__ = [
     "Store",
     "ViewChange",
     "ViewHead",
-    "changes",
-    "clean",
-    "commits",
-    "counted",
+    "clean_warehouse",
     "load_ledger",
     "merge_tail",
+    "read_commits",
+    "read_counted",
     "read_head",
-    "state",
-    "stored",
+    "read_state",
+    "read_stored",
+    "read_view_changes",
     "stored_schema",
     "write_rows",
     "write_stream",

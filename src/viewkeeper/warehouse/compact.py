@@ -24,32 +24,37 @@ from viewkeeper.warehouse.lake import data_files
 from viewkeeper.warehouse.lake.lake_table import ActiveFile
 from viewkeeper.warehouse.metadata.head import Head, ViewHead
 from viewkeeper.warehouse.metadata.record import DataFile, Rewrite
-from viewkeeper.warehouse.rows.spark_frames import grouped, named, signed_frame, write_frame
+from viewkeeper.warehouse.rows.spark_frames import (
+    exact_column,
+    signed_frame,
+    sum_counts,
+    write_frame,
+)
 from viewkeeper.warehouse.rows.view_state import read_signed, state_ts
 from viewkeeper.warehouse.store import Store
 
 
-def compact(store: Store, spark: SparkSession, view: str, horizon: int) -> Head:
+def compact_view(store: Store, spark: SparkSession, view: str, horizon: int) -> Head:
     """Fold a view up to a horizon between its present one and its ts; HorizonError otherwise."""
-    head = store.head.view(view)
+    head = store.head.require_view(view)
     state_ts(head, horizon)
-    olds = [file for file in store.files(view) if file.ts_min <= horizon]
+    olds = [file for file in store.active_files(view) if file.ts_min <= horizon]
     # The table is what the head says, unless somebody else has taken over since.
     store.confirm_lock()
     if head.distinct and all(file.ts_max <= head.horizon for file in olds):
         return store.commit([Rewrite(view, (), (), horizon)])
     batch = store.head.record + 1
-    folder = store.folder(view)
-    with store.staging() as staging:
-        body = _body(spark, store.root, head, olds, staging, horizon)
+    folder = store.folder_of(view)
+    with store.staging_folder() as staging:
+        body = _fold_body(spark, store.root, head, olds, staging, horizon)
         news = write_frame(body, folder, data_files.stored_schema(head.schema), batch)
-    news += _beyond(store, head, olds, horizon, batch)
+    news += _write_beyond(store, head, olds, horizon, batch)
     _refuse_change(folder, olds, news)
     removes = tuple(file.path for file in olds)
     return store.commit([Rewrite(view, news, removes, horizon)])
 
 
-def _body(
+def _fold_body(
     spark: SparkSession,
     root: Path,
     view: ViewHead,
@@ -59,19 +64,19 @@ def _body(
 ) -> DataFrame:
     signed = signed_frame(spark, root, view, olds, staging, until=horizon)
     parts = 1 + sum(file.rows for file in olds) // data_files.ROWS_PER_FILE
-    stamped = grouped(signed, view.schema.names).withColumn(TS, F.lit(horizon).cast("bigint"))
-    names = [named(name) for name in (*view.schema.names, COUNT, TS)]
+    stamped = sum_counts(signed, view.schema.names).withColumn(TS, F.lit(horizon).cast("bigint"))
+    names = [exact_column(name) for name in (*view.schema.names, COUNT, TS)]
     return stamped.select(*names).coalesce(parts)
 
 
-def _beyond(
+def _write_beyond(
     store: Store, view: ViewHead, olds: Sequence[ActiveFile], horizon: int, batch: int
 ) -> tuple[DataFile, ...]:
     across = [file for file in olds if file.ts_max > horizon]
-    rows = read_signed(store.root, view, across, after=horizon, until=view.reach)
+    rows = read_signed(store.root, view, across, after=horizon, until=view.reach_ts)
     if not rows.num_rows:
         return ()
-    folder = store.folder(view.view)
+    folder = store.folder_of(view.view)
     stored = data_files.stored_schema(view.schema)
     return tuple(data_files.write_stream(folder, stored, rows.to_batches(), batch, 0))
 

@@ -20,16 +20,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from viewkeeper.storage import disk
 from viewkeeper.warehouse.lake import data_files, delta_log
-from viewkeeper.warehouse.lake.lake_table import Table
+from viewkeeper.warehouse.lake.lake_table import LakeTable
 from viewkeeper.warehouse.lake.verified_files import PATTERN
-from viewkeeper.warehouse.lock import Holder, Lock
+from viewkeeper.warehouse.lock import Lock, LockHolder
 from viewkeeper.warehouse.metadata.head import Head
 from viewkeeper.warehouse.rows.spark_frames import state_frame, write_frame
 
 RETENTION_S = 3600.0
 
 
-class Readable(Protocol):
+class PublishableStore(Protocol):
     """As much of a warehouse as publishing reads; an open store is one, and so is a bare reader."""
 
     @property
@@ -41,41 +41,43 @@ class Readable(Protocol):
     @property
     def now(self) -> Callable[[], float]: ...
 
-    def staging(self) -> AbstractContextManager[Path]: ...
+    def staging_folder(self) -> AbstractContextManager[Path]: ...
 
 
-def publish(
-    store: Readable, spark: SparkSession, view: str, retention_s: float = RETENTION_S
+def publish_view(
+    store: PublishableStore, spark: SparkSession, view: str, retention_s: float = RETENTION_S
 ) -> int:
     """Publish the newest state of a view; the version of the published table that holds it.
 
     Publishing needs no writer's lock, only its own: a maintainer may go on meanwhile.
     """
     disk.make_folder(store.root / "published")
-    holder = Holder.this_process("viewkeeper publish", store.now())
-    lock = Lock.take(store.root / "published" / "lock", holder)
+    holder = LockHolder.this_process("viewkeeper publish", store.now())
+    lock = Lock.take_lock(store.root / "published" / "lock", holder)
     try:
-        return _publish(store, spark, view, retention_s)
+        return _publish_state(store, spark, view, retention_s)
     finally:
-        lock.release()
+        lock.release_lock()
 
 
-def _publish(store: Readable, spark: SparkSession, view: str, retention_s: float) -> int:
-    head = store.head.view(view)
+def _publish_state(
+    store: PublishableStore, spark: SparkSession, view: str, retention_s: float
+) -> int:
+    head = store.head.require_view(view)
     folder = store.root / "published" / view
     disk.make_folder(folder)
-    schema = head.shown.remove_metadata()
-    table = _table(folder, schema, view)
-    n = table.applied() + 1
-    with store.staging() as staging:
+    schema = head.shown_schema.remove_metadata()
+    table = _open_table(folder, schema, view)
+    n = table.applied_record() + 1
+    with store.staging_folder() as staging:
         frame = state_frame(spark, store.root, head, staging)
-        news = write_frame(_sized(frame, head.rows), folder, schema, n)
+        news = write_frame(_sized_frame(frame, head.rows), folder, schema, n)
     for file in news:
-        data_files.check(folder, schema, file)
+        data_files.check_file(folder, schema, file)
     table.allow_naive_timestamps()
     # A file's time of last change becomes the time of its replacement, which the retention counts
     # from; before the commit, so that a crash in between can only keep a file longer.
-    for old in table.files():
+    for old in table.active_files():
         os.utime(folder / old.path, (store.now(), store.now()))
     facts = {"viewkeeper_ts": head.ts, "viewkeeper_ahead": list(head.ahead)}
     version = table.commit(n, store.now(), news, overwrite=True, facts=facts)
@@ -83,19 +85,19 @@ def _publish(store: Readable, spark: SparkSession, view: str, retention_s: float
     return version
 
 
-def _table(folder: Path, schema: pa.Schema, view: str) -> Table:
+def _open_table(folder: Path, schema: pa.Schema, view: str) -> LakeTable:
     delta_log.drop_torn(folder)
     if any((folder / "_delta_log").glob("*.json")):
-        return Table.open(folder, schema)
-    return Table.create(folder, schema, view)
+        return LakeTable.open(folder, schema)
+    return LakeTable.create(folder, schema, view)
 
 
-def _sized(frame: DataFrame, rows: int) -> DataFrame:
+def _sized_frame(frame: DataFrame, rows: int) -> DataFrame:
     return frame.coalesce(1 + max(0, rows) // data_files.ROWS_PER_FILE)
 
 
-def _remove_replaced(table: Table, older_than: float) -> None:
-    active = {file.path for file in table.files()}
+def _remove_replaced(table: LakeTable, older_than: float) -> None:
+    active = {file.path for file in table.active_files()}
     for path in table.folder.glob(PATTERN):
         if path.name not in active and path.stat().st_mtime < older_than:
-            disk.remove(path)
+            disk.remove_file(path)

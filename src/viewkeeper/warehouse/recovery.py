@@ -26,7 +26,7 @@ from viewkeeper.warehouse.lake.verified_files import PATTERN, check_size
 from viewkeeper.warehouse.metadata import plan_files
 from viewkeeper.warehouse.metadata.head import NAME, Head, encode_head, read_head
 from viewkeeper.warehouse.metadata.record import Create, Drop, Record, Rewrite
-from viewkeeper.warehouse.redo import Tables
+from viewkeeper.warehouse.redo import OpenTables
 
 FOLDERS = ("plans", "records", "views", "published", "spool", "history", "proposals")
 
@@ -34,7 +34,7 @@ NAMED = ("", "plans", "records", "history")
 """Where files get their names under the lock."""
 
 
-def recover(root: Path, tables: Tables, guard: disk.Guard) -> Head:
+def recover_warehouse(root: Path, tables: OpenTables, guard: disk.Guard) -> Head:
     """Bring a warehouse to its last record; idempotent. `guard` says whether the lock is held."""
     for folder in NAMED:
         disk.remove_temporaries(root / folder, guard)
@@ -47,20 +47,20 @@ def recover(root: Path, tables: Tables, guard: disk.Guard) -> Head:
     _refuse_gap(root, head, through, records)
     for view in head.views.values():
         with tables.noting_damage(view.view):
-            delta_log.cut_back(tables.folder(view.table), view.location, guard)
-            tables.files(view)
+            delta_log.cut_back(tables.folder_of(view.table), view.location, guard)
+            tables.active_files(view)
     for record in records:
         if record.n > head.record:
-            head = tables.redo(head, record)
-            disk.replace(root / NAME, encode_head(head), guard)
-    head = _listed(tables, head)
+            head = tables.redo_record(head, record)
+            disk.replace_file(root / NAME, encode_head(head), guard)
+    head = _check_lists(tables, head)
     remove_unknown(tables, root, head, records, guard)
-    _empty(root / "spool", guard)
+    _empty_folder(root / "spool", guard)
     return head
 
 
 def remove_unknown(
-    tables: Tables, root: Path, head: Head, records: Sequence[Record], guard: disk.Guard
+    tables: OpenTables, root: Path, head: Head, records: Sequence[Record], guard: disk.Guard
 ) -> None:
     """Remove data files and folders that neither the head nor a kept record knows.
 
@@ -76,23 +76,23 @@ def remove_unknown(
     for view in head.views.values():
         if view.view in tables.damaged:
             continue
-        used = removed | {file.path for file in tables.files(view)}
-        for path in tables.folder(view.table).glob(PATTERN):
+        used = removed | {file.path for file in tables.active_files(view)}
+        for path in tables.folder_of(view.table).glob(PATTERN):
             if path.name not in used:
                 guard()
-                disk.remove(path)
+                disk.remove_file(path)
 
 
-def _listed(tables: Tables, head: Head) -> Head:
+def _check_lists(tables: OpenTables, head: Head) -> Head:
     """The same head with the digests of all lists of files, after a look at every file's size."""
     views = dict(head.views)
     for name, view in views.items():
         if name in tables.damaged:
             continue
         with tables.noting_damage(name):
-            files = tables.files(view)
+            files = tables.active_files(view)
             for file in files:
-                check_size(tables.folder(view.table) / file.path, file.size, name)
+                check_size(tables.folder_of(view.table) / file.path, file.size, name)
             # Of a head that an older program wrote: what is there now is what must stay.
             at = replace(view.location, listed=list_digest(files))
             views[name] = replace(view, location=at)
@@ -123,7 +123,7 @@ def _refuse_gap(root: Path, head: Head, through: int, records: Sequence[Record])
     )
 
 
-def _empty(folder: Path, guard: disk.Guard) -> None:
+def _empty_folder(folder: Path, guard: disk.Guard) -> None:
     for path in folder.iterdir():
         guard()
-        disk.remove_tree(path) if path.is_dir() else disk.remove(path)
+        disk.remove_tree(path) if path.is_dir() else disk.remove_file(path)

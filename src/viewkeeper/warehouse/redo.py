@@ -17,9 +17,14 @@ from viewkeeper.errors import CorruptError
 from viewkeeper.warehouse.lake import delta_log
 from viewkeeper.warehouse.lake.data_files import stored_schema
 from viewkeeper.warehouse.lake.file_list import list_digest
-from viewkeeper.warehouse.lake.lake_table import ActiveFile, Table, check_list, refuse_other_version
+from viewkeeper.warehouse.lake.lake_table import (
+    ActiveFile,
+    LakeTable,
+    check_list,
+    refuse_other_version,
+)
 from viewkeeper.warehouse.metadata import head as heads
-from viewkeeper.warehouse.metadata.head import Head, Location, ViewHead
+from viewkeeper.warehouse.metadata.head import Head, TableLocation, ViewHead
 from viewkeeper.warehouse.metadata.record import (
     Advance,
     Create,
@@ -33,31 +38,31 @@ from viewkeeper.warehouse.metadata.record import (
 )
 
 
-class Tables:
+class OpenTables:
     """The open tables of a warehouse, one per view; opened when first needed."""
 
     def __init__(self, root: Path) -> None:
         self._views = root / "views"
-        self._open: dict[str, Table] = {}
+        self._open: dict[str, LakeTable] = {}
         self.damaged: dict[str, CorruptError] = {}
         """Views whose files cannot be believed: nothing is done to them until they are loaded
         again."""
 
-    def folder(self, table: str) -> Path:
+    def folder_of(self, table: str) -> Path:
         return self._views / table
 
-    def of(self, view: ViewHead) -> Table:
+    def table_of(self, view: ViewHead) -> LakeTable:
         if view.table not in self._open:
-            folder = self.folder(view.table)
-            table = Table.open(folder, stored_schema(view.schema))
+            folder = self.folder_of(view.table)
+            table = LakeTable.open(folder, stored_schema(view.schema))
             refuse_other_version(folder, table.version, view.location.version)
             self._open[view.table] = table
         return self._open[view.table]
 
-    def files(self, view: ViewHead) -> tuple[ActiveFile, ...]:
+    def active_files(self, view: ViewHead) -> tuple[ActiveFile, ...]:
         """The files of a view's newest version; a CorruptError if its log has other ones."""
-        files = self.of(view).files()
-        check_list(self.folder(view.table), view, files)
+        files = self.table_of(view).active_files()
+        check_list(self.folder_of(view.table), view, files)
         return files
 
     @contextmanager
@@ -68,72 +73,76 @@ class Tables:
         except CorruptError as error:
             self.damaged[view] = error
 
-    def redo(self, head: Head, record: Record) -> Head:
+    def redo_record(self, head: Head, record: Record) -> Head:
         """Bring the tables to a record; the head that then holds."""
-        locations: dict[str, Location] = {}
+        locations: dict[str, TableLocation] = {}
         for change in record.changes:
             if change.view in self.damaged and not isinstance(change, Create | Drop):
                 continue
             self.damaged.pop(change.view, None)
             match change:
                 case Create():
-                    locations[change.view] = self._create(change, record)
+                    locations[change.view] = self._redo_create(change, record)
                 case Advance() if change.files:
-                    locations[change.view] = self._append(head.views, change, record)
+                    locations[change.view] = self._redo_advance(head.views, change, record)
                 case Rewrite():
-                    locations[change.view] = self._rewrite(head.views, change, record)
+                    locations[change.view] = self._redo_rewrite(head.views, change, record)
                 case Redefine():
-                    locations[change.view] = self._redefine(head.views, change, record)
+                    locations[change.view] = self._redo_redefine(head.views, change, record)
                 case Advance() | Stop() | Resume() | Drop():
                     pass
                 case _:
                     assert_never(change)
-        return heads.advance(head, record, locations)
+        return heads.advance_head(head, record, locations)
 
-    def _create(self, change: Create, record: Record) -> Location:
-        folder = self.folder(change.table)
+    def _redo_create(self, change: Create, record: Record) -> TableLocation:
+        folder = self.folder_of(change.table)
         # Whatever is there was left by an attempt at this very record.
         delta_log.cut_back(folder, delta_log.NOTHING)
-        table = Table.create(folder, stored_schema(change.schema), change.view)
+        table = LakeTable.create(folder, stored_schema(change.schema), change.view)
         self._open[change.table] = table
         version = table.commit(record.n, record.committed_at, change.files)
-        return Location(version, None, list_digest(change.files))
+        return TableLocation(version, None, list_digest(change.files))
 
-    def _append(self, views: Mapping[str, ViewHead], change: Advance, record: Record) -> Location:
+    def _redo_advance(
+        self, views: Mapping[str, ViewHead], change: Advance, record: Record
+    ) -> TableLocation:
         view = views[change.view]
-        version = self.of(view).commit(record.n, record.committed_at, change.files)
-        return _appended(view, version, change.files)
+        version = self.table_of(view).commit(record.n, record.committed_at, change.files)
+        return _location_after(view, version, change.files)
 
-    def _redefine(
+    def _redo_redefine(
         self, views: Mapping[str, ViewHead], change: Redefine, record: Record
-    ) -> Location:
+    ) -> TableLocation:
         view = views[change.view]
         same = change.schema.equals(view.schema)
         if same and not change.files:
             return view.location
-        table, stored = self.of(view), stored_schema(change.schema)
+        table, stored = self.table_of(view), stored_schema(change.schema)
         if same:
             version = table.commit(record.n, record.committed_at, change.files)
         else:
-            version = table.restate(record.n, record.committed_at, stored, change.files)
-            self._open[view.table] = Table.open(self.folder(view.table), stored)
-        return _appended(view, version, change.files)
+            version = table.commit_schema(record.n, record.committed_at, stored, change.files)
+            self._open[view.table] = LakeTable.open(self.folder_of(view.table), stored)
+        return _location_after(view, version, change.files)
 
-    def _rewrite(self, views: Mapping[str, ViewHead], change: Rewrite, record: Record) -> Location:
+    def _redo_rewrite(
+        self, views: Mapping[str, ViewHead], change: Rewrite, record: Record
+    ) -> TableLocation:
         view = views[change.view]
         if not change.files and not change.removes:
             return view.location
-        table = self.of(view)
-        gone = {file.path: file for file in table.files() if file.path in {*change.removes}}
+        table = self.table_of(view)
+        gone = {file.path: file for file in table.active_files() if file.path in {*change.removes}}
         table.commit(record.n, record.committed_at, change.files, change.removes, rows_change=False)
-        checkpoint, listed = table.checkpoint(), view.location.listed
+        checkpoint, listed = table.write_checkpoint(), view.location.listed
         if listed is not None:
             listed = list_digest([*gone.values(), *change.files], listed)
-        return Location(table.version, checkpoint, listed)
+        return TableLocation(table.version, checkpoint, listed)
 
 
-def _appended(view: ViewHead, version: int, files: Sequence[DataFile]) -> Location:
+def _location_after(view: ViewHead, version: int, files: Sequence[DataFile]) -> TableLocation:
     """Where a table is after files were added to it; what was not digested before stays so."""
     at = view.location
     listed = None if at.listed is None else list_digest(files, at.listed)
-    return Location(version, at.checkpoint, listed)
+    return TableLocation(version, at.checkpoint, listed)

@@ -24,7 +24,7 @@ RETENTION_S = 3600.0
 FOLD_AT_LEAST = 200
 
 
-def clean(
+def clean_warehouse(
     store: Store, retention_s: float = RETENTION_S, fold_at_least: int = FOLD_AT_LEAST
 ) -> None:
     """Delete what no reader can still use and fold what is old, once there is enough of it."""
@@ -36,7 +36,7 @@ def clean(
     for view in store.head.views.values():
         if view.location.checkpoint is not None:
             folder = store.table_folder(view.table)
-            delta_log.forget(folder, view.location.checkpoint, before, store.confirm_lock)
+            delta_log.forget_entries(folder, view.location.checkpoint, before, store.confirm_lock)
     if len(old) >= fold_at_least:
         _fold_records(store, old)
     _fold_plans(store, fold_at_least)
@@ -45,7 +45,7 @@ def clean(
 def _delete_replaced(store: Store, old: list[Record]) -> None:
     for view, path in removed_files(old):
         if view in store.head.views:
-            disk.remove(store.folder(view) / path)
+            disk.remove_file(store.folder_of(view) / path)
     for table in retired_tables(old):
         shutil.rmtree(store.table_folder(table), ignore_errors=True)
 
@@ -60,7 +60,7 @@ def _fold_records(store: Store, old: list[Record]) -> None:
         for line in lines
         if line["view"] in horizons and (line["ts"] or 0) >= horizons[line["view"]]
     ]
-    plan_files.fold(folder, plan_files.commit_table(kept), old[-1].n, store.confirm_lock)
+    plan_files.fold_files(folder, plan_files.commit_table(kept), old[-1].n, store.confirm_lock)
 
 
 def _fold_plans(store: Store, fold_at_least: int) -> None:
@@ -70,7 +70,7 @@ def _fold_plans(store: Store, fold_at_least: int) -> None:
         return
     ledger = Ledger(entries)
     for plan in old:
-        ledger.extend(plan.entries)
+        ledger.add_entries(plan.entries)
     horizon = min((view.horizon for view in store.head.views.values()), default=0)
-    rows = plan_files.entry_rows(ledger.since(horizon))
-    plan_files.fold(store.root / "plans", rows, old[-1].n, store.confirm_lock)
+    rows = plan_files.entry_rows(ledger.entries_since(horizon))
+    plan_files.fold_files(store.root / "plans", rows, old[-1].n, store.confirm_lock)

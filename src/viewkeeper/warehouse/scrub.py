@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from viewkeeper.errors import CorruptError, WarehouseError
 from viewkeeper.storage.named_digest import has_own_bytes
-from viewkeeper.storage.sealed_json import corrupt, unseal_data
+from viewkeeper.storage.sealed_json import corrupt_error, unseal_data
 from viewkeeper.warehouse.lake.lake_table import files_of
 from viewkeeper.warehouse.lake.verified_files import check_size, read_whole
 from viewkeeper.warehouse.metadata.coordination import read_coordination
@@ -31,7 +31,7 @@ ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Scrubbed:
+class ScrubResult:
     """What was read, and what of it is damaged."""
 
     files: int
@@ -39,7 +39,7 @@ class Scrubbed:
     damaged: tuple[WarehouseError, ...]
 
     @property
-    def ok(self) -> bool:
+    def is_whole(self) -> bool:
         return not self.damaged
 
 
@@ -54,22 +54,22 @@ def find_damage(root: Path, view: ViewHead) -> CorruptError | None:
     return None
 
 
-def scrub(root: Path, views: tuple[str, ...], told: Callable[[str], None]) -> Scrubbed:
+def scrub_warehouse(root: Path, views: tuple[str, ...], told: Callable[[str], None]) -> ScrubResult:
     """Read every file of these views, or of the whole warehouse if none is named."""
     work = _Scrub(root.absolute(), told)
-    head = work.attempt(lambda: read_head(root)) or Head()
-    for view in [head.view(name) for name in views] or head.views.values():
+    head = work.attempt_read(lambda: read_head(root)) or Head()
+    for view in [head.require_view(name) for name in views] or head.views.values():
         told(f"{view.view}: {view.files} data files")
         work.read_view(view)
     if not views:
         told("plans, records and what sources keep")
-        work.attempt(lambda: load_records(root))
-        work.attempt(lambda: load_plans(root))
-        work.attempt(lambda: read_coordination(root))
-        work.attempt(lambda: known_identity(root))
+        work.attempt_read(lambda: load_records(root))
+        work.attempt_read(lambda: load_plans(root))
+        work.attempt_read(lambda: read_coordination(root))
+        work.attempt_read(lambda: known_identity(root))
         for path in work.other_files():
-            work.attempt(partial(work.read_other, path))
-    return Scrubbed(work.files, work.bytes, tuple(work.damaged))
+            work.attempt_read(partial(work.read_other, path))
+    return ScrubResult(work.files, work.bytes, tuple(work.damaged))
 
 
 class _Scrub:
@@ -82,7 +82,7 @@ class _Scrub:
         self.bytes = 0
         self.damaged: list[WarehouseError] = []
 
-    def attempt(self, read: Callable[[], object]) -> Head | None:
+    def attempt_read(self, read: Callable[[], object]) -> Head | None:
         """Read something; what cannot be believed the third time either is damaged."""
         for left in reversed(range(ATTEMPTS)):
             try:
@@ -99,18 +99,20 @@ class _Scrub:
     def read_view(self, view: ViewHead) -> None:
         folder = self.root / "views" / view.table
         before = len(self.damaged)
-        self.attempt(lambda: files_of(folder, view))
+        self.attempt_read(lambda: files_of(folder, view))
         for path in sorted((folder / "_delta_log").glob("*.json")):
-            self.attempt(partial(self._read_entry, path, view.view))
+            self.attempt_read(partial(self._read_entry, path, view.view))
         if len(self.damaged) > before:
             return
         for file in files_of(folder, view):
-            self.attempt(partial(self._read, folder / file.path, file.size, view.view))
+            self.attempt_read(
+                partial(self._read_data_file, folder / file.path, file.size, view.view)
+            )
 
-    def _read(self, path: Path, size: int, view: str) -> None:
+    def _read_data_file(self, path: Path, size: int, view: str) -> None:
         check_size(path, size, view)
         read_whole(path, view)
-        self._count(size)
+        self._count_file(size)
 
     def _read_entry(self, path: Path, view: str) -> None:
         data = path.read_bytes()
@@ -122,12 +124,14 @@ class _Scrub:
             lines = [json.loads(line) for line in data.splitlines()]
             kinds = [next(iter(line)) for line in lines]
         except (ValueError, RecursionError, TypeError, StopIteration) as error:
-            raise corrupt(path, "log entry", str(error)[:200], mend) from error
+            raise corrupt_error(path, "log entry", str(error)[:200], mend) from error
         if not lines or kinds.count("commitInfo") != 1:
-            raise corrupt(path, "log entry", f"it has {len(lines)} lines: {kinds[:4]}", mend)
+            raise corrupt_error(path, "log entry", f"it has {len(lines)} lines: {kinds[:4]}", mend)
         if "viewkeeper" not in lines[kinds.index("commitInfo")]["commitInfo"]:
-            raise corrupt(path, "log entry", "another writer made it", f"remove it, or {mend}")
-        self._count(len(data))
+            raise corrupt_error(
+                path, "log entry", "another writer made it", f"remove it, or {mend}"
+            )
+        self._count_file(len(data))
 
     def other_files(self) -> Iterator[Path]:
         """What sources and others keep, in every folder but those of the views."""
@@ -151,8 +155,8 @@ class _Scrub:
             try:
                 json.loads(data)
             except (ValueError, RecursionError) as error:
-                raise corrupt(path, "state", str(error)[:200], mend) from error
-        self._count(len(data))
+                raise corrupt_error(path, "state", str(error)[:200], mend) from error
+        self._count_file(len(data))
 
     def _read_rows(self, path: Path, data: bytes, mend: str) -> None:
         try:
@@ -162,9 +166,9 @@ class _Scrub:
                 for _ in parquet.iter_batches():
                     pass
         except (OSError, ValueError, pa.ArrowException) as error:
-            raise corrupt(path, "file of rows", str(error)[:200], mend) from error
+            raise corrupt_error(path, "file of rows", str(error)[:200], mend) from error
 
-    def _count(self, size: int) -> None:
+    def _count_file(self, size: int) -> None:
         self.files += 1
         self.bytes += size
         if self.files % 500 == 0:

@@ -22,10 +22,10 @@ import pyarrow as pa
 from viewkeeper.errors import CorruptError, LockedError, WarehouseError
 from viewkeeper.storage import disk
 from viewkeeper.warehouse.lake import data_files
-from viewkeeper.warehouse.lake.lake_table import ActiveFile, Table
-from viewkeeper.warehouse.lock import Holder, Lock
+from viewkeeper.warehouse.lake.lake_table import ActiveFile, LakeTable
+from viewkeeper.warehouse.lock import Lock, LockHolder
 from viewkeeper.warehouse.metadata import plan_files
-from viewkeeper.warehouse.metadata.batch_plan import Ledger, Plan
+from viewkeeper.warehouse.metadata.batch_plan import BatchPlan, Ledger
 from viewkeeper.warehouse.metadata.head import NAME, Head, ViewHead, encode_head
 from viewkeeper.warehouse.metadata.record import (
     Advance,
@@ -39,8 +39,8 @@ from viewkeeper.warehouse.metadata.record import (
     Stop,
     ViewChange,
 )
-from viewkeeper.warehouse.recovery import FOLDERS, recover
-from viewkeeper.warehouse.redo import Tables
+from viewkeeper.warehouse.recovery import FOLDERS, recover_warehouse
+from viewkeeper.warehouse.redo import OpenTables
 
 Clock = Callable[[], float]
 
@@ -52,14 +52,14 @@ class Store:
         self.root = root
         self.now = now
         self._lock = lock
-        self._tables = Tables(root)
+        self._tables = OpenTables(root)
         self._doubtful = False
-        self.head: Head = recover(root, self._tables, lock.confirm)
+        self.head: Head = recover_warehouse(root, self._tables, lock.confirm_held)
         self._stop_damaged()
         entries, through, plans = plan_files.load_plans(root)
         self.ledger = Ledger(entries)
         for plan in plans:
-            self.ledger.extend(plan.entries)
+            self.ledger.add_entries(plan.entries)
         self._last_plan = plans[-1].n if plans else through
         if self._last_plan < self.head.plan:
             raise CorruptError(
@@ -79,29 +79,29 @@ class Store:
         root = path.absolute()
         for folder in FOLDERS:
             disk.make_folder(root / folder)
-        lock = Lock.take(root / "lock", Holder.this_process(command, now()))
+        lock = Lock.take_lock(root / "lock", LockHolder.this_process(command, now()))
         try:
             return Store(root, lock, now)
         except BaseException:
-            lock.release()
+            lock.release_lock()
             raise
 
     @property
     def next_plan(self) -> int:
         return self._last_plan + 1
 
-    def pending_plan(self) -> Plan | None:
+    def pending_plan(self) -> BatchPlan | None:
         """The plan that has no record yet; a restart must replay it before it forms another."""
         return self._pending
 
-    def write_plan(self, plan: Plan) -> None:
+    def write_plan(self, plan: BatchPlan) -> None:
         """Make a batch's transactions and their ts durable, before any work."""
         assert self._pending is None, "the open plan comes first"
         assert plan.n == self.next_plan
         assert not plan.entries or plan.entries[0].ts >= self.ledger.next_ts
-        with self._fence("plan", plan.n):
+        with self._refuse_existing("plan", plan.n):
             plan_files.write_plan(self.root, plan, self.confirm_lock)
-        self.ledger.extend(plan.entries)
+        self.ledger.add_entries(plan.entries)
         self._last_plan = plan.n
         self._pending = plan
 
@@ -114,44 +114,44 @@ class Store:
             )
         record = Record(self.head.record + 1, self.now(), tuple(changes), plan)
         try:
-            self._check(record)
+            self._check_record(record)
         except AssertionError:
             # Where somebody else has taken over, what we know need not be true any more.
             self.confirm_lock()
             raise
         self._doubtful = True
         try:
-            with self._fence("record", record.n):
+            with self._refuse_existing("record", record.n):
                 plan_files.write_record(self.root, record, self.confirm_lock)
         except WarehouseError:
             # Refused by the disk before it had its name: nothing was committed, and we may go on.
             self._doubtful = plan_files.has_record(self.root, record.n)
             raise
-        self._finish(record)
+        self._finish_record(record)
         self._doubtful = False
         return self.head
 
-    def table(self, view: str) -> Table:
+    def table_of(self, view: str) -> LakeTable:
         """The Delta Lake table of a view."""
-        return self._tables.of(self.head.view(view))
+        return self._tables.table_of(self.head.require_view(view))
 
-    def files(self, view: str) -> tuple[ActiveFile, ...]:
+    def active_files(self, view: str) -> tuple[ActiveFile, ...]:
         """The files of a view, as its log and the head name them."""
         try:
-            return self._tables.files(self.head.view(view))
+            return self._tables.active_files(self.head.require_view(view))
         except CorruptError:
             # Who has taken over writes other entries; that is no damage.
             self.confirm_lock()
             raise
 
     @property
-    def damaged(self) -> Mapping[str, CorruptError]:
+    def damaged_views(self) -> Mapping[str, CorruptError]:
         """The views whose files cannot be believed, and why; they have stopped."""
         return self._tables.damaged
 
-    def folder(self, view: str) -> Path:
+    def folder_of(self, view: str) -> Path:
         """Where the data files of a view belong."""
-        return self._tables.folder(self.head.view(view).table)
+        return self._tables.folder_of(self.head.require_view(view).table)
 
     def new_table(self, view: str) -> str:
         """A folder for a table that a `Create` will name; removed at start-up if none does."""
@@ -161,14 +161,14 @@ class Store:
         return name
 
     def table_folder(self, table: str) -> Path:
-        return self._tables.folder(table)
+        return self._tables.folder_of(table)
 
     def confirm_lock(self) -> None:
         """Be sure that nobody else has taken the warehouse over; LockedError says who has."""
-        self._lock.confirm()
+        self._lock.confirm_held()
 
     @contextmanager
-    def staging(self) -> Iterator[Path]:
+    def staging_folder(self) -> Iterator[Path]:
         """A folder for files that live as long as one job."""
         folder = self.root / "spool" / f"job-{uuid.uuid4().hex}"
         disk.make_folder(folder)
@@ -178,7 +178,7 @@ class Store:
             shutil.rmtree(folder, ignore_errors=True)
 
     def close(self) -> None:
-        self._lock.release()
+        self._lock.release_lock()
 
     def __enter__(self) -> Store:
         return self
@@ -194,17 +194,17 @@ class Store:
     def _stop_damaged(self) -> None:
         stops = [
             Stop(name, str(error))
-            for name, error in self.damaged.items()
+            for name, error in self.damaged_views.items()
             if name in self.head.views and self.head.views[name].stopped != str(error)
         ]
         if stops:
             self.commit(stops)
 
-    def _finish(self, record: Record) -> None:
+    def _finish_record(self, record: Record) -> None:
         """What follows the commit point; if it fails, the next opening does it."""
         try:
-            head = self._tables.redo(self.head, record)
-            disk.replace(self.root / NAME, encode_head(head), self.confirm_lock)
+            head = self._tables.redo_record(self.head, record)
+            disk.replace_file(self.root / NAME, encode_head(head), self.confirm_lock)
         except LockedError:
             # The record is committed, and whoever has the lock now has redone it.
             raise
@@ -218,12 +218,14 @@ class Store:
         if record.plan is not None:
             self._pending = None
 
-    def _check(self, record: Record) -> None:
+    def _check_record(self, record: Record) -> None:
         """Believe nothing before the commit point; afterwards it is too late."""
         assert record.plan is None or (self._pending and record.plan == self._pending.n)
         for change in record.changes:
-            if change.view in self.damaged and isinstance(change, Advance | Rewrite | Redefine):
-                raise self.damaged[change.view]
+            if change.view in self.damaged_views and isinstance(
+                change, Advance | Rewrite | Redefine
+            ):
+                raise self.damaged_views[change.view]
             match change:
                 case Create():
                     self._check_create(change)
@@ -234,9 +236,9 @@ class Store:
                 case Redefine():
                     self._check_redefine(change)
                 case Drop():
-                    assert change.table == self.head.view(change.view).table
+                    assert change.table == self.head.require_view(change.view).table
                 case Stop() | Resume():
-                    self.head.view(change.view)
+                    self.head.require_view(change.view)
                 case _:
                     assert_never(change)
 
@@ -248,7 +250,7 @@ class Store:
         self._check_files(change.table, change.schema, change.files)
 
     def _check_advance(self, change: Advance) -> None:
-        view = self.head.view(change.view)
+        view = self.head.require_view(change.view)
         assert change.ts >= view.ts, "a view never goes back"
         ahead = {*change.ahead}
         assert all(ts in ahead or ts <= change.ts for ts in view.ahead), "nothing is taken back"
@@ -256,25 +258,25 @@ class Store:
         self._check_files(view.table, view.schema, change.files)
         for file in change.files:
             assert view.ts < file.ts_min, "everything up to the mark is there already"
-            for ts in self._stamps(view, change, file):
+            for ts in self._stamps_of(view, change, file):
                 assert ts not in view.ahead, f"ts {ts} is there already"
                 assert ts <= change.ts or ts in ahead, f"ts {ts} is above the mark, not ahead of it"
 
-    def _stamps(self, view: ViewHead, change: Advance, file: DataFile) -> Iterable[int]:
+    def _stamps_of(self, view: ViewHead, change: Advance, file: DataFile) -> Iterable[int]:
         """The ts in a file, as far as they matter; read only where its ends do not tell."""
         if file.ts_min == file.ts_max or (file.ts_max <= change.ts and not view.ahead):
             return {file.ts_min, file.ts_max}
-        return data_files.stamps(self._tables.folder(view.table) / file.path)
+        return data_files.read_stamps(self._tables.folder_of(view.table) / file.path)
 
     def _check_rewrite(self, change: Rewrite) -> None:
-        view = self.head.view(change.view)
-        active = {file.path for file in self.files(change.view)}
+        view = self.head.require_view(change.view)
+        active = {file.path for file in self.active_files(change.view)}
         assert active.issuperset(change.removes), "a rewrite of files that are gone"
         self._check_files(view.table, view.schema, change.files)
 
     def _check_redefine(self, change: Redefine) -> None:
-        view = self.head.view(change.view)
-        assert change.ts >= (view.reach if change.files else view.ts), "a view never goes back"
+        view = self.head.require_view(change.view)
+        assert change.ts >= (view.reach_ts if change.files else view.ts), "a view never goes back"
         assert not change.files or change.ts > view.ts, "what is repaired is another state"
         assert all(f.ts_min == f.ts_max == change.ts for f in change.files)
         assert {*change.schema.names} > {*change.hidden}, "a view shows some of its columns"
@@ -283,10 +285,10 @@ class Store:
     def _check_files(self, table: str, schema: pa.Schema, added: Sequence[DataFile]) -> None:
         stored = data_files.stored_schema(schema)
         for file in added:
-            data_files.check(self._tables.folder(table), stored, file)
+            data_files.check_file(self._tables.folder_of(table), stored, file)
 
     @contextmanager
-    def _fence(self, kind: str, n: int) -> Iterator[None]:
+    def _refuse_existing(self, kind: str, n: int) -> Iterator[None]:
         try:
             yield
         except FileExistsError as error:

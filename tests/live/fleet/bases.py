@@ -148,8 +148,8 @@ class PostgresBase(Base):
 
     def __init__(self, name: str, server: PrivatePostgres, database: str) -> None:
         super().__init__(name)
-        self._url = server.url(database)
-        with psycopg.connect(server.url(), autocommit=True) as connection:
+        self._url = server.url_of(database)
+        with psycopg.connect(server.url_of(), autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {database}")
 
     def source(self) -> str:

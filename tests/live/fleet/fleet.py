@@ -30,7 +30,7 @@ from viewkeeper.engine.project import Project
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.order.member_secret import member_secret
 from viewkeeper.order.registry_address import open_registry
-from viewkeeper.order.registry_protocol import Facts
+from viewkeeper.order.registry_protocol import MemberFacts
 from viewkeeper.warehouse.metadata.head import Head, read_head
 
 PATIENCE_SECONDS = 240.0
@@ -108,10 +108,10 @@ class Fleet:
             bases = {base: tuple(read[base]) for base in read if base in self.bases}
             parents = tuple(source for source in read if source not in bases)
             with viewkeeper.open(self.folder / name) as project:
-                facts = Facts(bases, parents, plan.together, warehouse=project.reader())
+                facts = MemberFacts(bases, parents, plan.together, warehouse=project.reader_name())
                 secret = member_secret(self.warehouse(name))
                 with closing(open_registry(self.registry, self.folder / name, secret=secret)) as at:
-                    at.join(name, facts)
+                    at.join_registry(name, facts)
 
     # -- loading -------------------------------------------------------------------------------
 

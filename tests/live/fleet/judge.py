@@ -22,7 +22,7 @@ from typing import Any
 from tests.live.fleet.bases import COLUMNS
 from tests.live.fleet.fleet import Fleet
 from viewkeeper.errors import CorruptError
-from viewkeeper.warehouse.metadata.batch_plan import Entry
+from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
 from viewkeeper.warehouse.metadata.coordination import read_coordination
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.metadata.plan_files import load_ledger
@@ -94,12 +94,12 @@ def _is_newest(fleet: Fleet, member: str, view: str) -> bool:
     if head is None:
         return False
     try:
-        found = view_state.counted(fleet.warehouse(member), head)
+        found = view_state.read_counted(fleet.warehouse(member), head)
     except CorruptError:
         # The runner removes replaced files at once, perhaps before we have read them.
         return False
     rows = Counter({tuple(row.values())[:-1]: row["_count"] for row in found.to_pylist()})
-    vector = shown([column.name for column in head.shown], rows, f"{member}.{view}")
+    vector = shown([column.name for column in head.shown_schema], rows, f"{member}.{view}")
     return all(fleet.bases[base].last == n for base, n in vector)
 
 
@@ -110,7 +110,7 @@ def _view(fleet: Fleet, oracle: Oracle, member: str, view: str) -> dict[int, Vec
     """The vector of every kept ts of a view, each proven."""
     head = fleet.head(member).views[view]
     assert not head.stopped, f"{member}.{view} has stopped: {head.stopped}"
-    names = [column.name for column in head.shown]
+    names = [column.name for column in head.shown_schema]
     vectors: dict[int, Vector] = {}
     before: Mapping[str, int] = {}
     for ts, rows in states(fleet, member, head):
@@ -129,7 +129,7 @@ def _view(fleet: Fleet, oracle: Oracle, member: str, view: str) -> dict[int, Vec
 def states(fleet: Fleet, member: str, head: ViewHead) -> Iterator[tuple[int, Rows]]:
     """Every kept state of a view: the first one that it shows, then one per ts."""
     root = fleet.warehouse(member)
-    changes = view_state.changes(root, head, 0)
+    changes = view_state.read_view_changes(root, head, 0)
     columns = [changes[name].to_pylist() for name in changes.column_names]
     by_ts: dict[int, Rows] = {}
     for *row, count, ts in zip(*columns, strict=True):
@@ -218,7 +218,7 @@ class Numbers:
     since: int
     until: int
     reached: int
-    entries: list[Entry]
+    entries: list[LedgerEntry]
 
     def ts(self, n: int) -> int:
         """The ts whose state is that after number n."""

@@ -73,5 +73,5 @@ def test_no_member_waits_for_changes_of_another_ones_table(
 
 
 def shows(fleet: Fleet, member: str, value: int) -> bool:
-    rows = view_state.state(fleet.warehouse(member), fleet.head(member).views["w"])
+    rows = view_state.read_state(fleet.warehouse(member), fleet.head(member).views["w"])
     return value in rows["tv"].to_pylist()

@@ -38,7 +38,7 @@ def test_members_and_the_server_are_killed(
     shape: str, make_fleet: MakeFleet, spark: SparkSession, server: PrivatePostgres
 ) -> None:
     rng = random.Random(f"{shape} postgres")
-    fleet = make_fleet(*SHAPES[shape], registry=server.url(), a="sqlite", b="sqlite")
+    fleet = make_fleet(*SHAPES[shape], registry=server.url_of(), a="sqlite", b="sqlite")
     fleet.load(spark)
     fleet.start()
     kills = outages = 0

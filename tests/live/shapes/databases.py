@@ -108,25 +108,25 @@ class Postgres:
 
     def create(self) -> None:
         exists = f"SELECT 1 FROM pg_roles WHERE rolname = '{self._user}'"
-        with psycopg.connect(self._server.url(), autocommit=True) as own:
+        with psycopg.connect(self._server.url_of(), autocommit=True) as own:
             if not own.execute(exists.encode()).fetchall():
                 role = f"CREATE ROLE {self._user} LOGIN REPLICATION PASSWORD 'secret'"
                 own.execute(role.encode())
             own.execute(f"CREATE DATABASE {self._database} OWNER {self._user}".encode())
 
     def source(self) -> str:
-        url = self._server.url(self._database, self._user)
+        url = self._server.url_of(self._database, self._user)
         return f"{{kind: postgres, url: '{url}', capture: {self._capture}}}"
 
     def connect(self) -> Session:
-        url = self._server.url(self._database, self._user)
+        url = self._server.url_of(self._database, self._user)
         return Session(psycopg.connect(url, autocommit=True, prepare_threshold=None))
 
     def drop(self) -> None:
         """A server has few slots."""
         slots = f"FROM pg_replication_slots WHERE database = '{self._database}'"
         drop = f"SELECT pg_drop_replication_slot(slot_name) {slots} AND NOT active"
-        with psycopg.connect(self._server.url(), autocommit=True) as own:
+        with psycopg.connect(self._server.url_of(), autocommit=True) as own:
             end = time.monotonic() + 20
             while own.execute(f"SELECT 1 {slots}".encode()).fetchall():
                 own.execute(drop.encode())
@@ -150,13 +150,13 @@ class Mariadb:
         own.close()
 
     def source(self) -> str:
-        return f"{{kind: mariadb, url: '{self._server.url(self._database)}'}}"
+        return f"{{kind: mariadb, url: '{self._server.url_of(self._database)}'}}"
 
     def connect(self) -> Session:
         return self._session(self._database)
 
     def _session(self, database: str | None) -> Session:
-        parts = urlsplit(self._server.url())
+        parts = urlsplit(self._server.url_of())
         connection = pymysql.connect(
             host=parts.hostname or "",
             port=parts.port or 0,

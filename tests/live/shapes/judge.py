@@ -56,7 +56,7 @@ def complaint(
     project: Project, own: Session, side: Session, subject: Subject, at: int
 ) -> str | None:
     """What is wrong with a view that must go on, if anything."""
-    head = project.head().views[subject.view]
+    head = project.newest_head().views[subject.view]
     if head.stopped:
         return f"stopped: {head.stopped}"
     columns, rows = shown(project, subject)

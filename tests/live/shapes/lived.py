@@ -11,20 +11,20 @@ from typing import Any
 
 from tests.live.shapes.case import Case, Ending, Moment
 from tests.live.shapes.databases import Database
-from viewkeeper.engine.report import Silent
+from viewkeeper.engine.report import SilentObserver
 from viewkeeper.errors import ViewkeeperError
 
 
-class Troubles(Silent):
+class Troubles(SilentObserver):
     """An observer that keeps what maintenance says of trouble and of shapes."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def reshaped(self, view: str, what: str) -> None:
+    def on_schema_change(self, view: str, what: str) -> None:
         self.told.append(f"{view}: {what}")
 
-    def trouble(self, error: ViewkeeperError) -> None:
+    def on_trouble(self, error: ViewkeeperError) -> None:
         self.told.append(f"trouble: {error}")
 
 

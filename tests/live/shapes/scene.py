@@ -141,11 +141,11 @@ class Scene:
     def _approve(self) -> None:
         """A held view serves its last state until somebody approves."""
         for subject in self._subjects:
-            if subject.case.approved and self._project.proposals().get(subject.view):
+            if subject.case.approved and self._project.proposals().read_proposal(subject.view):
                 self._lived.held.add((subject.case.name, self._moment))
                 # The maintainer may have taken the proposal back just now.
                 with suppress(ProjectError):
-                    self._project.proposals().answer(subject.view, "approve")
+                    self._project.proposals().answer_proposal(subject.view, "approve")
 
     def end(self, verified: Sequence[str]) -> None:
         """Nothing waits that should not, and recomputation from the sources agrees."""
@@ -166,7 +166,7 @@ class Scene:
         return subject.case.ending(database.name, database.family)
 
     def _heads(self) -> Mapping[str, ViewHead]:
-        return self._project.head().views
+        return self._project.newest_head().views
 
     def _wait(self, reached: Callable[[], bool]) -> None:
         """Wait, not forever: what was not reached is found wrong later."""

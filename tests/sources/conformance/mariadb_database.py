@@ -77,7 +77,7 @@ class Mariadb(SqlDatabase):
 
     def plain_url(self) -> str:
         """As somebody writes it who does not mind the password in it."""
-        return self.server.url(DATABASE)
+        return self.server.url_of(DATABASE)
 
     def absent(self) -> dict[str, object]:
         return {"url": self._url(1)}

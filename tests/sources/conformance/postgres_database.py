@@ -25,7 +25,7 @@ DATABASE = "conformance"
 
 def prepare(server: PrivatePostgres) -> None:
     """Once per server."""
-    with psycopg.connect(server.url(), autocommit=True) as connection:
+    with psycopg.connect(server.url_of(), autocommit=True) as connection:
         connection.execute(f"CREATE ROLE keeper SUPERUSER LOGIN PASSWORD '{PASSWORD}'".encode())
         connection.execute(f"CREATE DATABASE {DATABASE}".encode())
 
@@ -53,7 +53,7 @@ class Postgres(SqlDatabase):
         self.merges_commits = capture == "triggers"
         if self.merges_commits:
             self.limited = "viewkeeper.sources.postgres.triggers.capture"
-        self.writer = psycopg.connect(server.url(DATABASE), autocommit=True)
+        self.writer = psycopg.connect(server.url_of(DATABASE), autocommit=True)
         self.run("SET lock_timeout = '500ms'")
 
     def options(self) -> dict[str, object]:
@@ -61,7 +61,7 @@ class Postgres(SqlDatabase):
 
     def plain_url(self) -> str:
         """As somebody writes it who does not mind the password in it."""
-        return self.server.url(DATABASE)
+        return self.server.url_of(DATABASE)
 
     def absent(self) -> dict[str, object]:
         return {"url": self._url(1), "capture": self.capture}

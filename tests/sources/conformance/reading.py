@@ -44,7 +44,7 @@ def look_all(source: Source, after: int) -> list[Boundary]:
     """Look until nothing more is reported; positions must grow."""
     found: list[Boundary] = []
     for _ in range(200):
-        reported = source.look(after)
+        reported = source.look_for_transactions(after)
         if not reported:
             return found
         for boundary in reported:
@@ -57,7 +57,7 @@ def look_all(source: Source, after: int) -> list[Boundary]:
 @contextmanager
 def snapshot_at(source: Source, after: int, tables: Tables) -> Iterator[Snapshot]:
     """One snapshot in which a position can be asked about."""
-    with source.snapshots(after, tables) as opener, closing(opener()) as snapshot:
+    with source.prepare_snapshots(after, tables) as opener, closing(opener()) as snapshot:
         yield snapshot
 
 
@@ -70,7 +70,7 @@ class Follower:
         self.database = database
         self.source = source or database.source()
         self.tables = database.followed() if tables is None else tables
-        self.start = self.source.follow(self.tables)
+        self.start = self.source.follow_tables(self.tables)
         self._seen = len(database.history)
         self.states: dict[int, State] = {self.start: self.state()}
 
@@ -101,7 +101,7 @@ class Follower:
     def _read(self, after: int, until: int, tables: Tables) -> tuple[dict[str, Bag], int]:
         net: dict[str, Bag] = {table: Counter() for table in tables}
         rows = 0
-        for table, batch in self.source.changes(tables, after, until):
+        for table, batch in self.source.read_changes(tables, after, until):
             words = self.database.columns[table]
             columns = list(tables[table])
             assert batch.schema.names == [*columns, COUNT, POSITION]
@@ -141,7 +141,7 @@ class Follower:
 
     def check_snapshot(self, after: int) -> None:
         """Scans and answers about a position are the state as of it."""
-        with self.source.snapshots(after, self.tables) as opener:
+        with self.source.prepare_snapshots(after, self.tables) as opener:
             self.check_opener(opener, after)
 
     def check_opener(self, opener: Opener, after: int) -> None:
@@ -170,7 +170,7 @@ def in_rows_minus(rows: Sequence[Sequence[Any]], tail: Sequence[Sequence[Any]]) 
 
 def scanned(snapshot: Snapshot, table: str, columns: Sequence[str], after: int) -> Bag:
     """A relation as of a position, by a scan."""
-    scan = snapshot.scan(Relation(NAME, table), columns, after)
+    scan = snapshot.scan_relation(Relation(NAME, table), columns, after)
     rows = [row for batch in scan.batches for row in rows_of(batch, columns)]
     tail = [row for batch in scan.tail for row in rows_of(batch, [*columns, COUNT])]
     return in_rows_minus(rows, tail)
@@ -189,7 +189,7 @@ def lookup_of(
 
 def asked(snapshot: Snapshot, table: str, columns: Sequence[str], after: int) -> Bag:
     """A relation as of a position, by a lookup without keys."""
-    return answered(snapshot.ask(lookup_of(table, columns), after), columns, after)
+    return answered(snapshot.answer_lookup(lookup_of(table, columns), after), columns, after)
 
 
 def answered(answer: Answer, columns: Sequence[str], after: int) -> Bag:

@@ -19,13 +19,13 @@ YOURS = {"yours": ["id", "v"]}
 def foreign(shared: Database, other: Source) -> int:
     """The position of a transaction that only somebody else has seen, passed by `other`."""
     one = shared.source(home="one")
-    start = one.follow({"mine": ["id", "v"]})
-    began = other.follow(YOURS)
+    start = one.follow_tables({"mine": ["id", "v"]})
+    began = other.follow_tables(YOURS)
     shared.commit(Insert("yours", (1, "x")))
     shared.commit(Insert("mine", (1, "x")))
     last = look_all(one, start)[-1].position
     look_all(other, began)
-    assert other.passed(last)
+    assert other.has_passed(last)
     return last
 
 
@@ -50,10 +50,10 @@ def test_a_restart_begins_there(shared: Database, acknowledged: bool) -> None:
     other = shared.source(home="other")
     last = foreign(shared, other)
     if acknowledged:
-        other.acknowledge(last)
+        other.acknowledge_position(last)
     other.close()
     again = shared.source(home="other")
     look_all(again, last)
-    again.follow(YOURS)
+    again.follow_tables(YOURS)
     shared.commit(Insert("yours", (2, "x")))
     assert sum(boundary.changes for boundary in look_all(again, last)) == 1

@@ -99,7 +99,7 @@ class Asker:
         columns = list(words)
         arrays = [pa.array([key[n] for key in keys], ARROW[words[on[n]]]) for n in range(len(on))]
         lookup = lookup_of(table, columns, pa.table(arrays, names=list(on)), null_safe)
-        answer = self.snapshot.ask(lookup, self.follower.newest)
+        answer = self.snapshot.answer_lookup(lookup, self.follower.newest)
         assert not answer.tail.num_rows
         found = Counter(map(comparable, rows_of(answer.rows, columns)))
         wanted = matching(self.rows, [columns.index(name) for name in on], keys, null_safe)
@@ -146,7 +146,7 @@ def ask_for_values(asker: Asker, word: Word) -> None:
     asker.ask(on, every[1::2], [False])
     asker.ask(on, [*strange, *every[:3]], [False])
     asker.ask(on, strange, [True])
-    if asker.follower.source.finds_by_key("t", on):
+    if asker.follower.source.can_find_by_key("t", on):
         assert sum(asker.ask(on, [], [False]).values()) == 0
         assert sum(asker.ask(on, [(None,)], [False]).values()) == 0
 

@@ -46,31 +46,31 @@ def source(database: Database) -> Source:
 
 
 def test_schema_and_keys(database: Database, source: Source) -> None:
-    shape = {field.name: field for field in source.schema("stock")}
+    shape = {field.name: field for field in source.schema_of("stock")}
     assert [shape[name] for name in STOCK] == [Field(n, ARROW[word]) for n, word in STOCK.items()]
-    assert source.refused("stock") == {}
-    assert source.key("stock") == (("sku",) if database.enforces_keys else ())
-    assert source.indexed("stock", ["sku"]) is database.has_indexes
-    assert source.indexed("stock", ["name"]) is database.has_indexes
-    assert source.indexed("stock", ["price"]) is False
-    assert source.finds_by_key("stock", ["sku"])
-    assert source.finds_by_key("stock", ["weight", "name"])
+    assert source.refusals_of("stock") == {}
+    assert source.key_of("stock") == (("sku",) if database.enforces_keys else ())
+    assert source.is_indexed("stock", ["sku"]) is database.has_indexes
+    assert source.is_indexed("stock", ["name"]) is database.has_indexes
+    assert source.is_indexed("stock", ["price"]) is False
+    assert source.can_find_by_key("stock", ["sku"])
+    assert source.can_find_by_key("stock", ["weight", "name"])
     assert source.name == NAME
 
 
 def test_what_is_said_of_it_is_for_people(database: Database, source: Source) -> None:
-    described = source.describe()
+    described = source.describe_source()
     assert described.strip()
-    advice = source.advice()
+    advice = source.advise_setup()
     assert advice is None or (advice.strip() and "  " not in advice)
     for secret in database.secrets:
         assert secret not in described + (advice or "")
 
 
 def test_health_before_during_and_after(database: Database, source: Source) -> None:
-    assert source.health([]).followed is False
+    assert source.read_health([]).followed is False
     follower = Follower(database, source)
-    health = source.health([follower.start])
+    health = source.read_health([follower.start])
     assert health.followed is True
     assert health.position is not None
     assert health.position >= follower.start
@@ -78,7 +78,7 @@ def test_health_before_during_and_after(database: Database, source: Source) -> N
     for number in range(3):
         database.commit(Insert("stock", (number + 2, *ROW[1:])))
     follower.look()
-    health = source.health([follower.start, follower.newest])
+    health = source.read_health([follower.start, follower.newest])
     assert health.position is not None
     assert health.position >= follower.newest
     assert health.retained >= 0
@@ -88,8 +88,8 @@ def test_health_before_during_and_after(database: Database, source: Source) -> N
         assert abs(behind.oldest_at - time.time()) < 60
     if behind := health.behind.get(follower.newest):
         assert behind.changes == 0
-    source.detach()
-    assert source.health([]).followed is False
+    source.detach_source()
+    assert source.read_health([]).followed is False
 
 
 def test_health_is_read_beside_the_maintainer(database: Database, source: Source) -> None:
@@ -97,7 +97,7 @@ def test_health_is_read_beside_the_maintainer(database: Database, source: Source
     follower = Follower(database, source)
     database.commit(Insert("stock", (2, *ROW[1:])))
     beside = database.source()
-    assert beside.health([follower.start]).followed is True
+    assert beside.read_health([follower.start]).followed is True
     beside.close()
     follower.look()
     follower.check_intervals()
@@ -105,12 +105,12 @@ def test_health_is_read_beside_the_maintainer(database: Database, source: Source
 
 def test_doctor_finds_nothing_wrong_and_says_what_is(database: Database, source: Source) -> None:
     for follows in (False, True):
-        found = source.diagnose(TABLES)
+        found = source.diagnose_source(TABLES)
         assert found
         assert [each for each in found if each.state == "bad"] == []
         if not follows:
-            source.follow(TABLES)
-    missing = source.diagnose({"stok": ["sku"]})
+            source.follow_tables(TABLES)
+    missing = source.diagnose_source({"stok": ["sku"]})
     assert "bad" in {each.state for each in missing}
     for each in (*found, *missing):
         assert isinstance(each, Finding)
@@ -121,16 +121,16 @@ def test_doctor_finds_nothing_wrong_and_says_what_is(database: Database, source:
 
 def test_detaching_leaves_nothing_behind(database: Database, source: Source) -> None:
     before = list(database.leftovers())
-    assert source.detach().was_following is False
+    assert source.detach_source().was_following is False
     follower = Follower(database, source)
     database.commit(Update("stock", ROW, (2, *ROW[1:])))
     follower.look()
-    detached = source.detach()
+    detached = source.detach_source()
     assert detached.was_following
     assert detached.capture_dropped
     assert detached.other_readers == ()
     assert list(database.leftovers()) == before
-    assert source.detach().was_following is False
+    assert source.detach_source().was_following is False
     database.commit(Insert("stock", (3, *ROW[1:])))
     again = Follower(database, source)
     database.commit(Insert("stock", (4, *ROW[1:])))
@@ -139,17 +139,17 @@ def test_detaching_leaves_nothing_behind(database: Database, source: Source) -> 
 
 
 ASKING_A_TABLE: dict[str, Callable[[Source, str], object]] = {
-    "schema": lambda source, table: source.schema(table),
-    "refused": lambda source, table: source.refused(table),
-    "key": lambda source, table: source.key(table),
-    "indexed": lambda source, table: source.indexed(table, ["sku"]),
-    "finds_by_key": lambda source, table: source.finds_by_key(table, ["sku"]),
-    "follow": lambda source, table: source.follow({table: ["sku"]}),
+    "schema": lambda source, table: source.schema_of(table),
+    "refused": lambda source, table: source.refusals_of(table),
+    "key": lambda source, table: source.key_of(table),
+    "indexed": lambda source, table: source.is_indexed(table, ["sku"]),
+    "finds_by_key": lambda source, table: source.can_find_by_key(table, ["sku"]),
+    "follow": lambda source, table: source.follow_tables({table: ["sku"]}),
 }
 ASKING_A_COLUMN: dict[str, Callable[[Source, str], object]] = {
-    "indexed": lambda source, column: source.indexed("stock", [column]),
-    "finds_by_key": lambda source, column: source.finds_by_key("stock", [column]),
-    "follow": lambda source, column: source.follow({"stock": ["sku", column]}),
+    "indexed": lambda source, column: source.is_indexed("stock", [column]),
+    "finds_by_key": lambda source, column: source.can_find_by_key("stock", [column]),
+    "follow": lambda source, column: source.follow_tables({"stock": ["sku", column]}),
 }
 
 
@@ -164,7 +164,7 @@ def test_missing_tables_and_columns_name_the_nearest(database: Database, source:
             with pytest.raises(SchemaError) as caught:
                 ask(source, "nam")
             check_message(caught.value, "nam", "name", method)
-        source.follow(TABLES)
+        source.follow_tables(TABLES)
 
 
 def check_message(error: SourceError, asked: str, nearest: str, method: str) -> None:
@@ -175,10 +175,10 @@ def check_message(error: SourceError, asked: str, nearest: str, method: str) -> 
 
 def methods(source: Source) -> Iterator[tuple[str, Callable[[], object]]]:
     """Everything that needs the database."""
-    yield "schema", lambda: source.schema("stock")
-    yield "follow", lambda: source.follow(TABLES)
-    yield "health", lambda: source.health([])
-    yield "look", lambda: source.look(0)
+    yield "schema", lambda: source.schema_of("stock")
+    yield "follow", lambda: source.follow_tables(TABLES)
+    yield "health", lambda: source.read_health([])
+    yield "look", lambda: source.look_for_transactions(0)
 
 
 def test_a_database_that_is_not_there_is_away(database: Database, source: Source) -> None:
@@ -194,7 +194,7 @@ def test_a_database_that_is_not_there_is_away(database: Database, source: Source
         assert caught.value.hint
         check_secrets(database, caught.value)
     begin = time.monotonic()
-    (finding, *_) = [each for each in absent.diagnose(TABLES) if each.state == "bad"]
+    (finding, *_) = [each for each in absent.diagnose_source(TABLES) if each.state == "bad"]
     assert finding.text
     assert time.monotonic() - begin < AWAY_SECONDS
     assert not [secret for secret in database.secrets if secret in repr(finding)]
@@ -223,7 +223,7 @@ def test_a_source_that_went_away_comes_back(database: Database, source: Source) 
 def test_openers_hold_no_secret(database: Database, source: Source) -> None:
     follower = Follower(database, source)
     database.commit(Insert("stock", (2, *ROW[1:])))
-    with source.snapshots(follower.start, TABLES) as opener:
+    with source.prepare_snapshots(follower.start, TABLES) as opener:
         packed = pickle.dumps(opener)
         for secret in database.secrets:
             assert secret.encode() not in packed
@@ -243,7 +243,7 @@ def test_errors_of_refused_logins_hold_no_secret(
     monkeypatch.setenv(variable, "wrong%20one")
     refused = database.source(home="refused")
     with pytest.raises(SourceAwayError) as caught:
-        refused.schema("stock")
+        refused.schema_of("stock")
     for spelling in ("wrong%20one", "wrong one"):
         assert spelling not in str(caught.value)
         assert spelling not in repr(caught.value.__dict__)
@@ -265,7 +265,7 @@ def test_a_server_that_does_not_answer_is_away_in_time(
         deaf = database.source({**database.options(), "url": url}, home="deaf")
         begin = time.monotonic()
         with pytest.raises(SourceAwayError) as caught, closing(deaf):
-            deaf.health([])
+            deaf.read_health([])
         assert time.monotonic() - begin < AWAY_SECONDS
         check_secrets(database, caught.value)
 
@@ -284,7 +284,9 @@ def test_everything_may_be_asked_of_several_threads(database: Database, source: 
 def calls(follower: Follower) -> Iterator[Callable[[], object]]:
     source, start = follower.source, follower.start
     yield lambda: look_all(source, start)
-    yield lambda: list(source.changes(follower.tables, start, look_all(source, start)[-1].position))
-    yield lambda: source.schema("stock")
-    yield lambda: source.health([start])
+    yield lambda: list(
+        source.read_changes(follower.tables, start, look_all(source, start)[-1].position)
+    )
+    yield lambda: source.schema_of("stock")
+    yield lambda: source.read_health([start])
     yield lambda: follower.check_snapshot(start)

@@ -89,7 +89,7 @@ class Life:
         skus = self.rng.sample(range(15), self.rng.randint(0, 6))
         keys = pa.table({"sku": pa.array(skus, pa.int64())})
         with snapshot_at(self.follower.source, after, self.follower.tables) as snapshot:
-            answer = snapshot.ask(lookup_of(table, list(COLUMNS), keys), after)
+            answer = snapshot.answer_lookup(lookup_of(table, list(COLUMNS), keys), after)
         found = answered(answer, list(COLUMNS), after)
         state = self.follower.states[after][table]
         assert {r: n for r, n in found.items() if r[0] in skus} == {
@@ -98,7 +98,7 @@ class Life:
 
     def acknowledge(self) -> None:
         position = self.position()
-        self.follower.source.acknowledge(position)
+        self.follower.source.acknowledge_position(position)
         states = self.follower.states
         self.follower.states = {at: states[at] for at in states if at >= position}
 
@@ -106,9 +106,9 @@ class Life:
         self.follower.restart()
 
     def hold(self) -> None:
-        self.follower.source.hold("verify", 30.0)
+        self.follower.source.begin_hold("verify", 30.0)
         self.follower.check_snapshot(min(self.follower.states))
-        self.follower.source.release("verify")
+        self.follower.source.end_hold("verify")
 
     def intervals(self) -> None:
         self.follower.check_intervals(20)

@@ -57,7 +57,7 @@ def test_what_was_not_acknowledged_is_delivered_again(follower: Follower) -> Non
 def test_after_an_acknowledgement_it_goes_on(follower: Follower) -> None:
     acknowledged = middle(follower)
     told = look_all(follower.source, acknowledged)
-    follower.source.acknowledge(acknowledged)
+    follower.source.acknowledge_position(acknowledged)
     forget_before(follower, acknowledged)
     assert look_all(follower.source, acknowledged) == told
     follower.check_intervals()
@@ -72,7 +72,7 @@ def test_after_an_acknowledgement_it_goes_on(follower: Follower) -> None:
 
 
 def test_everything_acknowledged_is_a_good_place_to_stop(follower: Follower) -> None:
-    follower.source.acknowledge(follower.newest)
+    follower.source.acknowledge_position(follower.newest)
     forget_before(follower, follower.newest)
     follower.source.close()
     follower.database.commit(Insert("stock", ROWS[8]))
@@ -86,21 +86,21 @@ def test_everything_acknowledged_is_a_good_place_to_stop(follower: Follower) -> 
 def test_acknowledging_again_or_less_changes_nothing(follower: Follower) -> None:
     acknowledged = middle(follower)
     for position in (acknowledged, acknowledged, follower.start):
-        follower.source.acknowledge(position)
+        follower.source.acknowledge_position(position)
     forget_before(follower, acknowledged)
     follower.check_intervals()
     follower.restart()
-    follower.source.acknowledge(acknowledged)
+    follower.source.acknowledge_position(acknowledged)
     follower.check_intervals()
     follower.check_snapshot(acknowledged)
 
 
 def test_following_again_after_a_restart_keeps_what_is_due(follower: Follower) -> None:
-    follower.source.acknowledge(middle(follower))
+    follower.source.acknowledge_position(middle(follower))
     forget_before(follower, middle(follower))
     told = look_all(follower.source, middle(follower))
     follower.restart()
-    assert follower.source.follow(follower.tables) >= follower.newest
+    assert follower.source.follow_tables(follower.tables) >= follower.newest
     assert look_all(follower.source, middle(follower)) == told
     follower.check_intervals()
 
@@ -108,35 +108,35 @@ def test_following_again_after_a_restart_keeps_what_is_due(follower: Follower) -
 def test_a_hold_keeps_what_a_reader_beside_us_needs(follower: Follower) -> None:
     """As `verify` does it: another source object, while the maintainer acknowledges and goes on."""
     beside = follower.database.source()
-    beside.hold("verify", 60.0)
+    beside.begin_hold("verify", 60.0)
     held = dict(follower.states)
-    follower.source.acknowledge(follower.newest)
+    follower.source.acknowledge_position(follower.newest)
     follower.database.commit(Insert("stock", ROWS[9]))
     follower.look()
     for after in held:
-        with beside.snapshots(after, follower.tables) as opener:
+        with beside.prepare_snapshots(after, follower.tables) as opener:
             follower.check_opener(opener, after)
-    beside.release("verify")
-    beside.release("verify")
+    beside.end_hold("verify")
+    beside.end_hold("verify")
     beside.close()
-    follower.source.acknowledge(follower.newest)
+    follower.source.acknowledge_position(follower.newest)
     follower.database.commit(Delete("stock", ROWS[9]))
     follower.look()
 
 
 def test_two_warehouses_do_not_disturb_each_other(follower: Follower) -> None:
     other = Follower(follower.database, follower.database.source(home="other"))
-    follower.source.acknowledge(follower.newest)
+    follower.source.acknowledge_position(follower.newest)
     follower.database.commit(Insert("stock", ROWS[9]))
     other.look()
     follower.look()
-    other.source.acknowledge(other.newest)
-    follower.source.acknowledge(follower.newest)
+    other.source.acknowledge_position(other.newest)
+    follower.source.acknowledge_position(follower.newest)
     follower.database.commit(Update("stock", ROWS[9], ROWS[8]))
     forget_before(other, other.newest)
     forget_before(follower, follower.newest)
     other.look()
-    other.source.detach()
+    other.source.detach_source()
     follower.look()
     follower.check_intervals()
     follower.check_snapshot(follower.newest)

@@ -71,7 +71,7 @@ def test_answers_have_all_rows_of_the_keys_and_each_once(follower: Follower) -> 
         with snapshot_at(follower.source, after, follower.tables) as snapshot:
             for skus in ([], [2], [0, 3, 100, 999], list(range(200))):
                 keys = pa.table({"sku": pa.array(skus, pa.int64())})
-                answer = snapshot.ask(lookup_of("stock", COLUMNS, keys), after)
+                answer = snapshot.answer_lookup(lookup_of("stock", COLUMNS, keys), after)
                 found = matching(answered(answer, COLUMNS, after), skus)
                 assert found == matching(state["stock"], skus)
 
@@ -82,7 +82,7 @@ def test_any_columns_can_be_asked_for(follower: Follower) -> None:
         narrow = Follower(follower.database, follower.source, {"stock": columns})
         narrow.check_snapshot(narrow.start)
         with snapshot_at(narrow.source, narrow.start, narrow.tables) as snapshot:
-            answer = snapshot.ask(lookup_of("stock", columns, keys), narrow.start)
+            answer = snapshot.answer_lookup(lookup_of("stock", columns, keys), narrow.start)
             found = answered(answer, columns, narrow.start)
         wanted = matching(follower.database.state["stock"], [1, 2])
         assert sum(found.values()) >= sum(wanted.values()) > 0, columns
@@ -92,7 +92,7 @@ def test_an_opener_works_in_another_process(
     follower: Follower, elsewhere: ProcessPoolExecutor
 ) -> None:
     after = sorted(follower.states)[1]
-    with follower.source.snapshots(after, follower.tables) as opener:
+    with follower.source.prepare_snapshots(after, follower.tables) as opener:
         packed = pickle.dumps(opener)
         write_on(follower.database, 200)
         found = elsewhere.submit(read_elsewhere, packed, follower.tables, after).result(60)
@@ -104,8 +104,8 @@ def test_several_snapshots_at_once(follower: Follower) -> None:
     """Opened one after the other, with commits in between, and read by several threads."""
     after = follower.start
     with (
-        follower.source.snapshots(after, follower.tables) as one,
-        follower.source.snapshots(follower.newest, follower.tables) as other,
+        follower.source.prepare_snapshots(after, follower.tables) as one,
+        follower.source.prepare_snapshots(follower.newest, follower.tables) as other,
         ThreadPoolExecutor(3) as pool,
     ):
         reading = []
@@ -119,11 +119,11 @@ def test_several_snapshots_at_once(follower: Follower) -> None:
 def test_writers_go_on_while_a_snapshot_is_read(follower: Follower) -> None:
     """Its locks have a time limit far below ours: were it kept out, it would fail."""
     after, database = follower.newest, follower.database
-    with follower.source.snapshots(after, follower.tables) as opener:
+    with follower.source.prepare_snapshots(after, follower.tables) as opener:
         write_on(database, 400)
         with closing(opener()) as snapshot:
             write_on(database, 401)
-            scan = snapshot.scan(Relation(NAME, "stock"), COLUMNS, after)
+            scan = snapshot.scan_relation(Relation(NAME, "stock"), COLUMNS, after)
             batches = scan.batches
             rows = rows_of(next(batches), COLUMNS)
             write_on(database, 402)
@@ -140,8 +140,8 @@ def test_writers_go_on_while_a_snapshot_is_read(follower: Follower) -> None:
 def test_a_look_and_a_snapshot_do_not_wait_for_each_other(follower: Follower) -> None:
     after = follower.newest
     source, tables = follower.source, follower.tables
-    with source.snapshots(after, tables) as opener, closing(opener()) as snapshot:
-        batches = snapshot.scan(Relation(NAME, "stock"), COLUMNS, after).batches
+    with source.prepare_snapshots(after, tables) as opener, closing(opener()) as snapshot:
+        batches = snapshot.scan_relation(Relation(NAME, "stock"), COLUMNS, after).batches
         first = next(batches)
         write_on(follower.database, 500)
         follower.look()
@@ -154,7 +154,7 @@ def test_a_look_and_a_snapshot_do_not_wait_for_each_other(follower: Follower) ->
 def test_a_scan_that_is_given_up_disturbs_nobody(follower: Follower) -> None:
     for _ in range(3):
         with snapshot_at(follower.source, follower.start, follower.tables) as snapshot:
-            next(snapshot.scan(Relation(NAME, "stock"), COLUMNS, follower.start).batches)
+            next(snapshot.scan_relation(Relation(NAME, "stock"), COLUMNS, follower.start).batches)
     write_on(follower.database, 600)
     follower.look()
     follower.check_snapshot(follower.start)

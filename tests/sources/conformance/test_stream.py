@@ -115,9 +115,9 @@ def test_a_look_reports_a_limited_number(
         database.commit(Insert("stock", item(number)))
         if database.merges_commits:
             follower.look()
-    reported = follower.source.look(follower.start)
+    reported = follower.source.look_for_transactions(follower.start)
     assert 0 < len(reported) <= 3
-    assert len(follower.source.look(reported[-1].position)) <= 3
+    assert len(follower.source.look_for_transactions(reported[-1].position)) <= 3
     if not database.merges_commits:
         follower.look()
     boundaries = look_all(follower.source, follower.start)

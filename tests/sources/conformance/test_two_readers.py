@@ -16,24 +16,24 @@ from viewkeeper.updates.source_protocol import COUNT, POSITION
 
 def test_a_position_of_another_reader_is_passed(shared: Database) -> None:
     one, other = shared.source(home="one"), shared.source(home="other")
-    start = one.follow({"mine": ["id", "v"]})
-    began = other.follow({"yours": ["id", "v"]})
+    start = one.follow_tables({"mine": ["id", "v"]})
+    began = other.follow_tables({"yours": ["id", "v"]})
     for number in range(3):
         shared.commit(Insert("mine", (number, "x")))
     seen = look_all(one, start)
     assert seen
     last = seen[-1].position
-    assert not other.passed(last)
+    assert not other.has_passed(last)
     look_all(other, began)
-    assert other.passed(last)
-    assert other.passed(began)
+    assert other.has_passed(last)
+    assert other.has_passed(began)
 
 
 def test_a_stream_is_cut_where_another_reader_reported(shared: Database) -> None:
     """Both write in turns; what one reports is where the other cuts."""
     one, other = shared.source(home="one"), shared.source(home="other")
-    start = one.follow({"mine": ["id", "v"]})
-    began = other.follow({"yours": ["id", "v"]})
+    start = one.follow_tables({"mine": ["id", "v"]})
+    began = other.follow_tables({"yours": ["id", "v"]})
     cuts, at = [max(start, began)], start
     for number in range(4):
         shared.commit(Insert("yours", (number, "x")))
@@ -44,8 +44,8 @@ def test_a_stream_is_cut_where_another_reader_reported(shared: Database) -> None
     look_all(other, began)
     found = []
     for after, until in pairwise(cuts):
-        assert other.passed(until)
-        batches = [batch for _, batch in other.changes({"yours": ["id", "v"]}, after, until)]
+        assert other.has_passed(until)
+        batches = [batch for _, batch in other.read_changes({"yours": ["id", "v"]}, after, until)]
         rows = [row for batch in batches for row in batch.to_pylist()]
         assert all(after < row[POSITION] <= until and row[COUNT] == 1 for row in rows)
         found.append([row["id"] for row in rows])

@@ -70,23 +70,23 @@ def explore(database: Database, cases: Sequence[Case]) -> Seen:
     table = type_table(database, "t", cases)
     source = database.source(table.options())
     seen = Seen()
-    seen.kept = {field.name: field.type for field in source.schema("t")}
-    seen.refused = dict(source.refused("t"))
+    seen.kept = {field.name: field.type for field in source.schema_of("t")}
+    seen.refused = dict(source.refusals_of("t"))
     columns = ["id", *(name for name in seen.kept if name != "id")]
     tables = {"t": columns}
-    start = source.follow(tables)
+    start = source.follow_tables(tables)
     table.fill(rows_to_write(cases))
     middle = look_all(source, start)[-1].position
     seen.read["as inserted"] = streamed(source, tables, start, middle, 1)
     with snapshot_at(source, start, tables) as snapshot:
-        answer = snapshot.ask(lookup_of("t", columns), start)
+        answer = snapshot.answer_lookup(lookup_of("t", columns), start)
         if answer.tail.num_rows:
             seen.read["in a tail"] = by_column(rows_of(answer.tail, columns), columns)
     with snapshot_at(source, middle, tables) as snapshot:
-        batches = snapshot.scan(Relation(NAME, "t"), columns, middle).batches
+        batches = snapshot.scan_relation(Relation(NAME, "t"), columns, middle).batches
         scanned = [row for batch in batches for row in rows_of(batch, columns)]
         seen.read["in a scan"] = by_column(scanned, columns)
-        answer = snapshot.ask(lookup_of("t", columns), middle)
+        answer = snapshot.answer_lookup(lookup_of("t", columns), middle)
         seen.read["in an answer"] = by_column(rows_of(answer.rows, columns), columns)
         for name in columns[1:]:
             values = cases[int(name[1:])].values
@@ -116,7 +116,7 @@ def streamed(
     source: Source, tables: dict[str, list[str]], after: int, until: int, sign: int
 ) -> dict[str, list[Any]]:
     rows = []
-    for _, batch in source.changes(tables, after, until):
+    for _, batch in source.read_changes(tables, after, until):
         for *row, count in rows_of(batch, [*tables["t"], COUNT]):
             assert count == sign
             rows.append(tuple(row))
@@ -184,7 +184,7 @@ def test_a_value_that_cannot_be_kept_is_named(
     database = database_of(kind)
     table = type_table(database, "t", [case])
     source = database.source(table.options())
-    start = source.follow(TABLES)
+    start = source.follow_tables(TABLES)
     table.fill([[misfit.written]])
     # Files are read when they are accepted: until then the source counts as away.
     error = SourceAwayError if database.kind == "files" else ConversionError
@@ -194,7 +194,7 @@ def test_a_value_that_cannot_be_kept_is_named(
     later = database.source(table.options(), home="later")
     for read in (scan_all, ask_all):
         with pytest.raises(ConversionError) as caught_later:
-            read(later, later.follow(TABLES))
+            read(later, later.follow_tables(TABLES))
         check_named(caught_later.value, misfit)
 
 
@@ -206,18 +206,18 @@ def check_named(error: SourceError, misfit: Misfit) -> None:
 
 def stream_all(source: Source, after: int) -> None:
     until = look_all(source, after)[-1].position
-    list(source.changes(TABLES, after, until))
+    list(source.read_changes(TABLES, after, until))
 
 
 def scan_all(source: Source, after: int) -> None:
     with snapshot_at(source, after, TABLES) as snapshot:
-        list(snapshot.scan(Relation(NAME, "t"), ["c0"], after).batches)
+        list(snapshot.scan_relation(Relation(NAME, "t"), ["c0"], after).batches)
 
 
 def ask_all(source: Source, after: int) -> None:
     keys = pa.table({"id": pa.array([0], pa.int64())})
     with snapshot_at(source, after, TABLES) as snapshot:
-        snapshot.ask(lookup_of("t", ["c0"], keys), after)
+        snapshot.answer_lookup(lookup_of("t", ["c0"], keys), after)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_a_refused_column_cannot_be_followed(
     table = type_table(database, "t", [case])
     source = database.source(table.options())
     with pytest.raises(SchemaError) as caught:
-        source.follow({"t": ["id", "c0"]})
+        source.follow_tables({"t": ["id", "c0"]})
     assert 'column "c0"' in str(caught.value)
     reason = case.reason.partition("; ")[0]
     assert reason in str(caught.value)

@@ -21,14 +21,14 @@ from itertools import combinations
 
 from viewkeeper.check.fleet.fleet_history import FleetHistory, MemberHistory, MemberState
 from viewkeeper.check.fleet.fleet_values import FleetValues, Vector
-from viewkeeper.check.levels import Answer
+from viewkeeper.check.levels import CheckAnswer
 from viewkeeper.view.definition import Relation
 
 LIMIT = 20_000
 """As many vectors of one view are tried at most."""
 
 
-class Kind(Enum):
+class FleetFaultKind(Enum):
     """What can be wrong with a state."""
 
     BASE = "base consistency"
@@ -46,7 +46,7 @@ class FleetFault:
     `view` is the view that shows it; `bases` are those that it is about.
     """
 
-    kind: Kind
+    kind: FleetFaultKind
     view: Relation
     state: int
     bases: tuple[str, ...] = ()
@@ -60,59 +60,59 @@ class FleetVerdict:
 
     history: FleetHistory
     values: FleetValues
-    claims: Claims
+    claims: FleetClaims
     faults: tuple[FleetFault, ...]
 
-    def of(self, *kinds: Kind) -> list[FleetFault]:
+    def faults_of(self, *kinds: FleetFaultKind) -> list[FleetFault]:
         return [fault for fault in self.faults if fault.kind in kinds]
 
     @property
-    def base_consistent(self) -> Answer:
+    def base_consistent(self) -> CheckAnswer:
         """Definition 4, for all views."""
-        return self._answer(self.of(Kind.BASE))
+        return self._answer_against(self.faults_of(FleetFaultKind.BASE))
 
     @property
-    def view_consistent(self) -> Answer:
+    def view_consistent(self) -> CheckAnswer:
         """Definition 5, for all views of each group; it asks for base consistency too."""
-        return self._answer(self.of(Kind.BASE, Kind.VIEW))
+        return self._answer_against(self.faults_of(FleetFaultKind.BASE, FleetFaultKind.VIEW))
 
-    def _answer(self, against: list[FleetFault]) -> Answer:
+    def _answer_against(self, against: list[FleetFault]) -> CheckAnswer:
         if against:
-            return Answer.NO
-        return Answer.UNKNOWN if self.of(Kind.UNKNOWN) else Answer.YES
+            return CheckAnswer.NO
+        return CheckAnswer.UNKNOWN if self.faults_of(FleetFaultKind.UNKNOWN) else CheckAnswer.YES
 
 
-class Claims:
+class FleetClaims:
     """What members say that they stand for, as states of bases, through all levels."""
 
     def __init__(self, history: FleetHistory) -> None:
         self._history = history
         self._known: dict[tuple[str, int], dict[str, frozenset[int]]] = {}
 
-    def of(self, member: str, state: int) -> Mapping[str, frozenset[int]]:
+    def base_states_of(self, member: str, state: int) -> Mapping[str, frozenset[int]]:
         """Per base the states, by index, that a state stands for: one, if all is well."""
         if (member, state) not in self._known:
             found: dict[str, frozenset[int]] = {}
-            positions = self._history.member[member].states[state].positions
+            positions = self._history.member_by_name[member].states[state].positions
             for source, position in positions.items():
-                for base, at in self.at(source, position).items():
+                for base, at in self.base_states_at(source, position).items():
                     found[base] = found.get(base, frozenset()) | at
             self._known[member, state] = found
         return self._known[member, state]
 
-    def at(self, source: str, position: int) -> Mapping[str, frozenset[int]]:
+    def base_states_at(self, source: str, position: int) -> Mapping[str, frozenset[int]]:
         """The same for a source at a position of its own."""
-        base = self._history.base.get(source)
+        base = self._history.base_by_name.get(source)
         if base is not None:
             at = bisect_right(base.states, position, key=lambda state: state.position) - 1
             return {source: frozenset({at})} if at >= 0 else {source: frozenset()}
-        states = self._history.member[source].states
+        states = self._history.member_by_name[source].states
         at = bisect_right(states, position, key=lambda state: state.ts) - 1
-        return self.of(source, at) if at >= 0 else {}
+        return self.base_states_of(source, at) if at >= 0 else {}
 
-    def vector(self, view: Relation, state: int) -> Vector | None:
+    def claimed_vector(self, view: Relation, state: int) -> Vector | None:
         """The vector that a view's state claims; None if it names none, or several."""
-        found = self.of(view.source, state)
+        found = self.base_states_of(view.source, state)
         ats = [found.get(base, frozenset()) for base in self._history.bases_of(view)]
         return tuple(min(at) for at in ats) if all(len(at) == 1 for at in ats) else None
 
@@ -121,11 +121,13 @@ def check_fleet(
     history: FleetHistory, ended: Collection[str] = (), limit: int = LIMIT
 ) -> FleetVerdict:
     """Decide a recorded run; `ended` are members that had nothing left to do in the end."""
-    values, claims = FleetValues(history), Claims(history)
+    values, claims = FleetValues(history), FleetClaims(history)
     examination = _Examination(history, values, claims, limit)
-    faults = [fault for member in history.members for fault in examination.member(member)]
-    faults += [fault for name in ended for fault in examination.last(history.member[name])]
-    faults += examination.pairs()
+    faults = [fault for member in history.members for fault in examination.check_member(member)]
+    faults += [
+        fault for name in ended for fault in examination.check_last(history.member_by_name[name])
+    ]
+    faults += examination.check_pairs()
     return FleetVerdict(history, values, claims, tuple(faults))
 
 
@@ -133,7 +135,7 @@ class _Examination:
     """One check at work."""
 
     def __init__(
-        self, history: FleetHistory, values: FleetValues, claims: Claims, limit: int
+        self, history: FleetHistory, values: FleetValues, claims: FleetClaims, limit: int
     ) -> None:
         self._history = history
         self._values = values
@@ -142,48 +144,52 @@ class _Examination:
         self._proven: set[tuple[Relation, int]] = set()
         """States whose claim is right."""
 
-    def member(self, member: MemberHistory) -> Iterator[FleetFault]:
+    def check_member(self, member: MemberHistory) -> Iterator[FleetFault]:
         for at, state in enumerate(member.states):
             for name in member.views:
                 view = Relation(member.name, name)
-                fault = self._base(view, at, state)
+                fault = self._check_state(view, at, state)
                 if fault is not None:
                     yield fault
             before = member.states[at - 1].positions if at else {}
             back = tuple(s for s, p in state.positions.items() if p < before.get(s, p))
             if back:
-                yield FleetFault(Kind.BACKWARDS, Relation(member.name, ""), at, back)
+                yield FleetFault(FleetFaultKind.BACKWARDS, Relation(member.name, ""), at, back)
 
-    def _base(self, view: Relation, at: int, state: MemberState) -> FleetFault | None:
+    def _check_state(self, view: Relation, at: int, state: MemberState) -> FleetFault | None:
         """What is wrong with one state of a view by itself."""
-        shown = self._values.number(state.rows[view.table])
-        claimed = self._claims.vector(view, at)
-        if claimed is not None and self._values.over(view, claimed) == shown:
+        shown = self._values.number_of(state.rows[view.table])
+        claimed = self._claims.claimed_vector(view, at)
+        if claimed is not None and self._values.value_over(view, claimed) == shown:
             self._proven.add((view, at))
             return None
-        if self._values.count(view) > self._limit:
-            return FleetFault(Kind.UNKNOWN, view, at)
-        kind = Kind.CLAIM if shown in self._values.matches(view) else Kind.BASE
-        return FleetFault(kind, view, at, self._twice(view, at))
+        if self._values.count_vectors(view) > self._limit:
+            return FleetFault(FleetFaultKind.UNKNOWN, view, at)
+        kind = (
+            FleetFaultKind.CLAIM
+            if shown in self._values.vectors_by_value(view)
+            else FleetFaultKind.BASE
+        )
+        return FleetFault(kind, view, at, self._bases_twice(view, at))
 
-    def _twice(self, view: Relation, at: int) -> tuple[str, ...]:
+    def _bases_twice(self, view: Relation, at: int) -> tuple[str, ...]:
         """The bases that a state claims to stand for in several states."""
-        found = self._claims.of(view.source, at)
+        found = self._claims.base_states_of(view.source, at)
         return tuple(b for b in self._history.bases_of(view) if len(found.get(b, ())) > 1)
 
-    def last(self, member: MemberHistory) -> Iterator[FleetFault]:
+    def check_last(self, member: MemberHistory) -> Iterator[FleetFault]:
         """Whether the last state has everything, and nothing twice."""
         at = len(member.states) - 1
         for name, rows in member.states[at].rows.items():
             view = Relation(member.name, name)
             bases = self._history.bases_of(view)
-            final = tuple(len(self._history.base[base].states) - 1 for base in bases)
-            if self._values.over(view, final) != self._values.number(rows):
-                yield FleetFault(Kind.LAST, view, at, bases)
+            final = tuple(len(self._history.base_by_name[base].states) - 1 for base in bases)
+            if self._values.value_over(view, final) != self._values.number_of(rows):
+                yield FleetFault(FleetFaultKind.LAST, view, at, bases)
 
     # -- pairs -------------------------------------------------------------------------------------
 
-    def pairs(self) -> Iterator[FleetFault]:
+    def check_pairs(self) -> Iterator[FleetFault]:
         """View consistency: the states of two views after one id."""
         after: dict[tuple[str, str], list[tuple[str, int]]] = {}
         for member in self._history.members:
@@ -193,49 +199,51 @@ class _Examination:
         for shown in after.values():
             for one, other in combinations(shown, 2):
                 if one[0] != other[0]:
-                    yield from self._pair(one, other)
+                    yield from self._check_pair(one, other)
 
-    def _pair(self, one: tuple[str, int], other: tuple[str, int]) -> Iterator[FleetFault]:
-        if self._agree(one, other):
+    def _check_pair(self, one: tuple[str, int], other: tuple[str, int]) -> Iterator[FleetFault]:
+        if self._claims_agree(one, other):
             return
-        for mine in self._history.member[one[0]].views:
-            for theirs in self._history.member[other[0]].views:
-                fault = self._apart(
+        for mine in self._history.member_by_name[one[0]].views:
+            for theirs in self._history.member_by_name[other[0]].views:
+                fault = self._compare_views(
                     Relation(one[0], mine), one[1], Relation(other[0], theirs), other[1]
                 )
                 if fault is not None:
                     yield fault
 
-    def _agree(self, one: tuple[str, int], other: tuple[str, int]) -> bool:
+    def _claims_agree(self, one: tuple[str, int], other: tuple[str, int]) -> bool:
         """Whether right claims say that two members stand at the same state of common bases."""
-        first, second = self._claims.of(*one), self._claims.of(*other)
+        first, second = self._claims.base_states_of(*one), self._claims.base_states_of(*other)
         views = [
             (Relation(m, view), at)
             for m, at in (one, other)
-            for view in self._history.member[m].views
+            for view in self._history.member_by_name[m].views
         ]
         return self._proven.issuperset(views) and all(
             first[base] == second[base] for base in first.keys() & second.keys()
         )
 
-    def _apart(self, view: Relation, at: int, other: Relation, there: int) -> FleetFault | None:
+    def _compare_views(
+        self, view: Relation, at: int, other: Relation, there: int
+    ) -> FleetFault | None:
         """What is wrong if no vectors of two views that give their rows agree."""
         ours, theirs = self._history.bases_of(view), self._history.bases_of(other)
         common = tuple(base for base in ours if base in theirs)
         if not common:
             return None
-        if max(self._values.count(view), self._values.count(other)) > self._limit:
-            return FleetFault(Kind.UNKNOWN, view, at, common, other, there)
-        mine = self._common(view, at, common)
-        found = self._common(other, there, common)
+        if max(self._values.count_vectors(view), self._values.count_vectors(other)) > self._limit:
+            return FleetFault(FleetFaultKind.UNKNOWN, view, at, common, other, there)
+        mine = self._common_vectors(view, at, common)
+        found = self._common_vectors(other, there, common)
         if mine & found:
             return None
-        return FleetFault(Kind.VIEW, view, at, common, other, there)
+        return FleetFault(FleetFaultKind.VIEW, view, at, common, other, there)
 
-    def _common(self, view: Relation, at: int, common: tuple[str, ...]) -> set[Vector]:
+    def _common_vectors(self, view: Relation, at: int, common: tuple[str, ...]) -> set[Vector]:
         """The states of common bases that a state of a view can stand for."""
-        rows = self._history.member[view.source].states[at].rows[view.table]
+        rows = self._history.member_by_name[view.source].states[at].rows[view.table]
         bases = self._history.bases_of(view)
         keep = [bases.index(base) for base in common]
-        vectors = self._values.matches(view).get(self._values.number(rows), [])
+        vectors = self._values.vectors_by_value(view).get(self._values.number_of(rows), [])
         return {tuple(vector[i] for i in keep) for vector in vectors}

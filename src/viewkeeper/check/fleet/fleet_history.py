@@ -70,16 +70,16 @@ class FleetHistory:
     _bases_of: dict[Relation, tuple[str, ...]] = field(default_factory=dict, repr=False)
 
     @cached_property
-    def base(self) -> dict[str, BaseHistory]:
+    def base_by_name(self) -> dict[str, BaseHistory]:
         return {base.name: base for base in self.bases}
 
     @cached_property
-    def member(self) -> dict[str, MemberHistory]:
+    def member_by_name(self) -> dict[str, MemberHistory]:
         return {member.name: member for member in self.members}
 
-    def definition(self, view: Relation) -> ViewDefinition:
+    def definition_of(self, view: Relation) -> ViewDefinition:
         """What a view of a member is."""
-        member = self.member.get(view.source)
+        member = self.member_by_name.get(view.source)
         if member is None or view.table not in member.views:
             raise HistoryError(
                 f"{view}: the history has no such table and no such view",
@@ -87,17 +87,17 @@ class FleetHistory:
             )
         return member.views[view.table]
 
-    def columns(self, relation: Relation) -> list[str]:
-        if relation.source in self.base:
-            return list(self.base[relation.source].columns[relation.table])
-        return [output.name for output in self.definition(relation).outputs]
+    def columns_of(self, relation: Relation) -> list[str]:
+        if relation.source in self.base_by_name:
+            return list(self.base_by_name[relation.source].columns[relation.table])
+        return [output.name for output in self.definition_of(relation).outputs]
 
     def bases_of(self, relation: Relation) -> tuple[str, ...]:
         """The bases that a relation derives from, by name."""
-        if relation.source in self.base:
+        if relation.source in self.base_by_name:
             return (relation.source,)
         if relation not in self._bases_of:
-            parents = self.definition(relation).relations
+            parents = self.definition_of(relation).relations
             found = {base for parent in parents for base in self.bases_of(parent)}
             self._bases_of[relation] = tuple(sorted(found))
         return self._bases_of[relation]

@@ -27,7 +27,7 @@ Vector = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommittedTransaction:
     """A source transaction: per source (several if it is global), signed rows per relation.
 
     Its name is its own; what has the same name is another part of the same global transaction.
@@ -38,7 +38,7 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ShownState:
     """What a reader saw of the view from some moment on.
 
     `quiet`: nothing was under way then, everything committed had been delivered and maintained.
@@ -51,7 +51,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class RecordedHistory:
     """A run as a checker sees it; `states` begins with the initial one.
 
     `tables` has every column of every relation, `initial` its rows before the first transaction;
@@ -61,8 +61,8 @@ class History:
     view: ViewDefinition
     tables: Mapping[Relation, tuple[Field, ...]]
     initial: Mapping[Relation, Bag]
-    transactions: tuple[Committed, ...]
-    states: tuple[State, ...]
+    transactions: tuple[CommittedTransaction, ...]
+    states: tuple[ShownState, ...]
 
     @property
     def sources(self) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """`viewkeeper check`: which consistency level a recorded history has, and why not a higher one.
 
-The decision is in `viewkeeper.check.checker`, the words in `viewkeeper.check.explanation`. Only what is
-proven counts: beyond the limit of its search the command says unknown, and ends as if it were no.
+The decision is in `viewkeeper.check.checker`, the words in `viewkeeper.check.explanation`. Only
+what is proven counts: beyond the limit of its search the command says unknown, and ends as if it
+were no.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from viewkeeper.check.levels import LADDERS, LIMIT, PVM, STROBE, Answer, Ladder
+from viewkeeper.check.levels import LADDERS, LIMIT, PVM, STROBE, CheckAnswer, Ladder
 from viewkeeper.cli.format import amount_text, as_json
 from viewkeeper.errors import HistoryError
 from viewkeeper.maintain.promises import Level
@@ -29,7 +30,7 @@ docs/levels.md says what the levels mean and how to write a history.
 
 Exit codes: 0 at least the level, 1 below it or unknown, 2 the file is no history."""
 
-LEVELS = [level.word for level in Level if level is not Level.NONE]
+LEVELS = [level.lower_name for level in Level if level is not Level.NONE]
 STATES_MAX = 20
 
 
@@ -38,7 +39,7 @@ STATES_MAX = 20
 @click.option(
     "--level",
     type=click.Choice(LEVELS),
-    default=Level.CONVERGENCE.word,
+    default=Level.CONVERGENCE.lower_name,
     show_default=True,
     help="What the history must have, as the Strobe paper names it.",
 )
@@ -57,7 +58,7 @@ def check(file: Path, level: str, limit: int, wants_json: bool) -> int:
     predicates hold, the level in the Strobe paper and in the PVM paper, and for what does not hold
     the states and rows that show it.
     """
-    from viewkeeper.check.checker import check as decide
+    from viewkeeper.check.checker import check_history as decide
     from viewkeeper.check.history.history_file import read_history
 
     try:
@@ -67,57 +68,58 @@ def check(file: Path, level: str, limit: int, wants_json: bool) -> int:
     verdict = decide(read_history(text, str(file)), limit)
     wanted = Level[level.upper()]
     if wants_json:
-        click.echo(as_json(_facts(verdict, wanted), indent=2))
+        click.echo(as_json(_verdict_data(verdict, wanted), indent=2))
     else:
-        _show(verdict, wanted)
-    return 0 if verdict.has(wanted) is Answer.YES else 1
+        _show_verdict(verdict, wanted)
+    return 0 if verdict.has_level(wanted) is CheckAnswer.YES else 1
 
 
-def _facts(verdict: Verdict, wanted: Level) -> dict[str, object]:
-    from viewkeeper.check.explanation import explain
+def _verdict_data(verdict: Verdict, wanted: Level) -> dict[str, object]:
+    from viewkeeper.check.explanation import explain_verdict
 
     chain, schedule = verdict.chain, verdict.evidence.schedule
     return {
-        "level": verdict.level.word,
-        "possible": verdict.possible.word,
-        "wanted": wanted.word,
-        "reached": verdict.has(wanted).value,
+        "level": verdict.level.lower_name,
+        "possible": verdict.possible_level.lower_name,
+        "wanted": wanted.lower_name,
+        "reached": verdict.has_level(wanted).value,
         "predicates": {p.value: answer.value for p, answer in verdict.answers.items()},
-        "strobe": {name: answer.value for name, answer in verdict.named(STROBE).items()},
-        "pvm": {name: answer.value for name, answer in verdict.named(PVM).items()},
-        "stands_for": None if chain is None else [schedule.vector(point) for point in chain],
-        "explanations": [{"about": e.about, "text": e.text} for e in explain(verdict)],
+        "strobe": {name: answer.value for name, answer in verdict.ladder_answers(STROBE).items()},
+        "pvm": {name: answer.value for name, answer in verdict.ladder_answers(PVM).items()},
+        "stands_for": None if chain is None else [schedule.vector_of(point) for point in chain],
+        "explanations": [{"about": e.about, "text": e.text} for e in explain_verdict(verdict)],
     }
 
 
-def _show(verdict: Verdict, wanted: Level) -> None:
-    from viewkeeper.check.explanation import explain
+def _show_verdict(verdict: Verdict, wanted: Level) -> None:
+    from viewkeeper.check.explanation import explain_verdict
 
     history = verdict.history
     click.echo(
         f'view "{history.view.name}": {amount_text(len(history.transactions), "transaction")} at '
-        f"{amount_text(len(history.sources), 'source')}, {amount_text(len(history.states), 'state')}\n"
+        f"{amount_text(len(history.sources), 'source')}, "
+        f"{amount_text(len(history.states), 'state')}\n"
     )
     for predicate, answer in verdict.answers.items():
         click.echo(f"  {predicate.value:<11} {answer.value:<8} {predicate.meaning}")
     click.echo("")
     for ladder in LADDERS:
-        click.echo(f"  {ladder.paper + ' paper:':<13} {_names(verdict, ladder)}")
+        click.echo(f"  {ladder.paper + ' paper:':<13} {_level_names(verdict, ladder)}")
     _show_vectors(verdict)
-    for explanation in explain(verdict):
+    for explanation in explain_verdict(verdict):
         click.echo(f"\n{explanation.text}")
-    if (reached := verdict.has(wanted)) is not Answer.YES:
-        below = "is below" if reached is Answer.NO else "is not known to be at least"
-        click.echo(f"\nThe history {below} {wanted.word}.")
-    if Answer.UNKNOWN in verdict.answers.values():
+    if (reached := verdict.has_level(wanted)) is not CheckAnswer.YES:
+        below = "is below" if reached is CheckAnswer.NO else "is not known to be at least"
+        click.echo(f"\nThe history {below} {wanted.lower_name}.")
+    if CheckAnswer.UNKNOWN in verdict.answers.values():
         click.echo("A larger --limit may decide it.")
 
 
-def _names(verdict: Verdict, ladder: Ladder) -> str:
+def _level_names(verdict: Verdict, ladder: Ladder) -> str:
     """The highest levels of a paper that the history has, and those that are unknown."""
-    found = verdict.named(ladder)
-    unknown = [name for name, answer in found.items() if answer is Answer.UNKNOWN]
-    text = " and ".join(ladder.highest(verdict.answers)) or "none"
+    found = verdict.ladder_answers(ladder)
+    unknown = [name for name, answer in found.items() if answer is CheckAnswer.UNKNOWN]
+    text = " and ".join(ladder.highest_levels(verdict.answers)) or "none"
     return f"{text}; unknown: {', '.join(unknown)}" if unknown else text
 
 
@@ -130,6 +132,6 @@ def _show_vectors(verdict: Verdict) -> None:
     words = Wording(verdict.history, verdict.evidence.schedule)
     click.echo("")
     for index, point in enumerate(verdict.chain[:STATES_MAX]):
-        click.echo(f"  {words.state(index)} stands for {words.vector(point)}")
+        click.echo(f"  {words.state_text(index)} stands for {words.vector_text(point)}")
     if len(verdict.chain) > STATES_MAX:
         click.echo(f"  ... and {len(verdict.chain) - STATES_MAX} more; --json has them all")

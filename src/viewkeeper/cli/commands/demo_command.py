@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from viewkeeper.demo.demo_run import Result
-    from viewkeeper.demo.demo_world import World
-    from viewkeeper.demo.display import Screen
+    from viewkeeper.demo.demo_run import DemoResult
+    from viewkeeper.demo.demo_world import DemoWorld
+    from viewkeeper.demo.display import DemoScreen
 
 DIFFERS = 1
 INTERRUPTED = 130
@@ -67,28 +67,28 @@ def demo(seconds: float, sources: str, as_json: bool, keep: Path | None, seed: i
     from rich.console import Console
 
     from viewkeeper.demo.demo_run import run_demo
-    from viewkeeper.demo.display import Screen
+    from viewkeeper.demo.display import DemoScreen
 
     context = click.get_current_context()
     # Without a terminal there is no width to keep to.
-    screen = Screen(Console(width=None if sys.stdout.isatty() else 120), quiet=as_json)
+    screen = DemoScreen(Console(width=None if sys.stdout.isatty() else 120), quiet=as_json)
     try:
-        with stopped_by_signals(), folder_for(keep) as folder:
+        with interrupt_on_sigterm(), demo_folder(keep) as folder:
             result = run_demo(world_of(sources, folder), seconds, seed, screen)
     except KeyboardInterrupt:
         click.echo("Interrupted; everything that was started is stopped.", err=True)
         context.exit(INTERRUPTED)
     if as_json:
-        click.echo(json.dumps(report(result, seconds, seed), indent=2))
+        click.echo(json.dumps(report_data(result, seconds, seed), indent=2))
     else:
-        tell(screen, result)
+        show_result(screen, result)
         if keep is not None:
-            screen.say(kept(sources, keep))
+            screen.print_text(folder_advice(sources, keep))
     context.exit(0 if result.verdict.ok else DIFFERS)
 
 
 @contextmanager
-def folder_for(keep: Path | None) -> Iterator[Path]:
+def demo_folder(keep: Path | None) -> Iterator[Path]:
     """The folder to keep, which must be new, or one that is removed in the end."""
     if keep is None:
         with tempfile.TemporaryDirectory(
@@ -103,7 +103,7 @@ def folder_for(keep: Path | None) -> Iterator[Path]:
 
 
 @contextmanager
-def stopped_by_signals() -> Iterator[None]:
+def interrupt_on_sigterm() -> Iterator[None]:
     """SIGTERM ends the demo as Ctrl-C does: in order."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -112,19 +112,19 @@ def stopped_by_signals() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def world_of(sources: str, folder: Path) -> World:
+def world_of(sources: str, folder: Path) -> DemoWorld:
     """The world by its word; what the mixed one needs is imported only for it."""
     if sources == "mixed":
-        from viewkeeper.demo.mixed_world import Mixed
+        from viewkeeper.demo.mixed_world import MixedWorld
 
-        return Mixed(folder)
-    from viewkeeper.demo.demo_world import Sizes
-    from viewkeeper.demo.shop_world import Shop
+        return MixedWorld(folder)
+    from viewkeeper.demo.demo_world import DemoSizes
+    from viewkeeper.demo.shop_world import ShopWorld
 
-    return Shop(folder, Sizes())
+    return ShopWorld(folder, DemoSizes())
 
 
-def kept(sources: str, keep: Path) -> str:
+def folder_advice(sources: str, keep: Path) -> str:
     """What can be done with the folder afterwards."""
     if sources == "mixed":
         query = '"SELECT * FROM order_lines LIMIT 9"'
@@ -135,7 +135,7 @@ def kept(sources: str, keep: Path) -> str:
     return f"The project is in {keep}; try: viewkeeper --project {keep} status"
 
 
-def tell(screen: Screen, result: Result) -> None:
+def show_result(screen: DemoScreen, result: DemoResult) -> None:
     """The end of the demo in sentences."""
     from rich.table import Table
 
@@ -144,24 +144,27 @@ def tell(screen: Screen, result: Result) -> None:
         table.add_column(name)
     for row in result.examples.to_pylist():
         table.add_row(*map(str, row.values()))
-    screen.print(table)
-    for sentence in (*sentences(result), *map(str, result.verdict.findings)):
-        screen.say(sentence)
+    screen.print_content(table)
+    for sentence in (*result_sentences(result), *map(str, result.verdict.findings)):
+        screen.print_text(sentence)
     good = "Everything agrees" if result.verdict.ok else "SOMETHING DIFFERS"
-    screen.say(f"{good}; {result.seconds:.0f} seconds, {result.judge_seconds:.0f} of them judging.")
+    screen.print_text(
+        f"{good}; {result.seconds:.0f} seconds, {result.judge_seconds:.0f} of them judging."
+    )
 
 
-def sentences(result: Result) -> list[str]:
+def result_sentences(result: DemoResult) -> list[str]:
     """What was done, in numbers."""
     written, meter = result.written.total, result.meter
     writers = sum(result.written.writers.values())
-    steady = figures(result)["freshness"]
+    steady = maintenance_figures(result)["freshness"]
     return [
         f"{writers} processes committed {written.transactions:,} transactions with "
         f"{written.changes:,} row changes to {len(result.captured)} databases, and rolled "
         f"{written.rolled_back:,} back.",
-        *(per_source(result, name) for name in result.captured),
-        f"{len(meter.batches)} batches maintained them, {meter.inline} inline and {meter.on_spark} "
+        *(source_sentence(result, name) for name in result.captured),
+        f"{len(meter.batches)} batches maintained them, {meter.inline_batches} inline and "
+        f"{meter.spark_batches} "
         f"on Spark, with {meter.lookups_per_batch:.1f} lookups per batch, "
         f"{result.throughput:,.0f} changes per second.",
         "The oldest change of a batch, when the views showed it, had an age of "
@@ -170,9 +173,9 @@ def sentences(result: Result) -> list[str]:
     ]
 
 
-def per_source(result: Result, name: str) -> str:
+def source_sentence(result: DemoResult, name: str) -> str:
     """What was written to a database, and what became of it."""
-    counts, asked = result.written.counts[name], result.meter.asked(name)
+    counts, asked = result.written.counts[name], result.meter.lookups_of(name)
     return (
         f"  {name}, {result.captured[name]}: {counts.transactions:,} transactions with "
         f"{counts.changes:,} changes, reported as {result.reported[name]:,}; "
@@ -180,27 +183,27 @@ def per_source(result: Result, name: str) -> str:
     )
 
 
-def figures(result: Result) -> dict[str, Any]:
+def maintenance_figures(result: DemoResult) -> dict[str, Any]:
     """The numbers of the maintenance."""
-    from viewkeeper.demo.display import percentile
+    from viewkeeper.demo.display import percentile_of
 
     meter = result.meter
     return {
-        "batches": {"inline": meter.inline, "spark": meter.on_spark},
+        "batches": {"inline": meter.inline_batches, "spark": meter.spark_batches},
         "changes": meter.changes,
         "changes_per_second": round(result.throughput, 1),
         "lookups": meter.lookups,
         "lookups_per_batch": round(meter.lookups_per_batch, 2),
         "freshness": {
-            "median": round(percentile(meter.steady, 0.5), 3),
-            "p95": round(percentile(meter.steady, 0.95), 3),
+            "median": round(percentile_of(meter.steady, 0.5), 3),
+            "p95": round(percentile_of(meter.steady, 0.95), 3),
             "max": round(max(meter.steady, default=0.0), 3),
         },
         "troubles": meter.troubles,
     }
 
 
-def report(result: Result, seconds: float, seed: int) -> dict[str, Any]:
+def report_data(result: DemoResult, seconds: float, seed: int) -> dict[str, Any]:
     """Everything for scripts."""
     written, verdict = result.written, result.verdict
     total = written.total
@@ -218,11 +221,11 @@ def report(result: Result, seconds: float, seed: int) -> dict[str, Any]:
                 "writers": written.writers[name],
                 **asdict(written.counts[name]),
                 "reported": result.reported[name],
-                "lookups": result.meter.asked(name),
+                "lookups": result.meter.lookups_of(name),
             }
             for name, captured in result.captured.items()
         },
-        "maintained": figures(result),
+        "maintained": maintenance_figures(result),
         "view": {"name": "order_lines", "rows": result.rows},
         "judge": {
             "states": verdict.states,

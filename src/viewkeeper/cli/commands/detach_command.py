@@ -10,7 +10,7 @@ import time
 import click
 
 from viewkeeper.cli.invocation import Invocation
-from viewkeeper.cli.terminal import nearest, show_error, show_warning
+from viewkeeper.cli.terminal import show_error, show_warning, suggest_nearest
 from viewkeeper.errors import LockedError, ProjectError, ViewkeeperError
 
 EPILOG = """\b
@@ -35,17 +35,17 @@ def detach(invocation: Invocation, sources: tuple[str, ...], force: bool, yes: b
     --full-refresh. Needs no Spark.
     """
     from viewkeeper.engine.connections.open_sources import Connections, reader_of
-    from viewkeeper.engine.operations.project_status import running
+    from viewkeeper.engine.operations.project_status import running_holder
 
-    settings = invocation.settings()
+    settings = invocation.read_settings()
     known = tuple(settings.sources)
     for name in sources:
         if name not in known:
             raise ProjectError(
                 f'there is no source "{name}"',
-                hint=f"sources of this project: {', '.join(known)}{nearest(name, known)}",
+                hint=f"sources of this project: {', '.join(known)}{suggest_nearest(name, known)}",
             )
-    holder = running(settings.warehouse)
+    holder = running_holder(settings.warehouse)
     if holder is not None:
         raise LockedError(
             "this project is being maintained", detail=str(holder), hint="stop it first"
@@ -58,17 +58,17 @@ def detach(invocation: Invocation, sources: tuple[str, ...], force: bool, yes: b
         click.confirm("Detach?", abort=True, err=True)
     connections = Connections(settings.sources, reader_of(settings.warehouse), time.time)
     try:
-        return max([_detach(connections, name, force) for name in chosen], default=0)
+        return max([_detach_source(connections, name, force) for name in chosen], default=0)
     finally:
         connections.close()
 
 
-def _detach(connections: object, name: str, force: bool) -> int:
+def _detach_source(connections: object, name: str, force: bool) -> int:
     from viewkeeper.engine.connections.open_sources import Connections
 
     assert isinstance(connections, Connections)
     try:
-        done = connections.source(name).detach(force)
+        done = connections.get_source(name).detach_source(force)
     except ViewkeeperError as error:
         show_error(error.message, error.detail, error.hint)
         return 1

@@ -1,7 +1,7 @@
 """`viewkeeper doctor`: look at every source, view and Java, and print what would mend them.
 
-What is looked at is in `viewkeeper.engine.operations.doctor` and in each kind of source; here it becomes text
-with the statements to run, or JSON.
+What is looked at is in `viewkeeper.engine.operations.doctor` and in each kind of source; here it
+becomes text with the statements to run, or JSON.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import click
 
 from viewkeeper.cli.format import as_json
 from viewkeeper.cli.invocation import Invocation
-from viewkeeper.cli.terminal import console, note
+from viewkeeper.cli.terminal import make_console, print_note
 
 if TYPE_CHECKING:
-    from viewkeeper.engine.operations.doctor import Examined
+    from viewkeeper.engine.operations.doctor import Diagnosis
 
 MARKS = {"good": "ok  ", "warning": "WARN", "bad": "BAD "}
 
@@ -41,29 +41,31 @@ def doctor(invocation: Invocation, wants_json: bool) -> int:
     clock. Changes nothing and starts no Spark.
     """
     from viewkeeper.engine.connections.open_sources import Connections, reader_of
-    from viewkeeper.engine.operations.doctor import children, examine
+    from viewkeeper.engine.operations.doctor import examine_children, examine_project
     from viewkeeper.engine.views.view_catalogue import read_views
     from viewkeeper.warehouse.metadata.head import read_head
 
-    settings = invocation.settings()
+    settings = invocation.read_settings()
     head = read_head(settings.warehouse)
     catalogue = read_views(settings.folder, frozenset(settings.sources), head)
     connections = Connections(settings.sources, reader_of(settings.warehouse), time.time)
     try:
-        found = examine(catalogue, connections, lambda what: note(f"looking at {what} ..."))
-        found.append(children(settings.warehouse, head, time.time()))
+        found = examine_project(
+            catalogue, connections, lambda what: print_note(f"looking at {what} ...")
+        )
+        found.append(examine_children(settings.warehouse, head, time.time()))
     finally:
         connections.close()
     if wants_json:
         body = [{"ok": each.ok, **asdict(each)} for each in found]
         click.echo(as_json(body, indent=2))
     else:
-        for line in lines(found):
-            console().print(line, soft_wrap=True, markup=False)
+        for line in examination_lines(found):
+            make_console().print(line, soft_wrap=True, markup=False)
     return 0 if all(each.ok for each in found) else 1
 
 
-def lines(found: Sequence[Examined]) -> Iterator[str]:
+def examination_lines(found: Sequence[Diagnosis]) -> Iterator[str]:
     """The findings as text: a line each, and below it what mends it."""
     for each in found:
         yield f"{each.what} {each.name}"

@@ -1,7 +1,7 @@
 """`viewkeeper explain`: how a view is maintained, and what that costs, without starting anything.
 
-What is explained is in `viewkeeper.engine.operations.view_explanation`; here it becomes text with a drawn join tree, or
-JSON.
+What is explained is in `viewkeeper.engine.operations.view_explanation`; here it becomes text with a
+drawn join tree, or JSON.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import click
 
 from viewkeeper.cli.format import as_json
 from viewkeeper.cli.invocation import Invocation
-from viewkeeper.cli.terminal import console
+from viewkeeper.cli.terminal import make_console
 
 if TYPE_CHECKING:
-    from viewkeeper.engine.operations.view_explanation import Explanation
+    from viewkeeper.engine.operations.view_explanation import ViewExplanation
 
 EPILOG = """\b
 Examples:
@@ -43,26 +43,26 @@ def explain(invocation: Invocation, view: str, wants_json: bool) -> int:
     from viewkeeper.engine.views.view_catalogue import read_views
     from viewkeeper.warehouse.metadata.head import read_head
 
-    settings = invocation.settings()
+    settings = invocation.read_settings()
     head = read_head(settings.warehouse)
     catalogue = read_views(settings.folder, frozenset(settings.sources), head)
-    catalogue.check(view)
+    catalogue.check_name(view)
     connections = Connections(settings.sources, reader_of(settings.warehouse), time.time)
     try:
         found = explain_view(
-            catalogue.bind(view, connections), connections, settings.algorithm_of(view)
+            catalogue.bind_view(view, connections), connections, settings.algorithm_of(view)
         )
     finally:
         connections.close()
     if wants_json:
         click.echo(as_json(asdict(found), indent=2))
     else:
-        for line in lines(found):
-            console().print(line, soft_wrap=True, markup=False)
+        for line in explanation_lines(found):
+            make_console().print(line, soft_wrap=True, markup=False)
     return 0
 
 
-def lines(found: Explanation) -> Iterator[str]:
+def explanation_lines(found: ViewExplanation) -> Iterator[str]:
     """The explanation as text."""
     yield f"view {found.view}  ({found.path})"
     yield ""
@@ -72,15 +72,15 @@ def lines(found: Explanation) -> Iterator[str]:
         yield f"  {used.alias:<12} {used.source}.{used.table}  ({columns})"
     yield ""
     yield "join tree"
-    yield from tree(found)
+    yield from join_tree_lines(found)
     yield ""
-    yield from _costs(found)
-    yield from _conditions(found)
-    yield from _outputs(found)
-    yield from _guarantees(found)
+    yield from _cost_lines(found)
+    yield from _condition_lines(found)
+    yield from _output_lines(found)
+    yield from _guarantee_lines(found)
 
 
-def tree(found: Explanation) -> Iterator[str]:
+def join_tree_lines(found: ViewExplanation) -> Iterator[str]:
     """The join tree, drawn; each child with the condition that joins it to its parent."""
     names = {used.place: f"{used.alias} ({used.source}.{used.table})" for used in found.relations}
 
@@ -97,7 +97,7 @@ def tree(found: Explanation) -> Iterator[str]:
     yield from below(found.root, "  ")
 
 
-def _costs(found: Explanation) -> Iterator[str]:
+def _cost_lines(found: ViewExplanation) -> Iterator[str]:
     for change in found.changes:
         yield f"a change of {change.alias} asks" + ("" if change.asks else " nobody")
         for number, ask in enumerate(change.asks, 1):
@@ -114,7 +114,7 @@ def _costs(found: Explanation) -> Iterator[str]:
     yield ""
 
 
-def _conditions(found: Explanation) -> Iterator[str]:
+def _condition_lines(found: ViewExplanation) -> Iterator[str]:
     if not found.conditions:
         return
     yield "conditions that are no join key"
@@ -123,7 +123,7 @@ def _conditions(found: Explanation) -> Iterator[str]:
     yield ""
 
 
-def _outputs(found: Explanation) -> Iterator[str]:
+def _output_lines(found: ViewExplanation) -> Iterator[str]:
     yield "columns"
     width = max(len(shown.name) for shown in found.outputs)
     for shown in found.outputs:
@@ -132,7 +132,7 @@ def _outputs(found: Explanation) -> Iterator[str]:
     yield ""
 
 
-def _guarantees(found: Explanation) -> Iterator[str]:
+def _guarantee_lines(found: ViewExplanation) -> Iterator[str]:
     yield f"incremental  {'yes' if found.incremental else 'no'}: {found.runs}"
     yield f"algorithm    {found.algorithm}"
     yield f"consistency  {found.level}"

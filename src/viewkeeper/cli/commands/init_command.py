@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from viewkeeper.cli.commands.sample_project import DATABASES, files
+from viewkeeper.cli.commands.sample_project import DATABASES, sample_files
 from viewkeeper.errors import ProjectError
 
 EPILOG = """\b
@@ -27,7 +27,7 @@ def init(folder: Path) -> None:
     Writes viewkeeper.yml with every setting and its default, two views, and three small SQLite
     databases in WAL mode. Refuses to overwrite anything.
     """
-    wanted = files()
+    wanted = sample_files()
     _refuse_existing(folder, [*wanted, *DATABASES])
     for name, text in wanted.items():
         path = folder / name
@@ -38,7 +38,7 @@ def init(folder: Path) -> None:
             raise ProjectError(f"{path}: cannot be written", detail=str(error)) from error
     for name, make in DATABASES.items():
         make(folder / name)
-    _say(folder, [*wanted, *DATABASES])
+    _show_next_steps(folder, [*wanted, *DATABASES])
 
 
 def _refuse_existing(folder: Path, names: list[str]) -> None:
@@ -50,7 +50,7 @@ def _refuse_existing(folder: Path, names: list[str]) -> None:
         )
 
 
-def _say(folder: Path, names: list[str]) -> None:
+def _show_next_steps(folder: Path, names: list[str]) -> None:
     click.echo(f"Made a sample project in {folder}:")
     for name in names:
         click.echo(f"  {name}")

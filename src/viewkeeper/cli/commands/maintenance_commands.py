@@ -32,7 +32,7 @@ def compact(invocation: Invocation) -> int:
     States older than `retention:` are folded into one; no state that is still promised changes. A
     running maintainer does this by itself.
     """
-    with invocation.open() as project:
+    with invocation.open_project() as project:
         project.compact(click.echo)
     return 0
 
@@ -46,8 +46,8 @@ def publish(invocation: Invocation, views: tuple[str, ...]) -> int:
     Each becomes a Delta Lake table in the warehouse's folder `published`, which any reader of Delta
     Lake shows as it is. `publish:` in viewkeeper.yml does this at a cadence.
     """
-    with invocation.open() as project:
-        loaded = project.head().views
+    with invocation.open_project() as project:
+        loaded = project.newest_head().views
         missing = [name for name in views if name in project.catalogue and name not in loaded]
         if missing or not loaded:
             raise WarehouseError(

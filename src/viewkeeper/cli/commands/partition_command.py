@@ -15,10 +15,10 @@ import click
 
 from viewkeeper.cli.format import amount_text, as_json
 from viewkeeper.cli.invocation import Invocation
-from viewkeeper.cli.terminal import console, show_warning
+from viewkeeper.cli.terminal import make_console, show_warning
 
 if TYPE_CHECKING:
-    from viewkeeper.partition.message_cost import Messages
+    from viewkeeper.partition.message_cost import MessageCounts
     from viewkeeper.partition.pyco import Partition
 
 EPILOG = """\b
@@ -70,30 +70,36 @@ def partition(
     spread evenly over all bases.
     """
     from viewkeeper.cli.commands.partition_projects import read_projects
-    from viewkeeper.partition.pyco import partition as find_groups
+    from viewkeeper.partition.pyco import partition_graph as find_groups
 
     fleet = read_projects(folders or (invocation.folder,))
     wanted = [[name.strip() for name in names.split(",")] for names in together]
     if projects:
-        found = find_groups(fleet.project_graph(), [*wanted, *fleet.labels()])
+        found = find_groups(fleet.project_graph(), [*wanted, *fleet.label_groups()])
     else:
-        found = find_groups(fleet.graph(), wanted)
-    warnings = tuple(fleet.warnings())
+        found = find_groups(fleet.view_graph(), wanted)
+    warnings = tuple(fleet.name_warnings())
     if svg is not None:
-        from viewkeeper.partition.svg_picture import draw
+        from viewkeeper.partition.svg_picture import draw_partition
 
-        svg.write_text(draw(found), encoding="utf-8")
+        svg.write_text(draw_partition(found), encoding="utf-8")
     if wants_json:
-        click.echo(as_json(facts(found, why, warnings), indent=2))
+        click.echo(as_json(partition_data(found, why, warnings), indent=2))
         return 0
     for warning in warnings:
         show_warning(warning)
-    for line in found.why(*why) if why else lines(found, "project" if projects else "view"):
-        console().print(line, soft_wrap=True, markup=False)
+    for line in (
+        found.explain_pair(*why)
+        if why
+        else partition_lines(found, "project" if projects else "view")
+    ):
+        make_console().print(line, soft_wrap=True, markup=False)
     return 0
 
 
-def facts(found: Partition, why: tuple[str, str] | None, warnings: Sequence[str]) -> dict[str, Any]:
+def partition_data(
+    found: Partition, why: tuple[str, str] | None, warnings: Sequence[str]
+) -> dict[str, Any]:
     """Everything that is known, for programs."""
     from viewkeeper.partition.group_levels import group_levels
 
@@ -107,34 +113,39 @@ def facts(found: Partition, why: tuple[str, str] | None, warnings: Sequence[str]
             view: {
                 "parents": found.graph.parents[view],
                 "level": found.graph.levels[view],
-                "group": found.of(view).name,
+                "group": found.group_of(view).name,
             }
             for view in found.graph.views
         },
         "messages_per_update": {
             name: asdict(messages) | {"total": messages.total}
-            for name, messages in expected(found).items()
+            for name, messages in expected_messages(found).items()
         },
         "warnings": warnings,
     }
-    return told | ({"why": found.why(*why)} if why else {})
+    return told | ({"why": found.explain_pair(*why)} if why else {})
 
 
-def expected(found: Partition) -> dict[str, Messages]:
+def expected_messages(found: Partition) -> dict[str, MessageCounts]:
     """Messages for one update, as a mean over one at every base."""
-    from viewkeeper.partition.message_cost import even, pyco, ryco, uncoordinated
+    from viewkeeper.partition.message_cost import (
+        even_updates,
+        pyco_messages,
+        ryco_messages,
+        uncoordinated_messages,
+    )
 
     graph = found.graph
-    updates = even(graph)
+    updates = even_updates(graph)
     ways = {
-        "ryco": ryco(graph, updates),
-        "pyco": pyco(found, updates),
-        "none": uncoordinated(graph, updates),
+        "ryco": ryco_messages(graph, updates),
+        "pyco": pyco_messages(found, updates),
+        "none": uncoordinated_messages(graph, updates),
     }
-    return {name: messages.per(len(graph.bases)) for name, messages in ways.items()}
+    return {name: messages.per_update(len(graph.bases)) for name, messages in ways.items()}
 
 
-def lines(found: Partition, member: str = "view") -> Iterator[str]:
+def partition_lines(found: Partition, member: str = "view") -> Iterator[str]:
     """The partition as text; `member` is what the groups consist of."""
     from viewkeeper.partition.group_levels import group_levels
 
@@ -159,7 +170,7 @@ def lines(found: Partition, member: str = "view") -> Iterator[str]:
             if names:
                 yield f"  {word:<9} {', '.join(names)}"
     yield ""
-    yield from _messages(found)
+    yield from _message_lines(found)
 
 
 WAYS = {
@@ -169,8 +180,8 @@ WAYS = {
 }
 
 
-def _messages(found: Partition) -> Iterator[str]:
+def _message_lines(found: Partition) -> Iterator[str]:
     kinds = ("registered", "ordered", "empty", "deltas", "asked", "total")
     yield "expected messages per update" + "".join(f"{kind:>12}" for kind in kinds)
-    for name, messages in expected(found).items():
+    for name, messages in expected_messages(found).items():
         yield f"  {WAYS[name]:<26}" + "".join(f"{getattr(messages, kind):12.1f}" for kind in kinds)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from viewkeeper.errors import ProjectError
-from viewkeeper.sources.settings import SourceSettings, nearest
-from viewkeeper.view.definition import called
+from viewkeeper.sources.settings import SourceSettings, suggest_nearest
+from viewkeeper.view.definition import name_of_handle
 
 if TYPE_CHECKING:
     from viewkeeper.engine.settings.project_file import Settings
@@ -28,7 +28,7 @@ WAREHOUSE = "warehouse"
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class FleetProject:
     """One project: what it is called here, its settings and its views."""
 
     name: str
@@ -37,21 +37,21 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class ProjectFleet:
     """Projects that may read each other's views, by their folders."""
 
-    members: dict[Path, Member]
+    members: dict[Path, FleetProject]
 
-    def graph(self) -> ViewGraph:
+    def view_graph(self) -> ViewGraph:
         """All views with their parents; `project.view` where there are several projects."""
         from viewkeeper.partition.view_graph import ViewGraph
 
         parents = {
-            self.called(member, view): tuple(self._parents(member, view))
+            self.view_name(member, view): tuple(self._parents_of(member, view))
             for member in self.members.values()
             for view in member.catalogue
         }
-        bases = {base for base, _ in self._places()}
+        bases = {base for base, _ in self._base_places()}
         if clash := sorted(bases & parents.keys()):
             raise ProjectError(
                 f'"{clash[0]}" is the name of a view and of a source',
@@ -64,17 +64,17 @@ class Fleet:
         from viewkeeper.partition.view_graph import ViewGraph
 
         owners = {
-            self.called(member, view): member.name
+            self.view_name(member, view): member.name
             for member in self.members.values()
             for view in member.catalogue
         }
         read: dict[str, dict[str, None]] = {}
-        for view, parents in self.graph().parents.items():
+        for view, parents in self.view_graph().parents.items():
             names = (owners.get(parent, parent) for parent in parents)
             read.setdefault(owners[view], {}).update(dict.fromkeys(names))
         return ViewGraph({name: tuple(parents) for name, parents in read.items()})
 
-    def labels(self) -> list[list[str]]:
+    def label_groups(self) -> list[list[str]]:
         """The projects that say they belong together."""
         found: dict[str, list[str]] = {}
         for member in self.members.values():
@@ -83,30 +83,30 @@ class Fleet:
                 found.setdefault(registry.together, []).append(member.name)
         return list(found.values())
 
-    def called(self, member: Member, view: str) -> str:
+    def view_name(self, member: FleetProject, view: str) -> str:
         """What a view is called among all of them."""
         return view if len(self.members) == 1 else f"{member.name}.{view}"
 
-    def _parents(self, member: Member, view: str) -> Iterator[str]:
-        for relation in member.catalogue.relations(view):
+    def _parents_of(self, member: FleetProject, view: str) -> Iterator[str]:
+        for relation in member.catalogue.relations_of(view):
             source = member.settings.sources[relation.source]
             if source.kind != WAREHOUSE:
                 yield source.global_name
                 continue
-            other, table = self.members[_folder(source)], called(relation.table)
+            other, table = self.members[_project_folder(source)], name_of_handle(relation.table)
             if table not in other.catalogue:
                 known = tuple(other.catalogue)
                 raise ProjectError(
                     f'view "{view}": there is no view "{table}" in {other.settings.folder}',
-                    hint=f"views there: {', '.join(known)}{nearest(table, known)}",
+                    hint=f"views there: {', '.join(known)}{suggest_nearest(table, known)}",
                 )
-            yield self.called(other, table)
+            yield self.view_name(other, table)
 
-    def warnings(self) -> Iterator[str]:
+    def name_warnings(self) -> Iterator[str]:
         """Names and places that do not fit each other."""
         places: dict[str, dict[str, None]] = {}
         names: dict[str, dict[str, None]] = {}
-        for base, place in self._places():
+        for base, place in self._base_places():
             places.setdefault(base, {})[place] = None
             names.setdefault(place, {})[base] = None
         for base, found in places.items():
@@ -123,7 +123,7 @@ class Fleet:
                     f"to have no common base; give all its sources one name: global: {first}"
                 )
 
-    def _places(self) -> Iterator[tuple[str, str]]:
+    def _base_places(self) -> Iterator[tuple[str, str]]:
         """Every base with where it is."""
         for member in self.members.values():
             for source in member.settings.sources.values():
@@ -131,7 +131,7 @@ class Fleet:
                     yield source.global_name, place_of(source)
 
 
-def read_projects(folders: Iterable[Path]) -> Fleet:
+def read_projects(folders: Iterable[Path]) -> ProjectFleet:
     """These projects and all whose views they read."""
     from viewkeeper.engine.settings.project_file import read_settings
     from viewkeeper.engine.views.view_catalogue import read_views
@@ -146,9 +146,11 @@ def read_projects(folders: Iterable[Path]) -> Fleet:
         settings = read_settings(folder)
         head = read_head(settings.warehouse)
         found[folder] = settings, read_views(settings.folder, frozenset(settings.sources), head)
-        waiting += [_folder(s) for s in settings.sources.values() if s.kind == WAREHOUSE]
-    names = _names(tuple(found))
-    return Fleet({folder: Member(names[folder], *facts) for folder, facts in found.items()})
+        waiting += [_project_folder(s) for s in settings.sources.values() if s.kind == WAREHOUSE]
+    names = _short_names(tuple(found))
+    return ProjectFleet(
+        {folder: FleetProject(names[folder], *facts) for folder, facts in found.items()}
+    )
 
 
 def place_of(source: SourceSettings) -> str:
@@ -160,14 +162,14 @@ def place_of(source: SourceSettings) -> str:
     if "url" in source.options:
         parts = urlsplit(str(source.options["url"]))
         return f"{source.kind} {parts.netloc.rpartition('@')[2]}{parts.path}"
-    return f"{source.kind} {source.path().resolve()}"
+    return f"{source.kind} {source.read_path().resolve()}"
 
 
-def _folder(source: SourceSettings) -> Path:
-    return source.path().resolve()
+def _project_folder(source: SourceSettings) -> Path:
+    return source.read_path().resolve()
 
 
-def _names(folders: tuple[Path, ...]) -> dict[Path, str]:
+def _short_names(folders: tuple[Path, ...]) -> dict[Path, str]:
     """The last part of each folder, with as many before it as tell them apart."""
     length = 1
     while len({folder.parts[-length:] for folder in folders}) < len(folders):

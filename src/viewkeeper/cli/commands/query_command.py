@@ -1,15 +1,16 @@
 """`viewkeeper query`: one SELECT over the views, all of them from one committed head.
 
-The SQL is Spark's. It is checked before anything is started (`viewkeeper.cli.commands.query_command`); then each
-view that it names becomes a temporary view of the rows as of one head, and the answer is streamed.
+The SQL is Spark's. It is checked before anything is started
+(`viewkeeper.cli.commands.query_command`); then each view that it names becomes a temporary view of
+the rows as of one head, and the answer is streamed.
 
 What `viewkeeper query` lets through: one SELECT that reads nothing but views of the project.
 
 Spark SQL can also write, drop, load jars, run scripts, read files by path and call Java. So the
-statement is read first as every reader reads it (`viewkeeper.view.sql.syntax`), and everything in it
-must be on a list: the kinds of nodes of its tree, the functions by the names that the user wrote,
-the relations, each of which must be a view or a name that a WITH defines. What Spark makes of the
-text is held against a list once more (`viewkeeper.engine.spark.parsed_plan`).
+statement is read first as every reader reads it (`viewkeeper.view.sql.syntax`), and everything in
+it must be on a list: the kinds of nodes of its tree, the functions by the names that the user
+wrote, the relations, each of which must be a view or a name that a WITH defines. What Spark makes
+of the text is held against a list once more (`viewkeeper.engine.spark.parsed_plan`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import click
 
 from viewkeeper.cli.format import WRITERS
 from viewkeeper.cli.invocation import Invocation
-from viewkeeper.cli.terminal import note
+from viewkeeper.cli.terminal import print_note
 from viewkeeper.errors import DefinitionError, ExpressionError
 
 if TYPE_CHECKING:
@@ -35,12 +36,12 @@ from dataclasses import dataclass
 
 from sqlglot import Token, TokenType, exp
 
-from viewkeeper.cli.terminal import nearest
+from viewkeeper.cli.terminal import suggest_nearest
 from viewkeeper.errors import UnsupportedError
 from viewkeeper.view.sql import functions
 from viewkeeper.view.sql.refuse import is_word
-from viewkeeper.view.sql.sql_text import SqlText, own_span
-from viewkeeper.view.sql.syntax import read_text, read_trees
+from viewkeeper.view.sql.sql_text import SqlText, own_span_of
+from viewkeeper.view.sql.syntax import read_trees, tokenize_sql
 
 TABLE_ROWS = 100
 
@@ -81,7 +82,7 @@ def query(invocation: Invocation, sql: str, as_of: int | None, form: str, limit:
     Anything but a SELECT over views of this project is refused.
     """
 
-    with invocation.open() as project:
+    with invocation.open_project() as project:
         asked = check_query(sql, tuple(project.catalogue))
         for name in asked.views:
             # A view that is not loaded yet is refused before Spark is started.
@@ -100,15 +101,17 @@ def _answer_frame(project: Project, asked: CheckedQuery, as_of: int | None) -> I
 
     from viewkeeper.engine.spark.error_silence import silence_errors
     from viewkeeper.engine.spark.parsed_plan import check_plan
-    from viewkeeper.warehouse.rows.spark_frames import blaming_files, state_frame
+    from viewkeeper.warehouse.rows.spark_frames import blame_data_files, state_frame
 
-    head, root = project.head(), project.settings.warehouse
-    spark: SparkSession = project.spark.get()
+    head, root = project.newest_head(), project.settings.warehouse
+    spark: SparkSession = project.spark.get_session()
     for name in asked.views:
-        frame = state_frame(spark, root, head.view(name), project.spark.staging, as_of)
+        frame = state_frame(
+            spark, root, head.require_view(name), project.spark.staging_folder, as_of
+        )
         frame.createOrReplaceTempView(name)
     try:
-        with silence_errors(), blaming_files():
+        with silence_errors(), blame_data_files():
             check_plan(spark, asked.text, {*map(str.lower, asked.views), *asked.defined})
             yield spark.sql(asked.text)
     except (AnalysisException, ParseException) as error:
@@ -138,7 +141,7 @@ def _write_rows(frame: DataFrame, form: str, limit: int | None, told_limit: bool
     kept = rows if limit is None else islice(rows, limit)
     WRITERS[form](sys.stdout, names, kept)
     if limit is not None and told_limit and next(rows, None) is not None:
-        note(f"only the first {limit} rows; --limit N shows more, --format csv or json all")
+        print_note(f"only the first {limit} rows; --limit N shows more, --format csv or json all")
 
 
 def _zoned_as_text(frame: DataFrame) -> DataFrame:
@@ -194,12 +197,14 @@ def check_query(text: str, views: tuple[str, ...]) -> CheckedQuery:
     sql, tokens, tree = _read_query(text)
     for node in tree.walk():
         if not isinstance(node, NODES):
-            raise sql.unsupported(f"{node.key.upper()} in a query", 0, HINT)
+            raise sql.unsupported_at(f"{node.key.upper()} in a query", 0, HINT)
     for token, name in _function_calls(tokens, tree):
         if name in functions.REFUSED:
-            raise sql.unsupported(f"the function {name}()", token.start, functions.REFUSED[name])
+            raise sql.unsupported_at(f"the function {name}()", token.start, functions.REFUSED[name])
         if name not in functions.IN_QUERY:
-            raise sql.unsupported(f"the function {name}()", token.start, "only Spark's own are run")
+            raise sql.unsupported_at(
+                f"the function {name}()", token.start, "only Spark's own are run"
+            )
     defined = frozenset(cte.alias.lower() for cte in tree.find_all(exp.CTE))
     known = {name.lower(): name for name in views}
     used: dict[str, None] = {}
@@ -217,7 +222,7 @@ def check_query(text: str, views: tuple[str, ...]) -> CheckedQuery:
 
 def _read_query(text: str) -> tuple[SqlText, list[Token], exp.Query]:
     try:
-        read = read_text(SqlText(text, verdict="cannot be run here"))
+        read = tokenize_sql(SqlText(text, verdict="cannot be run here"))
         trees = read_trees(read, read.sql, read.tokens) if read.tokens else []
     except UnsupportedError:
         raise
@@ -237,7 +242,7 @@ def _read_query(text: str) -> tuple[SqlText, list[Token], exp.Query]:
 def _function_calls(tokens: list[Token], tree: exp.Query) -> Iterator[tuple[Token, str]]:
     """Every word before a bracket that can be the name of a function, as the user wrote it."""
     aliases = [alias.this for alias in tree.find_all(exp.TableAlias) if alias.args.get("columns")]
-    named = {span.start for alias in aliases if alias and (span := own_span(alias)) is not None}
+    named = {span.start for alias in aliases if alias and (span := own_span_of(alias)) is not None}
     padded = [None, *tokens]
     for before, token, bracket in zip(padded, tokens, tokens[1:], strict=False):
         quoted = token.token_type is TokenType.IDENTIFIER
@@ -257,5 +262,5 @@ def _unknown_relation(table: exp.Table, views: tuple[str, ...]) -> DefinitionErr
     text = table.sql(dialect="spark").partition(" AS ")[0]
     return DefinitionError(
         f"{text} is not a view of this project",
-        hint=f"views: {', '.join(views)}{nearest(table.name, views)}",
+        hint=f"views: {', '.join(views)}{suggest_nearest(table.name, views)}",
     )

@@ -12,16 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from viewkeeper.cli.commands.status_command import grid
+from viewkeeper.cli.commands.status_command import make_grid
 from viewkeeper.cli.format import amount_text, as_json, duration_text
-from viewkeeper.cli.signals import stopping
-from viewkeeper.cli.terminal import console, nearest, note, show_warning
+from viewkeeper.cli.signals import stop_on_signals
+from viewkeeper.cli.terminal import make_console, print_note, show_warning, suggest_nearest
 from viewkeeper.errors import ProjectError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from viewkeeper.order.registry_protocol import Facts, GroupStatus, Registry, RegistryStatus
+    from viewkeeper.order.registry_protocol import (
+        GroupStatus,
+        MemberFacts,
+        Registry,
+        RegistryStatus,
+    )
 
 EPILOG = """\b
 Examples:
@@ -102,22 +107,25 @@ def serve(
     store is refused; one whose host died is taken over when its lease has ended.
     """
     from viewkeeper.order.registry_address import open_store
-    from viewkeeper.order.service.http_server import Access
-    from viewkeeper.order.service.registry_service import Service
+    from viewkeeper.order.service.http_server import ServiceAccess
+    from viewkeeper.order.service.registry_service import RegistryService
 
-    address = _address(listen)
-    token, admin = _token(token_env, "--token-env"), _token(admin_token_env, "--admin-token-env")
+    address = _parse_address(listen)
+    token, admin = (
+        _token_of(token_env, "--token-env"),
+        _token_of(admin_token_env, "--admin-token-env"),
+    )
     if token is not None and token == admin:
         raise click.UsageError("--admin-token-env: members would have the administrator's token")
     if key is not None and cert is None:
         raise click.UsageError("--key: the certificate is missing; name it with --cert")
     _warn_exposed(listen, address[0], token, cert)
     kept = open_store(store)
-    service = Service(kept, address, Access(token, admin, names, cert, key))
+    service = RegistryService(kept, address, ServiceAccess(token, admin, names, cert, key))
     try:
-        with stopping("the requests under way") as stop:
+        with stop_on_signals("the requests under way") as stop:
             service.start()
-            note(f"serving {kept.name} at {service.url}")
+            print_note(f"serving {kept.name} at {service.url}")
             service.serve_until(stop)
     finally:
         try:
@@ -148,18 +156,21 @@ def leave(url: str, member: str, yes: bool, token_env: str | None, ca: str | Non
 
     Stop it first, and its children: they read its views. Those that stay are put into groups again.
     """
-    found = _open(url, token_env, ca)
+    found = _open_registry(url, token_env, ca)
     try:
-        members = {m.name for g in found.status().groups if not g.closed for m in g.members}
+        members = {m.name for g in found.fetch_status().groups if not g.closed for m in g.members}
         if member not in members:
             raise ProjectError(
                 f'registry "{found.name}" has no member "{member}"',
-                hint=f"members: {', '.join(sorted(members)) or 'none'}{nearest(member, members)}",
+                hint=(
+                    "members: "
+                    f"{', '.join(sorted(members)) or 'none'}{suggest_nearest(member, members)}"
+                ),
             )
         if not yes:
             show_warning(f'views that read those of "{member}" cannot go on afterwards')
             click.confirm("Leave?", abort=True, err=True)
-        found.leave(member)
+        found.leave_registry(member)
         found.forget_secret(member)
     finally:
         found.close()
@@ -177,7 +188,7 @@ def forget(url: str, member: str, token_env: str | None, ca: str | None) -> int:
 
     For a member that has lost it. Whoever joins first under the name has it then. Groups stay.
     """
-    found = _open(url, token_env, ca)
+    found = _open_registry(url, token_env, ca)
     try:
         found.forget_secret(member)
     finally:
@@ -208,7 +219,7 @@ def take_back(
     Members that wait for them go on, and the source is reported anew behind what is left. Refused
     if a member that reads the source has committed one of them.
     """
-    found = _open(url, token_env, ca)
+    found = _open_registry(url, token_env, ca)
     try:
         if not yes:
             show_warning(f'"{source}" is never at {position} or beyond, or members will disagree')
@@ -234,18 +245,18 @@ def status(
     Open groups come first, then closed ones whose order a member still has to take to its end.
     URL is that of a service, or of a store: http://host:port, a path, postgresql://host/database.
     """
-    found_registry = _open(url, token_env, ca)
+    found_registry = _open_registry(url, token_env, ca)
     try:
-        found = found_registry.status()
+        found = found_registry.fetch_status()
     finally:
         found_registry.close()
     if not wants_all:
         found = without_done(found)
     if wants_json:
-        click.echo(as_json(as_data(found), indent=2))
+        click.echo(as_json(registry_status_data(found), indent=2))
     else:
-        _show(found)
-    return 1 if any(group.unreported for group in found.groups) else 0
+        _show_status(found)
+    return 1 if any(group.unreported_sources for group in found.groups) else 0
 
 
 def without_done(found: RegistryStatus) -> RegistryStatus:
@@ -260,18 +271,18 @@ def without_done(found: RegistryStatus) -> RegistryStatus:
     return replace(found, groups=tuple(groups))
 
 
-def as_data(found: RegistryStatus) -> dict[str, Any]:
+def registry_status_data(found: RegistryStatus) -> dict[str, Any]:
     """The status as plain data, with what the classes compute."""
     body = asdict(found)
     for group, data in zip(found.groups, body["groups"], strict=True):
-        data["waiting"] = dict(group.waiting)
-        data["unreported"] = group.unreported
-        data["alone"] = group.alone
+        data["waiting"] = dict(group.waiting_members)
+        data["unreported"] = group.unreported_sources
+        data["alone"] = group.is_alone
     return body
 
 
-def _show(found: RegistryStatus) -> None:
-    out = console()
+def _show_status(found: RegistryStatus) -> None:
+    out = make_console()
     out.print(f"registry   {found.registry}", soft_wrap=True, markup=False)
     served = f"{found.owner.holder}, epoch {found.owner.epoch}" if found.owner else "not served"
     out.print(f"served by  {served}", soft_wrap=True, markup=False)
@@ -284,7 +295,7 @@ def _show(found: RegistryStatus) -> None:
         if group.reports:
             out.print()
             out.print(report_table(group))
-        for source in group.unreported:
+        for source in group.unreported_sources:
             out.print(f'\nsource "{source}": nobody reports it now', markup=False)
 
 
@@ -292,21 +303,21 @@ def group_words(group: GroupStatus) -> str:
     """What kind of group it is, and how long its order."""
     if group.closed:
         return f"closed after {amount_text(group.last, 'id')}"
-    return "one member, which needs no order" if group.alone else amount_text(group.last, "id")
+    return "one member, which needs no order" if group.is_alone else amount_text(group.last, "id")
 
 
 def member_table(group: GroupStatus) -> Table:
     """One line per member."""
-    table = grid("member", "committed>", "behind>", "waits for", "last heard", "reads")
+    table = make_grid("member", "committed>", "behind>", "waits for", "last heard", "reads")
     for member in group.members:
-        waits = ", ".join(group.waiting.get(member.name, ()))
+        waits = ", ".join(group.waiting_members.get(member.name, ()))
         facts = (f"{member.reached:,}", f"{group.last - member.reached:,}", waits)
         heard = f"{duration_text(max(0.0, member.seen))} ago"
         table.add_row(member.name, *facts, heard, reading_words(member.facts))
     return table
 
 
-def reading_words(facts: Facts) -> str:
+def reading_words(facts: MemberFacts) -> str:
     """What a member reads: sources with their tables, then members, then its label."""
     sources = [
         f"{name} ({', '.join(tables)})" if tables else name
@@ -319,7 +330,7 @@ def reading_words(facts: Facts) -> str:
 
 def report_table(group: GroupStatus) -> Table:
     """One line per source that was ever reported."""
-    table = grid("source", "position>", "reported by", "lease")
+    table = make_grid("source", "position>", "reported by", "lease")
     for each in group.reports:
         lease = f"{duration_text(each.lease)} left" if each.lease > 0 else "ended"
         position = "" if each.position is None else f"{each.position:,}"
@@ -327,25 +338,25 @@ def report_table(group: GroupStatus) -> Table:
     return table
 
 
-def _address(listen: str) -> tuple[str, int]:
+def _parse_address(listen: str) -> tuple[str, int]:
     host, _, port = listen.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
         raise click.UsageError(f"--listen {listen}: write HOST:PORT, for example 127.0.0.1:8765")
     return host.strip("[]"), int(port)
 
 
-def _token(variable: str | None, option: str) -> str | None:
-    from viewkeeper.order.registry_address import resolve
+def _token_of(variable: str | None, option: str) -> str | None:
+    from viewkeeper.order.registry_address import resolve_variables
 
     if variable is None:
         return None
-    token = resolve(f"${{{variable}}}")
+    token = resolve_variables(f"${{{variable}}}")
     if not token:
         raise click.UsageError(f"{option}: the environment variable {variable} is empty")
     return token
 
 
-def _open(url: str, token_env: str | None, ca: str | None) -> Registry:
+def _open_registry(url: str, token_env: str | None, ca: str | None) -> Registry:
     from viewkeeper.order.registry_address import open_registry
 
     return open_registry(url, token=f"${{{token_env}}}" if token_env else None, ca=ca)

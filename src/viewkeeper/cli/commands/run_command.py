@@ -16,8 +16,8 @@ import click
 
 from viewkeeper.cli.format import amount_text, as_json, duration_text
 from viewkeeper.cli.invocation import Invocation
-from viewkeeper.cli.signals import stopping
-from viewkeeper.cli.terminal import note, show_error
+from viewkeeper.cli.signals import stop_on_signals
+from viewkeeper.cli.terminal import print_note, show_error
 
 if TYPE_CHECKING:
     from viewkeeper.cli.live_display import LiveDisplay
@@ -86,22 +86,22 @@ def run(
     """
     if wants_json and not once:
         raise click.UsageError("--json needs --once")
-    with invocation.open() as project:
-        project.settings = project.settings.using(algorithm, level)
+    with invocation.open_project() as project:
+        project.settings = project.settings.with_algorithm(algorithm, level)
         for name in (*full_refresh, *reanchor):
             project.view(name)
-        with watching(project, quiet or wants_json) as watcher:
-            report = _maintain(project, watcher, once, full_refresh, reanchor)
+        with open_watcher(project, quiet or wants_json) as watcher:
+            report = _maintain_views(project, watcher, once, full_refresh, reanchor)
     if wants_json:
         click.echo(as_json(asdict(report), indent=2))
     elif not quiet:
-        note(summary(report))
+        print_note(report_summary(report))
     for name, reason in report.waiting.items():
         show_error(f'view "{name}" is not up to date', reason, None)
     return 1 if report.waiting else 0
 
 
-def _maintain(
+def _maintain_views(
     project: Project,
     watcher: LiveDisplay | LogLines,
     once: bool,
@@ -109,14 +109,14 @@ def _maintain(
     reanchor: tuple[str, ...],
 ) -> Report:
     what = "what is committed now" if once else "the commit under way"
-    with stopping(what, watcher.say) as stop:
+    with stop_on_signals(what, watcher.say) as stop:
         if once:
             return project.refresh(watcher, full_refresh, reanchor)
         return project.run(watcher, stop, full_refresh, reanchor)
 
 
 @contextmanager
-def watching(project: Project, quiet: bool) -> Iterator[LiveDisplay | LogLines]:
+def open_watcher(project: Project, quiet: bool) -> Iterator[LiveDisplay | LogLines]:
     """Who is told what happens."""
     if sys.stderr.isatty() and not quiet:
         from viewkeeper.cli.live_display import LiveDisplay, own_terminal
@@ -134,16 +134,17 @@ def watching(project: Project, quiet: bool) -> Iterator[LiveDisplay | LogLines]:
         try:
             yield lines
         finally:
-            lines.flush()
+            lines.flush_batches()
 
 
-def summary(report: Report) -> str:
+def report_summary(report: Report) -> str:
     """What a whole run did, in a line."""
     loaded = ", ".join(f"{name} ({amount_text(n, 'row')})" for name, n in report.loaded.items())
     lookups = sum(report.lookups.values())
     return (
         (f"loaded {loaded}; " if loaded else "")
-        + f"{amount_text(report.transactions, 'transaction')}, {amount_text(report.changes, 'change')} in "
+        + f"{amount_text(report.transactions, 'transaction')}, "
+        f"{amount_text(report.changes, 'change')} in "
         f"{amount_text(report.batches, 'batch', 'batches')} ({report.batches_on_spark} on Spark), "
         f"{amount_text(lookups, 'lookup')}, {duration_text(report.seconds)}"
     )

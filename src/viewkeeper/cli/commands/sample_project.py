@@ -116,7 +116,7 @@ INSERT INTO product VALUES (1, 'Notebook', 450), (2, 'Pen', 120), (3, 'Eraser', 
 """
 
 
-def files() -> dict[str, str]:
+def sample_files() -> dict[str, str]:
     """The text files, by their path in the project."""
     return {
         "viewkeeper.yml": PROJECT,
@@ -125,7 +125,7 @@ def files() -> dict[str, str]:
     }
 
 
-def make_database(script: str, path: Path) -> None:
+def make_sample_database(script: str, path: Path) -> None:
     """A database in WAL mode, so that its readers and its writer never wait for each other."""
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -133,8 +133,8 @@ def make_database(script: str, path: Path) -> None:
 
 
 DATABASES: dict[str, Callable[[Path], None]] = {
-    "crm.db": partial(make_database, CRM),
-    "shop.db": partial(make_database, SHOP),
-    "stock.db": partial(make_database, STOCK),
+    "crm.db": partial(make_sample_database, CRM),
+    "shop.db": partial(make_sample_database, SHOP),
+    "stock.db": partial(make_sample_database, STOCK),
 }
 """What makes each database, by its path in the project."""

@@ -21,12 +21,12 @@ from viewkeeper.cli.format import as_json
 from viewkeeper.cli.invocation import Invocation
 
 if TYPE_CHECKING:
-    from viewkeeper.warehouse.metadata.definition_version import Version
+    from viewkeeper.warehouse.metadata.definition_version import DefinitionVersion
     from viewkeeper.warehouse.metadata.head import ViewHead
 
 
 from viewkeeper.cli.format import amount_text, as_text
-from viewkeeper.cli.terminal import note
+from viewkeeper.cli.terminal import print_note
 
 if TYPE_CHECKING:
     from viewkeeper.engine.evolution.preview import Preview
@@ -65,14 +65,14 @@ def changes(invocation: Invocation, views: tuple[str, ...], rows: bool, wants_js
     For each view that is held: what its sources changed, the difference between its definition now
     and then, and which rows would come and go.
     """
-    with invocation.open() as project:
+    with invocation.open_project() as project:
         for name in views:
-            project.catalogue.check(name)
-        found = [p for p in project.proposals().all() if not views or p.view in views]
+            project.catalogue.check_name(name)
+        found = [p for p in project.proposals().list_proposals() if not views or p.view in views]
         shown = []
         for proposed in found:
             if rows and not wants_json:
-                note(f"{proposed.view}: computing which rows would change ...")
+                print_note(f"{proposed.view}: computing which rows would change ...")
             shown.append((proposed, project.preview(proposed) if rows else None))
     if wants_json:
         click.echo(as_json([_proposal_data(*each) for each in shown], indent=2))
@@ -93,9 +93,9 @@ def approve(invocation: Invocation, view: str) -> int:
 
     A running maintainer takes it up at once, otherwise the next run does.
     """
-    with invocation.open() as project:
-        project.catalogue.check(view)
-        project.proposals().answer(view, "approve")
+    with invocation.open_project() as project:
+        project.catalogue.check_name(view)
+        project.proposals().answer_proposal(view, "approve")
     click.echo(f"{view}: approved; the maintainer takes it from here")
     return 0
 
@@ -108,9 +108,9 @@ def reject(invocation: Invocation, view: str) -> int:
 
     Its last state stays readable. The next run proposes the change again.
     """
-    with invocation.open() as project:
-        project.catalogue.check(view)
-        project.proposals().answer(view, "reject")
+    with invocation.open_project() as project:
+        project.catalogue.check_name(view)
+        project.proposals().answer_proposal(view, "reject")
     click.echo(f"{view}: rejected; it stops where it is")
     return 0
 
@@ -125,7 +125,10 @@ def proposal_lines(proposed: Proposed, rows: Preview | None) -> Iterator[str]:
         yield f"  {line}"
     yield f"rows: {_WORDS[proposed.adaptation]}; extent {proposed.version.extent}"
     if rows is not None:
-        yield f"  {amount_text(rows.came, 'row')} would come, {amount_text(rows.went, 'row')} would go"
+        yield (
+            f"  {amount_text(rows.came, 'row')} would come, {amount_text(rows.went, 'row')} "
+            "would go"
+        )
         for row in rows.sample.to_pylist() if rows.sample is not None else ():
             count = int(row.pop("_count"))
             sign = "+" if count > 0 else "-"
@@ -166,7 +169,7 @@ def history(invocation: Invocation, view: str, wants_json: bool) -> int:
     A view follows the schema changes of its sources; each one that it followed made a version of
     its SQL. Shows from which ts on each holds, what caused it, and what it changed.
     """
-    with invocation.open() as project:
+    with invocation.open_project() as project:
         head = project.view(view).head
     if wants_json:
         click.echo(as_json([_version_data(version) for version in head.versions], indent=2))
@@ -178,7 +181,7 @@ def history(invocation: Invocation, view: str, wants_json: bool) -> int:
 
 def version_lines(head: ViewHead) -> Iterator[str]:
     """The versions as text, the oldest first."""
-    before: Version | None = None
+    before: DefinitionVersion | None = None
     for number, version in enumerate(head.versions, 1):
         when = datetime.fromtimestamp(version.at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         yield f"version {number}, from ts {version.ts} on, {when}"
@@ -206,7 +209,7 @@ def changed_lines(before: str, after: str) -> list[str]:
     return [line for line in found if not line.startswith(("---", "+++", "@@"))]
 
 
-def _version_data(version: Version) -> dict[str, object]:
+def _version_data(version: DefinitionVersion) -> dict[str, object]:
     return {
         "ts": version.ts,
         "at": version.at,

@@ -1,6 +1,7 @@
 """`viewkeeper status`: how far every view and source is, without starting anything.
 
-What is gathered is in `viewkeeper.engine.operations.project_status`; here it becomes two tables, or JSON.
+What is gathered is in `viewkeeper.engine.operations.project_status`; here it becomes two tables, or
+JSON.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import click
 
 from viewkeeper.cli.format import amount_text, as_json, duration_text
 from viewkeeper.cli.invocation import Invocation
-from viewkeeper.cli.terminal import console
+from viewkeeper.cli.terminal import make_console
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -46,47 +47,53 @@ def status(invocation: Invocation, wants_json: bool) -> int:
     while `viewkeeper run` runs and while a source is away.
     """
     from viewkeeper.engine.group.group_status import gather_group
-    from viewkeeper.engine.operations.project_status import gather
+    from viewkeeper.engine.operations.project_status import gather_status
 
-    settings = invocation.settings()
-    found, group = gather(settings, time.time()), gather_group(settings)
+    settings = invocation.read_settings()
+    found, group = gather_status(settings, time.time()), gather_group(settings)
     if wants_json:
-        body = as_data(found) | ({"group": asdict(group)} if group else {})
+        body = project_status_data(found) | ({"group": asdict(group)} if group else {})
         click.echo(as_json(body, indent=2))
     else:
-        _show(found, group)
+        _show_project(found, group)
     return 0 if found.ok and not (group and group.error) else 1
 
 
-def as_data(found: ProjectStatus) -> dict[str, Any]:
+def project_status_data(found: ProjectStatus) -> dict[str, Any]:
     """The status as plain data, with what the classes compute."""
     body = asdict(found)
     for view, data in zip(found.views, body["views"], strict=True):
-        data["seconds"] = view.seconds
+        data["seconds"] = view.lag_seconds
     return {"ok": found.ok, **body}
 
 
-def _show(found: ProjectStatus, group: GroupNow | None) -> None:
-    out = console()
+def _show_project(found: ProjectStatus, group: GroupNow | None) -> None:
+    out = make_console()
     running = f"{found.running}" if found.running else "not running"
     out.print(f"project    {found.folder}", soft_wrap=True)
     out.print(f"maintained {running}\n", soft_wrap=True)
     out.print(view_table(found))
     out.print()
     out.print(source_table(found))
-    for line in (*kept_for(found), *in_group(group)):
+    for line in (*lease_lines(found), *group_lines(group)):
         out.print(line, soft_wrap=True, markup=False)
-    for line in problems(found):
+    for line in problem_lines(found):
         out.print(f"\n{line}", soft_wrap=True, markup=False)
 
 
 def view_table(found: ProjectStatus) -> Table:
     """One line per view and source."""
-    table = grid("view", "rows>", "ts>", "from ts>", "committed", "source", "position>", "behind")
+    table = make_grid(
+        "view", "rows>", "ts>", "from ts>", "committed", "source", "position>", "behind"
+    )
     for view in found.views:
         facts = [view.name, *_view_facts(view, found.at)]
         for lag in view.lags or (None,):
-            told = ["", "", ""] if lag is None else [lag.source, _number(lag.position), behind(lag)]
+            told = (
+                ["", "", ""]
+                if lag is None
+                else [lag.source, _number_text(lag.position), lag_text(lag)]
+            )
             table.add_row(*facts, *told)
             facts = [""] * len(facts)
     return table
@@ -94,16 +101,16 @@ def view_table(found: ProjectStatus) -> Table:
 
 def source_table(found: ProjectStatus) -> Table:
     """One line per source: what its log keeps, and for whom."""
-    table = grid("source", "kind", "state", "position>", "keeps>", "for")
+    table = make_grid("source", "kind", "state", "position>", "keeps>", "for")
     for source in found.sources:
         state = "away" if source.error else "followed" if source.followed else "not followed yet"
-        kept = ", ".join(_kept(source))
-        keeps = "" if source.error or not source.followed else _keeps(source)
-        table.add_row(source.name, source.kind, state, _number(source.position), keeps, kept)
+        kept = ", ".join(_reader_texts(source))
+        keeps = "" if source.error or not source.followed else _retained_text(source)
+        table.add_row(source.name, source.kind, state, _number_text(source.position), keeps, kept)
     return table
 
 
-def kept_for(found: ProjectStatus) -> list[str]:
+def lease_lines(found: ProjectStatus) -> list[str]:
     """What is kept for projects that read these views."""
     newest = max((view.ts or 0 for view in found.views), default=0)
     return [
@@ -112,7 +119,7 @@ def kept_for(found: ProjectStatus) -> list[str]:
     ]
 
 
-def in_group(group: GroupNow | None) -> list[str]:
+def group_lines(group: GroupNow | None) -> list[str]:
     """How the project stands among those that it must agree with."""
     if group is None:
         return []
@@ -131,7 +138,7 @@ def in_group(group: GroupNow | None) -> list[str]:
     return [*lines, *(f'  nobody reports source "{source}" now' for source in group.unreported)]
 
 
-def behind(lag: Lag) -> str:
+def lag_text(lag: Lag) -> str:
     """A lag in words."""
     if lag.position is None:
         return "not loaded yet"
@@ -149,7 +156,7 @@ def behind(lag: Lag) -> str:
     return f"{amount_text(lag.changes, 'change')} ({reported}), {age}"
 
 
-def problems(found: ProjectStatus) -> list[str]:
+def problem_lines(found: ProjectStatus) -> list[str]:
     """What somebody should look at, a paragraph each."""
     views = [f'view "{view.name}": {view.problem}' for view in found.views if view.problem]
     unloaded = [
@@ -168,16 +175,16 @@ def _view_facts(view: ViewStatus, now: float) -> list[str]:
     state = f"{duration_text(max(0.0, now - (view.committed_at or 0.0)))} ago"
     if view.problem:
         state = f"stopped, {state}"
-    return [_number(view.rows), _number(view.ts), _number(view.horizon), state]
+    return [_number_text(view.rows), _number_text(view.ts), _number_text(view.horizon), state]
 
 
-def _keeps(source: SourceStatus) -> str:
+def _retained_text(source: SourceStatus) -> str:
     if source.unit == "bytes":
         return f"{source.retained / (1 << 20):,.1f} MB"
     return amount_text(source.retained, source.unit.removesuffix("s"))
 
 
-def _kept(source: SourceStatus) -> list[str]:
+def _reader_texts(source: SourceStatus) -> list[str]:
     words = []
     for reader in source.readers:
         name = reader.reader if "/" in reader.reader else reader.reader[:8]
@@ -189,11 +196,11 @@ def _kept(source: SourceStatus) -> list[str]:
     return words
 
 
-def _number(value: int | None) -> str:
+def _number_text(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
 
 
-def grid(*columns: str) -> Table:
+def make_grid(*columns: str) -> Table:
     from rich import box
     from rich.table import Table
 

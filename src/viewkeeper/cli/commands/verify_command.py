@@ -1,7 +1,7 @@
 """`viewkeeper verify`: what is stored against recomputation, and what differs, both ways.
 
-The comparison is in `viewkeeper.engine.operations.verification`. A difference is shown as the rows that make it:
-*missing* ones the view should have, *too much* ones it should not.
+The comparison is in `viewkeeper.engine.operations.verification`. A difference is shown as the rows
+that make it: *missing* ones the view should have, *too much* ones it should not.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import click
 
 from viewkeeper.cli.format import amount_text, as_json, as_text, duration_text
 from viewkeeper.cli.invocation import Invocation
-from viewkeeper.cli.terminal import console, note
+from viewkeeper.cli.terminal import make_console, print_note
 from viewkeeper.errors import WarehouseError
 
 if TYPE_CHECKING:
@@ -60,46 +60,53 @@ def verify(
         if every_state:
             raise click.UsageError("--files compares no states: leave --every-state out")
         return _verify_files(invocation, views, wants_json)
-    from viewkeeper.engine.operations.verification import as_json as verdict
+    from viewkeeper.engine.operations.verification import verification_json as verdict
 
-    with invocation.open() as project:
+    with invocation.open_project() as project:
         for name in views:
             _ = project.view(name).head
-        if not project.head().views:
+        if not project.newest_head().views:
             raise WarehouseError(
                 "no view is loaded yet", hint="`viewkeeper run --once` loads the views"
             )
-        found = project.verify(views, every_state, since, (lambda _: None) if wants_json else note)
+        found = project.verify(
+            views, every_state, since, (lambda _: None) if wants_json else print_note
+        )
     if wants_json:
         click.echo(as_json([verdict(each) for each in found], indent=2))
     else:
         for each in found:
-            _show(each)
+            _show_verification(each)
     return 0 if all(each.ok for each in found) else 1
 
 
 def _verify_files(invocation: Invocation, views: tuple[str, ...], wants_json: bool) -> int:
     """Read everything that is stored, and say what mends what is damaged."""
-    from viewkeeper.warehouse.scrub import scrub
+    from viewkeeper.warehouse.scrub import scrub_warehouse
 
-    found = scrub(invocation.settings().warehouse, views, (lambda _: None) if wants_json else note)
+    found = scrub_warehouse(
+        invocation.read_settings().warehouse, views, (lambda _: None) if wants_json else print_note
+    )
     if wants_json:
         facts = [{"message": e.message, "detail": e.detail, "hint": e.hint} for e in found.damaged]
-        body = {"ok": found.ok, "files": found.files, "bytes": found.bytes, "damaged": facts}
+        body = {"ok": found.is_whole, "files": found.files, "bytes": found.bytes, "damaged": facts}
         click.echo(as_json(body, indent=2))
     else:
         for error in found.damaged:
             click.echo(str(error))
         verdict = (
-            "all as written" if found.ok else f"{amount_text(len(found.damaged), 'file')} DAMAGED"
+            "all as written"
+            if found.is_whole
+            else f"{amount_text(len(found.damaged), 'file')} DAMAGED"
         )
         click.echo(
-            f"{amount_text(found.files, 'file')} read, {amount_text(found.bytes, 'byte')}: {verdict}"
+            f"{amount_text(found.files, 'file')} read, {amount_text(found.bytes, 'byte')}: "
+            f"{verdict}"
         )
-    return 0 if found.ok else 1
+    return 0 if found.is_whole else 1
 
 
-def _show(found: Verification) -> None:
+def _show_verification(found: Verification) -> None:
     reach = f"from ts {found.since} to ts {found.ts}" if found.states > 1 else f"ts {found.ts}"
     verdict = "equal to recomputation" if found.ok else "DIFFERS from recomputation"
     click.echo(
@@ -107,11 +114,11 @@ def _show(found: Verification) -> None:
         f"{amount_text(found.rows, 'row')}, {duration_text(found.seconds)}"
     )
     if not found.ok:
-        out = console()
-        out.print(_differences(found))
+        out = make_console()
+        out.print(_difference_table(found))
 
 
-def _differences(found: Verification) -> Table:
+def _difference_table(found: Verification) -> Table:
     from rich import box
     from rich.table import Table
 

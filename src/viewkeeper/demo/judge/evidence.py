@@ -27,7 +27,7 @@ Row = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Database:
+class JudgedDatabase:
     """One database: its copy from the start, itself at the end, and what its writers noted.
 
     A line of a journal is `{"n": 7, "changes": [["orders", -1, [...]], ...]}`: the transaction's
@@ -40,7 +40,7 @@ class Database:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class JudgedQuery:
     """The view in SQL that SQLite and Spark both understand.
 
     `tables` are (database, table) by alias, `outputs` expressions by column.
@@ -52,7 +52,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class JudgedClaim:
     """What is to be judged: the view's feed and newest state, and the feeds of the ledgers.
 
     A feed has the columns, `_count` and `_ts`, and begins with the state at ts `since`, the oldest
@@ -68,7 +68,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class JudgeFinding:
     """The answer to one question: how much was compared, how much differs, and what for example."""
 
     holds: str
@@ -89,13 +89,13 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class JudgeVerdict:
     """All findings; `states` of the view were compared."""
 
     states: int
     transactions: int
     changes: int
-    findings: tuple[Finding, ...]
+    findings: tuple[JudgeFinding, ...]
 
     @property
     def ok(self) -> bool:
@@ -103,28 +103,28 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class JournalEntry:
     """A transaction in a journal."""
 
     n: int
     changes: tuple[tuple[str, int, Row], ...]
 
 
-Journals = Mapping[str, list[Noted]]
+Journals = Mapping[str, list[JournalEntry]]
 
 
-def read_journals(databases: Mapping[str, Database]) -> dict[str, list[Noted]]:
+def read_journals(databases: Mapping[str, JudgedDatabase]) -> dict[str, list[JournalEntry]]:
     """All transactions of each database in the order of their numbers."""
-    found = {name: _noted(database.journals) for name, database in databases.items()}
+    found = {name: _read_entries(database.journals) for name, database in databases.items()}
     return {name: sorted(journal, key=lambda noted: noted.n) for name, journal in found.items()}
 
 
-def _noted(files: Iterable[Path]) -> Iterator[Noted]:
+def _read_entries(files: Iterable[Path]) -> Iterator[JournalEntry]:
     for file in files:
         for line in file.read_text(encoding="utf-8").splitlines():
             body = json.loads(line)
             changes = ((table, sign, tuple(row)) for table, sign, row in body["changes"])
-            yield Noted(body["n"], tuple(changes))
+            yield JournalEntry(body["n"], tuple(changes))
 
 
 def ledger_lines(ledger: pa.Table) -> list[tuple[int, int, int]]:

@@ -29,14 +29,14 @@ from typing import TYPE_CHECKING
 
 from viewkeeper.demo.judge.evidence import (
     SHOWN,
-    Claim,
-    Database,
-    Finding,
+    JournalEntry,
     Journals,
-    Noted,
-    Question,
+    JudgedClaim,
+    JudgedDatabase,
+    JudgedQuery,
+    JudgeFinding,
+    JudgeVerdict,
     Row,
-    Verdict,
     as_stored,
     ledger_lines,
     read_journals,
@@ -48,9 +48,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def judge(
-    spark: SparkSession, databases: Mapping[str, Database], question: Question, claim: Claim
-) -> Verdict:
+def judge_claim(
+    spark: SparkSession,
+    databases: Mapping[str, JudgedDatabase],
+    question: JudgedQuery,
+    claim: JudgedClaim,
+) -> JudgeVerdict:
     """Compare a claim with the evidence."""
     journals = read_journals(databases)
     noted = [transaction for journal in journals.values() for transaction in journal]
@@ -61,13 +64,13 @@ def judge(
         judge_states(expected_feed(spark, databases, journals, question, claim), claim),
     )
     changes = sum(len(transaction.changes) for transaction in noted)
-    return Verdict(claim.until - claim.since + 1, len(noted), changes, findings)
+    return JudgeVerdict(claim.until - claim.since + 1, len(noted), changes, findings)
 
 
 # -- the ledgers -------------------------------------------------------------------------------
 
 
-def judge_ledgers(journals: Journals, claim: Claim) -> Finding:
+def judge_ledgers(journals: Journals, claim: JudgedClaim) -> JudgeFinding:
     """Whether every transaction has exactly one ts, in the order of the commits."""
     wrong = [
         problem
@@ -75,7 +78,7 @@ def judge_ledgers(journals: Journals, claim: Claim) -> Finding:
         for problem in _ledger_problems(name, journal, ledger_lines(claim.ledgers[name]))
     ]
     total = sum(len(journal) for journal in journals.values())
-    return Finding(
+    return JudgeFinding(
         f"The ledgers have each of the {total:,} journalled transactions exactly once, without a "
         "gap, in each database's own order.",
         "The ledgers do not fit the journals,",
@@ -86,7 +89,7 @@ def judge_ledgers(journals: Journals, claim: Claim) -> Finding:
 
 
 def _ledger_problems(
-    name: str, journal: Sequence[Noted], lines: Sequence[tuple[int, int, int]]
+    name: str, journal: Sequence[JournalEntry], lines: Sequence[tuple[int, int, int]]
 ) -> Iterator[str]:
     noted = Counter(transaction.n for transaction in journal)
     listed: Counter[int] = Counter()
@@ -105,8 +108,8 @@ def _ledger_problems(
 
 
 def judge_evidence(
-    databases: Mapping[str, Database], journals: Journals, question: Question
-) -> Finding:
+    databases: Mapping[str, JudgedDatabase], journals: Journals, question: JudgedQuery
+) -> JudgeFinding:
     """Whether what the journals say led from the copies to the databases."""
     compared, wrong = 0, []
     for name, table in sorted(set(question.tables.values())):
@@ -118,7 +121,7 @@ def judge_evidence(
         real = Counter(rows_of(databases[name].final, table))
         compared += real.total()
         wrong += [f"{name}.{table}: {line}" for line in _bag_differences(replayed, real)]
-    return Finding(
+    return JudgeFinding(
         f"The copies with the journals replayed are the real databases, {compared:,} rows.",
         "The copies with the journals replayed differ from the real databases,",
         compared,
@@ -127,13 +130,15 @@ def judge_evidence(
     )
 
 
-def judge_final(databases: Mapping[str, Database], question: Question, claim: Claim) -> Finding:
+def judge_final(
+    databases: Mapping[str, JudgedDatabase], question: JudgedQuery, claim: JudgedClaim
+) -> JudgeFinding:
     """Whether the newest state is SQLite's own answer."""
-    real = Counter(_answer(databases, question))
+    real = Counter(_sqlite_answer(databases, question))
     columns = (claim.state[name].to_pylist() for name in question.outputs)
     shown = Counter(tuple(map(as_stored, row)) for row in zip(*columns, strict=True))
     wrong = _bag_differences(real, shown)
-    return Finding(
+    return JudgeFinding(
         f"The final state, {shown.total():,} rows, is what SQLite computes from the databases.",
         "The final state differs from what SQLite computes from the databases,",
         real.total(),
@@ -150,7 +155,7 @@ def _bag_differences(expected: Counter[Row], found: Counter[Row]) -> list[str]:
     ]
 
 
-def _answer(databases: Mapping[str, Database], question: Question) -> list[Row]:
+def _sqlite_answer(databases: Mapping[str, JudgedDatabase], question: JudgedQuery) -> list[Row]:
     """SQLite's own answer to the question, now."""
     outputs = ", ".join(question.outputs.values())
     tables = ", ".join(f"{db}.{table} {alias}" for alias, (db, table) in question.tables.items())

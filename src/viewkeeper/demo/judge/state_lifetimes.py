@@ -18,11 +18,11 @@ import pyarrow as pa
 
 from viewkeeper.demo.judge.evidence import (
     SHOWN,
-    Claim,
-    Database,
-    Finding,
     Journals,
-    Question,
+    JudgedClaim,
+    JudgedDatabase,
+    JudgedQuery,
+    JudgeFinding,
     Row,
     as_stored,
     ledger_lines,
@@ -38,22 +38,22 @@ _NEVER = 2**62
 
 def expected_feed(
     spark: SparkSession,
-    databases: Mapping[str, Database],
+    databases: Mapping[str, JudgedDatabase],
     journals: Journals,
-    question: Question,
-    claim: Claim,
+    question: JudgedQuery,
+    claim: JudgedClaim,
 ) -> DataFrame:
     """What the view's change feed must be, given the ts of the transactions."""
     for alias, (name, table) in question.tables.items():
-        changes = _stamped(name, table, journals, claim)
-        alive = _lifetimes(databases[name].copy, table, claim.since, changes)
+        changes = _stamp_changes(name, table, journals, claim)
+        alive = _lifetimes_of_rows(databases[name].copy, table, claim.since, changes)
         spark.createDataFrame(alive).createOrReplaceTempView(f"judge_{alias}")
     return spark.sql(_temporal_join(question)).where(f"_ts < {_NEVER}")
 
 
-def judge_states(expected: DataFrame, claim: Claim) -> Finding:
+def judge_states(expected: DataFrame, claim: JudgedClaim) -> JudgeFinding:
     """Whether the feed is the expected one, per (row, ts)."""
-    summed = _differences(expected, claim.feed).persist()
+    summed = _feed_differences(expected, claim.feed).persist()
     try:
         compared = summed.count()
         differing = summed.where("_count <> 0")
@@ -62,23 +62,23 @@ def judge_states(expected: DataFrame, claim: Claim) -> Finding:
     finally:
         summed.unpersist()
     states = claim.until - claim.since + 1
-    return Finding(
+    return JudgeFinding(
         f"{states:,} states of the view, every one equal to recomputation: {compared:,} "
         "appearances and disappearances of rows, each at its very ts.",
         "The states of the view differ from recomputation,",
         compared,
         wrong,
-        tuple(_explained(*row[:-2], ts=row["_ts"], count=row["_count"]) for row in first),
+        tuple(_explain_difference(*row[:-2], ts=row["_ts"], count=row["_count"]) for row in first),
     )
 
 
-def _explained(*row: object, ts: int, count: int) -> str:
+def _explain_difference(*row: object, ts: int, count: int) -> str:
     word = "missing" if count > 0 else "too much"
     return f"at ts {ts}, {abs(count)} {word}: {tuple(map(as_stored, row))}"
 
 
-def _stamped(
-    name: str, table: str, journals: Journals, claim: Claim
+def _stamp_changes(
+    name: str, table: str, journals: Journals, claim: JudgedClaim
 ) -> Iterator[tuple[int, int, Row]]:
     """The journalled changes of a table with the ts that they were given: ts, sign, row.
 
@@ -92,7 +92,7 @@ def _stamped(
                     yield stamps[transaction.n], sign, row
 
 
-def _lifetimes(
+def _lifetimes_of_rows(
     copy: Path, table: str, since: int, changes: Iterable[tuple[int, int, Row]]
 ) -> pa.Table:
     """The rows of a table, each from ts `_from` until before ts `_to`, `_count` times."""
@@ -108,18 +108,18 @@ def _lifetimes(
             count += counts[begin]
             if count:
                 alive.append((*row, begin, end, count))
-    kinds = [*_columns(copy, table), *((n, pa.int64()) for n in ("_from", "_to", "_count"))]
+    kinds = [*_column_types(copy, table), *((n, pa.int64()) for n in ("_from", "_to", "_count"))]
     arrays = zip(*alive, strict=True) if alive else ([] for _ in kinds)
     return pa.table(list(map(list, arrays)), schema=pa.schema(kinds))
 
 
-def _columns(copy: Path, table: str) -> list[tuple[str, pa.DataType]]:
+def _column_types(copy: Path, table: str) -> list[tuple[str, pa.DataType]]:
     with closing(open_readonly(copy)) as connection:
         declared = connection.execute(f"PRAGMA table_info({table})").fetchall()
     return [(name, pa.int64() if "INT" in kind else pa.string()) for _, name, kind, *_ in declared]
 
 
-def _temporal_join(question: Question) -> str:
+def _temporal_join(question: JudgedQuery) -> str:
     """All rows that the view ever had, as what begins and what ends: columns, `_ts`, `_count`."""
     begin = f"greatest({', '.join(f'{alias}._from' for alias in question.tables)})"
     end = f"least({', '.join(f'{alias}._to' for alias in question.tables)})"
@@ -134,7 +134,7 @@ def _temporal_join(question: Question) -> str:
     )
 
 
-def _differences(expected: DataFrame, feed: DataFrame) -> DataFrame:
+def _feed_differences(expected: DataFrame, feed: DataFrame) -> DataFrame:
     """Per (row, ts) how often more was expected than found; zero where both agree."""
     from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 

@@ -21,7 +21,7 @@ from random import Random
 from typing import TypeAlias
 
 from viewkeeper.demo.writers import paced_writer
-from viewkeeper.demo.writers.paced_writer import Change, Role, Start, run
+from viewkeeper.demo.writers.paced_writer import Change, WriterRole, WriterStart, run_writer
 
 TABLE, LEDGER, DONE = "price", "ledger", "_SUCCESS"
 COLUMNS = ("sku", "price", "valid_from", "offer")
@@ -67,7 +67,7 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterator[Row]) -> None:
         writer.writerows(rows)
 
 
-class Transaction:
+class FolderTransaction:
     """What becomes of the prices, and how that differs from what they were."""
 
     def __init__(self, files: Mapping[str, Rows], random: Random, sizes: Mapping[str, int]) -> None:
@@ -80,31 +80,31 @@ class Transaction:
     def some_sku(self) -> str:
         return f"sku-{self.random.randint(1, self.sizes['products'])}"
 
-    def put(self, row: Row) -> None:
+    def put_price(self, row: Row) -> None:
         """A price instead of the one that was there, if any."""
-        self.remove(sku := str(row[0]))
+        self.remove_price(sku := str(row[0]))
         self.files[file_of(sku)][sku] = row
         self.changes.append((TABLE, 1, list(row)))
 
-    def remove(self, sku: str) -> None:
+    def remove_price(self, sku: str) -> None:
         self.rewritten.add(file := file_of(sku))
         if (old := self.files[file].pop(sku, None)) is not None:
             self.changes.append((TABLE, -1, list(old)))
 
 
-Activity: TypeAlias = paced_writer.Activity[Transaction]
+Activity: TypeAlias = paced_writer.Activity[FolderTransaction]
 
 
-def change_prices(tx: Transaction) -> None:
+def change_prices(tx: FolderTransaction) -> None:
     for _ in range(tx.random.randint(1, 3)):
-        tx.put(price_row(tx.some_sku(), tx.random))
+        tx.put_price(price_row(tx.some_sku(), tx.random))
 
 
-def drop_price(tx: Transaction) -> None:
-    tx.remove(tx.some_sku())
+def drop_price(tx: FolderTransaction) -> None:
+    tx.remove_price(tx.some_sku())
 
 
-def write_again(tx: Transaction) -> None:
+def write_again(tx: FolderTransaction) -> None:
     """The same rows in another order: files change, prices do not."""
     name = tx.random.choice(sorted(tx.files))
     rows = list(tx.files[name].items())
@@ -113,20 +113,22 @@ def write_again(tx: Transaction) -> None:
     tx.rewritten.add(name)
 
 
-def revise_prices(tx: Transaction) -> None:
+def revise_prices(tx: FolderTransaction) -> None:
     for _ in range(30):
-        tx.put(price_row(tx.some_sku(), tx.random))
+        tx.put_price(price_row(tx.some_sku(), tx.random))
 
 
 PRICES: dict[Activity, int] = {change_prices: 6, drop_price: 2, write_again: 1}
 
-ROLES: dict[str, Role[Transaction]] = {"prices": Role("prices", 2, PRICES, revise_prices, 5.0)}
+ROLES: dict[str, WriterRole[FolderTransaction]] = {
+    "prices": WriterRole("prices", 2, PRICES, revise_prices, 5.0)
+}
 
 
 class FolderSession:
     """The folder, and what is in it."""
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: WriterStart) -> None:
         self._start = start
         self._folder = Path(start.target)
         self._files: dict[str, Rows] = {f"part-{number}.csv": {} for number in range(FILES)}
@@ -134,14 +136,14 @@ class FolderSession:
             self._files[path.name] = {str(row[0]): row for row in read_csv(path)}
         self._ledger = list(read_csv(self._folder / LEDGER / "ledger.csv"))
 
-    def transact(self, activity: Activity, keep: bool) -> tuple[int, list[Change]] | None:
-        tx = Transaction(self._files, self._start.random, self._start.sizes)
+    def run_transaction(self, activity: Activity, keep: bool) -> tuple[int, list[Change]] | None:
+        tx = FolderTransaction(self._files, self._start.random, self._start.sizes)
         activity(tx)
         number = len(self._ledger) + 1
         ledger: list[Row] = [*self._ledger, [str(number)]]
-        ready = [self._prepare(LEDGER, "ledger.csv", ("n",), iter(ledger))]
+        ready = [self._prepare_file(LEDGER, "ledger.csv", ("n",), iter(ledger))]
         for name in sorted(tx.rewritten):
-            ready.append(self._prepare(TABLE, name, COLUMNS, iter(tx.files[name].values())))
+            ready.append(self._prepare_file(TABLE, name, COLUMNS, iter(tx.files[name].values())))
         if not keep:
             for prepared, _ in ready:
                 prepared.unlink()
@@ -150,7 +152,7 @@ class FolderSession:
         self._files, self._ledger = tx.files, ledger
         return number, tx.changes
 
-    def _prepare(
+    def _prepare_file(
         self, table: str, name: str, columns: Sequence[str], rows: Iterator[Row]
     ) -> tuple[Path, Path]:
         """A file under a name that is not data, and what it will be called."""
@@ -174,4 +176,4 @@ class FolderSession:
 
 
 if __name__ == "__main__":
-    run(ROLES, FolderSession)
+    run_writer(ROLES, FolderSession)

@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
 from viewkeeper.demo.writers import paced_writer
-from viewkeeper.demo.writers.paced_writer import Change, Role, Start, run
-from viewkeeper.demo.writers.server_writer import moment, plain
+from viewkeeper.demo.writers.paced_writer import Change, WriterRole, WriterStart, run_writer
+from viewkeeper.demo.writers.server_writer import plain_value, random_moment
 
 TABLE = "rating"
 _TYPES: dict[str, pa.DataType] = {
@@ -50,7 +50,7 @@ REVIEWS = [
 Rating: TypeAlias = dict[str, Any]
 
 
-def rating(number: int, product: int, random: Random) -> Rating:
+def random_rating(number: int, product: int, random: Random) -> Rating:
     stars = decimal.Decimal(random.randrange(2, 11)) / 2
     review = random.choice(REVIEWS)
     return {
@@ -58,7 +58,7 @@ def rating(number: int, product: int, random: Random) -> Rating:
         "product_id": product,
         "stars": stars.quantize(decimal.Decimal("0.1")),
         "review": review,
-        "rated_at": moment(random),
+        "rated_at": random_moment(random),
     }
 
 
@@ -74,7 +74,7 @@ def read_ratings(folder: Path) -> tuple[dict[int, Rating], int]:
     return ratings, max((row["n"] for row in rows if row["id"] is None), default=0)
 
 
-class Transaction(paced_writer.Choosing):
+class LakeTransaction(paced_writer.ForeignNumbers):
     """What becomes of the ratings."""
 
     def __init__(
@@ -84,83 +84,85 @@ class Transaction(paced_writer.Choosing):
         self.ratings = dict(ratings)
         self.touched: dict[int, None] = {}
 
-    def some(self) -> int | None:
+    def some_rating(self) -> int | None:
         return self.random.choice(sorted(self.ratings)) if self.ratings else None
 
-    def put(self, row: Rating) -> None:
+    def put_rating(self, row: Rating) -> None:
         self.ratings[row["id"]] = row
         self.touched[row["id"]] = None
 
-    def remove(self, number: int) -> None:
+    def remove_rating(self, number: int) -> None:
         del self.ratings[number]
         self.touched[number] = None
 
 
-Activity: TypeAlias = paced_writer.Activity[Transaction]
+Activity: TypeAlias = paced_writer.Activity[LakeTransaction]
 
 
-def rate(tx: Transaction) -> None:
+def add_ratings(tx: LakeTransaction) -> None:
     """New ratings, one of a product that may have some already."""
     first = max(tx.ratings, default=0) + 1
     for number in range(first, first + tx.random.randint(1, 2)):
-        tx.put(rating(number, tx.some_product(), tx.random))
+        tx.put_rating(random_rating(number, tx.some_product(), tx.random))
 
 
-def rate_again(tx: Transaction) -> None:
-    if (number := tx.some()) is not None:
-        tx.put(rating(number, tx.ratings[number]["product_id"], tx.random))
+def change_rating(tx: LakeTransaction) -> None:
+    if (number := tx.some_rating()) is not None:
+        tx.put_rating(random_rating(number, tx.ratings[number]["product_id"], tx.random))
 
 
-def take_back(tx: Transaction) -> None:
-    if (number := tx.some()) is not None:
-        tx.remove(number)
+def take_back(tx: LakeTransaction) -> None:
+    if (number := tx.some_rating()) is not None:
+        tx.remove_rating(number)
 
 
-def review_ratings(tx: Transaction) -> None:
+def review_ratings(tx: LakeTransaction) -> None:
     """Many at once: changed, given to another product, removed, and some new."""
     for number in sorted(tx.random.sample(sorted(tx.ratings), min(20, len(tx.ratings)))):
         if tx.random.random() < 0.3:
-            tx.remove(number)
+            tx.remove_rating(number)
         else:
-            tx.put(rating(number, tx.some_product(), tx.random))
-    rate(tx)
+            tx.put_rating(random_rating(number, tx.some_product(), tx.random))
+    add_ratings(tx)
 
 
-RATINGS: dict[Activity, int] = {rate_again: 4, rate: 3, take_back: 2}
+RATINGS: dict[Activity, int] = {change_rating: 4, add_ratings: 3, take_back: 2}
 
-ROLES: dict[str, Role[Transaction]] = {"ratings": Role("ratings", 3, RATINGS, review_ratings, 5.0)}
+ROLES: dict[str, WriterRole[LakeTransaction]] = {
+    "ratings": WriterRole("ratings", 3, RATINGS, review_ratings, 5.0)
+}
 
 
 class LakeSession:
     """The table, and what is in it."""
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: WriterStart) -> None:
         self._start = start
         self._folder = Path(start.target)
         self._ratings, self._number = read_ratings(self._folder)
         self._since_compaction = 0
 
-    def transact(self, activity: Activity, keep: bool) -> tuple[int, list[Change]] | None:
-        tx = Transaction(self._ratings, self._start.random, self._start.sizes)
+    def run_transaction(self, activity: Activity, keep: bool) -> tuple[int, list[Change]] | None:
+        tx = LakeTransaction(self._ratings, self._start.random, self._start.sizes)
         activity(tx)
         number = self._number + 1
         if not keep:
             self._give_up(tx, number)
             return None
         if all(each not in self._ratings for each in tx.touched):
-            self._append(tx, number)
+            self._append_rows(tx, number)
         else:
-            self._merge(tx, number)
-        changes = _changes(self._ratings, tx)
+            self._merge_rows(tx, number)
+        changes = _changes_since(self._ratings, tx)
         self._ratings, self._number = tx.ratings, number
-        self._compact()
+        self._compact_files()
         return number, changes
 
-    def _append(self, tx: Transaction, number: int) -> None:
+    def _append_rows(self, tx: LakeTransaction, number: int) -> None:
         rows = [*(tx.ratings[each] for each in tx.touched), ledger_row(number)]
         write_deltalake(str(self._folder), table_of(rows), mode="append")
 
-    def _merge(self, tx: Transaction, number: int) -> None:
+    def _merge_rows(self, tx: LakeTransaction, number: int) -> None:
         ids = [each for each in tx.touched if each in tx.ratings or each in self._ratings]
         rows = [tx.ratings.get(each) or self._ratings[each] for each in ids]
         gone = pa.array([*(each not in tx.ratings for each in ids), False])
@@ -172,11 +174,11 @@ class LakeSession:
         merger = merger.when_matched_delete(predicate="s.gone").when_matched_update(columns)
         merger.when_not_matched_insert(columns).execute()
 
-    def _give_up(self, tx: Transaction, number: int) -> None:
+    def _give_up(self, tx: LakeTransaction, number: int) -> None:
         rows = table_of([tx.ratings[each] for each in tx.touched if each in tx.ratings])
         pq.write_table(rows, self._folder / f"part-given-up-{number}.parquet")
 
-    def _compact(self) -> None:
+    def _compact_files(self) -> None:
         self._since_compaction += 1
         if self._since_compaction >= COMPACT_VERSIONS:
             self._since_compaction = 0
@@ -186,7 +188,7 @@ class LakeSession:
         """Nothing is open between two transactions."""
 
 
-def create(folder: Path, rows: list[Rating]) -> None:
+def create_table(folder: Path, rows: list[Rating]) -> None:
     """A new table with these ratings."""
     feed = {"delta.enableChangeDataFeed": "true"}
     write_deltalake(str(folder), table_of(rows), configuration=feed)
@@ -198,10 +200,10 @@ def table_of(rows: list[Rating]) -> pa.Table:
 
 def plain_row(row: Rating) -> list[Any]:
     """A rating as numbers and text."""
-    return [plain(row[name]) for name in COLUMNS]
+    return [plain_value(row[name]) for name in COLUMNS]
 
 
-def _changes(before: Mapping[int, Rating], tx: Transaction) -> list[Change]:
+def _changes_since(before: Mapping[int, Rating], tx: LakeTransaction) -> list[Change]:
     found: list[Change] = []
     for number in tx.touched:
         for sign, ratings in ((-1, before), (1, tx.ratings)):
@@ -211,4 +213,4 @@ def _changes(before: Mapping[int, Rating], tx: Transaction) -> list[Change]:
 
 
 if __name__ == "__main__":
-    run(ROLES, LakeSession)
+    run_writer(ROLES, LakeSession)

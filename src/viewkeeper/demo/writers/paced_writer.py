@@ -37,7 +37,7 @@ Activity: TypeAlias = Callable[[T], None]
 """What a transaction does."""
 
 
-class Choosing:
+class ForeignNumbers:
     """Picks numbers that may be of rows in other databases: this one cannot know."""
 
     def __init__(self, random: Random, sizes: Mapping[str, int]) -> None:
@@ -52,7 +52,7 @@ class Choosing:
 
 
 @dataclass(frozen=True, slots=True)
-class Role(Generic[T]):
+class WriterRole(Generic[T]):
     """What a writer does how often: transactions per second, and now and then a large one."""
 
     database: str
@@ -63,7 +63,7 @@ class Role(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class WriterStart:
     """What a writer is told: where its database is, chance, and how large things are."""
 
     target: str
@@ -71,10 +71,10 @@ class Start:
     sizes: Mapping[str, int]
 
 
-class Session(Protocol[TransactionT]):
+class WriterSession(Protocol[TransactionT]):
     """A connection to a database, or what stands for one."""
 
-    def transact(
+    def run_transaction(
         self, activity: Activity[TransactionT], keep: bool
     ) -> tuple[int, list[Change]] | None:
         """One transaction: its number in the ledger and its changes.
@@ -87,33 +87,35 @@ class Session(Protocol[TransactionT]):
 
 
 @dataclass(slots=True)
-class Counted:
+class WriterCounts:
     """What a writer has done, by its own count."""
 
     transactions: int = 0
     changes: int = 0
     rolled_back: int = 0
 
-    def add(self, other: Counted) -> None:
+    def add_counts(self, other: WriterCounts) -> None:
         self.transactions += other.transactions
         self.changes += other.changes
         self.rolled_back += other.rolled_back
 
 
-class Writer(Generic[T]):
+class DemoWriter(Generic[T]):
     """One session that writes in a role."""
 
-    def __init__(self, role: Role[T], session: Session[T], journal: TextIO, random: Random) -> None:
+    def __init__(
+        self, role: WriterRole[T], session: WriterSession[T], journal: TextIO, random: Random
+    ) -> None:
         self._role = role
         self._session = session
         self._journal = journal
         self._random = random
-        self.done = Counted()
+        self.done = WriterCounts()
 
-    def write(self, activity: Activity[T]) -> None:
+    def write_transaction(self, activity: Activity[T]) -> None:
         """One transaction, committed and journalled, or rolled back."""
         keep = self._random.random() >= ROLLED_BACK
-        noted = self._session.transact(activity, keep)
+        noted = self._session.run_transaction(activity, keep)
         if noted is None:
             self.done.rolled_back += 1
             return
@@ -122,21 +124,23 @@ class Writer(Generic[T]):
         self.done.transactions += 1
         self.done.changes += len(changes)
 
-    def work(self, goes_on: Callable[[], bool]) -> None:
+    def keep_writing(self, goes_on: Callable[[], bool]) -> None:
         """Transactions at the role's pace; one that is late is not made up for."""
         role = self._role
         activities, weights = list(role.activities), list(role.activities.values())
         due = burst_due = time.monotonic()
         while goes_on():
-            self.write(self._random.choices(activities, weights)[0])
+            self.write_transaction(self._random.choices(activities, weights)[0])
             if role.burst and time.monotonic() >= burst_due:
                 burst_due = time.monotonic() + role.burst_seconds
-                self.write(role.burst)
+                self.write_transaction(role.burst)
             due = max(time.monotonic(), due + 1 / role.rate)
             time.sleep(due - time.monotonic() if due > time.monotonic() else 0.0)
 
 
-def run(roles: Mapping[str, Role[T]], connect: Callable[[Start], Session[T]]) -> None:
+def run_writer(
+    roles: Mapping[str, WriterRole[T]], connect: Callable[[WriterStart], WriterSession[T]]
+) -> None:
     """A writer from beginning to end; its counts are printed for the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parser = argparse.ArgumentParser(description="A writer of Viewkeeper's demo.")
@@ -155,10 +159,10 @@ def run(roles: Mapping[str, Role[T]], connect: Callable[[Start], Session[T]]) ->
 
     with (
         given.journal.open("w", encoding="utf-8") as journal,
-        closing(connect(Start(given.target, random, sizes))) as session,
+        closing(connect(WriterStart(given.target, random, sizes))) as session,
     ):
-        writer = Writer(roles[given.role], session, journal, random)
-        writer.work(goes_on)
+        writer = DemoWriter(roles[given.role], session, journal, random)
+        writer.keep_writing(goes_on)
     done = writer.done
     counts = [done.transactions, done.changes, done.rolled_back]
     print(json.dumps(counts), flush=True)  # noqa: T201 - for the parent

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from viewkeeper.demo.writers import paced_writer
-from viewkeeper.demo.writers.paced_writer import Change, Role, Start, run
+from viewkeeper.demo.writers.paced_writer import Change, WriterRole, WriterStart, run_writer
 from viewkeeper.demo.writers.sqlite_writer import FIRST, LAST
 
 PASSWORD = "VIEWKEEPER_DEMO_PASSWORD"
@@ -29,20 +29,20 @@ FAMILIES = f"{LAST} Gödel Łukasiewicz Ōoka Poincaré Nguye\u0302\u0303n 高�
 CITIES = "Århus Bérgen Čačak Đà_Nẵng Évora Gdańsk Köln Łódź Ñemby Oslo São_Paulo Yaound\u00e9 京都"
 
 
-def person(random: Random) -> str:
+def unicode_person(random: Random) -> str:
     return f"{random.choice(FIRST.split())} {random.choice(FAMILIES.split())}"
 
 
-def city(random: Random) -> str | None:
+def unicode_city(random: Random) -> str | None:
     """Some are not known."""
     return random.choice([*CITIES.split(), None])
 
 
-def day(random: Random) -> datetime.date:
+def random_day(random: Random) -> datetime.date:
     return datetime.date(1999, 12, 31) + datetime.timedelta(days=random.randrange(9_000))
 
 
-def moment(random: Random) -> datetime.datetime:
+def random_moment(random: Random) -> datetime.datetime:
     """To the microsecond, or to the second."""
     seconds = random.randrange(60 * 86_400)
     microseconds = random.choice([0, random.randrange(1_000_000)])
@@ -50,17 +50,17 @@ def moment(random: Random) -> datetime.datetime:
     return begin + datetime.timedelta(seconds=seconds, microseconds=microseconds)
 
 
-def plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """A value as numbers and text; times are in UTC, with six digits.
 
-    >>> plain(datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC))
+    >>> plain_value(datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC))
     '2026-01-02 03:04:05.000000'
     """
     match value:
         case datetime.datetime(tzinfo=None):
             return value.isoformat(" ", "microseconds")
         case datetime.datetime():
-            return plain(value.astimezone(datetime.UTC).replace(tzinfo=None))
+            return plain_value(value.astimezone(datetime.UTC).replace(tzinfo=None))
         case datetime.date() | decimal.Decimal():
             return str(value)
         case _:
@@ -72,63 +72,63 @@ Found: TypeAlias = tuple[object, list[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class ServerDialect:
     """What a row is found by: how it is read, and how it is compared."""
 
     handle: str
     is_row: str
 
 
-class Transaction(paced_writer.Choosing):
+class ServerTransaction(paced_writer.ForeignNumbers):
     """Statements of one transaction, and what they did to which rows."""
 
     def __init__(
-        self, cursor: Any, dialect: Dialect, random: Random, sizes: Mapping[str, int]
+        self, cursor: Any, dialect: ServerDialect, random: Random, sizes: Mapping[str, int]
     ) -> None:
         super().__init__(random, sizes)
         self.changes: list[Change] = []
         self._cursor = cursor
         self._dialect = dialect
 
-    def find(self, table: str, where: str, *values: object) -> list[Found]:
+    def find_rows(self, table: str, where: str, *values: object) -> list[Found]:
         """Rows, locked; those that somebody else has locked are waited for."""
         handle = self._dialect.handle
         self._cursor.execute(f"SELECT {handle}, t.* FROM {table} t WHERE {where}", values)
         return [(found, list(row)) for found, *row in self._cursor.fetchall()]
 
-    def pick(self, table: str, key: str = "id") -> Found | None:
+    def pick_row(self, table: str, key: str = "id") -> Found | None:
         """Some row that nobody else has locked, if there is one."""
         self._cursor.execute(f"SELECT coalesce(max({key}), 0) FROM {table}")
         (newest,) = self._cursor.fetchone()
         where = f"{key} >= %s ORDER BY {key} LIMIT 1 FOR UPDATE SKIP LOCKED"
-        found = self.find(table, where, self.random.randint(1, max(1, newest)))
+        found = self.find_rows(table, where, self.random.randint(1, max(1, newest)))
         return found[0] if found else None
 
-    def insert(self, table: str, row: list[Any], verb: str = "INSERT") -> int:
+    def insert_row(self, table: str, row: list[Any], verb: str = "INSERT") -> int:
         """Insert a row; a first column that is None is the key that the database chooses."""
         marks = ", ".join("DEFAULT" if n == 0 and v is None else "%s" for n, v in enumerate(row))
         values = row[1:] if row[0] is None else row
         self._cursor.execute(f"{verb} INTO {table} VALUES ({marks}) RETURNING *", values)
         (stored,) = self._cursor.fetchall()
-        self._note(table, 1, stored)
+        self._note_change(table, 1, stored)
         return int(stored[0])
 
-    def delete(self, table: str, handle: object, row: list[Any]) -> None:
+    def delete_row(self, table: str, handle: object, row: list[Any]) -> None:
         self._cursor.execute(f"DELETE FROM {table} WHERE {self._dialect.is_row}", (handle,))
         assert self._cursor.rowcount == 1, f"{table}: a locked row has gone"
-        self._note(table, -1, row)
+        self._note_change(table, -1, row)
 
-    def update(self, table: str, handle: object, row: list[Any], **values: object) -> None:
+    def update_row(self, table: str, handle: object, row: list[Any], **values: object) -> None:
         self._cursor.execute(f"SELECT * FROM {table} LIMIT 0")
         names = [column[0] for column in self._cursor.description]
         new = [values.get(name, old) for name, old in zip(names, row, strict=True)]
         fields = ", ".join(f"{name} = %s" for name in values)
         where = (*values.values(), handle)
         self._cursor.execute(f"UPDATE {table} SET {fields} WHERE {self._dialect.is_row}", where)
-        self._note(table, -1, row)
-        self._note(table, 1, new)
+        self._note_change(table, -1, row)
+        self._note_change(table, 1, new)
 
-    def undo(self, activity: Callable[[Transaction], None]) -> None:
+    def undo_activity(self, activity: Callable[[ServerTransaction], None]) -> None:
         """Do something and take it back, within the transaction."""
         before = len(self.changes)
         self._cursor.execute("SAVEPOINT maybe")
@@ -136,7 +136,7 @@ class Transaction(paced_writer.Choosing):
         self._cursor.execute("ROLLBACK TO SAVEPOINT maybe")
         del self.changes[before:]
 
-    def number(self) -> int:
+    def next_number(self) -> int:
         """The next number of the ledger; whoever has it is the only one until the commit."""
         self._cursor.execute("UPDATE counter SET n = n + 1")
         self._cursor.execute("SELECT n FROM counter")
@@ -144,98 +144,108 @@ class Transaction(paced_writer.Choosing):
         self._cursor.execute("INSERT INTO ledger VALUES (%s)", (number,))
         return int(number)
 
-    def _note(self, table: str, sign: int, row: list[Any]) -> None:
-        self.changes.append((table, sign, [plain(value) for value in row]))
+    def _note_change(self, table: str, sign: int, row: list[Any]) -> None:
+        self.changes.append((table, sign, [plain_value(value) for value in row]))
 
 
-Activity: TypeAlias = paced_writer.Activity[Transaction]
+Activity: TypeAlias = paced_writer.Activity[ServerTransaction]
 
 
 # -- the customers, in MariaDB -----------------------------------------------------------------
 
 
-def add_customer(tx: Transaction) -> None:
-    tx.insert("customer", [None, person(tx.random), city(tx.random), day(tx.random)])
+def add_customer(tx: ServerTransaction) -> None:
+    tx.insert_row(
+        "customer",
+        [None, unicode_person(tx.random), unicode_city(tx.random), random_day(tx.random)],
+    )
 
 
-def move_customer(tx: Transaction) -> None:
-    if found := tx.pick("customer"):
-        tx.update("customer", *found, city=city(tx.random))
+def move_customer(tx: ServerTransaction) -> None:
+    if found := tx.pick_row("customer"):
+        tx.update_row("customer", *found, city=unicode_city(tx.random))
 
 
-def rename_household(tx: Transaction) -> None:
+def rename_household(tx: ServerTransaction) -> None:
     """Some customers, one after the other in the table, get one name."""
-    name, first = person(tx.random), tx.some_customer()
+    name, first = unicode_person(tx.random), tx.some_customer()
     where = "id >= %s ORDER BY id LIMIT 4 FOR UPDATE SKIP LOCKED"
-    for found in tx.find("customer", where, first):
-        tx.update("customer", *found, name=name)
+    for found in tx.find_rows("customer", where, first):
+        tx.update_row("customer", *found, name=name)
 
 
-def remove_customer(tx: Transaction) -> None:
-    if found := tx.pick("customer"):
-        tx.delete("customer", *found)
+def remove_customer(tx: ServerTransaction) -> None:
+    if found := tx.pick_row("customer"):
+        tx.delete_row("customer", *found)
 
 
-def replace_customer(tx: Transaction) -> None:
+def replace_customer(tx: ServerTransaction) -> None:
     """REPLACE, which deletes the row that has the key."""
-    if found := tx.pick("customer"):
+    if found := tx.pick_row("customer"):
         number, old = found
-        tx.changes.append(("customer", -1, [plain(value) for value in old]))
-        new = [number, person(tx.random), city(tx.random), day(tx.random)]
-        tx.insert("customer", new, "REPLACE")
+        tx.changes.append(("customer", -1, [plain_value(value) for value in old]))
+        new = [number, unicode_person(tx.random), unicode_city(tx.random), random_day(tx.random)]
+        tx.insert_row("customer", new, "REPLACE")
 
 
-def bring_customer_back(tx: Transaction) -> None:
+def bring_customer_back(tx: ServerTransaction) -> None:
     """Under a number that was used before, or is: then the database refuses."""
-    row = [tx.some_customer(), person(tx.random), city(tx.random), day(tx.random)]
-    tx.insert("customer", row)
+    row = [
+        tx.some_customer(),
+        unicode_person(tx.random),
+        unicode_city(tx.random),
+        random_day(tx.random),
+    ]
+    tx.insert_row("customer", row)
 
 
-def hesitate_about_customer(tx: Transaction) -> None:
-    tx.undo(add_customer)
+def hesitate_about_customer(tx: ServerTransaction) -> None:
+    tx.undo_activity(add_customer)
     move_customer(tx)
 
 
 # -- the orders, in PostgreSQL -----------------------------------------------------------------
 
 
-def place_order(tx: Transaction) -> None:
-    order = tx.insert("orders", [None, tx.some_customer(), moment(tx.random)])
+def place_order(tx: ServerTransaction) -> None:
+    order = tx.insert_row("orders", [None, tx.some_customer(), random_moment(tx.random)])
     for _ in range(tx.random.randint(1, 5)):
         line = [order, tx.some_product(), tx.random.randint(1, 9)]
         # The same line twice is nothing special: a table is a bag of rows.
         for _ in range(2 if tx.random.random() < 0.1 else 1):
-            tx.insert("item", line)
+            tx.insert_row("item", line)
 
 
-def cancel_order(tx: Transaction) -> None:
-    if found := tx.pick("orders"):
-        tx.delete("orders", *found)
-        for item in tx.find("item", "order_id = %s FOR UPDATE", found[1][0]):
-            tx.delete("item", *item)
+def cancel_order(tx: ServerTransaction) -> None:
+    if found := tx.pick_row("orders"):
+        tx.delete_row("orders", *found)
+        for item in tx.find_rows("item", "order_id = %s FOR UPDATE", found[1][0]):
+            tx.delete_row("item", *item)
 
 
-def hand_over_order(tx: Transaction) -> None:
-    if found := tx.pick("orders"):
-        tx.update("orders", *found, customer_id=tx.some_customer(), placed_at=moment(tx.random))
+def hand_over_order(tx: ServerTransaction) -> None:
+    if found := tx.pick_row("orders"):
+        tx.update_row(
+            "orders", *found, customer_id=tx.some_customer(), placed_at=random_moment(tx.random)
+        )
 
 
-def change_quantity(tx: Transaction) -> None:
-    if found := tx.pick("item", "order_id"):
-        tx.update("item", *found, quantity=tx.random.randint(1, 9))
+def change_quantity(tx: ServerTransaction) -> None:
+    if found := tx.pick_row("item", "order_id"):
+        tx.update_row("item", *found, quantity=tx.random.randint(1, 9))
 
 
-def swap_product(tx: Transaction) -> None:
-    if found := tx.pick("item", "order_id"):
-        tx.update("item", *found, product_id=tx.some_product())
+def swap_product(tx: ServerTransaction) -> None:
+    if found := tx.pick_row("item", "order_id"):
+        tx.update_row("item", *found, product_id=tx.some_product())
 
 
-def hesitate_about_order(tx: Transaction) -> None:
-    tx.undo(place_order)
+def hesitate_about_order(tx: ServerTransaction) -> None:
+    tx.undo_activity(place_order)
     place_order(tx)
 
 
-def import_orders(tx: Transaction) -> None:
+def import_orders(tx: ServerTransaction) -> None:
     for _ in range(tx.sizes["import"]):
         place_order(tx)
 
@@ -258,12 +268,12 @@ DESK: dict[Activity, int] = {
     hesitate_about_order: 1,
 }
 
-ROLES: dict[str, Role[Transaction]] = {
-    "crm": Role("crm", 12, CRM),
-    "hotline": Role("crm", 8, CRM),
-    "desk": Role("shop", 25, DESK),
-    "till": Role("shop", 25, DESK),
-    "import": Role("shop", 5, DESK, import_orders, 4.0),
+ROLES: dict[str, WriterRole[ServerTransaction]] = {
+    "crm": WriterRole("crm", 12, CRM),
+    "hotline": WriterRole("crm", 8, CRM),
+    "desk": WriterRole("shop", 25, DESK),
+    "till": WriterRole("shop", 25, DESK),
+    "import": WriterRole("shop", 5, DESK, import_orders, 4.0),
 }
 
 
@@ -273,17 +283,17 @@ ROLES: dict[str, Role[Transaction]] = {
 class ServerSession:
     """One connection to a server."""
 
-    def __init__(self, start: Start, connection: Any, dialect: Dialect) -> None:
+    def __init__(self, start: WriterStart, connection: Any, dialect: ServerDialect) -> None:
         self._start = start
         self._connection = connection
         self._dialect = dialect
 
-    def transact(self, activity: Activity, keep: bool) -> tuple[int, list[Change]] | None:
+    def run_transaction(self, activity: Activity, keep: bool) -> tuple[int, list[Change]] | None:
         with self._connection.cursor() as cursor:
-            tx = Transaction(cursor, self._dialect, self._start.random, self._start.sizes)
+            tx = ServerTransaction(cursor, self._dialect, self._start.random, self._start.sizes)
             try:
                 activity(tx)
-                number = tx.number()
+                number = tx.next_number()
                 if keep:
                     self._connection.commit()
                     return number, tx.changes
@@ -325,14 +335,14 @@ def open_mariadb(target: str) -> Any:
     )
 
 
-def connect(start: Start) -> ServerSession:
+def open_session(start: WriterStart) -> ServerSession:
     if start.target.startswith("postgresql:"):
         # An item has no key, so a row is found by where it lies.
         return ServerSession(
-            start, open_postgres(start.target), Dialect("ctid::text", "ctid = %s::tid")
+            start, open_postgres(start.target), ServerDialect("ctid::text", "ctid = %s::tid")
         )
-    return ServerSession(start, open_mariadb(start.target), Dialect("id", "id = %s"))
+    return ServerSession(start, open_mariadb(start.target), ServerDialect("id", "id = %s"))
 
 
 if __name__ == "__main__":
-    run(ROLES, connect)
+    run_writer(ROLES, open_session)

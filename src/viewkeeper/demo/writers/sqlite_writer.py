@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, TypeAlias
 
 from viewkeeper.demo.writers import paced_writer
-from viewkeeper.demo.writers.paced_writer import Change, Role, Start, run
+from viewkeeper.demo.writers.paced_writer import Change, WriterRole, WriterStart, run_writer
 
 BUSY_SECONDS = 30.0
 
@@ -23,27 +23,27 @@ THINGS = "Anvil Bell Compass Drum Easel Flute Globe Hammer Inkwell Jar Kettle La
 KINDS = "black blue brass copper green oak red silver small steel tall white"
 
 
-def person(random: Random) -> str:
+def ascii_person(random: Random) -> str:
     return f"{random.choice(FIRST.split())} {random.choice(LAST.split())}"
 
 
-def city(random: Random) -> str:
+def ascii_city(random: Random) -> str:
     return random.choice(CITIES.split())
 
 
-def thing(random: Random) -> str:
+def product_title(random: Random) -> str:
     return f"{random.choice(KINDS.split())} {random.choice(THINGS.split())}".capitalize()
 
 
-def price(random: Random) -> int:
+def random_price(random: Random) -> int:
     return random.randrange(100, 20_000, 5)
 
 
-def day(random: Random) -> str:
+def day_text(random: Random) -> str:
     return f"2026-{random.randrange(1, 13):02}-{random.randrange(1, 29):02}"
 
 
-class Transaction(paced_writer.Choosing):
+class SqliteTransaction(paced_writer.ForeignNumbers):
     """Statements of one transaction, and what they did to which rows."""
 
     def __init__(self, connection: sqlite3.Connection, random: Random, sizes: Mapping[str, int]):
@@ -51,19 +51,19 @@ class Transaction(paced_writer.Choosing):
         self.changes: list[Change] = []
         self._connection = connection
 
-    def find(self, table: str, where: str, *values: object) -> list[tuple[int, list[Any]]]:
+    def find_rows(self, table: str, where: str, *values: object) -> list[tuple[int, list[Any]]]:
         """Rows with their rowid."""
         found = self._connection.execute(f"SELECT rowid, * FROM {table} WHERE {where}", values)
         return [(rowid, list(row)) for rowid, *row in found]
 
-    def pick(self, table: str) -> tuple[int, list[Any]] | None:
+    def pick_row(self, table: str) -> tuple[int, list[Any]] | None:
         """Some row, if there is one."""
         query = f"SELECT coalesce(max(rowid), 0) FROM {table}"
         (newest,) = self._connection.execute(query).fetchone()
-        found = self.find(table, "rowid >= ? LIMIT 1", self.random.randint(1, max(1, newest)))
+        found = self.find_rows(table, "rowid >= ? LIMIT 1", self.random.randint(1, max(1, newest)))
         return found[0] if found else None
 
-    def insert(self, table: str, row: list[Any], verb: str = "INSERT") -> int:
+    def insert_row(self, table: str, row: list[Any], verb: str = "INSERT") -> int:
         """Insert a row; a first column that is None is the key that SQLite chooses."""
         marks = ", ".join("?" * len(row))
         cursor = self._connection.execute(f"{verb} INTO {table} VALUES ({marks})", row)
@@ -71,11 +71,11 @@ class Transaction(paced_writer.Choosing):
         self.changes.append((table, 1, [rowid, *row[1:]] if row[0] is None else row))
         return rowid
 
-    def delete(self, table: str, rowid: int, row: list[Any]) -> None:
+    def delete_row(self, table: str, rowid: int, row: list[Any]) -> None:
         self._connection.execute(f"DELETE FROM {table} WHERE rowid = ?", (rowid,))
         self.changes.append((table, -1, row))
 
-    def update(self, table: str, rowid: int, row: list[Any], **values: object) -> None:
+    def update_row(self, table: str, rowid: int, row: list[Any], **values: object) -> None:
         cursor = self._connection.execute(f"SELECT * FROM {table} LIMIT 0")
         names = [column[0] for column in cursor.description]
         new = [values.get(name, old) for name, old in zip(names, row, strict=True)]
@@ -85,97 +85,99 @@ class Transaction(paced_writer.Choosing):
         )
         self.changes += [(table, -1, row), (table, 1, new)]
 
-    def replace(self, table: str, row: list[Any], collides: str, *values: object) -> None:
+    def replace_row(self, table: str, row: list[Any], collides: str, *values: object) -> None:
         """INSERT OR REPLACE, which silently deletes all rows that `collides` finds."""
-        self.changes += [(table, -1, old) for _, old in self.find(table, collides, *values)]
-        self.insert(table, row, "INSERT OR REPLACE")
+        self.changes += [(table, -1, old) for _, old in self.find_rows(table, collides, *values)]
+        self.insert_row(table, row, "INSERT OR REPLACE")
 
 
-Activity: TypeAlias = paced_writer.Activity[Transaction]
+Activity: TypeAlias = paced_writer.Activity[SqliteTransaction]
 
 
-def add_customer(tx: Transaction) -> None:
-    tx.insert("customer", [None, person(tx.random), city(tx.random)])
+def add_customer(tx: SqliteTransaction) -> None:
+    tx.insert_row("customer", [None, ascii_person(tx.random), ascii_city(tx.random)])
 
 
-def move_customer(tx: Transaction) -> None:
-    if found := tx.pick("customer"):
-        tx.update("customer", *found, city=city(tx.random))
+def move_customer(tx: SqliteTransaction) -> None:
+    if found := tx.pick_row("customer"):
+        tx.update_row("customer", *found, city=ascii_city(tx.random))
 
 
-def rename_customer(tx: Transaction) -> None:
-    if found := tx.pick("customer"):
-        tx.update("customer", *found, name=person(tx.random))
+def rename_customer(tx: SqliteTransaction) -> None:
+    if found := tx.pick_row("customer"):
+        tx.update_row("customer", *found, name=ascii_person(tx.random))
 
 
-def remove_customer(tx: Transaction) -> None:
-    if found := tx.pick("customer"):
-        tx.delete("customer", *found)
+def remove_customer(tx: SqliteTransaction) -> None:
+    if found := tx.pick_row("customer"):
+        tx.delete_row("customer", *found)
 
 
-def replace_customer(tx: Transaction) -> None:
+def replace_customer(tx: SqliteTransaction) -> None:
     number = tx.some_customer()
-    tx.replace("customer", [number, person(tx.random), city(tx.random)], "id = ?", number)
+    tx.replace_row(
+        "customer", [number, ascii_person(tx.random), ascii_city(tx.random)], "id = ?", number
+    )
 
 
-def place_order(tx: Transaction) -> None:
-    order = tx.insert("orders", [None, tx.some_customer(), day(tx.random)])
+def place_order(tx: SqliteTransaction) -> None:
+    order = tx.insert_row("orders", [None, tx.some_customer(), day_text(tx.random)])
     for _ in range(tx.random.randint(1, 5)):
         line = [order, tx.some_product(), tx.random.randint(1, 9)]
         # The same line twice is nothing special: a table is a bag of rows.
         for _ in range(2 if tx.random.random() < 0.1 else 1):
-            tx.insert("item", line)
+            tx.insert_row("item", line)
 
 
-def cancel_order(tx: Transaction) -> None:
-    if found := tx.pick("orders"):
-        tx.delete("orders", *found)
-        for item in tx.find("item", "order_id = ?", found[0]):
-            tx.delete("item", *item)
+def cancel_order(tx: SqliteTransaction) -> None:
+    if found := tx.pick_row("orders"):
+        tx.delete_row("orders", *found)
+        for item in tx.find_rows("item", "order_id = ?", found[0]):
+            tx.delete_row("item", *item)
 
 
-def hand_over_order(tx: Transaction) -> None:
-    if found := tx.pick("orders"):
-        tx.update("orders", *found, customer_id=tx.some_customer())
+def hand_over_order(tx: SqliteTransaction) -> None:
+    if found := tx.pick_row("orders"):
+        tx.update_row("orders", *found, customer_id=tx.some_customer())
 
 
-def change_quantity(tx: Transaction) -> None:
-    if found := tx.pick("item"):
-        tx.update("item", *found, quantity=tx.random.randint(1, 9))
+def change_quantity(tx: SqliteTransaction) -> None:
+    if found := tx.pick_row("item"):
+        tx.update_row("item", *found, quantity=tx.random.randint(1, 9))
 
 
-def swap_product(tx: Transaction) -> None:
-    if found := tx.pick("item"):
-        tx.update("item", *found, product_id=tx.some_product())
+def swap_product(tx: SqliteTransaction) -> None:
+    if found := tx.pick_row("item"):
+        tx.update_row("item", *found, product_id=tx.some_product())
 
 
-def import_orders(tx: Transaction) -> None:
+def import_orders(tx: SqliteTransaction) -> None:
     for _ in range(tx.sizes["import"]):
         place_order(tx)
 
 
-def change_price(tx: Transaction) -> None:
-    if found := tx.pick("product"):
-        tx.update("product", *found, price_cents=price(tx.random))
+def change_price(tx: SqliteTransaction) -> None:
+    if found := tx.pick_row("product"):
+        tx.update_row("product", *found, price_cents=random_price(tx.random))
 
 
-def replace_product(tx: Transaction) -> None:
+def replace_product(tx: SqliteTransaction) -> None:
     """Under another product's sku: REPLACE then deletes up to two rows."""
     number, sku = tx.some_product(), f"sku-{tx.some_product()}"
-    row = [number, sku, thing(tx.random), price(tx.random)]
-    tx.replace("product", row, "id = ? OR sku = ?", number, sku)
+    row = [number, sku, product_title(tx.random), random_price(tx.random)]
+    tx.replace_row("product", row, "id = ? OR sku = ?", number, sku)
 
 
-def remove_product(tx: Transaction) -> None:
-    if found := tx.pick("product"):
-        tx.delete("product", *found)
+def remove_product(tx: SqliteTransaction) -> None:
+    if found := tx.pick_row("product"):
+        tx.delete_row("product", *found)
 
 
-def revise_prices(tx: Transaction) -> None:
+def revise_prices(tx: SqliteTransaction) -> None:
     """A dearer range of products: one statement per row, one transaction."""
     first = tx.some_product()
-    for rowid, row in tx.find("product", "id >= ? ORDER BY id LIMIT 40", first):
-        tx.update("product", rowid, row, price_cents=row[3] + 5)
+    for rowid, row in tx.find_rows("product", "id >= ? ORDER BY id LIMIT 40", first):
+        tx.update_row("product", rowid, row, price_cents=row[3] + 5)
 
 
 CRM: dict[Activity, int] = {
@@ -195,24 +197,24 @@ DESK: dict[Activity, int] = {
 CATALOGUE: dict[Activity, int] = {change_price: 6, replace_product: 3, remove_product: 1}
 IMPORT: dict[Activity, int] = {change_quantity: 1, swap_product: 1}
 
-ROLES: dict[str, Role[Transaction]] = {
-    "crm": Role("crm", 20, CRM),
-    "desk": Role("shop", 50, DESK),
-    "import": Role("shop", 10, IMPORT, import_orders, 4.0),
-    "catalogue": Role("catalogue", 8, CATALOGUE, revise_prices, 3.0),
+ROLES: dict[str, WriterRole[SqliteTransaction]] = {
+    "crm": WriterRole("crm", 20, CRM),
+    "desk": WriterRole("shop", 50, DESK),
+    "import": WriterRole("shop", 10, IMPORT, import_orders, 4.0),
+    "catalogue": WriterRole("catalogue", 8, CATALOGUE, revise_prices, 3.0),
 }
 
 
 class SqliteSession:
     """One connection to a database file."""
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: WriterStart) -> None:
         self._start = start
         self._connection = sqlite3.connect(start.target, timeout=BUSY_SECONDS, isolation_level=None)
         self._connection.execute("PRAGMA synchronous = NORMAL")
 
-    def transact(self, activity: Activity, keep: bool) -> tuple[int, list[Change]] | None:
-        tx = Transaction(self._connection, self._start.random, self._start.sizes)
+    def run_transaction(self, activity: Activity, keep: bool) -> tuple[int, list[Change]] | None:
+        tx = SqliteTransaction(self._connection, self._start.random, self._start.sizes)
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             activity(tx)
@@ -228,4 +230,4 @@ class SqliteSession:
 
 
 if __name__ == "__main__":
-    run(ROLES, SqliteSession)
+    run_writer(ROLES, SqliteSession)

@@ -29,18 +29,18 @@ import pyarrow.compute as pc
 
 from viewkeeper.delta.kernel import Kernel
 from viewkeeper.engine.algorithms.asker import Asker
-from viewkeeper.engine.views.algorithm_choice import Choice
+from viewkeeper.engine.views.algorithm_choice import AlgorithmChoice
 from viewkeeper.maintain.algorithm_protocol import (
-    Acknowledge,
-    Add,
+    AcknowledgeAction,
+    AddRows,
     Answered,
-    Ask,
+    AskAction,
     Change,
-    Commit,
+    CommitAction,
     Delivered,
     Event,
-    Resume,
-    Stamp,
+    ResumePoint,
+    StampAction,
 )
 from viewkeeper.maintain.promises import Level
 from viewkeeper.updates.queue import BatchChanges
@@ -48,17 +48,17 @@ from viewkeeper.updates.source_protocol import COUNT, POSITION, TS, Answer
 from viewkeeper.updates.transaction import Transaction
 from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.view.sweep_plan import SweepPlan
-from viewkeeper.warehouse.metadata.batch_plan import Entry
+from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
 
-Read = Callable[[Sequence[Entry]], BatchChanges]
+Read = Callable[[Sequence[LedgerEntry]], BatchChanges]
 """Reads the changes of some entries."""
 
-More = Callable[[str, int], tuple[Entry, ...]]
+More = Callable[[str, int], tuple[LedgerEntry, ...]]
 """What a source committed up to a position and no entry names yet; it has its ts, durably."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Written:
+class LedgerCommit:
     """A commit in the ledger's terms: what is to become a record."""
 
     ts: int
@@ -68,17 +68,17 @@ class Written:
     """Every ts up to `ts` has its own state; otherwise those since the last commit share one."""
 
 
-class Stepwise:
+class ActionInterpreter:
     """A run of one view's machine over some entries of the ledger."""
 
     def __init__(
         self,
-        choice: Choice,
+        choice: AlgorithmChoice,
         plan: SweepPlan,
         asker: Asker,
         read: Read,
         more: More,
-        write: Callable[[Written], None],
+        write: Callable[[LedgerCommit], None],
         stopping: Callable[[], bool],
     ) -> None:
         self._choice = choice
@@ -88,7 +88,7 @@ class Stepwise:
         self._more = more
         self._write = write
         self._stopping = stopping
-        self._entries: list[Entry] = []
+        self._entries: list[LedgerEntry] = []
         self._numbers: dict[int, int] = {}
         """From the machine's ts to the ledger's."""
         self._done: set[int] = set()
@@ -103,49 +103,55 @@ class Stepwise:
         self._writing: Future[None] | None = None
         self.changes = 0
 
-    def run(
-        self, entries: Sequence[Entry], positions: Mapping[str, int], ahead: Sequence[int] = ()
+    def run_entries(
+        self,
+        entries: Sequence[LedgerEntry],
+        positions: Mapping[str, int],
+        ahead: Sequence[int] = (),
     ) -> bool:
         """Maintain the view for these entries; `ahead` are in it already.
 
         Whether it came to an end: told to stop, it leaves what is not committed for the next run.
         """
         keys = {} if self._choice.keyed is None else {"keys": self._choice.keyed.keys}
-        resume = self._resume(entries, positions, ahead)
+        resume = self._make_resume(entries, positions, ahead)
         options = {**keys, **self._choice.options}
         self._machine = self._choice.kind.make(Kernel(), self._plan, resume, **options)
         self._delivered = dict(positions)
         with ThreadPoolExecutor(1, thread_name_prefix="write") as self._writer:
-            self._deliver(entries)
-            self._flush()
-            while not self._machine.idle and not self._stopping():
-                for ask, answers in self._asker.ready():
-                    self._answer(ask, answers)
-                self._flush()
-            self._written_through()
-            self._flush()
-            self._written_through()
-        assert not (self._machine.idle and self._held), "an idle machine has committed everything"
-        return self._machine.idle
+            self._deliver_entries(entries)
+            self._flush_commits()
+            while not self._machine.is_idle and not self._stopping():
+                for ask, answers in self._asker.wait_for_answers():
+                    self._deliver_answer(ask, answers)
+                self._flush_commits()
+            self._wait_written()
+            self._flush_commits()
+            self._wait_written()
+        assert not (self._machine.is_idle and self._held), (
+            "an idle machine has committed everything"
+        )
+        return self._machine.is_idle
 
-    def _resume(
-        self, entries: Sequence[Entry], positions: Mapping[str, int], ahead: Sequence[int]
-    ) -> Resume:
+    def _make_resume(
+        self, entries: Sequence[LedgerEntry], positions: Mapping[str, int], ahead: Sequence[int]
+    ) -> ResumePoint:
         """What was committed ahead before a crash is in the view; what lies before it is not."""
         begun = [entry for entry in entries if ahead and entry.ts <= max(ahead)]
         stamps = tuple(
-            Stamp(number, ((entry.source, entry.until),)) for number, entry in enumerate(begun, 1)
+            StampAction(number, ((entry.source, entry.until),))
+            for number, entry in enumerate(begun, 1)
         )
         self._numbers = {number: entry.ts for number, entry in enumerate(begun, 1)}
         self._committed = set(ahead)
         self._written = (0, tuple(ahead))
         done = frozenset(number for number, ts in self._numbers.items() if ts in self._committed)
         self._done = set(done)
-        return Resume(0, dict(positions), stamps, done)
+        return ResumePoint(0, dict(positions), stamps, done)
 
     # -- in ----------------------------------------------------------------------------------------
 
-    def _deliver(self, entries: Sequence[Entry]) -> None:
+    def _deliver_entries(self, entries: Sequence[LedgerEntry]) -> None:
         if not entries:
             return
         self._entries += entries
@@ -153,36 +159,36 @@ class Stepwise:
         self.changes += sum(rows.rows for rows in changes.relations.values())
         for entry in entries:
             self._delivered[entry.source] = entry.until
-            self._receive(Delivered((transaction(entry, changes, self._plan.view),)))
+            self._receive_event(Delivered((transaction_of(entry, changes, self._plan.view),)))
 
-    def _answer(self, ask: Ask, answers: tuple[Answer, ...]) -> None:
+    def _deliver_answer(self, ask: AskAction, answers: tuple[Answer, ...]) -> None:
         kind, cut = self._choice.kind, answers[0].cut
         if (kind.arrival or kind.caught_up) and cut.position > self._delivered[ask.source]:
-            self._written_through()
-            self._deliver(self._more(ask.source, cut.position))
+            self._wait_written()
+            self._deliver_entries(self._more(ask.source, cut.position))
         if kind.arrival:
             behind = cut.position < self._delivered[ask.source]
             if behind or any(answer.whole_cut.missing for answer in answers):
-                self._asker.ask(replace(ask, after=self._delivered[ask.source]))
+                self._asker.submit_question(replace(ask, after=self._delivered[ask.source]))
                 return
             answers = tuple(
                 replace(a, after=cut.position, tail=a.tail.slice(0, 0)) for a in answers
             )
-        self._receive(Answered(ask.number, answers))
+        self._receive_event(Answered(ask.number, answers))
 
-    def _receive(self, event: Event) -> None:
-        for action in self._machine.receive(event):
+    def _receive_event(self, event: Event) -> None:
+        for action in self._machine.receive_event(event):
             match action:
-                case Ask():
-                    self._asker.ask(action)
-                case Stamp():
+                case AskAction():
+                    self._asker.submit_question(action)
+                case StampAction():
                     ((source, until),) = action.transactions
                     self._numbers[action.ts] = next(
                         e.ts for e in self._entries if (e.source, e.until) == (source, until)
                     )
-                case Commit():
-                    self._commit(action)
-                case Acknowledge():
+                case CommitAction():
+                    self._hold_commit(action)
+                case AcknowledgeAction():
                     # Sources are told once a second for all views (Maintainer.acknowledge).
                     pass
                 case _:
@@ -190,7 +196,7 @@ class Stepwise:
 
     # -- out ---------------------------------------------------------------------------------------
 
-    def _commit(self, commit: Commit) -> None:
+    def _hold_commit(self, commit: CommitAction) -> None:
         self._held += commit.changes
         self._done |= {number for number in self._numbers if number <= commit.ts}
         self._done |= {*commit.ahead}
@@ -201,19 +207,19 @@ class Stepwise:
         self._out_of_order = bool(commit.ahead)
         if self._choice.kind.arrival:
             # Each is evaluated against what is stored, so each must be stored before the next.
-            self._flush()
-            self._written_through()
+            self._flush_commits()
+            self._wait_written()
 
-    def _flush(self) -> None:
+    def _flush_commits(self) -> None:
         """Write what was committed, as soon as the ledger can name it and nothing is written."""
         if self._writing is not None and not self._writing.done():
             return
-        self._written_through()
+        self._wait_written()
         prefix = [e.ts for e in takewhile(lambda e: e.ts in self._committed, self._entries)]
         mark = prefix[-1] if prefix else 0
         beyond = tuple(sorted(self._committed - set(prefix)))
         in_order = sorted(self._numbers.values()) == [ts for _, ts in sorted(self._numbers.items())]
-        signed = all(isinstance(change, Add) for change in self._held)
+        signed = all(isinstance(change, AddRows) for change in self._held)
         if beyond and not (self._out_of_order and in_order and signed):
             return
         if (mark, beyond) == self._written:
@@ -223,51 +229,51 @@ class Stepwise:
         # Below strong, a commit may hold part of a transaction that is not covered yet.
         alone = covered == 1 and self._choice.level >= Level.STRONG
         exact = alone or (in_order and signed and not self._choice.kind.arrival)
-        ready, self._held = self._whole()
-        changes = tuple(self._stamped(change, None if exact else mark) for change in ready)
+        ready, self._held = self._split_whole()
+        changes = tuple(self._stamp_change(change, None if exact else mark) for change in ready)
         self._written = (mark, beyond)
-        self._writing = self._writer.submit(self._write, Written(mark, beyond, changes, exact))
+        self._writing = self._writer.submit(self._write, LedgerCommit(mark, beyond, changes, exact))
 
-    def _whole(self) -> tuple[list[Change], list[Change]]:
+    def _split_whole(self) -> tuple[list[Change], list[Change]]:
         """What is held of ts that are there with all their parts, and the rest."""
         if {self._numbers[number] for number in self._done} <= self._committed:
             return self._held, []
         whole: list[Change] = []
         rest: list[Change] = []
         for change in self._held:
-            assert isinstance(change, Add), "a ts with several parts is for signed rows only"
+            assert isinstance(change, AddRows), "a ts with several parts is for signed rows only"
             stamps = [self._numbers[int(number)] for number in change.rows[TS].to_numpy()]
             there = pa.array([ts in self._committed for ts in stamps], pa.bool_())
-            whole.append(Add(change.rows.filter(there)))
-            rest.append(Add(change.rows.filter(pc.invert(there))))
+            whole.append(AddRows(change.rows.filter(there)))
+            rest.append(AddRows(change.rows.filter(pc.invert(there))))
         return whole, rest
 
-    def _written_through(self) -> None:
+    def _wait_written(self) -> None:
         """Wait for the record that is being written; its error is raised here."""
         if self._writing is not None:
             writing, self._writing = self._writing, None
             writing.result()
 
-    def _stamped(self, change: Change, ts: int | None) -> Change:
+    def _stamp_change(self, change: Change, ts: int | None) -> Change:
         """Signed rows with the ledger's ts instead of the machine's, or all with one ts."""
-        if not isinstance(change, Add):
+        if not isinstance(change, AddRows):
             return change
         numbers = change.rows[TS].to_numpy()
         stamps = [self._numbers[int(number)] if ts is None else ts for number in numbers]
         at = change.rows.schema.get_field_index(TS)
-        return Add(change.rows.set_column(at, TS, pa.array(stamps, pa.int64())))
+        return AddRows(change.rows.set_column(at, TS, pa.array(stamps, pa.int64())))
 
 
-def transaction(entry: Entry, changes: BatchChanges, view: ViewDefinition) -> Transaction:
+def transaction_of(entry: LedgerEntry, changes: BatchChanges, view: ViewDefinition) -> Transaction:
     """The changes of one entry in the columns that the view reads, as an algorithm gets them."""
     found = {}
     for relation, rows in changes.relations.items():
         if relation.source != entry.source:
             continue
-        table = rows.slice(0, rows.rows)
+        table = rows.rows_between(0, rows.rows)
         stamps = table[TS].to_numpy()
         start, stop = np.searchsorted(stamps, [entry.ts, entry.ts + 1])
         if stop > start:
-            columns = [field.name for field in view.columns(relation)]
+            columns = [field.name for field in view.fields_of(relation)]
             found[relation] = table.slice(start, stop - start).select([*columns, COUNT, POSITION])
     return Transaction(entry.source, entry.after, entry.until, found)

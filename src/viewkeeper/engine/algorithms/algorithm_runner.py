@@ -15,23 +15,29 @@ from itertools import accumulate
 
 import pyarrow as pa
 
-from viewkeeper.engine.algorithms.action_interpreter import Stepwise, Written
+from viewkeeper.engine.algorithms.action_interpreter import ActionInterpreter, LedgerCommit
 from viewkeeper.engine.algorithms.asker import Asker
-from viewkeeper.engine.batch.batch_runner import Batches
-from viewkeeper.engine.batch.change_archive import History
+from viewkeeper.engine.batch.batch_runner import BatchRunner
+from viewkeeper.engine.batch.change_archive import ChangeArchive
 from viewkeeper.engine.capture.lookout import Lookout
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.report import BatchReport
 from viewkeeper.engine.settings.project_file import Settings
-from viewkeeper.engine.views.algorithm_choice import Choice
+from viewkeeper.engine.views.algorithm_choice import AlgorithmChoice
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.maintain.algorithm_catalogue import KINDS
-from viewkeeper.maintain.algorithm_protocol import Add, Change, Insert, KeyDelete, Replace
+from viewkeeper.maintain.algorithm_protocol import (
+    AddRows,
+    Change,
+    InsertRows,
+    KeyDeletion,
+    ReplaceRows,
+)
 from viewkeeper.updates.queue import BatchChanges
 from viewkeeper.updates.source_protocol import COUNT, TS
-from viewkeeper.view.sweep_plan import SweepPlan, sweep_plan
+from viewkeeper.view.sweep_plan import SweepPlan, sweep_plan_of
 from viewkeeper.warehouse.lake.data_files import write_rows
-from viewkeeper.warehouse.metadata.batch_plan import Entry, Plan
+from viewkeeper.warehouse.metadata.batch_plan import BatchPlan, LedgerEntry
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.metadata.record import Advance, DataFile
 from viewkeeper.warehouse.rows import stored_actions
@@ -45,7 +51,7 @@ QUIET_SECONDS = 30.0
 
 
 @dataclass(slots=True)
-class Stepped:
+class StepTotals:
     """What bringing a view up to date took."""
 
     transactions: int = 0
@@ -56,7 +62,7 @@ class Stepped:
     ended: bool = True
     """Whether the view came to where it should; if not, the next run goes on."""
 
-    def report(self, number: int, view: str, seconds: float, freshness: float) -> BatchReport:
+    def report_steps(self, number: int, view: str, seconds: float, freshness: float) -> BatchReport:
         return BatchReport(
             number=number,
             where="inline",
@@ -71,7 +77,7 @@ class Stepped:
         )
 
 
-class Stepper:
+class AlgorithmRunner:
     """Runs the machines of a project's views, one view at a time."""
 
     def __init__(
@@ -79,9 +85,9 @@ class Stepper:
         settings: Settings,
         store: Store,
         connections: Connections,
-        batches: Batches,
+        batches: BatchRunner,
         lookout: Lookout,
-        history: History,
+        history: ChangeArchive,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -90,75 +96,77 @@ class Stepper:
         self._lookout = lookout
         self._history = history
 
-    def advance(self, choice: Choice, until: int, stopping: Callable[[], bool]) -> Stepped:
+    def advance_view(
+        self, choice: AlgorithmChoice, until: int, stopping: Callable[[], bool]
+    ) -> StepTotals:
         """Bring a view from where it stands to a ts of the ledger, or beyond; less if stopped."""
-        stepped = Stepped()
+        stepped = StepTotals()
         ahead = self._store.head.views[choice.view.name].ahead
         if ahead and (choice.kind.arrival or choice.kind.caught_up):
             # What lacks below commits ahead must be signed rows, each under its own ts.
             lacking = replace(choice, kind=KINDS["sweep"], options={}, keyed=None)
-            self._advance(lacking, ahead[-1], stopping, stepped)
+            self._advance_until(lacking, ahead[-1], stopping, stepped)
         if stepped.ended:
-            self._advance(choice, until, stopping, stepped)
+            self._advance_until(choice, until, stopping, stepped)
         return stepped
 
-    def _advance(
-        self, choice: Choice, until: int, stopping: Callable[[], bool], stepped: Stepped
+    def _advance_until(
+        self, choice: AlgorithmChoice, until: int, stopping: Callable[[], bool], stepped: StepTotals
     ) -> None:
         end = time.monotonic() + QUIET_SECONDS
         quiet = choice.kind.quiescence
-        run = _Run(
+        run = _ViewRun(
             self,
             choice,
-            sweep_plan(choice.view),
+            sweep_plan_of(choice.view),
             lambda: stopping() or (quiet and time.monotonic() > end),
             stepped,
         )
         name = choice.view.name
         while stepped.ended and (entries := run.next_entries(until)):
-            run.step(entries)
+            run.run_machine(entries)
         if stepped.ended and self._store.head.views[name].ts < until:
-            run.keep(run.read(()), until)
+            run.archive_changes(run.read_entries(()), until)
             self._store.commit([Advance(name, until, positions_at(self._store, name, until))])
 
 
-class _Run:
+class _ViewRun:
     """One view on its way."""
 
     def __init__(
         self,
-        stepper: Stepper,
-        choice: Choice,
+        stepper: AlgorithmRunner,
+        choice: AlgorithmChoice,
         plan: SweepPlan,
         stopping: Callable[[], bool],
-        stepped: Stepped,
+        stepped: StepTotals,
     ) -> None:
         self._in = stepper
         self._stopping = stopping
         self._choice = choice
         self._plan = plan
         self._name = choice.view.name
-        self._kept = self._head.ts
+        self._kept = self._view_head.ts
         self.stepped = stepped
 
     @property
-    def _head(self) -> ViewHead:
+    def _view_head(self) -> ViewHead:
         return self._in._store.head.views[self._name]
 
-    def next_entries(self, until: int) -> list[Entry]:
+    def next_entries(self, until: int) -> list[LedgerEntry]:
         """What comes next: as much as a batch may have, or all where arrival order is emulated."""
         ledger, kind = self._in._store.ledger, self._choice.kind
         # Beyond `until` the ledger has what answers for an earlier view showed; ours show it too.
         end = ledger.next_ts if kind.arrival or kind.caught_up else until
         found = [
             entry
-            for entry in ledger.between(self._head.ts, end)
+            for entry in ledger.entries_between(self._view_head.ts, end)
             if entry.source in self._choice.view.sources
         ]
         if kind.arrival or kind.caught_up:
             return found
         limit = self._in._settings.batch.rows
-        last_ahead = max(self._head.ahead, default=0)
+        last_ahead = max(self._view_head.ahead, default=0)
         totals = accumulate(entry.changes for entry in found)
         chosen = {
             entry.ts
@@ -168,65 +176,71 @@ class _Run:
         # A ts is taken with the entries of all its sources, or a part of it would never be.
         return [entry for entry in found if entry.ts in chosen]
 
-    def step(self, entries: Sequence[Entry]) -> None:
+    def run_machine(self, entries: Sequence[LedgerEntry]) -> None:
         workers = max(WORKERS, int(self._choice.options.get("parallel", 0)))
         with Asker(self._plan, self._in._connections, workers) as asker:
-            machine = Stepwise(
+            machine = ActionInterpreter(
                 self._choice,
                 self._plan,
                 asker,
                 self._read_kept,
-                self._more,
-                self._write,
+                self._look_further,
+                self._write_commit,
                 self._stopping,
             )
-            self.stepped.ended = machine.run(entries, self._head.positions, self._head.ahead)
+            self.stepped.ended = machine.run_entries(
+                entries, self._view_head.positions, self._view_head.ahead
+            )
             self.stepped.lookups += asker.lookups
         self.stepped.changes += machine.changes
-        self._in._batches.clean()
+        self._in._batches.clean_spool()
 
-    def read(self, entries: Sequence[Entry]) -> BatchChanges:
-        return self._in._batches.queue([self._plan], entries)
+    def read_entries(self, entries: Sequence[LedgerEntry]) -> BatchChanges:
+        return self._in._batches.queue_changes([self._plan], entries)
 
-    def keep(self, changes: BatchChanges, until: int) -> None:
+    def archive_changes(self, changes: BatchChanges, until: int) -> None:
         """Remember the changes, so that past states can be verified."""
         if self._in._settings.history:
-            self._in._history.keep(changes, self._kept, until)
+            self._in._history.keep_changes(changes, self._kept, until)
         self._kept = until
 
-    def _read_kept(self, entries: Sequence[Entry]) -> BatchChanges:
+    def _read_kept(self, entries: Sequence[LedgerEntry]) -> BatchChanges:
         self.stepped.transactions += len(entries)
-        changes = self.read(entries)
-        self.keep(changes, entries[-1].ts)
+        changes = self.read_entries(entries)
+        self.archive_changes(changes, entries[-1].ts)
         return changes
 
-    def _more(self, source: str, position: int) -> tuple[Entry, ...]:
+    def _look_further(self, source: str, position: int) -> tuple[LedgerEntry, ...]:
         """What a cut has shown gets its ts, in a plan of its own that is finished at once."""
         store = self._in._store
-        entries = self._in._lookout.until(source, position)
+        entries = self._in._lookout.entries_until(source, position)
         if entries:
-            plan = Plan(store.next_plan, entries)
+            plan = BatchPlan(store.next_plan, entries)
             store.write_plan(plan)
             store.commit([], plan.n)
         return entries
 
-    def _write(self, written: Written) -> None:
-        store, head = self._in._store, self._head
+    def _write_commit(self, written: LedgerCommit) -> None:
+        store, head = self._in._store, self._view_head
         ts = max(written.ts, head.ts)
-        files = self._files(written, ts)
+        files = self._commit_files(written, ts)
         positions = positions_at(store, self._name, ts)
         exact = written.exact
         store.commit([Advance(self._name, ts, positions, files, written.ahead, exact)])
         self.stepped.commits += 1
         self.stepped.rows += sum(file.rows for file in files)
 
-    def _files(self, written: Written, ts: int) -> tuple[DataFile, ...]:
-        store, head = self._in._store, self._head
-        added = [change.rows for change in written.changes if isinstance(change, Add)]
-        others = [_action(change) for change in written.changes if not isinstance(change, Add)]
+    def _commit_files(self, written: LedgerCommit, ts: int) -> tuple[DataFile, ...]:
+        store, head = self._in._store, self._view_head
+        added = [change.rows for change in written.changes if isinstance(change, AddRows)]
+        others = [
+            _warehouse_action(change)
+            for change in written.changes
+            if not isinstance(change, AddRows)
+        ]
         assert not (added and others), "an algorithm adds rows or acts on those that are stored"
         if others:
-            signed = stored_actions.signed(store.root, head, others)
+            signed = stored_actions.evaluate_actions(store.root, head, others)
             stamps = pa.array([ts] * signed.num_rows, pa.int64())
             added = [signed.append_column(TS, stamps)]
         columns = [*head.schema.names, COUNT, TS]
@@ -235,23 +249,23 @@ class _Run:
             return ()
         number = store.head.record + 1
         whole = pa.concat_tables(rows)
-        return (write_rows(store.folder(self._name), head.schema, whole, number, 0),)
+        return (write_rows(store.folder_of(self._name), head.schema, whole, number, 0),)
 
 
-def _action(change: Change) -> stored_actions.Action:
+def _warehouse_action(change: Change) -> stored_actions.Action:
     """The same in the warehouse's own words."""
     match change:
-        case KeyDelete():
-            return stored_actions.KeyDelete(change.columns, change.keys)
-        case Insert():
-            return stored_actions.Insert(change.rows)
-        case Replace():
-            return stored_actions.Replace(change.rows)
-        case Add():
+        case KeyDeletion():
+            return stored_actions.DeleteKeys(change.columns, change.keys)
+        case InsertRows():
+            return stored_actions.InsertMissing(change.rows)
+        case ReplaceRows():
+            return stored_actions.ReplaceAll(change.rows)
+        case AddRows():
             raise AssertionError("signed rows need no evaluation")
 
 
-def no_quiet(choice: Choice) -> ViewkeeperError:
+def no_quiet_error(choice: AlgorithmChoice) -> ViewkeeperError:
     """What to say of a view whose algorithm waited in vain."""
     return ViewkeeperError(
         f'view "{choice.view.name}": no quiet moment within {QUIET_SECONDS:.0f} s',
@@ -265,7 +279,7 @@ def positions_at(store: Store, name: str, until: int) -> Mapping[str, int]:
     """Where a view's sources stand as of a ts that it has not reached yet."""
     head = store.head.views[name]
     positions = dict(head.positions)
-    for entry in store.ledger.between(head.ts, until):
+    for entry in store.ledger.entries_between(head.ts, until):
         if entry.source in positions:
             positions[entry.source] = entry.until
     return positions

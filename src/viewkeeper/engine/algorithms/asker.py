@@ -14,11 +14,11 @@ from types import TracebackType
 
 from viewkeeper.delta.kernel import Kernel
 from viewkeeper.engine.batch.answer_types import typed_answer
-from viewkeeper.engine.batch.snapshot_openers import tables_of
+from viewkeeper.engine.batch.snapshot_openers import tables_by_source
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.errors import SourceAwayError
-from viewkeeper.maintain.algorithm_protocol import Ask
-from viewkeeper.maintain.query_terms import answered
+from viewkeeper.maintain.algorithm_protocol import AskAction
+from viewkeeper.maintain.query_terms import answer_question
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.source_protocol import Answer, Lookup, Snapshot
 from viewkeeper.view.sweep_plan import SweepPlan
@@ -37,28 +37,28 @@ class Asker:
     ) -> None:
         self._plan = plan
         self._connections = connections
-        self._tables = tables_of([plan.view])
+        self._tables = tables_by_source([plan.view])
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="ask")
-        self._at_work: dict[Future[tuple[Answer, ...]], Ask] = {}
+        self._at_work: dict[Future[tuple[Answer, ...]], AskAction] = {}
         self.lookups: Counter[str] = Counter()
 
-    def ask(self, ask: Ask) -> None:
+    def submit_question(self, ask: AskAction) -> None:
         """Begin to ask."""
         self.lookups[ask.source] += max(1, len(ask.lookups))
-        self._at_work[self._pool.submit(self._answers, ask)] = ask
+        self._at_work[self._pool.submit(self._read_answers, ask)] = ask
 
-    def ready(self) -> list[tuple[Ask, tuple[Answer, ...]]]:
+    def wait_for_answers(self) -> list[tuple[AskAction, tuple[Answer, ...]]]:
         """Wait for the next answers; an error of a source is raised here."""
         assert self._at_work, "nobody is asked, so nobody will answer"
         ended, _ = wait(self._at_work, return_when=FIRST_COMPLETED)
         return [(self._at_work.pop(future), future.result()) for future in ended]
 
-    def _answers(self, ask: Ask) -> tuple[Answer, ...]:
-        source = self._connections.source(ask.source)
+    def _read_answers(self, ask: AskAction) -> tuple[Answer, ...]:
+        source = self._connections.get_source(ask.source)
         for _ in range(ATTEMPTS):
-            snapshots = source.snapshots(ask.after, self._tables[ask.source])
+            snapshots = source.prepare_snapshots(ask.after, self._tables[ask.source])
             with snapshots as opener, closing(opener()) as snapshot:
-                answers, cuts = self._attempt(ask, snapshot)
+                answers, cuts = self._read_once(ask, snapshot)
             if len(cuts) <= 1:
                 return answers
         raise SourceAwayError(
@@ -67,16 +67,18 @@ class Asker:
             hint="`PRAGMA journal_mode = WAL` lets us read all of them in one state",
         )
 
-    def _attempt(self, ask: Ask, snapshot: Snapshot) -> tuple[tuple[Answer, ...], set[Cut]]:
+    def _read_once(self, ask: AskAction, snapshot: Snapshot) -> tuple[tuple[Answer, ...], set[Cut]]:
         """The answers, and the cuts that they were read under."""
         cuts: set[Cut] = set()
 
         def read(lookup: Lookup) -> Answer:
-            answer = typed_answer(self._plan.view, lookup, snapshot.ask(lookup, ask.after))
+            answer = typed_answer(
+                self._plan.view, lookup, snapshot.answer_lookup(lookup, ask.after)
+            )
             cuts.add(answer.cut)
             return answer
 
-        return answered(Kernel(), self._plan, ask, read, now=Cut(ask.after)), cuts
+        return answer_question(Kernel(), self._plan, ask, read, now=Cut(ask.after)), cuts
 
     def __enter__(self) -> Asker:
         return self

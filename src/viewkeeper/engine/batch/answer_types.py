@@ -24,14 +24,14 @@ Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 def typed_answer(view: ViewDefinition, lookup: Lookup, answer: Answer) -> Answer:
     """The same answer in the types of the place that asked."""
     fields = {field.name: field.type for field in view.places[lookup.place].fields}
-    rows = cast(lookup.relation, answer.rows, fields)
-    tail = cast(lookup.relation, answer.tail, fields)
+    rows = cast_rows(lookup.relation, answer.rows, fields)
+    tail = cast_rows(lookup.relation, answer.tail, fields)
     if rows is answer.rows and tail is answer.tail:
         return answer
     return replace(answer, rows=rows, tail=tail)
 
 
-def cast(relation: Relation, rows: Rows, types: Mapping[str, pa.DataType]) -> Rows:
+def cast_rows(relation: Relation, rows: Rows, types: Mapping[str, pa.DataType]) -> Rows:
     """The rows with these columns in these types."""
     known = rows.schema
     if all(types.get(field.name, field.type) == field.type for field in known):

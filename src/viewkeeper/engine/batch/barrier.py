@@ -25,17 +25,17 @@ from viewkeeper.engine.views.deleted_by_key import shown_keys
 from viewkeeper.updates.source_protocol import COUNT, POSITION, TS
 from viewkeeper.view.definition import Relation, ViewDefinition
 from viewkeeper.warehouse.lake.data_files import write_rows
-from viewkeeper.warehouse.metadata.batch_plan import Entry
+from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
 from viewkeeper.warehouse.metadata.record import DataFile
 from viewkeeper.warehouse.rows import stored_actions
-from viewkeeper.warehouse.rows.negation import emptied
+from viewkeeper.warehouse.rows.negation import write_negation
 from viewkeeper.warehouse.store import Store
 
 pc: Any = pyarrow.compute
 """Untyped: the stubs do not know that every function takes arrays and scalars alike."""
 
 
-def is_barrier(entry: Entry, view: ViewDefinition) -> bool:
+def is_barrier(entry: LedgerEntry, view: ViewDefinition) -> bool:
     """Whether something of the view's relations went unlisted in this transaction."""
     return any(
         Relation(entry.source, table) in view.relations for table in (*entry.emptied, *entry.keyed)
@@ -45,14 +45,16 @@ def is_barrier(entry: Entry, view: ViewDefinition) -> bool:
 def barrier_of(store: Store, view: ViewDefinition, until: int) -> int | None:
     """The ts of the newest barrier up to `until` that a view has still to cross."""
     head = store.head.views[view.name]
-    found = [e.ts for e in store.ledger.between(head.ts, until) if is_barrier(e, view)]
+    found = [e.ts for e in store.ledger.entries_between(head.ts, until) if is_barrier(e, view)]
     return max((found[-1], *head.ahead)) if found else None
 
 
 class Sieve:
     """Makes one transaction of all changes up to a barrier: what went, and what is left."""
 
-    def __init__(self, entries: Sequence[Entry], keys: Mapping[Relation, Sequence[str]]) -> None:
+    def __init__(
+        self, entries: Sequence[LedgerEntry], keys: Mapping[Relation, Sequence[str]]
+    ) -> None:
         self._keys = {
             relation: tuple(key)
             for relation, key in keys.items()
@@ -64,10 +66,10 @@ class Sieve:
         """Per relation, the keys of rows that went; known when all changes have passed."""
 
     @property
-    def emptied(self) -> frozenset[Relation]:
+    def emptied_relations(self) -> frozenset[Relation]:
         return frozenset(self._since)
 
-    def passed(self, relation: Relation, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def sift_batch(self, relation: Relation, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """What of these changes counts, as far as that is known already."""
         since = self._since.get(relation)
         if since is not None:
@@ -77,22 +79,22 @@ class Sieve:
         elif batch.num_rows:
             yield batch
 
-    def rest(self) -> Iterator[tuple[Relation, pa.RecordBatch]]:
+    def sift_remainder(self) -> Iterator[tuple[Relation, pa.RecordBatch]]:
         """What counts of the changes that had to wait for all others."""
         for relation, batches in self._held.items():
             if not batches:
                 continue
             changes = pa.Table.from_batches(batches)
-            left, self.gone[relation] = _settled(changes, self._keys[relation])
+            left, self.gone[relation] = _settle_changes(changes, self._keys[relation])
             for batch in left.to_batches():
                 yield relation, batch
 
 
-def _settled(changes: pa.Table, key: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+def _settle_changes(changes: pa.Table, key: Sequence[str]) -> tuple[pa.Table, pa.Table]:
     """The changes that count, and the keys of which rows went: only what comes after that stays.
 
     >>> changes = pa.table({"k": [1, 2, 1, 2], "_count": [1, 1, 0, 1], "_position": [1, 1, 2, 3]})
-    >>> left, gone = _settled(changes, ["k"])
+    >>> left, gone = _settle_changes(changes, ["k"])
     >>> left["k"].to_pylist(), gone["k"].to_pylist()
     ([2, 2], [1])
     """
@@ -107,30 +109,30 @@ def _settled(changes: pa.Table, key: Sequence[str]) -> tuple[pa.Table, pa.Table]
     return changes.filter(pa.array(keep, pa.bool_())), gone
 
 
-def removed(
+def removal_files(
     store: Store, view: ViewDefinition, sieve: Sieve, ts: int, batch: int
 ) -> tuple[DataFile, ...]:
     """Files that take out of the stored view what went, as of its newest state."""
     head = store.head.views[view.name]
-    if sieve.emptied & {*view.relations}:
-        return emptied(store.root, head, ts, batch)
+    if sieve.emptied_relations & {*view.relations}:
+        return write_negation(store.root, head, ts, batch)
     deletes = [
-        stored_actions.KeyDelete(tuple(names), keys.rename_columns(names))
+        stored_actions.DeleteKeys(tuple(names), keys.rename_columns(names))
         for relation, keys in sieve.gone.items()
         for names in shown_keys(view, relation, keys.column_names)
     ]
-    rows = stored_actions.signed(store.root, head, deletes)
+    rows = stored_actions.evaluate_actions(store.root, head, deletes)
     if not rows.num_rows:
         return ()
     stamped = rows.append_column(TS, pa.array([ts] * rows.num_rows, pa.int64()))
     ordered = stamped.select([*head.schema.names, COUNT, TS])
-    return (write_rows(store.folder(view.name), head.schema, ordered, batch, 0),)
+    return (write_rows(store.folder_of(view.name), head.schema, ordered, batch, 0),)
 
 
 def keys_of(
-    view: ViewDefinition, entries: Iterable[Entry], connections: Connections
+    view: ViewDefinition, entries: Iterable[LedgerEntry], connections: Connections
 ) -> dict[Relation, tuple[str, ...]]:
     """The keys of a view's relations of which rows went by key, as their sources have them."""
     keyed = {Relation(entry.source, table) for entry in entries for table in entry.keyed}
     found = [relation for relation in view.relations if relation in keyed]
-    return {r: connections.source(r.source).key(r.table) for r in found}
+    return {r: connections.get_source(r.source).key_of(r.table) for r in found}

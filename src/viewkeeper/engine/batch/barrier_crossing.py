@@ -9,54 +9,56 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from viewkeeper.engine.algorithms.algorithm_runner import positions_at
-from viewkeeper.engine.batch.barrier import Sieve, barrier_of, keys_of, removed
-from viewkeeper.engine.batch.batch_runner import Batches, Member, Outcome
+from viewkeeper.engine.batch.barrier import Sieve, barrier_of, keys_of, removal_files
+from viewkeeper.engine.batch.batch_runner import BatchMember, BatchOutcome, BatchRunner
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.errors import SourceError
 from viewkeeper.view.definition import ViewDefinition
-from viewkeeper.warehouse.metadata.batch_plan import Entry, Plan
+from viewkeeper.warehouse.metadata.batch_plan import BatchPlan, LedgerEntry
 from viewkeeper.warehouse.store import Store
 
 
-class Crossing:
+class BarrierCrossing:
     """Brings views over barriers, one view at a time."""
 
-    def __init__(self, store: Store, connections: Connections, batches: Batches) -> None:
+    def __init__(self, store: Store, connections: Connections, batches: BatchRunner) -> None:
         self._store = store
         self._connections = connections
         self._batches = batches
 
-    def target(self, view: ViewDefinition, until: int) -> int | None:
+    def barrier_ahead(self, view: ViewDefinition, until: int) -> int | None:
         """The ts of the newest barrier that a view has to cross on its way to `until`, if any."""
         return barrier_of(self._store, view, until)
 
-    def record(self, entries: Sequence[Entry]) -> bool:
+    def record_barriers(self, entries: Sequence[LedgerEntry]) -> bool:
         """Give entries their ts at once if there is a barrier or a schema change among them, which
         views must find in the ledger; whether that was so."""
         if not any(e.emptied or e.keyed or e.reshaped or e.gap for e in entries):
             return False
-        plan = Plan(self._store.next_plan, tuple(entries))
+        plan = BatchPlan(self._store.next_plan, tuple(entries))
         self._store.write_plan(plan)
         self._store.commit([], plan.n)
         return True
 
-    def cross(self, plan: Plan, member: Member) -> tuple[list[Entry], Outcome]:
+    def commit_crossing(
+        self, plan: BatchPlan, member: BatchMember
+    ) -> tuple[list[LedgerEntry], BatchOutcome]:
         """Do the work of a plan that takes one view over a barrier, and commit it."""
         view, (after, until) = member.plan.view, plan.views[member.name]
-        ledger = self._store.ledger.between(after, until)
+        ledger = self._store.ledger.entries_between(after, until)
         entries = [entry for entry in ledger if entry.source in view.sources]
         ends = positions_at(self._store, member.name, until)
         number = self._store.head.record + 1
         try:
             sieve = Sieve(entries, keys_of(view, entries, self._connections))
         except SourceError as error:
-            outcome = self._batches.failed(member, error)
+            outcome = self._batches.failed_outcome(member, error)
         else:
-            outcome = self._batches.cross(number, member, entries, ends, sieve)
+            outcome = self._batches.cross_barrier(number, member, entries, ends, sieve)
         if member.name not in outcome.errors:
-            gone = removed(self._store, view, sieve, until, number)
+            gone = removal_files(self._store, view, sieve, until, number)
             outcome.files[member.name] = (*gone, *outcome.files.get(member.name, ()))
-        change = outcome.change(member.name, until, ends, exact=False)
+        change = outcome.change_for(member.name, until, ends, exact=False)
         self._store.commit([change] if change else [], plan.n)
-        self._batches.clean()
+        self._batches.clean_spool()
         return entries, outcome

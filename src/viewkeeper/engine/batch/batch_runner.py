@@ -18,11 +18,11 @@ from typing import Literal
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import LAST_TS
-from viewkeeper.engine.batch.answer_types import cast, types_of
+from viewkeeper.engine.batch.answer_types import cast_rows, types_of
 from viewkeeper.engine.batch.barrier import Sieve
 from viewkeeper.engine.batch.part_runner import run_inline, run_late, run_on_spark
 from viewkeeper.engine.batch.part_sweep import Batch, PartResult, PartTask, ViewTask
-from viewkeeper.engine.batch.snapshot_openers import prepared
+from viewkeeper.engine.batch.snapshot_openers import prepare_openers
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.report import BatchReport
 from viewkeeper.engine.settings.project_file import Settings
@@ -35,18 +35,18 @@ from viewkeeper.errors import (
     ViewkeeperError,
     WarehouseError,
 )
-from viewkeeper.maintain.sweep_family.batch_sweep import split
+from viewkeeper.maintain.sweep_family.batch_sweep import split_origins
 from viewkeeper.storage import disk
 from viewkeeper.updates.queue import BatchChanges, Stamps, UpdateQueue, change_schema
 from viewkeeper.view.definition import Field, Relation
 from viewkeeper.view.sweep_plan import SweepPlan
 from viewkeeper.warehouse.lake.data_files import write_rows
-from viewkeeper.warehouse.metadata.batch_plan import Entry
+from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
 from viewkeeper.warehouse.metadata.record import Advance, DataFile, Stop, ViewChange
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class BatchMember:
     """A view in a group: its plan, and where and how its rows are stored."""
 
     name: str
@@ -56,7 +56,7 @@ class Member:
 
 
 @dataclass(slots=True)
-class Outcome:
+class BatchOutcome:
     """What a batch brought for each view that could do it, and why the others could not."""
 
     files: dict[str, tuple[DataFile, ...]] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Outcome:
     def rows(self) -> int:
         return sum(file.rows for files in self.files.values() for file in files)
 
-    def change(
+    def change_for(
         self, name: str, until: int, positions: Mapping[str, int], exact: bool = True
     ) -> ViewChange | None:
         """What is to be committed of a view that goes to a ts; None if it has to wait."""
@@ -82,8 +82,8 @@ class Outcome:
             return Stop(name, str(error))
         return Advance(name, until, positions, self.files.get(name, ()), exact=exact)
 
-    def report(
-        self, number: int, entries: Sequence[Entry], seconds: float, now: float
+    def report_batch(
+        self, number: int, entries: Sequence[LedgerEntry], seconds: float, now: float
     ) -> BatchReport:
         """The batch in numbers, `now` that it is committed."""
         return BatchReport(
@@ -100,7 +100,7 @@ class Outcome:
         )
 
 
-class Batches:
+class BatchRunner:
     """Runs batches for a project."""
 
     def __init__(
@@ -118,42 +118,42 @@ class Batches:
         self._spool = spool
         self._beside = beside
 
-    def run(
+    def run_batch(
         self,
         number: int,
-        members: Sequence[Member],
-        entries: Sequence[Entry],
+        members: Sequence[BatchMember],
+        entries: Sequence[LedgerEntry],
         ends: Mapping[str, int],
-    ) -> Outcome:
+    ) -> BatchOutcome:
         """Maintain the members for these entries; `ends` are the sources' positions after them.
 
-        Spilled changes stay in the spool until `clean`.
+        Spilled changes stay in the spool until `clean_spool`.
         """
-        outcome = Outcome()
-        able = self._read(members, entries, outcome)
-        self._sweep(number, able, ends, outcome)
+        outcome = BatchOutcome()
+        able = self._read_changes(members, entries, outcome)
+        self._sweep_members(number, able, ends, outcome)
         return outcome
 
-    def clean(self) -> None:
+    def clean_spool(self) -> None:
         """Remove what the last batch spilled."""
         shutil.rmtree(self._spool / "batch", ignore_errors=True)
 
-    def _read(
-        self, members: Sequence[Member], entries: Sequence[Entry], outcome: Outcome
-    ) -> list[Member]:
+    def _read_changes(
+        self, members: Sequence[BatchMember], entries: Sequence[LedgerEntry], outcome: BatchOutcome
+    ) -> list[BatchMember]:
         """Read the changes into `outcome.kept`; the members whose changes could all be read."""
         able = list(members)
         while True:
             try:
-                outcome.kept = self.queue([member.plan for member in able], entries)
+                outcome.kept = self.queue_changes([member.plan for member in able], entries)
                 break
             except WarehouseError:
                 # A full disk is nobody's fault among the views.
                 raise
             except Exception as error:
                 if isinstance(error, SourceAwayError):
-                    self._connections.note(error)
-                found = self._unreadable(able, entries)
+                    self._connections.note_error(error)
+                found = self._unreadable_members(able, entries)
                 if not found:
                     raise
                 outcome.errors |= found
@@ -161,7 +161,9 @@ class Batches:
         outcome.changes = sum(changes.rows for changes in outcome.kept.relations.values())
         return able
 
-    def queue(self, plans: Sequence[SweepPlan], entries: Sequence[Entry]) -> BatchChanges:
+    def queue_changes(
+        self, plans: Sequence[SweepPlan], entries: Sequence[LedgerEntry]
+    ) -> BatchChanges:
         """The changes of these entries, of the relations that the views with these plans read.
 
         With all columns that any view reads of them by then: so what `history:` keeps of a relation
@@ -170,55 +172,55 @@ class Batches:
         """
         mine = columns_of(plans)
         others = columns_of(self._beside(entries[0].ts if entries else LAST_TS))
-        all_columns = {r: _union(fields, others.get(r, ())) for r, fields in mine.items()}
+        all_columns = {r: _union_fields(fields, others.get(r, ())) for r, fields in mine.items()}
         # Two views may be on both sides of a change of type.
         if any(len(fields) > len({f.name for f in fields}) for fields in all_columns.values()):
-            return self._queued(mine, entries)
+            return self._fill_queue(mine, entries)
         try:
-            return self._queued(all_columns, entries)
+            return self._fill_queue(all_columns, entries)
         except (ConversionError, BarrierError):
             if all_columns == mine:
                 raise
-            return self._queued(mine, entries)
+            return self._fill_queue(mine, entries)
 
-    def cross(
+    def cross_barrier(
         self,
         number: int,
-        member: Member,
-        entries: Sequence[Entry],
+        member: BatchMember,
+        entries: Sequence[LedgerEntry],
         ends: Mapping[str, int],
         sieve: Sieve,
-    ) -> Outcome:
+    ) -> BatchOutcome:
         """Maintain one view for these entries as one transaction, with the last one's ts.
 
         What the sieve says has gone is for the caller to take out of the view.
         """
-        outcome = Outcome()
+        outcome = BatchOutcome()
         try:
-            outcome.kept = self._queued(columns_of([member.plan]), entries, sieve)
+            outcome.kept = self._fill_queue(columns_of([member.plan]), entries, sieve)
         except WarehouseError:
             raise
         except ViewkeeperError as error:
-            return self.failed(member, error)
+            return self.failed_outcome(member, error)
         outcome.changes = sum(changes.rows for changes in outcome.kept.relations.values())
-        self._sweep(number, [member], ends, outcome)
+        self._sweep_members(number, [member], ends, outcome)
         return outcome
 
-    def failed(self, member: Member, error: ViewkeeperError) -> Outcome:
+    def failed_outcome(self, member: BatchMember, error: ViewkeeperError) -> BatchOutcome:
         """What a batch brings for a view that cannot do it."""
         if isinstance(error, SourceAwayError):
-            self._connections.note(error)
-        return Outcome(errors={member.name: error})
+            self._connections.note_error(error)
+        return BatchOutcome(errors={member.name: error})
 
-    def _queued(
+    def _fill_queue(
         self,
         wanted: Mapping[Relation, Sequence[Field]],
-        entries: Sequence[Entry],
+        entries: Sequence[LedgerEntry],
         sieve: Sieve | None = None,
     ) -> BatchChanges:
-        self.clean()
+        self.clean_spool()
         folder = self._spool / "batch"
-        with disk.refusals("create", folder):
+        with disk.translate_os_errors("create", folder):
             folder.mkdir(parents=True)
         schemas = {relation: change_schema(fields) for relation, fields in wanted.items()}
         types = {relation: types_of(fields) for relation, fields in wanted.items()}
@@ -238,26 +240,26 @@ class Batches:
             if not tables:
                 # Nobody here reads it: whether it answers is not their trouble.
                 continue
-            source = self._connections.source(name)
-            for table, batch in source.changes(tables, mine[0].after, mine[-1].until):
+            source = self._connections.get_source(name)
+            for table, batch in source.read_changes(tables, mine[0].after, mine[-1].until):
                 relation = Relation(name, table)
-                batch = cast(relation, batch, types[relation])
-                for part in (batch,) if sieve is None else sieve.passed(relation, batch):
-                    with disk.refusals("spill into", folder):
-                        queue.append(relation, stamps[name], part)
-        with disk.refusals("spill into", folder):
-            for relation, batch in () if sieve is None else sieve.rest():
-                queue.append(relation, stamps[relation.source], batch)
-            return queue.seal()
+                batch = cast_rows(relation, batch, types[relation])
+                for part in (batch,) if sieve is None else sieve.sift_batch(relation, batch):
+                    with disk.translate_os_errors("spill into", folder):
+                        queue.append_changes(relation, stamps[name], part)
+        with disk.translate_os_errors("spill into", folder):
+            for relation, batch in () if sieve is None else sieve.sift_remainder():
+                queue.append_changes(relation, stamps[relation.source], batch)
+            return queue.seal_changes()
 
-    def _unreadable(
-        self, members: Sequence[Member], entries: Sequence[Entry]
+    def _unreadable_members(
+        self, members: Sequence[BatchMember], entries: Sequence[LedgerEntry]
     ) -> dict[str, ViewkeeperError]:
         """The members whose changes cannot be read, found by reading for each on its own."""
         found: dict[str, ViewkeeperError] = {}
         for member in members:
             try:
-                self.queue([member.plan], entries)
+                self.queue_changes([member.plan], entries)
             except WarehouseError:
                 raise
             except ViewkeeperError as error:
@@ -266,63 +268,71 @@ class Batches:
                 found[member.name] = UnexpectedViewError(member.name, error)
         return found
 
-    def _sweep(
-        self, number: int, members: Sequence[Member], ends: Mapping[str, int], outcome: Outcome
+    def _sweep_members(
+        self,
+        number: int,
+        members: Sequence[BatchMember],
+        ends: Mapping[str, int],
+        outcome: BatchOutcome,
     ) -> None:
         """Sweep the changes in `outcome.kept` for these members."""
         inline = outcome.changes <= self._settings.batch.inline_rows
         here = inline and not any(member.plan.view.needs_spark for member in members)
         views = [member.plan.view for member in members]
-        with prepared(self._connections, ends, views, when_asked=here) as openers:
+        with prepare_openers(self._connections, ends, views, when_asked=here) as openers:
             tasks = {m.name: ViewTask(m.plan, m.schema, str(m.folder)) for m in members}
             batch = Batch(number, tasks, outcome.kept, ends, openers, self._connections.reader)
-            results = self._results(batch, members, inline, outcome)
+            results = self._run_parts(batch, members, inline, outcome)
         for member in members:
             mine = [result for result in results if result.view == member.name]
             try:
-                self._gather(batch, member, mine, outcome)
+                self._gather_results(batch, member, mine, outcome)
             except WarehouseError:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever it is, it is of this view
                 outcome.errors[member.name] = UnexpectedViewError(member.name, error)
 
-    def _results(
-        self, batch: Batch, members: Sequence[Member], inline: bool, outcome: Outcome
+    def _run_parts(
+        self, batch: Batch, members: Sequence[BatchMember], inline: bool, outcome: BatchOutcome
     ) -> list[PartResult]:
         early = [m for m in members if not m.plan.view.needs_spark]
         late = [m for m in members if m.plan.view.needs_spark]
-        slots = 1 if inline else self._slots()
-        tasks = [task for m in early for task in self._tasks(batch, m, slots)]
+        slots = 1 if inline else self._task_slots()
+        tasks = [task for m in early for task in self._part_tasks(batch, m, slots)]
         minutes = self._settings.spark.job_minutes
         results: list[PartResult] = []
         if tasks and inline:
             results += run_inline(batch, tasks)
         elif tasks:
             outcome.where = "spark"
-            results += run_on_spark(self._spark.get(), batch, tasks, minutes)
+            results += run_on_spark(self._spark.get_session(), batch, tasks, minutes)
         outcome.parts = len(tasks)
         for member in late:
-            tasks = self._tasks(batch, member, slots)
+            tasks = self._part_tasks(batch, member, slots)
             if tasks:
                 outcome.where = "spark"
                 outcome.parts += len(tasks)
-                results += run_late(self._spark.get(), batch, member.name, tasks, minutes)
+                results += run_late(self._spark.get_session(), batch, member.name, tasks, minutes)
         return results
 
-    def _slots(self) -> int:
-        return self._spark.get().sparkContext.defaultParallelism
+    def _task_slots(self) -> int:
+        return self._spark.get_session().sparkContext.defaultParallelism
 
-    def _tasks(self, batch: Batch, member: Member, slots: int) -> list[PartTask]:
+    def _part_tasks(self, batch: Batch, member: BatchMember, slots: int) -> list[PartTask]:
         """Parts of bounded size, as many for every task slot as for the others."""
         places = member.plan.view.places
         rows = {p.index: batch.changes.relations[p.relation].rows for p in places}
         total = sum(rows.values())
         waves = max(1, -(-total // (slots * self._settings.batch.part_rows)))
-        parts = split(member.plan, rows, max(1, -(-total // (slots * waves))))
+        parts = split_origins(member.plan, rows, max(1, -(-total // (slots * waves))))
         return [PartTask(member.name, number, part) for number, part in enumerate(parts)]
 
-    def _gather(
-        self, batch: Batch, member: Member, results: Sequence[PartResult], outcome: Outcome
+    def _gather_results(
+        self,
+        batch: Batch,
+        member: BatchMember,
+        results: Sequence[PartResult],
+        outcome: BatchOutcome,
     ) -> None:
         for result in results:
             outcome.lookups.update(result.lookups)
@@ -331,7 +341,7 @@ class Batches:
             raise failed
         if failed is not None:
             if isinstance(failed, SourceAwayError):
-                self._connections.note(failed)
+                self._connections.note_error(failed)
             outcome.errors[member.name] = failed
             return
         files = [file for result in results for file in result.files]
@@ -343,7 +353,7 @@ class Batches:
         outcome.files[member.name] = tuple(files)
 
 
-def _union(some: Iterable[Field], others: Iterable[Field]) -> tuple[Field, ...]:
+def _union_fields(some: Iterable[Field], others: Iterable[Field]) -> tuple[Field, ...]:
     return tuple(sorted({*some, *others}, key=lambda field: field.name))
 
 
@@ -352,17 +362,17 @@ def columns_of(plans: Iterable[SweepPlan]) -> dict[Relation, tuple[Field, ...]]:
     used: dict[Relation, set[Field]] = {}
     for plan in plans:
         for relation in plan.view.relations:
-            used.setdefault(relation, set()).update(plan.view.columns(relation))
+            used.setdefault(relation, set()).update(plan.view.fields_of(relation))
     return {r: tuple(sorted(fs, key=lambda f: f.name)) for r, fs in used.items()}
 
 
-def apart(plans: Sequence[SweepPlan]) -> set[str]:
+def clashing_views(plans: Sequence[SweepPlan]) -> set[str]:
     """The views that know a column by another type than some other of these views does: one is
     held before a schema change that the other has followed. They are not swept together."""
     types: dict[tuple[Relation, str], set[pa.DataType]] = {}
     for plan in plans:
         for relation in plan.view.relations:
-            for each in plan.view.columns(relation):
+            for each in plan.view.fields_of(relation):
                 types.setdefault((relation, each.name), set()).add(each.type)
     clashes = {relation for (relation, _), found in types.items() if len(found) > 1}
     return {plan.view.name for plan in plans if clashes & {*plan.view.relations}}

@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from viewkeeper.errors import CorruptError
 from viewkeeper.storage import disk
-from viewkeeper.storage.named_digest import has_own_bytes, written_parquet
-from viewkeeper.storage.sealed_json import decoding, seal, unseal_or_plain
+from viewkeeper.storage.named_digest import has_own_bytes, write_parquet
+from viewkeeper.storage.sealed_json import seal_body, translate_decode_errors, unseal_or_plain
 from viewkeeper.storage.typed_json import read_typed
-from viewkeeper.updates.queue import BatchChanges, Changes
+from viewkeeper.updates.queue import BatchChanges, RelationChanges
 from viewkeeper.updates.source_protocol import COUNT, POSITION, TS
 from viewkeeper.view.definition import Relation
 
@@ -28,7 +28,7 @@ _INDEX = "index.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ArchivedSpan:
     """Of a relation: all changes with `since` < ts <= `through`, with these columns.
 
     `files` is in how many files they are; not known where an earlier version began to keep them.
@@ -39,29 +39,29 @@ class Kept:
     columns: tuple[str, ...]
     files: int | None = None
 
-    def holds(self, file: Path) -> bool:
+    def is_counted(self, file: Path) -> bool:
         """Whether a file is one of those that are counted."""
-        return self.since < _span(file)[1] <= self.through
+        return self.since < _file_span(file)[1] <= self.through
 
-    def without(self, files: int) -> int | None:
+    def files_left(self, files: int) -> int | None:
         """How many files are left when so many go."""
         return None if self.files is None else self.files - files
 
 
-class History:
+class ChangeArchive:
     """The history folder of a warehouse, as its writer uses it.
 
     The index on disk is the only one. It shrinks before files are removed and grows after they are
     written, so a process that dies in between leaves files that the index does not count.
     """
 
-    def __init__(self, folder: Path, guard: disk.Guard = disk.unguarded) -> None:
+    def __init__(self, folder: Path, guard: disk.Guard = disk.no_guard) -> None:
         self._folder = folder
         self._guard = guard
 
-    def keep(self, changes: BatchChanges, after: int, until: int) -> None:
+    def keep_changes(self, changes: BatchChanges, after: int, until: int) -> None:
         """Keep the changes with `after` < ts <= `until`, unless they already are."""
-        with disk.refusals("write", self._folder / _INDEX):
+        with disk.translate_os_errors("write", self._folder / _INDEX):
             self._guard()
             found = read_index(self._folder)
             index = {
@@ -69,92 +69,113 @@ class History:
                 for relation, kept in found.items()
                 if relation not in changes.relations
                 or until <= kept.through
-                or _continues(kept, changes.relations[relation], after)
+                or _can_continue(kept, changes.relations[relation], after)
             }
             if index != found:
                 self._write_index(index)
             before = dict(index)
             for relation, rows in changes.relations.items():
-                index[relation] = self._keep(relation, rows, index.get(relation), after, until)
+                index[relation] = self._keep_relation(
+                    relation, rows, index.get(relation), after, until
+                )
             if index != before:
                 self._write_index(index)
 
-    def forget(self, horizon: int) -> None:
+    def forget_before(self, horizon: int) -> None:
         """Drop what lies at or before a ts."""
-        with disk.refusals("write", self._folder / _INDEX):
+        with disk.translate_os_errors("write", self._folder / _INDEX):
             index = read_index(self._folder)
             old = [relation for relation, kept in index.items() if kept.since < horizon]
             for relation in old:
                 kept = index[relation]
-                going = [f for f in _files(self._folder, relation) if _span(f)[1] <= horizon]
-                left = kept.without(sum(map(kept.holds, going)))
-                index[relation] = Kept(horizon, max(kept.through, horizon), kept.columns, left)
+                going = [
+                    f
+                    for f in _relation_files(self._folder, relation)
+                    if _file_span(f)[1] <= horizon
+                ]
+                left = kept.files_left(sum(map(kept.is_counted, going)))
+                index[relation] = ArchivedSpan(
+                    horizon, max(kept.through, horizon), kept.columns, left
+                )
             self._write_index(index)
-            for file in (file for relation in old for file in _files(self._folder, relation)):
-                if _span(file)[1] <= horizon:
+            for file in (
+                file for relation in old for file in _relation_files(self._folder, relation)
+            ):
+                if _file_span(file)[1] <= horizon:
                     self._guard()
                     file.unlink(missing_ok=True)
 
-    def clear(self) -> None:
+    def clear_archive(self) -> None:
         """Forget everything; what is not kept without a gap is not kept at all."""
         if (self._folder / _INDEX).exists():
             (self._folder / _INDEX).unlink()
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _keep(
-        self, relation: Relation, changes: Changes, kept: Kept | None, after: int, until: int
-    ) -> Kept:
+    def _keep_relation(
+        self,
+        relation: Relation,
+        changes: RelationChanges,
+        kept: ArchivedSpan | None,
+        after: int,
+        until: int,
+    ) -> ArchivedSpan:
         if kept is not None and until <= kept.through:
             return kept
-        kept = kept or Kept(after, after, _columns(changes), 0)
-        for file in _files(self._folder, relation):
+        kept = kept or ArchivedSpan(after, after, _value_columns(changes), 0)
+        for file in _relation_files(self._folder, relation):
             # Of a window that has ended, or of a process that died before it said so.
-            if not kept.holds(file):
+            if not kept.is_counted(file):
                 self._guard()
                 file.unlink(missing_ok=True)
         if changes.rows:
-            self._write(relation, changes, kept.through, until)
-        return Kept(kept.since, until, kept.columns, kept.without(-1 if changes.rows else 0))
+            self._write_file(relation, changes, kept.through, until)
+        return ArchivedSpan(
+            kept.since, until, kept.columns, kept.files_left(-1 if changes.rows else 0)
+        )
 
-    def _write(self, relation: Relation, changes: Changes, after: int, until: int) -> None:
-        home = _home(self._folder, relation)
+    def _write_file(
+        self, relation: Relation, changes: RelationChanges, after: int, until: int
+    ) -> None:
+        home = _relation_folder(self._folder, relation)
         disk.make_folder(home)
         first = home / f"h{until:020d}-{after:020d}.parquet"
         # Left by a process that died before it had written all of it.
         first.unlink(missing_ok=True)
-        with written_parquet(first, changes.table.schema) as file:
-            for piece in changes.pieces():
+        with write_parquet(first, changes.table.schema) as file:
+            for piece in changes.read_pieces():
                 stamps = piece[TS].to_numpy()
                 file.write(piece.filter(pa.array((stamps > after) & (stamps <= until))))
 
-    def _write_index(self, index: Mapping[Relation, Kept]) -> None:
+    def _write_index(self, index: Mapping[Relation, ArchivedSpan]) -> None:
         body = [[r.source, r.table, asdict(kept)] for r, kept in index.items()]
-        disk.replace(self._folder / _INDEX, seal("index", body), self._guard)
+        disk.replace_file(self._folder / _INDEX, seal_body("index", body), self._guard)
 
 
-def _continues(kept: Kept, changes: Changes, after: int) -> bool:
+def _can_continue(kept: ArchivedSpan, changes: RelationChanges, after: int) -> bool:
     """Whether changes after a ts can be added to what is kept without a gap."""
-    return kept.through >= after and set(kept.columns) == set(_columns(changes))
+    return kept.through >= after and set(kept.columns) == set(_value_columns(changes))
 
 
-def _columns(changes: Changes) -> tuple[str, ...]:
+def _value_columns(changes: RelationChanges) -> tuple[str, ...]:
     return tuple(n for n in changes.table.column_names if n not in (COUNT, POSITION, TS))
 
 
-def read_index(folder: Path) -> dict[Relation, Kept]:
+def read_index(folder: Path) -> dict[Relation, ArchivedSpan]:
     """What is kept, per relation; nothing if the index is not readable."""
     path = folder / _INDEX
     try:
-        with decoding(path, "index", ""):
+        with translate_decode_errors(path, "index", ""):
             body = unseal_or_plain(path, "index", "")
-            found = read_typed(list[tuple[str, str, Kept]], body)
+            found = read_typed(list[tuple[str, str, ArchivedSpan]], body)
             return {Relation(source, table): kept for source, table, kept in found}
     except (OSError, CorruptError):
         # Nothing is kept that is not known to be complete.
         return {}
 
 
-def reach(folder: Path, columns: Mapping[Relation, Sequence[str]], through: int) -> int | None:
+def oldest_kept_ts(
+    folder: Path, columns: Mapping[Relation, Sequence[str]], through: int
+) -> int | None:
     """The oldest ts from which on all changes of these columns are kept up to `through`."""
     index = read_index(folder)
     oldest = 0
@@ -166,22 +187,24 @@ def reach(folder: Path, columns: Mapping[Relation, Sequence[str]], through: int)
     return oldest
 
 
-def history_files(folder: Path, relation: Relation, after: int) -> list[Path]:
+def archive_files(folder: Path, relation: Relation, after: int) -> list[Path]:
     """The files that can hold changes of a relation after a ts; a CorruptError if one is gone."""
     kept = read_index(folder).get(relation)
     while kept is not None:
-        files = [file for file in _files(folder, relation) if kept.holds(file)]
+        files = [file for file in _relation_files(folder, relation) if kept.is_counted(file)]
         if kept.files is None or kept.files == len(files):
-            return [file for file in files if after < _span(file)[1]]
+            return [file for file in files if after < _file_span(file)[1]]
         # Whoever forgets files says so in the index before they go.
         before, kept = kept, read_index(folder).get(relation)
         if kept == before:
-            home = _home(folder, relation)
-            raise _disbelieved(home, f"{before.files} files were written, {len(files)} are there")
+            home = _relation_folder(folder, relation)
+            raise _corrupt_archive(
+                home, f"{before.files} files were written, {len(files)} are there"
+            )
     return []
 
 
-def check_kept(files: Iterable[Path]) -> None:
+def check_archive_files(files: Iterable[Path]) -> None:
     """A CorruptError for a file of kept changes that is not what was written."""
     for file in files:
         try:
@@ -189,10 +212,10 @@ def check_kept(files: Iterable[Path]) -> None:
         except OSError:
             fine = False
         if not fine:
-            raise _disbelieved(file, "its bytes are not those that were written")
+            raise _corrupt_archive(file, "its bytes are not those that were written")
 
 
-def _disbelieved(path: Path, detail: str) -> CorruptError:
+def _corrupt_archive(path: Path, detail: str) -> CorruptError:
     return CorruptError(
         f'warehouse file "{path}": kept changes that cannot be believed',
         detail=f"{detail}; this says nothing of the view",
@@ -201,14 +224,14 @@ def _disbelieved(path: Path, detail: str) -> CorruptError:
     )
 
 
-def _home(folder: Path, relation: Relation) -> Path:
+def _relation_folder(folder: Path, relation: Relation) -> Path:
     return folder / f"{relation.source}.{relation.table}"
 
 
-def _files(folder: Path, relation: Relation) -> list[Path]:
-    return sorted(_home(folder, relation).glob("h*.parquet"))
+def _relation_files(folder: Path, relation: Relation) -> list[Path]:
+    return sorted(_relation_folder(folder, relation).glob("h*.parquet"))
 
 
-def _span(file: Path) -> tuple[int, int]:
+def _file_span(file: Path) -> tuple[int, int]:
     until, after = file.stem[1:].split("-")[:2]
     return int(after), int(until)

@@ -48,7 +48,7 @@ def run_on_spark(
         return sweep_part(mine, parts[number])
 
     try:
-        with limited(spark, f"batch {batch.number} of {batch.reader}", minutes):
+        with limit_job(spark, f"batch {batch.number} of {batch.reader}", minutes):
             numbers = spark.sparkContext.parallelize(range(len(tasks)), len(tasks))
             return numbers.map(sweep).collect()
     finally:
@@ -78,11 +78,11 @@ def run_late(
                     yield from rows.to_batches()
 
     try:
-        with limited(spark, f"batch {batch.number} of {view}", minutes):
+        with limit_job(spark, f"batch {batch.number} of {view}", minutes):
             numbers = spark.range(0, len(tasks), 1, len(tasks))
             stage = courier.wrap_stage(sweep)
             joined = numbers.mapInArrow(stage, _joined_schema(target.plan))
-            rows = finished(joined, target.plan, target.schema)
+            rows = apply_late_expressions(joined, target.plan, target.schema)
             stored = stored_schema(target.schema)
             files = courier.run_job(
                 lambda: write_frame(rows, Path(target.folder), stored, batch.number)
@@ -94,7 +94,7 @@ def run_late(
     return [PartResult(view, files, lookups={name: a.value for name, a in asked.items()})]
 
 
-def finished(joined: DataFrame, plan: SweepPlan, schema: pa.Schema) -> DataFrame:
+def apply_late_expressions(joined: DataFrame, plan: SweepPlan, schema: pa.Schema) -> DataFrame:
     """Spark's share of a view change: its conditions and its outputs.
 
     Counts are not summed here: a sum would need a shuffle, and readers sum anyway.
@@ -102,18 +102,22 @@ def finished(joined: DataFrame, plan: SweepPlan, schema: pa.Schema) -> DataFrame
     for condition in plan.late:
         joined = joined.where(spark_sql_of(condition))
     outputs = zip(plan.view.outputs, schema, strict=True)
-    columns = [f"{_canonical(o.expression, f.type)} AS {quote_name(o.name)}" for o, f in outputs]
+    columns = [
+        f"{_canonical_sql(o.expression, f.type)} AS {quote_name(o.name)}" for o, f in outputs
+    ]
     return joined.selectExpr(*columns, f"`{COUNT}`", f"`{TS}`")
 
 
-def _canonical(expression: Expression, kind: pa.DataType) -> str:
+def _canonical_sql(expression: Expression, kind: pa.DataType) -> str:
     """The expression with one bit pattern for zero, as the kernel has it."""
     text = spark_sql_of(expression)
     return f"({text} + CAST(0 AS {spark_type_of(kind)}))" if pa.types.is_floating(kind) else text
 
 
 @contextmanager
-def limited(spark: SparkSession, what: str, minutes: float, pool: str = "batch") -> Iterator[None]:
+def limit_job(
+    spark: SparkSession, what: str, minutes: float, pool: str = "batch"
+) -> Iterator[None]:
     """A job group that is cancelled after a time limit; pools share the task slots fairly.
 
     What fails in it is raised, and printed nowhere.
@@ -132,8 +136,8 @@ def limited(spark: SparkSession, what: str, minutes: float, pool: str = "batch")
         timer.cancel()
 
 
-def progress(spark: SparkSession, what: str) -> str | None:
-    """How far the jobs that `limited` began under this name are; None before they have tasks."""
+def job_progress(spark: SparkSession, what: str) -> str | None:
+    """How far the jobs that `limit_job` began under this name are; None before they have tasks."""
     tracker = spark.sparkContext.statusTracker()
     jobs = [
         tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(f"viewkeeper {what}")
@@ -145,8 +149,8 @@ def progress(spark: SparkSession, what: str) -> str | None:
     return f"{done} of {total} tasks" if total else None
 
 
-def cancel(spark: SparkSession, what: str) -> None:
-    """Cancel what `limited` began under this name."""
+def cancel_job(spark: SparkSession, what: str) -> None:
+    """Cancel what `limit_job` began under this name."""
     spark.sparkContext.cancelJobGroup(f"viewkeeper {what}")
 
 

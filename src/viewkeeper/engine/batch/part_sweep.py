@@ -25,7 +25,7 @@ from viewkeeper.engine.batch.answer_types import typed_answer
 from viewkeeper.engine.batch.snapshot_openers import Openers
 from viewkeeper.engine.connections.guarded_source import PASSING
 from viewkeeper.errors import UnexpectedViewError, ViewkeeperError
-from viewkeeper.maintain.sweep_family.batch_sweep import Part, batch_sweep, drive
+from viewkeeper.maintain.sweep_family.batch_sweep import Part, batch_sweep, run_sweep
 from viewkeeper.maintain.view_change import view_change
 from viewkeeper.updates.queue import BatchChanges
 from viewkeeper.updates.source_protocol import COUNT, TS, Answer, Lookup, Snapshot
@@ -87,10 +87,12 @@ def sweep_part(batch: Batch, task: PartTask) -> PartResult:
     view = batch.views[task.view]
     lookups: Counter[str] = Counter()
     try:
-        with asking(batch, view, lookups) as ask:
-            sweep = batch_sweep(Kernel(), view.plan, origins(batch, view, task.part), batch.changes)
-            rows, _ = drive(sweep, ask)
-        files, small = _keep(batch, task, view, rows)
+        with open_lookups(batch, view, lookups) as ask:
+            sweep = batch_sweep(
+                Kernel(), view.plan, origin_rows(batch, view, task.part), batch.changes
+            )
+            rows, _ = run_sweep(sweep, ask)
+        files, small = _keep_rows(batch, task, view, rows)
     except ViewkeeperError as error:
         return PartResult(task.view, lookups=lookups, error=error)
     except PASSING:
@@ -104,16 +106,16 @@ def sweep_part(batch: Batch, task: PartTask) -> PartResult:
 def joined_rows(batch: Batch, task: PartTask, lookups: Counter[str]) -> pa.Table | None:
     """The joined rows of a part before its projection, for views that Spark must finish."""
     view = batch.views[task.view]
-    with asking(batch, view, lookups) as ask:
-        sweep = view_change(Kernel(), view.plan, origins(batch, view, task.part), batch.changes)
-        return drive(sweep, ask)[0]
+    with open_lookups(batch, view, lookups) as ask:
+        sweep = view_change(Kernel(), view.plan, origin_rows(batch, view, task.part), batch.changes)
+        return run_sweep(sweep, ask)[0]
 
 
-def origins(batch: Batch, view: ViewTask, part: Part) -> dict[int, pa.Table]:
+def origin_rows(batch: Batch, view: ViewTask, part: Part) -> dict[int, pa.Table]:
     """The origin rows of a part, by place."""
     places = view.plan.view.places
     return {
-        piece.place: batch.changes.relations[places[piece.place].relation].slice(
+        piece.place: batch.changes.relations[places[piece.place].relation].rows_between(
             piece.start, piece.stop
         )
         for piece in part
@@ -121,7 +123,7 @@ def origins(batch: Batch, view: ViewTask, part: Part) -> dict[int, pa.Table]:
 
 
 @contextmanager
-def asking(
+def open_lookups(
     batch: Batch, view: ViewTask, lookups: Counter[str]
 ) -> Iterator[Callable[[Lookup], Answer]]:
     """A way to ask the sources of a batch; snapshots are opened when first needed, and closed."""
@@ -134,13 +136,13 @@ def asking(
                 snapshots[name] = batch.openers[name]()
                 closing.callback(snapshots[name].close)
             lookups[name] += 1
-            answer = snapshots[name].ask(lookup, batch.ends[name])
+            answer = snapshots[name].answer_lookup(lookup, batch.ends[name])
             return typed_answer(view.plan.view, lookup, answer)
 
         yield ask
 
 
-def _keep(
+def _keep_rows(
     batch: Batch, task: PartTask, view: ViewTask, rows: pa.Table | None
 ) -> tuple[tuple[DataFile, ...], pa.Table | None]:
     """Rows as a file where they are many, as they are where they are few."""

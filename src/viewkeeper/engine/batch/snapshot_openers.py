@@ -21,7 +21,7 @@ Openers = Mapping[str, Opener]
 
 
 @dataclass(frozen=True, slots=True)
-class Unavailable:
+class UnavailableOpener:
     """The opener of a source that could not be prepared: its error, for whoever asks."""
 
     error: ViewkeeperError
@@ -30,7 +30,7 @@ class Unavailable:
         raise self.error
 
 
-class Preparing(Mapping[str, Opener]):
+class PreparedOpeners(Mapping[str, Opener]):
     """The openers of sources as of positions; each is prepared when first taken."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Preparing(Mapping[str, Opener]):
 
     def __getitem__(self, name: str) -> Opener:
         if name not in self._ready:
-            self._ready[name] = self._prepare(name)
+            self._ready[name] = self._prepare_opener(name)
         return self._ready[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -57,17 +57,17 @@ class Preparing(Mapping[str, Opener]):
     def __len__(self) -> int:
         return len(self._tables)
 
-    def _prepare(self, name: str) -> Opener:
+    def _prepare_opener(self, name: str) -> Opener:
         try:
-            source = self._connections.source(name)
-            context = source.snapshots(self._positions[name], self._tables[name])
+            source = self._connections.get_source(name)
+            context = source.prepare_snapshots(self._positions[name], self._tables[name])
             return self._stack.enter_context(context)
         except ViewkeeperError as error:
-            return Unavailable(error)
+            return UnavailableOpener(error)
 
 
 @contextmanager
-def prepared(
+def prepare_openers(
     connections: Connections,
     positions: Mapping[str, int],
     views: Iterable[ViewDefinition],
@@ -76,15 +76,15 @@ def prepared(
 ) -> Iterator[Openers]:
     """The openers of all sources of some views, for as long as the context lasts."""
     with ExitStack() as stack:
-        preparing = Preparing(stack, connections, positions, tables_of(views))
+        preparing = PreparedOpeners(stack, connections, positions, tables_by_source(views))
         yield preparing if when_asked else dict(preparing)
 
 
-def tables_of(views: Iterable[ViewDefinition]) -> dict[str, dict[str, list[str]]]:
+def tables_by_source(views: Iterable[ViewDefinition]) -> dict[str, dict[str, list[str]]]:
     """Per source, the tables that these views read, with the columns that they read of them."""
     found: dict[str, dict[str, list[str]]] = {}
     for view in views:
         for relation in view.relations:
             columns = found.setdefault(relation.source, {}).setdefault(relation.table, [])
-            columns += [f.name for f in view.columns(relation) if f.name not in columns]
+            columns += [f.name for f in view.fields_of(relation) if f.name not in columns]
     return found

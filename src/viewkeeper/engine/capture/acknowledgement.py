@@ -23,7 +23,7 @@ SECONDS = 1.0
 REST_SECONDS = 60.0
 
 
-class Acknowledging:
+class Acknowledger:
     """Acknowledges for all views of a project together."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Acknowledging:
         self._told = 0.0
         self._rests: dict[str, float] = {}
 
-    def tell(
+    def acknowledge_sources(
         self, held: Callable[[str], list[int]], now: bool, loading: str | None = None
     ) -> list[ViewkeeperError]:
         """Acknowledge, at most once a second unless `now`; what went wrong.
@@ -55,7 +55,7 @@ class Acknowledging:
         self._told = time.monotonic()
         views = [v for n, v in self._store.head.views.items() if n in self._catalogue]
         troubles = []
-        for source in self._lookout.sources():
+        for source in self._lookout.watched_sources():
             # A view before a gap needs nothing of what follows it but a load.
             gap_after = self._store.ledger.gap_after
             held_by = [view for view in views if source in view.positions]
@@ -63,25 +63,27 @@ class Acknowledging:
             waiting = [view for view in using if view.view != loading]
             stale = [view for view in waiting if self._is_stale(view, source)]
             if any(not view.stopped for view in stale):
-                self._store.commit(Stop(v.view, _stale(v, source)) for v in stale if not v.stopped)
+                self._store.commit(
+                    Stop(v.view, _stale_reason(v, source)) for v in stale if not v.stopped
+                )
             positions = [view.positions[source] for view in using if view not in stale]
             positions += held(source)
             if positions:
-                troubles += self._acknowledge(source, min(positions))
+                troubles += self._acknowledge_source(source, min(positions))
         return troubles
 
     def _is_stale(self, view: ViewHead, source: str) -> bool:
         """Whether a view that waits would hold back more of a source's log than it may."""
         ledger = self._store.ledger
-        waiting = ledger.between(view.ts, ledger.next_ts)
+        waiting = ledger.entries_between(view.ts, ledger.next_ts)
         changes = sum(entry.changes for entry in waiting if entry.source == source)
         return changes + self._lookout.changes_of(source) > self._settings.batch.wait_rows
 
-    def _acknowledge(self, name: str, position: int) -> list[ViewkeeperError]:
+    def _acknowledge_source(self, name: str, position: int) -> list[ViewkeeperError]:
         if time.monotonic() < self._rests.get(name, 0.0):
             return []
         try:
-            self._connections.attempt(name, lambda source: source.acknowledge(position))
+            self._connections.try_action(name, lambda source: source.acknowledge_position(position))
         except ViewkeeperError as error:
             # Nothing is lost by trying less often what goes wrong each time.
             self._rests[name] = time.monotonic() + REST_SECONDS
@@ -89,7 +91,7 @@ class Acknowledging:
         return []
 
 
-def _stale(view: ViewHead, source: str) -> str:
+def _stale_reason(view: ViewHead, source: str) -> str:
     return (
         f'stale: too many changes of source "{source}" came while this view waited\n'
         f"  way out: `viewkeeper run --reanchor {view.view}`"

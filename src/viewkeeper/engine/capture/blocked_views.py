@@ -14,7 +14,7 @@ from viewkeeper.engine.views.view_catalogue import ViewCatalogue
 from viewkeeper.warehouse.store import Store
 
 
-def waiting(
+def explain_waiting(
     store: Store,
     catalogue: ViewCatalogue,
     lookout: Lookout,
@@ -29,15 +29,15 @@ def waiting(
         stored = store.head.views.get(name)
         if stored is not None and stored.stopped:
             reasons[name] = stored.stopped
-        elif broken := [s for s in catalogue.sources(name) if s in lookout.broken]:
+        elif broken := [s for s in catalogue.sources_of(name) if s in lookout.broken]:
             reasons[name] = str(lookout.broken[broken[0]])
         elif name in failed:
             reasons[name] = str(failed[name])
-        elif away := [s for s in catalogue.sources(name) if s in connections.away]:
+        elif away := [s for s in catalogue.sources_of(name) if s in connections.away]:
             # Also where nothing is known to wait: nobody can say what the source has committed.
             reasons[name] = "\n".join(str(connections.away[source].error) for source in away)
-        elif lookout.reason is not None:
-            reasons[name] = lookout.reason
+        elif lookout.waiting_reason is not None:
+            reasons[name] = lookout.waiting_reason
         elif stored is None or stored.ts < newest:
             reasons[name] = "not maintained yet"
     return reasons

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from viewkeeper.engine.batch.batch_runner import columns_of
 from viewkeeper.engine.connections.open_sources import Connections
-from viewkeeper.engine.load.loader import Loading
+from viewkeeper.engine.load.loader import ViewLoad
 from viewkeeper.engine.views.view_catalogue import ViewCatalogue
 from viewkeeper.errors import BarrierError, SchemaError, SourceError
 from viewkeeper.updates.source_protocol import (
@@ -23,8 +23,8 @@ from viewkeeper.updates.source_protocol import (
     Tables,
 )
 from viewkeeper.view.definition import ViewDefinition
-from viewkeeper.view.sweep_plan import SweepPlan, sweep_plan
-from viewkeeper.warehouse.metadata.batch_plan import Entry
+from viewkeeper.view.sweep_plan import SweepPlan, sweep_plan_of
+from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
 from viewkeeper.warehouse.store import Store
 
 PATIENCE_SECONDS = 5.0
@@ -32,7 +32,7 @@ PATIENCE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class LookResult:
     """What a look at a source from a position has found, whether there may be more, and the views
     whose tables could not be followed."""
 
@@ -49,7 +49,7 @@ class Lookout:
         self._store = store
         self._catalogue = catalogue
         self._connections = connections
-        self._seen: list[Entry] = []
+        self._seen: list[LedgerEntry] = []
         self.known: dict[str, int] = {}
         """Per source, the position up to which it was looked at."""
         self.full = False
@@ -57,111 +57,111 @@ class Lookout:
         self._refused: dict[str, SchemaError] = {}
         self.broken: dict[str, SourceError] = {}
         """Sources that have lost what is still needed, or their shape; not looked at again."""
-        self._ahead: dict[str, Looked] = {}
-        self.load: Callable[[], Loading | None] = lambda: None
+        self._ahead: dict[str, LookResult] = {}
+        self.load: Callable[[], ViewLoad | None] = lambda: None
         """The load that is under way."""
 
-    def ready(self, sources: Iterable[str]) -> bool:
+    def can_load(self, sources: Iterable[str]) -> bool:
         """Whether a view over these sources can be loaded at the positions that are known."""
         return self.known.keys() >= {*sources} and not self.full
 
     @property
-    def pending(self) -> bool:
+    def has_pending(self) -> bool:
         """Whether something was seen that cannot be taken yet, for others."""
         return False
 
     @property
-    def reason(self) -> str | None:
+    def waiting_reason(self) -> str | None:
         """What is waited for, if anything is pending."""
         return None
 
     def close(self) -> None:
         """Nothing is looked at any more."""
 
-    def look(self, seconds: float = PATIENCE_SECONDS) -> dict[str, SourceError]:
+    def look_at_sources(self, seconds: float = PATIENCE_SECONDS) -> dict[str, SourceError]:
         """See what is new; the sources that turned out to be broken.
 
         Those that do not answer within so many seconds are passed over until they do.
         """
         self.full = False
-        found = self._look_ahead(self.sources(), seconds)
+        found = self._look_ahead(self.watched_sources(), seconds)
         for name, seen in self._ahead.items():
             self._take_in(name, seen)
         self.broken |= found
         return found
 
-    def _question(self, name: str) -> Callable[[Source], Looked]:
+    def _look_question(self, name: str) -> Callable[[Source], LookResult]:
         """A look at a source, as it is asked in a thread: all that it needs is found now."""
-        known, left = self.known.get(name), self._left(name)
-        followed = self._following(name)
+        known, left = self.known.get(name), self._left_position(name)
+        followed = self._tables_by_view(name)
 
-        def look(source: Source) -> Looked:
+        def look(source: Source) -> LookResult:
             refused: dict[str, SchemaError] = {}
             at = known
             if at is None:
                 at, refused = position_of(source, left, followed)
-            return Looked(at, *looked(source, at), refused)
+            return LookResult(at, *look_once(source, at), refused)
 
         return look
 
     def _look_ahead(self, names: Iterable[str], seconds: float) -> dict[str, SourceError]:
-        """Look at sources that are known, in threads; `_looked` then has what they found."""
+        """Look at known sources in threads; `_reported_boundaries` then has what they found."""
         found: dict[str, SourceError] = {}
-        questions = {name: self._question(name) for name in names}
+        questions = {name: self._look_question(name) for name in names}
         self._ahead = {}
-        self._connections.ask(questions, seconds)
+        self._connections.send_errands(questions, seconds)
         for name in questions:
             try:
-                seen = self._connections.answer(name)
+                seen = self._connections.take_answer(name)
             except SourceError as error:
                 found[name] = error
                 continue
-            if isinstance(seen, Looked):
+            if isinstance(seen, LookResult):
                 self._ahead[name] = seen
         return found
 
-    def _looked(self, source: Source, after: int) -> tuple[tuple[Boundary, ...], bool]:
+    def _reported_boundaries(self, source: Source, after: int) -> tuple[tuple[Boundary, ...], bool]:
         """What a source reports after a position: found ahead, or now."""
         seen = self._ahead.pop(source.name, None)
         if seen is not None and seen.after == after:
             return seen.boundaries, seen.more
-        return looked(source, after)
+        return look_once(source, after)
 
-    def _take_in(self, name: str, seen: Looked) -> None:
+    def _take_in(self, name: str, seen: LookResult) -> None:
         """Note what a look has found, unless we have got further by other means since."""
         self._refused |= seen.refused
         if self.known.setdefault(name, seen.after) != seen.after:
             return
         self.full |= seen.more
         for boundary in seen.boundaries:
-            self._seen.append(self._entry(name, boundary))
+            self._seen.append(self._make_entry(name, boundary))
             self.known[name] = boundary.position
 
-    def lose(self, name: str) -> tuple[Entry, ...]:
+    def take_with_gap(self, name: str) -> tuple[LedgerEntry, ...]:
         """A source has lost what follows where we are: everything seen, and that as a gap."""
-        left = self._left(name) or 0
+        left = self._left_position(name) or 0
         at = self.known.pop(name, left)
-        self._seen.append(Entry(self._next_ts, name, at, at + 1, time.time(), 0, gap=True))
-        return self.take()
+        self._seen.append(LedgerEntry(self._next_ts, name, at, at + 1, time.time(), 0, gap=True))
+        return self.take_entries()
 
     def begin_again(self, name: str) -> None:
         """Follow a source anew, from where it stands now: what lies before that is a gap."""
         self.broken.pop(name, None)
-        position = self._connections.attempt(name, self.follow)
+        position = self._connections.try_action(name, self.follow_source)
         if position is not None:
             self.known[name] = position
 
-    def until(self, name: str, position: int) -> tuple[Entry, ...]:
+    def entries_until(self, name: str, position: int) -> tuple[LedgerEntry, ...]:
         """What a source has committed up to a position, looked at now; nothing else may wait.
 
         A report that goes beyond the position is split there: a cut lies between commits. Where
         rows went unlisted or shapes changed, nothing is taken: the next look reports that.
         """
         assert not self._seen, "what was seen earlier is taken first"
-        source, at, found = self._connections.source(name), self.known[name], []
+        source, at, found = self._connections.get_source(name), self.known[name], []
         more = True
         while more and at < position:
-            boundaries, more = looked(source, at)
+            boundaries, more = look_once(source, at)
             for boundary in boundaries:
                 if at < position:
                     found.append(boundary)
@@ -172,11 +172,11 @@ class Lookout:
                 raise BarrierError(name, table, boundary.position)
         for boundary in found:
             until = min(boundary.position, position)
-            self._seen.append(self._entry(name, replace(boundary, position=until)))
+            self._seen.append(self._make_entry(name, replace(boundary, position=until)))
             self.known[name] = until
-        return self.take()
+        return self.take_entries()
 
-    def extend(self, names: Iterable[str]) -> dict[str, SourceError]:
+    def extend_capture(self, names: Iterable[str]) -> dict[str, SourceError]:
         """Have these sources capture also what new views read; those that turned out to be broken.
 
         Looking first finds a log that was lost; following would silently begin a new one. A source
@@ -186,19 +186,19 @@ class Lookout:
         for name in names:
             if name in self.known:
                 try:
-                    self._connections.attempt(name, self._follow_on)
+                    self._connections.try_action(name, self._follow_on)
                 except SourceError as error:
                     found[name] = error
         self.broken |= {n: e for n, e in found.items() if not isinstance(e, SchemaError)}
         return found
 
-    def take(self) -> tuple[Entry, ...]:
+    def take_entries(self) -> tuple[LedgerEntry, ...]:
         """Everything seen; it is no longer the lookout's."""
         entries, self._seen = tuple(self._seen), []
         return entries
 
     @property
-    def changes(self) -> int:
+    def waiting_changes(self) -> int:
         """How many changes were seen and not taken."""
         return sum(entry.changes for entry in self._seen)
 
@@ -207,13 +207,13 @@ class Lookout:
         return sum(entry.changes for entry in self._seen if entry.source == source)
 
     @property
-    def oldest(self) -> float | None:
+    def oldest_committed_at(self) -> float | None:
         """When the oldest change that was seen and not taken was committed."""
         return min((entry.committed_at for entry in self._seen), default=None)
 
-    def sources(self) -> list[str]:
+    def watched_sources(self) -> list[str]:
         """The sources that are looked at."""
-        used = dict.fromkeys(s for view in self._followed() for s in view.sources)
+        used = dict.fromkeys(s for view in self._followed_views() for s in view.sources)
         return [source for source in used if source not in self.broken]
 
     def loaded_before(self, ts: int) -> list[SweepPlan]:
@@ -221,29 +221,29 @@ class Lookout:
         read is captured."""
         views = self._store.head.views
         return [
-            sweep_plan(view)
-            for view in self._catalogue.bound()
+            sweep_plan_of(view)
+            for view in self._catalogue.bound_views()
             if view.name in views
             and views[view.name].created_ts < ts
             and not views[view.name].stopped
         ]
 
-    def follow(self, source: Source) -> int:
+    def follow_source(self, source: Source) -> int:
         """Have everything captured that the known views read; the source's position now.
 
         Where something cannot be captured, that is the trouble of the views that read it.
         """
-        position, refused = follow_each(source, self._following(source.name))
+        position, refused = follow_each(source, self._tables_by_view(source.name))
         self._refused |= refused
         return position
 
-    def _following(self, source: str) -> dict[str, dict[str, list[str]]]:
+    def _tables_by_view(self, source: str) -> dict[str, dict[str, list[str]]]:
         """Per view, what it reads of a source."""
-        views = [view for view in self._followed() if source in view.sources]
+        views = [view for view in self._followed_views() if source in view.sources]
         found: dict[str, dict[str, list[str]]] = {}
         for view in views:
-            mine = tables_of([view], source)
-            found[view.name] = together([found.get(view.name, {}), mine])
+            mine = captured_tables([view], source)
+            found[view.name] = union_tables([found.get(view.name, {}), mine])
         return found
 
     def take_refused(self) -> dict[str, SchemaError]:
@@ -251,28 +251,28 @@ class Lookout:
         refused, self._refused = self._refused, {}
         return refused
 
-    def _followed(self) -> list[ViewDefinition]:
+    def _followed_views(self) -> list[ViewDefinition]:
         """The definitions that views have, and those that they are on their way to."""
-        return [*self._catalogue.bound(), *self._catalogue.coming.values()]
+        return [*self._catalogue.bound_views(), *self._catalogue.coming.values()]
 
     def _follow_on(self, source: Source) -> int:
-        return self._join(source, self.known[source.name])
+        return self._follow_after(source, self.known[source.name])
 
-    def _join(self, source: Source, after: int) -> int:
+    def _follow_after(self, source: Source, after: int) -> int:
         """Follow what views read now, where we go on after a position."""
         # Looking first finds a log that was lost; following would silently begin a new one.
-        source.look(after)
-        return self.follow(source)
+        source.look_for_transactions(after)
+        return self.follow_source(source)
 
-    def _position(self, source: Source) -> int:
+    def _start_position(self, source: Source) -> int:
         """Where a source's stream stands for us; where it stands now if no view has it."""
-        position = self._left(source.name)
+        position = self._left_position(source.name)
         if position is None:
-            return self.follow(source)
-        self._join(source, position)
+            return self.follow_source(source)
+        self._follow_after(source, position)
         return position
 
-    def _left(self, name: str) -> int | None:
+    def _left_position(self, name: str) -> int | None:
         """Where the ledger says that a source was left; None if no view has it, or gets it now."""
         views, load = self._store.head.views.values(), self.load()
         using = [(view.ts, view.positions[name]) for view in views if name in view.positions]
@@ -282,17 +282,17 @@ class Lookout:
             return None
         ts, position = max(using, key=lambda each: each[0])
         ledger = self._store.ledger
-        since = [e for e in ledger.between(ts, ledger.next_ts) if e.source == name]
+        since = [e for e in ledger.entries_between(ts, ledger.next_ts) if e.source == name]
         return since[-1].until if since else position
 
     @property
     def _next_ts(self) -> int:
         return self._seen[-1].ts + 1 if self._seen else self._store.ledger.next_ts
 
-    def _entry(self, source: str, boundary: Boundary) -> Entry:
+    def _make_entry(self, source: str, boundary: Boundary) -> LedgerEntry:
         ts = self._next_ts
         after, until = self.known[source], boundary.position
-        return Entry(
+        return LedgerEntry(
             ts,
             source,
             after,
@@ -305,9 +305,9 @@ class Lookout:
         )
 
 
-def tables_of(views: Iterable[ViewDefinition], source: str) -> dict[str, list[str]]:
+def captured_tables(views: Iterable[ViewDefinition], source: str) -> dict[str, list[str]]:
     """What some views read of a source."""
-    wanted = columns_of(sweep_plan(view) for view in views)
+    wanted = columns_of(sweep_plan_of(view) for view in views)
     return {r.table: [f.name for f in fs] for r, fs in wanted.items() if r.source == source}
 
 
@@ -318,7 +318,7 @@ def position_of(
     cannot be."""
     if left is not None:
         # Looking first finds a log that was lost; following would silently begin a new one.
-        source.look(left)
+        source.look_for_transactions(left)
     now, refused = follow_each(source, views)
     return now if left is None else left, refused
 
@@ -326,12 +326,12 @@ def position_of(
 def follow_each(source: Source, views: Mapping[str, Tables]) -> tuple[int, dict[str, SchemaError]]:
     """Have what views read captured; the position, and the views that it cannot be done for."""
     try:
-        return source.follow(together(views.values())), {}
+        return source.follow_tables(union_tables(views.values())), {}
     except SchemaError:
         position, refused = None, dict[str, SchemaError]()
         for name, tables in views.items():
             try:
-                position = source.follow(tables)
+                position = source.follow_tables(tables)
             except SchemaError as error:
                 refused[name] = error
         if position is None:
@@ -339,7 +339,7 @@ def follow_each(source: Source, views: Mapping[str, Tables]) -> tuple[int, dict[
         return position, refused
 
 
-def together(wanted: Iterable[Tables]) -> dict[str, list[str]]:
+def union_tables(wanted: Iterable[Tables]) -> dict[str, list[str]]:
     """Every column of every table that somebody wants."""
     found: dict[str, list[str]] = {}
     for tables in wanted:
@@ -349,8 +349,8 @@ def together(wanted: Iterable[Tables]) -> dict[str, list[str]]:
     return found
 
 
-def looked(source: Source, after: int) -> tuple[tuple[Boundary, ...], bool]:
+def look_once(source: Source, after: int) -> tuple[tuple[Boundary, ...], bool]:
     """What a source reports, and whether there may be more than one look takes."""
     end = time.monotonic() + LOOK_SECONDS
-    found = source.look(after)
+    found = source.look_for_transactions(after)
     return found, len(found) >= LOOK_TRANSACTIONS or time.monotonic() >= end

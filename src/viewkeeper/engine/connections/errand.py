@@ -26,14 +26,14 @@ class Errand(Generic[T]):
         self._lock = threading.Lock()
         self._back = threading.Event()
         self.began = time.monotonic()
-        self._thread = threading.Thread(target=self._run, name=f"source {name}", daemon=True)
+        self._thread = threading.Thread(target=self._run_action, name=f"source {name}", daemon=True)
         self._thread.start()
 
-    def wait(self, seconds: float) -> bool:
+    def wait_until_back(self, seconds: float) -> bool:
         """Wait for some time at most; whether it is back."""
         return self._back.wait(max(0.0, seconds))
 
-    def answer(self) -> T:
+    def get_answer(self) -> T:
         """What it brought, once it is back; its error if it met one."""
         assert self._back.is_set()
         self._thread.join()
@@ -41,7 +41,7 @@ class Errand(Generic[T]):
             raise self._error
         return self._answer[0]
 
-    def then(self, action: Callable[[], None]) -> None:
+    def call_afterwards(self, action: Callable[[], None]) -> None:
         """Do something when it is back, in its thread if that is later."""
         with self._lock:
             is_back = self._back.is_set()
@@ -49,7 +49,7 @@ class Errand(Generic[T]):
         if is_back:
             action()
 
-    def _run(self) -> None:
+    def _run_action(self) -> None:
         try:
             self._answer.append(self._action())
         except BaseException as error:  # noqa: BLE001 - raised again where it is waited for

@@ -30,9 +30,9 @@ from viewkeeper.errors import (
 )
 from viewkeeper.updates.source_protocol import (
     Answer,
-    Became,
     Boundary,
-    Detached,
+    CurrentNames,
+    DetachResult,
     Finding,
     Health,
     Lookup,
@@ -51,7 +51,7 @@ PASSING = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
 
 @contextmanager
-def contained(source: str) -> Iterator[None]:
+def contain_errors(source: str) -> Iterator[None]:
     """Inside, everything that goes wrong is an error of ours that names the source."""
     try:
         yield
@@ -77,109 +77,111 @@ class GuardedSource:
         self.inner = inner
         self._trouble = trouble
 
-    def describe(self) -> str:
-        with contained(self.name):
-            return self.inner.describe()
+    def describe_source(self) -> str:
+        with contain_errors(self.name):
+            return self.inner.describe_source()
 
-    def advice(self) -> str | None:
-        with contained(self.name):
-            return self.inner.advice()
+    def advise_setup(self) -> str | None:
+        with contain_errors(self.name):
+            return self.inner.advise_setup()
 
-    def handle(self, name: str) -> str:
-        with contained(self.name):
-            return self.inner.handle(name)
+    def handle_of(self, name: str) -> str:
+        with contain_errors(self.name):
+            return self.inner.handle_of(name)
 
-    def became(self, handle: str) -> Became | None:
-        with contained(self.name):
-            return self.inner.became(handle)
+    def current_names_of(self, handle: str) -> CurrentNames | None:
+        with contain_errors(self.name):
+            return self.inner.current_names_of(handle)
 
-    def schema(self, table: str) -> tuple[Field, ...]:
-        with contained(self.name):
-            return self.inner.schema(table)
+    def schema_of(self, table: str) -> tuple[Field, ...]:
+        with contain_errors(self.name):
+            return self.inner.schema_of(table)
 
-    def refused(self, table: str) -> Mapping[str, str]:
-        with contained(self.name):
-            return self.inner.refused(table)
+    def refusals_of(self, table: str) -> Mapping[str, str]:
+        with contain_errors(self.name):
+            return self.inner.refusals_of(table)
 
-    def key(self, table: str) -> tuple[str, ...]:
-        with contained(self.name):
-            return self.inner.key(table)
+    def key_of(self, table: str) -> tuple[str, ...]:
+        with contain_errors(self.name):
+            return self.inner.key_of(table)
 
-    def indexed(self, table: str, columns: Sequence[str]) -> bool:
-        with contained(self.name):
-            return self.inner.indexed(table, columns)
+    def is_indexed(self, table: str, columns: Sequence[str]) -> bool:
+        with contain_errors(self.name):
+            return self.inner.is_indexed(table, columns)
 
-    def finds_by_key(self, table: str, columns: Sequence[str]) -> bool:
-        with contained(self.name):
-            return self.inner.finds_by_key(table, columns)
+    def can_find_by_key(self, table: str, columns: Sequence[str]) -> bool:
+        with contain_errors(self.name):
+            return self.inner.can_find_by_key(table, columns)
 
-    def follow(self, tables: Tables) -> int:
-        with contained(self.name):
-            return self.inner.follow(tables)
+    def follow_tables(self, tables: Tables) -> int:
+        with contain_errors(self.name):
+            return self.inner.follow_tables(tables)
 
-    def look(self, after: int) -> tuple[Boundary, ...]:
-        with contained(self.name):
-            return self.inner.look(after)
+    def look_for_transactions(self, after: int) -> tuple[Boundary, ...]:
+        with contain_errors(self.name):
+            return self.inner.look_for_transactions(after)
 
-    def passed(self, position: int) -> bool:
-        with contained(self.name):
-            return self.inner.passed(position)
+    def has_passed(self, position: int) -> bool:
+        with contain_errors(self.name):
+            return self.inner.has_passed(position)
 
-    def changes(
+    def read_changes(
         self, tables: Tables, after: int, until: int
     ) -> Iterator[tuple[str, pa.RecordBatch]]:
-        with contained(self.name):
-            yield from self.inner.changes(tables, after, until)
+        with contain_errors(self.name):
+            yield from self.inner.read_changes(tables, after, until)
 
     @contextmanager
-    def snapshots(self, after: int, tables: Tables) -> Iterator[Opener]:
-        with contained(self.name):
-            context = self.inner.snapshots(after, tables)
+    def prepare_snapshots(self, after: int, tables: Tables) -> Iterator[Opener]:
+        with contain_errors(self.name):
+            context = self.inner.prepare_snapshots(after, tables)
             opener = context.__enter__()
         try:
             yield GuardedOpener(self.name, opener)
         except BaseException as error:
-            self._leave(context, error)
+            self._leave_context(context, error)
             raise
-        self._leave(context, None)
+        self._leave_context(context, None)
 
-    def _leave(self, context: AbstractContextManager[Opener], error: BaseException | None) -> None:
+    def _leave_context(
+        self, context: AbstractContextManager[Opener], error: BaseException | None
+    ) -> None:
         """End a context; what was done in it stays done, or failed for its own reason."""
         try:
-            with contained(self.name):
+            with contain_errors(self.name):
                 context.__exit__(type(error) if error else None, error, None)
         except ViewkeeperError as trouble:
             if trouble is not error:
                 self._trouble(trouble)
 
-    def acknowledge(self, position: int) -> None:
-        with contained(self.name):
-            self.inner.acknowledge(position)
+    def acknowledge_position(self, position: int) -> None:
+        with contain_errors(self.name):
+            self.inner.acknowledge_position(position)
 
-    def hold(self, name: str, seconds: float) -> None:
-        with contained(self.name):
-            self.inner.hold(name, seconds)
+    def begin_hold(self, name: str, seconds: float) -> None:
+        with contain_errors(self.name):
+            self.inner.begin_hold(name, seconds)
 
-    def release(self, name: str) -> None:
-        with contained(self.name):
-            self.inner.release(name)
+    def end_hold(self, name: str) -> None:
+        with contain_errors(self.name):
+            self.inner.end_hold(name)
 
-    def health(self, positions: Iterable[int]) -> Health:
-        with contained(self.name):
-            return self.inner.health(positions)
+    def read_health(self, positions: Iterable[int]) -> Health:
+        with contain_errors(self.name):
+            return self.inner.read_health(positions)
 
-    def diagnose(self, tables: Tables) -> list[Finding]:
-        with contained(self.name):
-            return self.inner.diagnose(tables)
+    def diagnose_source(self, tables: Tables) -> list[Finding]:
+        with contain_errors(self.name):
+            return self.inner.diagnose_source(tables)
 
-    def detach(self, force: bool = False) -> Detached:
-        with contained(self.name):
-            return self.inner.detach(force)
+    def detach_source(self, force: bool = False) -> DetachResult:
+        with contain_errors(self.name):
+            return self.inner.detach_source(force)
 
     def close(self) -> None:
         """Let go of it; that it could not be told so is no reason to stop."""
         try:
-            with contained(self.name):
+            with contain_errors(self.name):
                 self.inner.close()
         except ViewkeeperError as trouble:
             self._trouble(trouble)
@@ -193,7 +195,7 @@ class GuardedOpener:
     inner: Opener
 
     def __call__(self) -> Snapshot:
-        with contained(self.source):
+        with contain_errors(self.source):
             return GuardedSnapshot(self.source, self.inner())
 
 
@@ -204,17 +206,19 @@ class GuardedSnapshot:
         self._source = source
         self._inner = inner
 
-    def ask(self, lookup: Lookup, after: int) -> Answer:
-        with contained(self._source):
-            return self._inner.ask(lookup, after)
+    def answer_lookup(self, lookup: Lookup, after: int) -> Answer:
+        with contain_errors(self._source):
+            return self._inner.answer_lookup(lookup, after)
 
-    def scan(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
-        with contained(self._source):
-            found = self._inner.scan(relation, columns, after)
-        return Scan(found.cut, self._contained(found.batches), self._contained(found.tail))
+    def scan_relation(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
+        with contain_errors(self._source):
+            found = self._inner.scan_relation(relation, columns, after)
+        return Scan(
+            found.cut, self._contain_batches(found.batches), self._contain_batches(found.tail)
+        )
 
-    def _contained(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with contained(self._source):
+    def _contain_batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with contain_errors(self._source):
             yield from batches
 
     def close(self) -> None:
@@ -223,18 +227,18 @@ class GuardedSnapshot:
         A task can tell nobody but its log.
         """
         try:
-            with contained(self._source):
+            with contain_errors(self._source):
                 self._inner.close()
         except ViewkeeperError as error:
             logging.getLogger(__name__).warning("closing a snapshot: %s", error)
 
 
-def kind_of(source: Source, kind: type[K]) -> K | None:
+def unwrap_source(source: Source, kind: type[K]) -> K | None:
     """The source itself, if it is of this kind."""
     inner = source.inner if isinstance(source, GuardedSource) else source
     return inner if isinstance(inner, kind) else None
 
 
-def plain_opener(opener: Opener) -> Opener:
+def unwrap_opener(opener: Opener) -> Opener:
     """The opener that the source itself prepared."""
     return opener.inner if isinstance(opener, GuardedOpener) else opener

@@ -2,7 +2,7 @@
 
 A source that cannot be reached is left alone for a while, longer each time; the views that need it
 wait meanwhile and the others go on. Whoever uses a source has it from here, guarded, so that all
-that goes wrong in it is its own error; `note` decides what an error means for the source.
+that goes wrong in it is its own error; `note_error` decides what an error means for the source.
 
 What can hang is asked in errands, threads of their own: every look, and whether a source that was
 away is back. While a source has an errand it is not ready, and nobody waits for it: neither the
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from viewkeeper.engine.connections.errand import Errand
-from viewkeeper.engine.connections.guarded_source import GuardedSource, contained
+from viewkeeper.engine.connections.guarded_source import GuardedSource, contain_errors
 from viewkeeper.errors import (
     DamagedSourceError,
     SourceAwayError,
@@ -101,24 +101,24 @@ class Connections:
         self.trouble: Callable[[ViewkeeperError], None] = lambda _: None
         """Is told of errors that spoil nothing, like that of closing a snapshot."""
 
-    def source(self, name: str) -> Source:
+    def get_source(self, name: str) -> Source:
         if name not in self._open:
-            with contained(name):
-                opened = self._opened(self.settings[name])
-            self._open[name] = GuardedSource(opened, self._spoils_nothing)
+            with contain_errors(name):
+                opened = self._open_unguarded(self.settings[name])
+            self._open[name] = GuardedSource(opened, self._note_harmless)
         return self._open[name]
 
-    def _spoils_nothing(self, error: ViewkeeperError) -> None:
-        self.note(error)
+    def _note_harmless(self, error: ViewkeeperError) -> None:
+        self.note_error(error)
         self._untold.append(error)
-        self._tell()
+        self._tell_troubles()
 
-    def _tell(self) -> None:
+    def _tell_troubles(self) -> None:
         """Tell of troubles, here where all is told; a load in a thread of its own has some too."""
         while self._untold and threading.get_ident() == self._thread:
             self.trouble(self._untold.popleft())
 
-    def _opened(self, settings: SourceSettings) -> Source:
+    def _open_unguarded(self, settings: SourceSettings) -> Source:
         source = open_source(settings, self.reader)
         if settings.kind == "files":
             # Imported here, because it takes a second that other kinds need not pay.
@@ -128,59 +128,63 @@ class Connections:
             source.differ = self._differ
         return source
 
-    def ask(self, questions: Mapping[str, Callable[[Source], object]], seconds: float) -> None:
+    def send_errands(
+        self, questions: Mapping[str, Callable[[Source], object]], seconds: float
+    ) -> None:
         """Send an errand to each of these sources that is ready, and wait for some time at most
-        until all are back; `answer` has what they bring."""
-        self._tell()
+        until all are back; `take_answer` has what they bring."""
+        self._tell_troubles()
         end = time.monotonic() + seconds
         for name, question in questions.items():
-            if self.ready([name]) and name not in self._errands:
-                self._errands[name] = self._errand(name, question)
+            if self.can_ask([name]) and name not in self._errands:
+                self._errands[name] = self._send_errand(name, question)
         for name in questions:
-            if name in self._errands and not self._errands[name].wait(end - time.monotonic()):
-                self._miss(name)
+            if name in self._errands and not self._errands[name].wait_until_back(
+                end - time.monotonic()
+            ):
+                self._note_silence(name)
 
-    def answer(self, name: str) -> object:
+    def take_answer(self, name: str) -> object:
         """What an errand brought; None if there was none, it is not back, or the source is away."""
         errand = self._errands.get(name)
-        if errand is None or not errand.wait(0):
+        if errand is None or not errand.wait_until_back(0):
             return None
         del self._errands[name]
-        return self._done(name, errand.answer)
+        return self._finish_action(name, errand.get_answer)
 
-    def greet(self, names: Iterable[str]) -> None:
+    def greet_sources(self, names: Iterable[str]) -> None:
         """Send an errand to those of these sources that were never asked anything, and wait a
         little: one that hangs must not hold up whoever binds the views of the others."""
         new = [name for name in names if name not in self._greeted]
         self._greeted |= {*new}
         end = time.monotonic() + SILENT_SECONDS
         for name in new:
-            if self.ready([name]):
-                self._probes[name] = self._errand(name, lambda source: source.health(()))
+            if self.can_ask([name]):
+                self._probes[name] = self._send_errand(name, lambda source: source.read_health(()))
         for name in new:
             if name in self._probes:
-                self._probes[name].wait(end - time.monotonic())
+                self._probes[name].wait_until_back(end - time.monotonic())
 
     @property
-    def busy(self) -> bool:
+    def has_busy_source(self) -> bool:
         """Whether an errand to some source is not back."""
         return any(self.is_busy(name) for name in {*self._errands, *self._probes})
 
     def is_busy(self, name: str) -> bool:
         """Whether an errand to a source is not back."""
         sent = (self._errands.get(name), self._probes.get(name))
-        return any(errand is not None and not errand.wait(0) for errand in sent)
+        return any(errand is not None and not errand.wait_until_back(0) for errand in sent)
 
-    def _errand(self, name: str, question: Callable[[Source], object]) -> Errand[object]:
-        source = self.source(name)
+    def _send_errand(self, name: str, question: Callable[[Source], object]) -> Errand[object]:
+        source = self.get_source(name)
 
         def ask() -> object:
-            with contained(name):
+            with contain_errors(name):
                 return question(source)
 
         return Errand(name, ask)
 
-    def _miss(self, name: str) -> None:
+    def _note_silence(self, name: str) -> None:
         """Say of a source that has not answered for long that it is away."""
         silent = time.monotonic() - self._errands[name].began
         if silent > SILENT_SECONDS and name not in self.away:
@@ -188,27 +192,27 @@ class Connections:
             error = SourceAwayError(name, f"it has not answered for {silent:.0f} s", hint=hint)
             self.away[name] = Away(error, self._now(), 0, self._now())
 
-    def attempt(self, name: str, action: Callable[[Source], T]) -> T | None:
+    def try_action(self, name: str, action: Callable[[Source], T]) -> T | None:
         """Do something with a source; None if it is, or turns out to be, away."""
-        if not self.ready([name]):
+        if not self.can_ask([name]):
             return None
 
         def done() -> T:
-            with contained(name):
-                return action(self.source(name))
+            with contain_errors(name):
+                return action(self.get_source(name))
 
-        return self._done(name, done)
+        return self._finish_action(name, done)
 
-    def _done(self, name: str, action: Callable[[], T]) -> T | None:
+    def _finish_action(self, name: str, action: Callable[[], T]) -> T | None:
         try:
             result = action()
         except SourceAwayError as error:
-            self.note(error)
+            self.note_error(error)
             return None
         self.away.pop(name, None)
         return result
 
-    def ready(self, names: Iterable[str]) -> bool:
+    def can_ask(self, names: Iterable[str]) -> bool:
         """Whether all of these may be asked now.
 
         A source that is away must have answered an errand first, which is sent when its time has
@@ -220,32 +224,32 @@ class Connections:
     def _is_ready(self, name: str) -> bool:
         if name in self.failed or self.is_busy(name):
             return False
-        self._settle(name)
+        self._settle_probe(name)
         away = self.away.get(name)
         if away is not None and away.retry_at <= self._now():
-            self._probes[name] = self._errand(name, lambda source: source.health(()))
+            self._probes[name] = self._send_errand(name, lambda source: source.read_health(()))
         return away is None
 
-    def _settle(self, name: str) -> None:
+    def _settle_probe(self, name: str) -> None:
         """A source that was asked whether it is back may have answered."""
         probe = self._probes.pop(name, None)
         try:
             if probe is not None:
-                self._done(name, probe.answer)
+                self._finish_action(name, probe.get_answer)
         except ViewkeeperError as error:
             # It answers, if not as wished: whoever needs more of it will say so.
-            self.note(error)
+            self.note_error(error)
             self.away.pop(name, None)
 
-    def note(self, error: ViewkeeperError) -> None:
+    def note_error(self, error: ViewkeeperError) -> None:
         """What an error means for the source that it names, if it names one."""
         match error:
             case SourceAwayError():
-                self._mark(error)
+                self._mark_away(error)
             case UnexpectedSourceError() | DamagedSourceError():
                 self.failed.setdefault(error.source, error)
 
-    def _mark(self, error: SourceAwayError) -> None:
+    def _mark_away(self, error: SourceAwayError) -> None:
         """A source did not answer; it is tried again after 1, 2, 4 ... seconds."""
         now, before = self._now(), self.away.get(error.source)
         # One that answers looks and nothing else is not tried again at once each time.
@@ -262,9 +266,11 @@ class Connections:
         end = time.monotonic() + CLOSE_SECONDS
         for name, source in self._open.items():
             sent = (self._errands.pop(name, None), self._probes.pop(name, None))
-            late = [e for e in sent if e is not None and not e.wait(end - time.monotonic())]
+            late = [
+                e for e in sent if e is not None and not e.wait_until_back(end - time.monotonic())
+            ]
             if late:
-                late[0].then(source.close)
+                late[0].call_afterwards(source.close)
             else:
                 source.close()
         self._open.clear()

@@ -18,11 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from viewkeeper.engine.capture.lookout import Lookout
-from viewkeeper.engine.evolution.view_adapter import Adapting
-from viewkeeper.engine.views.project_choices import Choices
+from viewkeeper.engine.evolution.view_adapter import ViewAdapter
+from viewkeeper.engine.views.project_choices import AlgorithmChoices
 from viewkeeper.engine.views.view_troubles import Troubles
 from viewkeeper.errors import GapError, ProjectError, SourceError
-from viewkeeper.warehouse.metadata.batch_plan import Plan
+from viewkeeper.warehouse.metadata.batch_plan import BatchPlan
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.metadata.record import Resume
 
@@ -45,7 +45,7 @@ class Anchors:
     """The views of one warehouse that have gaps before them."""
 
     def __init__(
-        self, choices: Choices, lookout: Lookout, adapting: Adapting, troubles: Troubles
+        self, choices: AlgorithmChoices, lookout: Lookout, adapting: ViewAdapter, troubles: Troubles
     ) -> None:
         self._settings = choices.settings
         self._store = choices.store
@@ -56,7 +56,7 @@ class Anchors:
         self._asked: set[str] = set()
         self._lost: set[str] = set()
 
-    def ask(self, views: Iterable[str]) -> None:
+    def request_anchors(self, views: Iterable[str]) -> None:
         """The user wants these views to be re-anchored in this run."""
         self._asked = {*views}
         if self._asked and self._settings.registry is not None:
@@ -66,20 +66,20 @@ class Anchors:
                 hint=" ".join(("viewkeeper run", *(f"--full-refresh {n}" for n in self._asked))),
             )
 
-    def may(self, name: str) -> bool:
+    def can_reanchor(self, name: str) -> bool:
         """Whether a view is to be re-anchored at a gap."""
-        return name in self._asked or self._settings.on_gap.of(name) == "reanchor"
+        return name in self._asked or self._settings.on_gap.policy_of(name) == "reanchor"
 
-    def meets(self, name: str) -> bool:
+    def anchor_if_needed(self, name: str) -> bool:
         """Whether a view has to be re-anchored; then it waits for that, or stops."""
-        cause = self._cause(name)
-        if cause is not None and not self.may(name):
-            self._troubles.fail(name, self._refusal(name))
+        cause = self._anchor_cause(name)
+        if cause is not None and not self.can_reanchor(name):
+            self._troubles.fail_view(name, self._gap_refusal(name))
         elif cause is not None:
-            self._adapting.anchor(name, cause)
+            self._adapting.anchor_view(name, cause)
         return cause is not None
 
-    def _cause(self, name: str) -> str | None:
+    def _anchor_cause(self, name: str) -> str | None:
         """Why a view has to be re-anchored before it can advance; None if it has not."""
         head, ledger = self._store.head.views[name], self._store.ledger
         lost = ledger.gap_after(head.ts, head.positions)
@@ -87,11 +87,11 @@ class Anchors:
             return f'{ANCHORED} source "{lost}" had lost changes'
         if name in self._asked and head.ts < ledger.next_ts - 1:
             return f"{ANCHORED} it was asked for"
-        if self._lookout.ready(head.positions):
+        if self._lookout.can_load(head.positions):
             self._asked.discard(name)
         return None
 
-    def _refusal(self, name: str) -> GapError:
+    def _gap_refusal(self, name: str) -> GapError:
         """What is said of a view that stops before a gap."""
         head = self._store.head.views[name]
         source = self._store.ledger.gap_after(head.ts, head.positions) or ""
@@ -102,23 +102,25 @@ class Anchors:
             f"`--full-refresh {name}` loads the view again",
         )
 
-    def lose(self, source: str, error: SourceError) -> bool:
+    def record_gap(self, source: str, error: SourceError) -> bool:
         """Write down that a source has lost changes, and follow it anew; False if that is not what
         its error says, if none of its views may be re-anchored, or if it helps nothing."""
         views = self._store.head.views
-        mine = [n for n in self._catalogue if n in views and source in self._catalogue.sources(n)]
-        wanted = [name for name in mine if self.may(name)]
+        mine = [
+            n for n in self._catalogue if n in views and source in self._catalogue.sources_of(n)
+        ]
+        wanted = [name for name in mine if self.can_reanchor(name)]
         if not isinstance(error, GapError) or not wanted or source in self._lost:
             return False
         self._lost.add(source)
-        plan = Plan(self._store.next_plan, self._lookout.lose(source))
+        plan = BatchPlan(self._store.next_plan, self._lookout.take_with_gap(source))
         self._store.write_plan(plan)
         resumed = [Resume(name) for name in wanted if views[name].stopped]
         self._store.commit(resumed, plan.n)
         self._lookout.begin_again(source)
         return True
 
-    def finished(self, name: str) -> None:
+    def clear_gaps(self, name: str) -> None:
         """A view was loaded: it stands behind all gaps."""
         self._asked.discard(name)
         self._lost -= {*self._store.head.views[name].positions}

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from viewkeeper.engine.batch.part_runner import limited
-from viewkeeper.engine.batch.snapshot_openers import prepared
+from viewkeeper.engine.batch.part_runner import limit_job
+from viewkeeper.engine.batch.snapshot_openers import prepare_openers
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.evolution.proposals import Proposed
-from viewkeeper.engine.load.load_job import Stored, row_schema
-from viewkeeper.engine.load.view_recomputation import recomputed
-from viewkeeper.engine.operations.verification import held
+from viewkeeper.engine.load.load_job import StoredRows, row_schema
+from viewkeeper.engine.load.view_recomputation import recompute_view
+from viewkeeper.engine.operations.verification import hold_logs
 from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.engine.spark.spark_session import SparkHandle
 from viewkeeper.engine.spark.task_errors import Courier
@@ -46,36 +46,38 @@ class Preview:
     sample: pa.Table | None = None
 
 
-def preview(
+def preview_proposal(
     settings: Settings, spark: SparkHandle, connections: Connections, proposed: Proposed
 ) -> Preview | None:
     """What would change; None if a source that the definition needs is not followed yet."""
-    head = read_head(settings.warehouse).view(proposed.view)
+    head = read_head(settings.warehouse).require_view(proposed.view)
     if proposed.adaptation in ("nothing", "restate"):
         return Preview(0, 0)
     view = bind_again(proposed.version, None).view
     courier = Courier()
-    with held(connections, view.sources):
-        positions = _positions(settings, view, head)
+    with hold_logs(connections, view.sources):
+        positions = _preview_positions(settings, view, head)
         if positions is None:
             return None
         with (
-            prepared(connections, positions, [view]) as openers,
-            limited(spark.get(), f"changes of {view.name}", settings.spark.job_minutes),
+            prepare_openers(connections, positions, [view]) as openers,
+            limit_job(spark.get_session(), f"changes of {view.name}", settings.spark.job_minutes),
         ):
-            frame = recomputed(spark.get(), view, openers, positions, courier)
+            frame = recompute_view(spark.get_session(), view, openers, positions, courier)
             if proposed.adaptation == "reload":
-                return Preview(_rows(frame, courier), head.rows)
-            stored = Stored(settings.warehouse, head, spark.staging)
-            old = stored.frame(spark.get(), row_schema(frame, view))
-            return _compared(frame, old, courier)
+                return Preview(_count_rows(frame, courier), head.rows)
+            stored = StoredRows(settings.warehouse, head, spark.staging_folder)
+            old = stored.stored_frame(spark.get_session(), row_schema(frame, view))
+            return _compare_rows(frame, old, courier)
 
 
-def _positions(settings: Settings, view: ViewDefinition, head: ViewHead) -> dict[str, int] | None:
+def _preview_positions(
+    settings: Settings, view: ViewDefinition, head: ViewHead
+) -> dict[str, int] | None:
     ledger = load_ledger(settings.warehouse)
     found: dict[str, int] = {}
     for source in view.sources:
-        at = ledger.position(source, ledger.next_ts)
+        at = ledger.position_at(source, ledger.next_ts)
         at = head.positions.get(source) if at is None else at
         if at is None:
             return None
@@ -83,23 +85,23 @@ def _positions(settings: Settings, view: ViewDefinition, head: ViewHead) -> dict
     return found
 
 
-def _compared(frame: DataFrame, stored: DataFrame, courier: Courier) -> Preview:
+def _compare_rows(frame: DataFrame, stored: DataFrame, courier: Courier) -> Preview:
     from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
-    from viewkeeper.warehouse.rows.spark_frames import grouped, named
+    from viewkeeper.warehouse.rows.spark_frames import exact_column, sum_counts
 
     names = [name for name in frame.columns if name != COUNT]
-    columns = [named(name) for name in names]
+    columns = [exact_column(name) for name in names]
     old = stored.select(*columns, (-F.col(COUNT)).alias(COUNT))
-    both = grouped(frame.select(*columns, F.col(COUNT)).unionAll(old), names).persist()
+    both = sum_counts(frame.select(*columns, F.col(COUNT)).unionAll(old), names).persist()
     try:
-        came, went = (_rows(both.where(F.col(COUNT) * sign > 0), courier) for sign in (1, -1))
+        came, went = (_count_rows(both.where(F.col(COUNT) * sign > 0), courier) for sign in (1, -1))
         sample = courier.run_job(lambda: both.limit(SHOWN).toArrow())
     finally:
         both.unpersist()
     return Preview(came, -went, sample)
 
 
-def _rows(frame: DataFrame, courier: Courier) -> int:
+def _count_rows(frame: DataFrame, courier: Courier) -> int:
     found: Any = courier.run_job(lambda: frame.agg({COUNT: "sum"}).collect())
     return int(found[0][0] or 0)

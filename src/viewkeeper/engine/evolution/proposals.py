@@ -16,9 +16,13 @@ from typing import Literal
 
 from viewkeeper.errors import ProjectError
 from viewkeeper.storage import disk
-from viewkeeper.storage.sealed_json import decoding, unseal_or_plain, write_sealed
+from viewkeeper.storage.sealed_json import translate_decode_errors, unseal_or_plain, write_sealed
 from viewkeeper.storage.typed_json import read_typed
-from viewkeeper.warehouse.metadata.definition_version import READERS, Version, encode_versions
+from viewkeeper.warehouse.metadata.definition_version import (
+    READERS,
+    DefinitionVersion,
+    encode_versions,
+)
 
 FOLDER = "proposals"
 HELD = (
@@ -37,7 +41,7 @@ class Proposed:
     """A definition that a view would get, and what would be done to its rows."""
 
     view: str
-    version: Version
+    version: DefinitionVersion
     before: str
     adaptation: str
     at: float
@@ -63,56 +67,56 @@ class Proposals:
     def __init__(self, root: Path) -> None:
         self._folder = root / FOLDER
 
-    def put(self, proposed: Proposed) -> None:
+    def put_proposal(self, proposed: Proposed) -> None:
         """Lay a proposal before whoever decides, in place of an earlier one for the view."""
-        known = self.get(proposed.view)
+        known = self.read_proposal(proposed.view)
         if known is not None and known.id == proposed.id:
             return
         disk.make_folder(self._folder)
         (version,) = encode_versions([proposed.version])
         body = {**{k: getattr(proposed, k) for k in ("view", "before", "adaptation", "at")}}
-        write_sealed(self._file(proposed.view), "proposal", {**body, "version": version})
+        write_sealed(self._proposal_file(proposed.view), "proposal", {**body, "version": version})
 
-    def get(self, view: str) -> Proposed | None:
-        path = self._file(view)
+    def read_proposal(self, view: str) -> Proposed | None:
+        path = self._proposal_file(view)
         try:
-            with decoding(path, "proposal", _MEND):
+            with translate_decode_errors(path, "proposal", _MEND):
                 return read_typed(Proposed, unseal_or_plain(path, "proposal", _MEND), READERS)
         except FileNotFoundError:
             return None
 
-    def all(self) -> list[Proposed]:
-        found = (self.get(path.stem) for path in sorted(self._folder.glob("*.json")))
+    def list_proposals(self) -> list[Proposed]:
+        found = (self.read_proposal(path.stem) for path in sorted(self._folder.glob("*.json")))
         return [proposed for proposed in found if proposed is not None]
 
-    def answer(self, view: str, word: Word) -> Proposed:
+    def answer_proposal(self, view: str, word: Word) -> Proposed:
         """Leave a word for the maintainer."""
-        proposed = self.get(view)
+        proposed = self.read_proposal(view)
         if proposed is None:
             raise ProjectError(
                 f'view "{view}": nothing waits for a decision', hint="`viewkeeper changes`"
             )
         body = {"id": proposed.id, "word": word}
-        write_sealed(self._word(view), "word", body)
+        write_sealed(self._decision_file(view), "word", body)
         return proposed
 
-    def word(self, proposed: Proposed) -> Word | None:
+    def decision_of(self, proposed: Proposed) -> Word | None:
         """What was decided about exactly this, if anything."""
-        path = self._word(proposed.view)
+        path = self._decision_file(proposed.view)
         try:
-            with decoding(path, "word", _MEND):
+            with translate_decode_errors(path, "word", _MEND):
                 found = read_typed(_Decided, unseal_or_plain(path, "word", _MEND))
         except FileNotFoundError:
             return None
         return found.word if found.id == proposed.id else None
 
-    def clear(self, views: Iterable[str]) -> None:
+    def clear_proposals(self, views: Iterable[str]) -> None:
         for view in views:
-            disk.remove(self._file(view))
-            disk.remove(self._word(view))
+            disk.remove_file(self._proposal_file(view))
+            disk.remove_file(self._decision_file(view))
 
-    def _file(self, view: str) -> Path:
+    def _proposal_file(self, view: str) -> Path:
         return self._folder / f"{view}.json"
 
-    def _word(self, view: str) -> Path:
+    def _decision_file(self, view: str) -> Path:
         return self._folder / f"{view}.word"

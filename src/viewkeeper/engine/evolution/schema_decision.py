@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, assert_never
 
 import pyarrow as pa
 
-from viewkeeper.engine.views.algorithm_choice import Choice
-from viewkeeper.engine.views.project_choices import Choices
+from viewkeeper.engine.views.algorithm_choice import AlgorithmChoice
+from viewkeeper.engine.views.project_choices import AlgorithmChoices
 from viewkeeper.engine.views.view_binding import Binding, bind_now
 from viewkeeper.errors import DefinitionError, ProjectError, SchemaError
 from viewkeeper.evolution.adaptation import (
@@ -30,12 +30,12 @@ from viewkeeper.evolution.adaptation import (
     Nothing,
     Reload,
     Restate,
-    adaptation,
+    choose_adaptation,
 )
 from viewkeeper.evolution.policy import Policy
-from viewkeeper.evolution.synchronization import Impossible, Rewriting, synchronize
+from viewkeeper.evolution.synchronization import NoRewriting, Rewriting, synchronize_view
 from viewkeeper.updates.schema_change import SchemaChange
-from viewkeeper.updates.source_protocol import Became
+from viewkeeper.updates.source_protocol import CurrentNames
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
 from viewkeeper.warehouse.metadata.head import ViewHead
 
@@ -48,7 +48,7 @@ MOVES_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Reshaped:
+class PendingSchemaChange:
     """A schema change at a source, with the ts of its transaction."""
 
     ts: int
@@ -64,11 +64,11 @@ class Proposal:
     """What a view would become: its definition, its algorithm, and what its rows need."""
 
     binding: Binding
-    choice: Choice
+    choice: AlgorithmChoice
     causes: tuple[str, ...]
     extent: str
     adaptation: Adaptation
-    became: Mapping[Relation, Became | None]
+    became: Mapping[Relation, CurrentNames | None]
     """What the tables of the old definition were called when this was decided."""
 
 
@@ -89,44 +89,44 @@ class Approval:
 Decision = Proposal | Approval | Halt
 
 
-class Evolving:
+class SchemaDecider:
     """Decides what becomes of the views of a project."""
 
-    def __init__(self, choices: Choices) -> None:
+    def __init__(self, choices: AlgorithmChoices) -> None:
         self._settings = choices.settings
         self._store = choices.store
         self._catalogue = choices.catalogue
         self._connections = choices.connections
         self._choices = choices
 
-    def pending(self, name: str, until: int) -> tuple[Reshaped, ...]:
+    def pending_changes(self, name: str, until: int) -> tuple[PendingSchemaChange, ...]:
         """The schema changes up to `until` that concern a view and that it has not passed."""
         head, ledger = self._store.head.views[name], self._store.ledger
-        entries = [entry for entry in ledger.between(head.ts, until) if entry.reshaped]
+        entries = [entry for entry in ledger.entries_between(head.ts, until) if entry.reshaped]
         if not entries:
             return ()
         binding, keyed = self._catalogue.bindings[name], self._choices[name].kind.keyed
         return tuple(
-            Reshaped(entry.ts, entry.source, change)
+            PendingSchemaChange(entry.ts, entry.source, change)
             for entry in entries
             for change in entry.reshaped
-            if concerns(change, entry.source, binding, keyed)
+            if is_affected(change, entry.source, binding, keyed)
         )
 
-    def decide(self, name: str, changes: Sequence[Reshaped]) -> Decision:
+    def decide_view(self, name: str, changes: Sequence[PendingSchemaChange]) -> Decision:
         """What a view becomes by these changes; a SourceAwayError if that cannot be seen now."""
         binding = self._catalogue.bindings[name]
         for _ in range(MOVES_MAX):
-            became = self._became(binding)
-            decision = self._decision(name, changes, became)
-            if self._became(binding) == became:
+            became = self._current_tables(binding)
+            decision = self._decide_once(name, changes, became)
+            if self._current_tables(binding) == became:
                 break
         return decision
 
     def still_holds(self, name: str, proposal: Proposal) -> bool:
         """Whether what is followed for a proposal, from now on whatever it is called, is what it
         was decided for: names may have passed to others in between."""
-        new = self._became(proposal.binding)
+        new = self._current_tables(proposal.binding)
         return not self.has_moved(name, proposal) and all(
             found is not None and all(c.lower() == n.lower() for c, n in found.columns.items())
             for found in new.values()
@@ -134,105 +134,111 @@ class Evolving:
 
     def has_moved(self, name: str, proposal: Proposal) -> bool:
         """Whether the tables of a view are no longer what they were when this was decided."""
-        return self._became(self._catalogue.bindings[name]) != proposal.became
+        return self._current_tables(self._catalogue.bindings[name]) != proposal.became
 
-    def _decision(
+    def _decide_once(
         self,
         name: str,
-        changes: Sequence[Reshaped],
-        became: Mapping[Relation, Became | None],
+        changes: Sequence[PendingSchemaChange],
+        became: Mapping[Relation, CurrentNames | None],
     ) -> Decision:
-        policy = self._settings.evolution.of(name).policies.of(each.change for each in changes)
+        policy = self._settings.evolution.evolution_of(name).policies.policy_for(
+            each.change for each in changes
+        )
         if policy == "exception":
-            return Halt(_halted(changes, "its policy is `exception`", self._resumed(name)))
-        rewriting = self._rewriting(name, policy, became)
-        if isinstance(rewriting, Impossible):
-            return Halt(_halted(changes, rewriting.reason, rewriting.mends))
+            return Halt(
+                _halt_reason(changes, "its policy is `exception`", self._reload_command(name))
+            )
+        rewriting = self._rewrite_definition(name, policy, became)
+        if isinstance(rewriting, NoRewriting):
+            return Halt(_halt_reason(changes, rewriting.reason, rewriting.mends))
         try:
-            proposal = self._proposal(name, rewriting, changes, became)
+            proposal = self._make_proposal(name, rewriting, changes, became)
         except (DefinitionError, SchemaError, ProjectError) as error:
-            return Halt(_halted(changes, str(error), self._resumed(name)))
+            return Halt(_halt_reason(changes, str(error), self._reload_command(name)))
         return Approval(proposal) if policy == "approve" else proposal
 
-    def _resumed(self, name: str) -> tuple[str, ...]:
+    def _reload_command(self, name: str) -> tuple[str, ...]:
         return (f"viewkeeper run --full-refresh {name}",)
 
     # -- the definition ------------------------------------------------------------------------
 
-    def _rewriting(
-        self, name: str, policy: Policy, became: Mapping[Relation, Became | None]
-    ) -> Rewriting | Impossible:
+    def _rewrite_definition(
+        self, name: str, policy: Policy, became: Mapping[Relation, CurrentNames | None]
+    ) -> Rewriting | NoRewriting:
         if policy == "try_evolve":
-            found = self._synchronized(name, became, null_for_lost=False)
+            found = self._synchronize_definition(name, became, null_for_lost=False)
             if isinstance(found, Rewriting):
                 return found
-            return self._synchronized(name, became, null_for_lost=True)
+            return self._synchronize_definition(name, became, null_for_lost=True)
         lenient = policy in ("lenient", "ignore")
-        return self._synchronized(name, became, lenient, keep_columns=policy == "ignore")
+        return self._synchronize_definition(name, became, lenient, keep_columns=policy == "ignore")
 
-    def _synchronized(
+    def _synchronize_definition(
         self,
         name: str,
-        became: Mapping[Relation, Became | None],
+        became: Mapping[Relation, CurrentNames | None],
         null_for_lost: bool,
         keep_columns: bool = False,
-    ) -> Rewriting | Impossible:
+    ) -> Rewriting | NoRewriting:
         binding = self._catalogue.bindings[name]
-        return synchronize(
+        return synchronize_view(
             binding.parsed,
             became,
             self._fields_now,
-            self._settings.evolution.of(name).preferences,
+            self._settings.evolution.evolution_of(name).preferences,
             self._settings.evolution.substitutes,
             null_for_lost=null_for_lost,
             keep_columns=keep_columns,
-            lost_types=types(binding),
+            lost_types=column_types(binding),
         )
 
-    def _became(self, binding: Binding) -> dict[Relation, Became | None]:
+    def _current_tables(self, binding: Binding) -> dict[Relation, CurrentNames | None]:
         return {
-            Relation(b.source, b.table): self._connections.source(b.source).became(b.handle)
+            Relation(b.source, b.table): self._connections.get_source(b.source).current_names_of(
+                b.handle
+            )
             for b in binding.bound
         }
 
     def _fields_now(self, relation: Relation) -> tuple[Field, ...] | None:
         if relation.source not in self._connections.settings:
             return None
-        source = self._connections.source(relation.source)
+        source = self._connections.get_source(relation.source)
         try:
-            return source.schema(source.handle(relation.table))
+            return source.schema_of(source.handle_of(relation.table))
         except SchemaError:
             return None
 
     # -- the rows ------------------------------------------------------------------------------
 
-    def _proposal(
+    def _make_proposal(
         self,
         name: str,
         rewriting: Rewriting,
-        changes: Sequence[Reshaped],
-        became: Mapping[Relation, Became | None],
+        changes: Sequence[PendingSchemaChange],
+        became: Mapping[Relation, CurrentNames | None],
     ) -> Proposal:
         from viewkeeper.view.sql.view_statement import parse_view
 
         old = self._catalogue.bindings[name]
         new = bind_now(parse_view(rewriting.text, old.parsed.path), self._connections)
-        choice = self._choices.choice(name, new.view)
-        found = adaptation(
+        choice = self._choices.choice_of(name, new.view)
+        found = choose_adaptation(
             self._choices[name].view,
             choice.view,
             same_columns(old, new, became),
-            frozenset(_rewritten(changes)),
-            added=frozenset(_added(changes, old, new, became)),
+            frozenset(_rewritten_columns(changes)),
+            added=frozenset(_added_columns(changes, old, new, became)),
         )
         head = self._store.head.views[name]
-        if choice.hidden != head.hidden or _comes_back(head, choice.view, found):
+        if choice.hidden_columns != head.hidden or _comes_back(head, choice.view, found):
             found = Reload()
         causes = tuple(dict.fromkeys((*map(str, changes), *rewriting.steps)))
         return Proposal(new, choice, causes, rewriting.extent.value, found, became)
 
 
-def concerns(change: SchemaChange, source: str, binding: Binding, keyed: bool) -> bool:
+def is_affected(change: SchemaChange, source: str, binding: Binding, keyed: bool) -> bool:
     """Whether a view must do something about a schema change."""
     relation = Relation(source, change.table)
     if relation not in binding.view.relations:
@@ -245,7 +251,7 @@ def concerns(change: SchemaChange, source: str, binding: Binding, keyed: bool) -
         case "add_column" | "add_filled_column":
             return _takes_in(binding, relation, change.column)
         case "rename_column" | "widen_type" | "drop_column" | "change_type" | "rewrite":
-            used = {field.name.lower() for field in binding.view.columns(relation)}
+            used = {field.name.lower() for field in binding.view.fields_of(relation)}
             return change.column.lower() in used
         case _:
             assert_never(change.kind)
@@ -257,10 +263,10 @@ def _takes_in(binding: Binding, relation: Relation, column: str) -> bool:
     if column.lower() in {name.lower() for name in seen}:
         return False
     aliases = {p.alias.lower() for p in binding.view.places if p.relation == relation}
-    return any(star is None or star in aliases for star in stars(binding.parsed))
+    return any(star is None or star in aliases for star in star_aliases(binding.parsed))
 
 
-def stars(parsed: ParsedView) -> Iterator[str | None]:
+def star_aliases(parsed: ParsedView) -> Iterator[str | None]:
     """What the view's stars stand for: everything (None), or one alias."""
     from sqlglot import exp
 
@@ -273,7 +279,7 @@ def stars(parsed: ParsedView) -> Iterator[str | None]:
 
 
 def same_columns(
-    old: Binding, new: Binding, became: Mapping[Relation, Became | None]
+    old: Binding, new: Binding, became: Mapping[Relation, CurrentNames | None]
 ) -> dict[tuple[Relation, str], tuple[Relation, str]]:
     """The columns of the old definition's tables that are the same ones in the new definition."""
     handles = {(b.source, b.table): Relation(b.source, b.handle) for b in new.bound}
@@ -287,17 +293,17 @@ def same_columns(
     return found
 
 
-def _rewritten(changes: Iterable[Reshaped]) -> Iterator[tuple[Relation, str]]:
+def _rewritten_columns(changes: Iterable[PendingSchemaChange]) -> Iterator[tuple[Relation, str]]:
     for each in changes:
         if each.change.kind in ("change_type", "rewrite"):
             yield Relation(each.source, each.change.table), each.change.column
 
 
-def _added(
-    changes: Iterable[Reshaped],
+def _added_columns(
+    changes: Iterable[PendingSchemaChange],
     old: Binding,
     new: Binding,
-    became: Mapping[Relation, Became | None],
+    became: Mapping[Relation, CurrentNames | None],
 ) -> Iterator[tuple[Relation, str]]:
     """The columns of the new definition that are NULL in all rows from before."""
     handles = {(b.source, b.table): Relation(b.source, b.handle) for b in new.bound}
@@ -311,7 +317,7 @@ def _added(
                     yield handle, each.change.column
 
 
-def types(binding: Binding) -> dict[tuple[Relation, str], pa.DataType]:
+def column_types(binding: Binding) -> dict[tuple[Relation, str], pa.DataType]:
     """The types of all columns that the tables of a definition had when it was bound."""
     return {
         (Relation(b.source, b.table), field.name): field.type
@@ -329,7 +335,7 @@ def _comes_back(head: ViewHead, view: ViewDefinition, found: Adaptation) -> bool
     return any(o.name.lower() in before - now for o in view.outputs)
 
 
-def _halted(changes: Iterable[Reshaped], reason: str, mends: Iterable[str]) -> str:
+def _halt_reason(changes: Iterable[PendingSchemaChange], reason: str, mends: Iterable[str]) -> str:
     lines = [*dict.fromkeys(map(str, changes)), reason]
     return "\n".join([*lines, *(f"  way out: {mend}" for mend in mends)])
 

@@ -30,18 +30,18 @@ from viewkeeper.engine.evolution.proposals import HELD, Proposals, Proposed
 from viewkeeper.engine.evolution.schema_decision import (
     MOVES_MAX,
     Approval,
-    Evolving,
     Halt,
+    PendingSchemaChange,
     Proposal,
-    Reshaped,
+    SchemaDecider,
     needs_rows,
 )
-from viewkeeper.engine.load.loader import Definition, Loader
-from viewkeeper.engine.views.project_choices import Choices
+from viewkeeper.engine.load.loader import LoadDefinition, Loader
+from viewkeeper.engine.views.project_choices import AlgorithmChoices
 from viewkeeper.errors import SchemaError, SourceAwayError
 from viewkeeper.evolution.adaptation import Adaptation, Difference, Restate
-from viewkeeper.evolution.correction import legal_order
-from viewkeeper.evolution.dependencies import Update, reads_of
+from viewkeeper.evolution.correction import legal_order_of
+from viewkeeper.evolution.dependencies import ReceivedUpdate, reads_of
 from viewkeeper.view.definition import Relation, ViewDefinition
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.metadata.record import Redefine, Stop
@@ -50,11 +50,11 @@ BROKEN_SECONDS = 30.0
 """So long a view may meet a table of another shape without any look that explains it."""
 
 
-class Adapting:
+class ViewAdapter:
     """The views of a project on their way over schema changes; used by one thread."""
 
     def __init__(
-        self, choices: Choices, lookout: Lookout, tell: Callable[[str, str], None]
+        self, choices: AlgorithmChoices, lookout: Lookout, tell: Callable[[str, str], None]
     ) -> None:
         self._settings = choices.settings
         self._store = choices.store
@@ -63,7 +63,7 @@ class Adapting:
         self._choices = choices
         self._lookout = lookout
         self._tell = tell
-        self._evolving = Evolving(choices)
+        self._evolving = SchemaDecider(choices)
         self._proposals = Proposals(choices.store.root)
         self.waits: dict[str, Proposal] = {}
         """Views that are to be loaded under another definition."""
@@ -76,69 +76,71 @@ class Adapting:
         self._asks: dict[str, str] = {}
         """Sources that must answer before it can be decided what becomes of a view."""
 
-    def meet(self, name: str, until: int, attempts: int = MOVES_MAX) -> int | None:
+    def meet_schema_changes(self, name: str, until: int, attempts: int = MOVES_MAX) -> int | None:
         """The ts to which a view may be maintained as it is now defined; None: it waits."""
         if self._is_settled(name):
             return None
-        changes = self._evolving.pending(name, until)
+        changes = self._evolving.pending_changes(name, until)
         if not changes:
-            self._forget(name)
+            self._forget_view(name)
             if name in self._choices.provisional:
                 self._decided[name] = self._store.ledger.next_ts
                 return None
             return until
         if self._settings.evolution.detection == "optimistic":
             before = changes[0].ts - 1
-            if before > self._ts(name) and not self._is_broken(name):
+            if before > self._view_ts(name) and not self._is_broken(name):
                 self.halfway = True
                 return before
         self._decided[name] = self._store.ledger.next_ts
         try:
-            decision = self._evolving.decide(name, changes)
+            decision = self._evolving.decide_view(name, changes)
         except SourceAwayError as error:
-            self._connections.note(error)
+            self._connections.note_error(error)
             self._asks[name] = error.source
             return None
         allowed: Proposal | Halt | None
         if isinstance(decision, Approval):
-            allowed = self._approved(name, decision.proposal)
+            allowed = self._check_approval(name, decision.proposal)
         else:
             allowed = decision
         if isinstance(allowed, Proposal):
-            return self._follow(name, changes, allowed, until, attempts)
+            return self._follow_proposal(name, changes, allowed, until, attempts)
         if allowed is not None:
-            self._stop(name, allowed.reason)
+            self._stop_view(name, allowed.reason)
         return None
 
-    def anchor(self, name: str, cause: str) -> None:
+    def anchor_view(self, name: str, cause: str) -> None:
         """Have a view repaired by its difference from what its sources show, as it is defined."""
         head = self._store.head.views[name]
         extent = head.versions[-1].extent if head.versions else "equal"
         binding, choice = self._catalogue.bindings[name], self._choices[name]
-        self._forget(name)
+        self._forget_view(name)
         self.waits[name] = Proposal(binding, choice, (cause,), extent, Difference(), {})
         self._decided[name] = self._store.ledger.next_ts
 
     def _is_settled(self, name: str) -> bool:
         """Whether nothing has come since it was decided that a view waits."""
-        if name in self._asks and not self._connections.ready([self._asks[name]]):
+        if name in self._asks and not self._connections.can_ask([self._asks[name]]):
             return True
         if self._decided.get(name) != self._store.ledger.next_ts:
             return False
         if name in self._choices.provisional:
             return True
         held = self._held.get(name)
-        return name in self.waits or (held is not None and self._proposals.word(held) is None)
+        return name in self.waits or (
+            held is not None and self._proposals.decision_of(held) is None
+        )
 
-    def blocked(self, name: str, loading: bool) -> bool:
+    def is_blocked(self, name: str, loading: bool) -> bool:
         """Whether a view can do nothing now but wait."""
         return self._is_settled(name) and (name not in self.waits or loading)
 
-    def broke(self, name: str) -> bool:
+    def note_broken_query(self, name: str) -> bool:
         """A question of a view met another shape; False if that goes on too long unexplained."""
         now = time.monotonic()
         since = self._broken[name][0] if self._is_broken(name) else now
-        self._broken[name] = (since, self._ts(name))
+        self._broken[name] = (since, self._view_ts(name))
         return now - since < BROKEN_SECONDS
 
     def has_moved(self, name: str) -> bool:
@@ -150,51 +152,51 @@ class Adapting:
 
     def _is_broken(self, name: str) -> bool:
         """Whether a question broke since the view last advanced."""
-        return name in self._broken and self._broken[name][1] == self._ts(name)
+        return name in self._broken and self._broken[name][1] == self._view_ts(name)
 
-    def _ts(self, name: str) -> int:
+    def _view_ts(self, name: str) -> int:
         head = self._store.head.views.get(name)
         return head.ts if head else -1
 
-    def definition(self, name: str) -> Definition:
+    def definition_of(self, name: str) -> LoadDefinition:
         """What a view is to be loaded as: one that waits, or a new one."""
         proposal = self.waits.get(name)
         if proposal is None:
             binding = self._catalogue.bindings[name]
-            return Definition(self._catalogue.text(name), binding, self._choices[name])
-        return Definition(
-            self._catalogue.text(name),
+            return LoadDefinition(self._catalogue.text_of(name), binding, self._choices[name])
+        return LoadDefinition(
+            self._catalogue.text_of(name),
             proposal.binding,
             proposal.choice,
             proposal.causes,
             proposal.extent,
         )
 
-    def load(self, loader: Loader, name: str, ts: int, positions: Mapping[str, int]) -> None:
+    def start_load(self, loader: Loader, name: str, ts: int, positions: Mapping[str, int]) -> None:
         """Begin to load a view as of a ts: a new one, or one that waits."""
-        proposal, definition = self.waits.get(name), self.definition(name)
+        proposal, definition = self.waits.get(name), self.definition_of(name)
         if proposal is not None and isinstance(proposal.adaptation, Difference):
             loader.begin_difference(definition, ts, positions)
         else:
-            loader.begin(definition, ts, positions)
+            loader.begin_load(definition, ts, positions)
         if definition.causes:
             self._tell(name, "recomputed: " + "; ".join(definition.causes))
 
-    def finished(self, name: str) -> None:
+    def note_load_success(self, name: str) -> None:
         """A view was loaded as it was to be."""
         proposal = self.waits.get(name)
         if proposal is not None:
-            self._became(name, proposal)
+            self._adopt_proposal(name, proposal)
         else:
-            self._forget(name)
+            self._forget_view(name)
 
-    def failed(self, name: str) -> None:
+    def note_load_failure(self, name: str) -> None:
         """A load did not succeed: what becomes of the view is decided anew."""
         self.waits.pop(name, None)
         self._decided.pop(name, None)
         self._catalogue.coming.pop(name, None)
 
-    def reasons(self) -> dict[str, str]:
+    def adaptation_reasons(self) -> dict[str, str]:
         """Why views wait."""
         waits = {
             name: "being brought over a schema change" if proposal.became else "being re-anchored"
@@ -204,28 +206,28 @@ class Adapting:
 
     # -- one view ------------------------------------------------------------------------------
 
-    def _forget(self, name: str) -> None:
+    def _forget_view(self, name: str) -> None:
         self.waits.pop(name, None)
         self._held.pop(name, None)
         self._asks.pop(name, None)
         self._decided.pop(name, None)
         self._catalogue.coming.pop(name, None)
 
-    def _stop(self, name: str, reason: str) -> None:
-        self._forget(name)
+    def _stop_view(self, name: str, reason: str) -> None:
+        self._forget_view(name)
         self._store.commit([Stop(name, reason)])
-        self._proposals.clear([name])
+        self._proposals.clear_proposals([name])
         self._tell(name, f"stopped: {reason}")
 
-    def _approved(self, name: str, proposal: Proposal) -> Proposal | Halt | None:
+    def _check_approval(self, name: str, proposal: Proposal) -> Proposal | Halt | None:
         head = self._store.head.views[name]
-        version = proposal.binding.version(head.ts, 0.0, proposal.causes, proposal.extent)
+        version = proposal.binding.make_version(head.ts, 0.0, proposal.causes, proposal.extent)
         before = self._catalogue.bindings[name].parsed.text
         kind = type(proposal.adaptation).__name__.lower()
         proposed = Proposed(name, version, before, kind, self._store.now())
-        word = self._proposals.word(proposed)
+        word = self._proposals.decision_of(proposed)
         if word is None:
-            self._proposals.put(proposed)
+            self._proposals.put_proposal(proposed)
             if name not in self._held:
                 self._tell(name, f"held, see `viewkeeper changes {name}`")
             self._held[name] = proposed
@@ -238,10 +240,10 @@ class Adapting:
         again = f"`viewkeeper run` proposes it again, `--full-refresh {name}` loads as written"
         return Halt(f"{causes}\nrejected\n  way out: {again}")
 
-    def _follow(
+    def _follow_proposal(
         self,
         name: str,
-        changes: Sequence[Reshaped],
+        changes: Sequence[PendingSchemaChange],
         proposal: Proposal,
         until: int,
         attempts: int,
@@ -255,7 +257,7 @@ class Adapting:
                 return until
             proposal = replace(proposal, adaptation=Difference())
         if needs_rows(proposal.adaptation):
-            prefix = self._prefix(name, changes)
+            prefix = self._maintainable_prefix(name, changes)
             if prefix > self._store.head.views[name].ts:
                 self._decided.pop(name, None)
                 self.halfway = True
@@ -264,60 +266,60 @@ class Adapting:
             return None
         try:
             for source in proposal.choice.view.sources:
-                if self._connections.attempt(source, self._lookout.follow) is None:
+                if self._connections.try_action(source, self._lookout.follow_source) is None:
                     return None
             moved = not self._evolving.still_holds(name, proposal)
         except SchemaError:
             moved = True
         if moved:
             # It is decided again, by the names of now; too often, and others have their turn.
-            self._forget(name)
-            return self.meet(name, until, attempts - 1) if attempts else None
-        self._redefine(name, proposal)
+            self._forget_view(name)
+            return self.meet_schema_changes(name, until, attempts - 1) if attempts else None
+        self._redefine_view(name, proposal)
         return until
 
-    def _redefine(self, name: str, proposal: Proposal) -> None:
+    def _redefine_view(self, name: str, proposal: Proposal) -> None:
         head = self._store.head.views[name]
-        version = proposal.binding.version(
+        version = proposal.binding.make_version(
             head.ts, self._store.now(), proposal.causes, proposal.extent
         )
         change = Redefine(
             name,
-            self._catalogue.text(name),
+            self._catalogue.text_of(name),
             version,
-            restated(head, proposal.choice.view, proposal.adaptation),
+            restated_schema(head, proposal.choice.view, proposal.adaptation),
             head.ts,
             head.positions,
-            hidden=proposal.choice.hidden,
+            hidden=proposal.choice.hidden_columns,
             distinct=not (isinstance(proposal.adaptation, Restate) and proposal.adaptation.drop),
         )
         self._store.commit([change])
-        self._became(name, proposal)
+        self._adopt_proposal(name, proposal)
         self._tell(name, "follows: " + "; ".join(proposal.causes))
 
-    def _became(self, name: str, proposal: Proposal) -> None:
+    def _adopt_proposal(self, name: str, proposal: Proposal) -> None:
         """What a view was to become is committed; a source that nobody reads any more is left."""
-        before = self._catalogue.sources(name)
-        self._choices.put(name, proposal.binding, proposal.choice)
-        self._forget(name)
-        self._proposals.clear([name])
-        read = {source for view in self._catalogue for source in self._catalogue.sources(view)}
+        before = self._catalogue.sources_of(name)
+        self._choices.replace_choice(name, proposal.binding, proposal.choice)
+        self._forget_view(name)
+        self._proposals.clear_proposals([name])
+        read = {source for view in self._catalogue for source in self._catalogue.sources_of(view)}
         for source in before:
             if source not in read:
-                self._connections.attempt(source, lambda each: each.detach())
+                self._connections.try_action(source, lambda each: each.detach_source())
                 self._tell(name, f'source "{source}" is not read any more, and was detached')
 
     def _meets_barrier(self, name: str, until: int) -> bool:
         return barrier_of(self._store, self._choices[name].view, until) is not None
 
-    def _prefix(self, name: str, changes: Sequence[Reshaped]) -> int:
+    def _maintainable_prefix(self, name: str, changes: Sequence[PendingSchemaChange]) -> int:
         """How far a view can be maintained before the first change that takes values away."""
         head, view = self._store.head.views[name], self._choices[name].view
         first = next((each for each in changes if not each.change.keeps_values), changes[0]).ts
         if self._is_broken(name):
             return head.ts
-        updates = self._updates(view, head, changes)
-        in_order = zip(updates, legal_order(updates), strict=False)
+        updates = self._pending_updates(view, head, changes)
+        in_order = zip(updates, legal_order_of(updates), strict=False)
         reached = head.ts
         for update, unit in in_order:
             if unit != (update,) or update.breaks or update.id >= first:
@@ -325,9 +327,9 @@ class Adapting:
             reached = update.id
         return min(reached, first - 1)
 
-    def _updates(
-        self, view: ViewDefinition, head: ViewHead, changes: Sequence[Reshaped]
-    ) -> list[Update]:
+    def _pending_updates(
+        self, view: ViewDefinition, head: ViewHead, changes: Sequence[PendingSchemaChange]
+    ) -> list[ReceivedUpdate]:
         """What waits for a view, as the dependency graph sees it."""
         reshaped: dict[int, set[Relation]] = {}
         for each in changes:
@@ -335,17 +337,19 @@ class Adapting:
                 found = reshaped.setdefault(each.ts, set())
                 found.add(Relation(each.source, each.change.table))
         updates = []
-        for entry in self._store.ledger.between(head.ts, changes[-1].ts):
+        for entry in self._store.ledger.entries_between(head.ts, changes[-1].ts):
             mine = [r for r in view.relations if r.source == entry.source]
             broken = frozenset(reshaped.get(entry.ts, ()))
             # To repair a view, all its relations are read.
             reads = frozenset(view.relations) if broken else reads_of(view, mine)
             if mine:
-                updates.append(Update(entry.ts, entry.source, frozenset(mine), reads, broken))
+                updates.append(
+                    ReceivedUpdate(entry.ts, entry.source, frozenset(mine), reads, broken)
+                )
         return updates
 
 
-def restated(head: ViewHead, view: ViewDefinition, found: Adaptation) -> pa.Schema:
+def restated_schema(head: ViewHead, view: ViewDefinition, found: Adaptation) -> pa.Schema:
     """The schema of a view's stored rows under another definition that needs no other rows."""
     known = {field.name: field for field in head.schema}
     if isinstance(found, Restate):

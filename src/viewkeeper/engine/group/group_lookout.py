@@ -15,24 +15,30 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from viewkeeper.engine.capture.lookout import PATIENCE_SECONDS, Looked, Lookout, looked, tables_of
-from viewkeeper.engine.connections.guarded_source import kind_of
+from viewkeeper.engine.capture.lookout import (
+    PATIENCE_SECONDS,
+    Lookout,
+    LookResult,
+    captured_tables,
+    look_once,
+)
+from viewkeeper.engine.connections.guarded_source import unwrap_source
 from viewkeeper.engine.connections.open_sources import Connections
-from viewkeeper.engine.group.inbox import Receiving, gone_back
+from viewkeeper.engine.group.inbox import Inbox, gone_back_error
 from viewkeeper.engine.group.membership import Membership
-from viewkeeper.engine.group.order_client import ORDER_MAX, QUEUE_MAX, Ordering
-from viewkeeper.engine.group.source_agreement import Agreeing
+from viewkeeper.engine.group.order_client import ORDER_MAX, QUEUE_MAX, OrderClient
+from viewkeeper.engine.group.source_agreement import SourceAgreement
 from viewkeeper.engine.views.view_catalogue import ViewCatalogue
 from viewkeeper.errors import SchemaError, SourceError
-from viewkeeper.order.mediator import Base, Mark, Mediator, ParentView, Taken
-from viewkeeper.order.registry_protocol import Ordered
+from viewkeeper.order.mediator import Mediator, OrderMark, ParentView, RegisteredBase, TakenIds
+from viewkeeper.order.registry_protocol import OrderedId
 from viewkeeper.updates.source_protocol import Source
 from viewkeeper.upstream.source import WarehouseSource
-from viewkeeper.warehouse.metadata.batch_plan import Entry
+from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
 from viewkeeper.warehouse.store import Store
 
 
-class Mediating(Lookout):
+class GroupLookout(Lookout):
     """Watches the sources of a member."""
 
     def __init__(
@@ -41,7 +47,7 @@ class Mediating(Lookout):
         catalogue: ViewCatalogue,
         connections: Connections,
         membership: Membership,
-        ordering: Ordering,
+        ordering: OrderClient,
     ) -> None:
         super().__init__(store, catalogue, connections)
         self._membership = membership
@@ -52,68 +58,68 @@ class Mediating(Lookout):
         """Forget what was seen; it is seen again, in the order of the group."""
         span = self._membership.span
         self._seen, self.known = [], {}
-        self._mediator = Mediator(self._membership.taken() if span else 0)
-        self._received: dict[str, Receiving] = {}
+        self._mediator = Mediator(self._membership.taken_number() if span else 0)
+        self._received: dict[str, Inbox] = {}
         self._unplaced: set[str] = set()
         """Parents that have not come to where we are."""
         self._beats: dict[str, int] = {}
-        self._agreeing = Agreeing(self._membership, self._connections)
-        self._mediator.agrees = self._agreeing.holds
-        self._marked: dict[str, Mark] = {}
+        self._agreeing = SourceAgreement(self._membership, self._connections)
+        self._mediator.agrees = self._agreeing.has_common_state
+        self._marked: dict[str, OrderMark] = {}
         """The newest mark of each parent."""
 
     # -- looking -------------------------------------------------------------------------------
 
-    def look(self, seconds: float = PATIENCE_SECONDS) -> dict[str, SourceError]:
+    def look_at_sources(self, seconds: float = PATIENCE_SECONDS) -> dict[str, SourceError]:
         if not self._in_group():
             span = self._membership.span
-            return super().look(seconds) if span is not None and span.alone else {}
+            return super().look_at_sources(seconds) if span is not None and span.alone else {}
         self.full = False
-        self._ordering.fetch(self._mediator)
-        self._forget()
-        self._claim()
+        self._ordering.fetch_order(self._mediator)
+        self._forget_sources()
+        self._claim_bases()
         # Not parents: what their marks tell of must be looked for after those.
-        found = self._look_ahead([name for name, _ in self._bases()], seconds)
-        for name in self.sources():
+        found = self._look_ahead([name for name, _ in self._followed_bases()], seconds)
+        for name in self.watched_sources():
             try:
-                self._expect(name)
+                self._expect_source(name)
                 if name not in found:
-                    self._connections.attempt(name, self._observe)
+                    self._connections.try_action(name, self._observe_source)
             except SourceError as error:
                 found[name] = error
         self.broken |= found
-        self._register()
-        self._take()
+        self._register_positions()
+        self._take_ordered()
         return found
 
     def _in_group(self) -> bool:
         """Keep up with the registry's assignment; whether an order is to be taken."""
         before = self._membership.span
-        ended = self._ordering.closed and not self._mediator.queued
-        self._ordering.join(ended, self._awaits())
+        ended = self._ordering.closed and not self._mediator.queued_ids
+        self._ordering.follow_assignment(ended, self._awaited_positions())
         span = self._membership.span
         if span is None:
             return False
-        moves = self._membership.moved and (span.alone or (ended and not self._seen))
+        moves = self._membership.has_other_group and (span.alone or (ended and not self._seen))
         if moves:
             if not span.alone:
-                self._membership.note(self._mediator.n, now=True)
-            self._membership.move()
+                self._membership.note_taken(self._mediator.n, now=True)
+            self._membership.begin_next_span()
         if moves or before is None or before.identity != span.identity:
-            self._ordering.begin()
+            self._ordering.begin_group()
             self._begin_span()
         # Before the first answer of this run it is not known what the sources are in the group.
         return self._is_ordered and bool(self._membership.members)
 
-    def _awaits(self) -> dict[str, int]:
+    def _awaited_positions(self) -> dict[str, int]:
         """Positions that must get a number: of sources that begin, stand apart, or are overdue."""
         found = dict(self._agreeing.awaits)
-        for name, base in self._bases():
+        for name, base in self._followed_bases():
             received = self._received[name]
-            late = received.overdue
+            late = received.overdue_position
             if received.began is not None:
                 found[base.name] = received.at
-            elif late is not None and not self._mediator.expects(base.name, late):
+            elif late is not None and not self._mediator.has_queued(base.name, late):
                 found[base.name] = late
         return found
 
@@ -122,103 +128,107 @@ class Mediating(Lookout):
         span = self._membership.span
         return span is not None and not span.alone
 
-    def _observe(self, source: Source) -> None:
+    def _observe_source(self, source: Source) -> None:
         """See what is new at one source."""
         name = source.name
         if name not in self._received and name not in self._unplaced:
-            self._begin(source)
-        upstream = self._membership.upstream(name)
+            self._begin_source(source)
+        upstream = self._membership.upstream_of(name)
         if isinstance(upstream, ParentView) and not self._observe_parent(source):
             return
         received = self._received[name]
-        if len(received.reports) >= QUEUE_MAX and isinstance(upstream, Base):
+        if len(received.reports) >= QUEUE_MAX and isinstance(upstream, RegisteredBase):
             # Others go on: whoever can keep up reports.
-            self._ordering.drop(upstream.name)
+            self._ordering.drop_base(upstream.name)
             return
-        boundaries, more = self._looked(source, received.read)
-        received.extend(boundaries)
+        boundaries, more = self._reported_boundaries(source, received.read)
+        received.add_reports(boundaries)
         while more and isinstance(upstream, ParentView):
             # Marks tell of all that it has committed, so all of that must have been seen.
-            boundaries, more = looked(source, received.read)
-            received.extend(boundaries)
+            boundaries, more = look_once(source, received.read)
+            received.add_reports(boundaries)
         self.full |= more
-        if isinstance(upstream, Base):
+        if isinstance(upstream, RegisteredBase):
             if received.has_gone_back(source) and not more:
-                raise gone_back(name, received)
-            self._receive(source, upstream)
+                raise gone_back_error(name, received)
+            self._receive_progress(source, upstream)
 
-    def _question(self, name: str) -> Callable[[Source], Looked]:
+    def _look_question(self, name: str) -> Callable[[Source], LookResult]:
         if not self._is_ordered:
-            return super()._question(name)
+            return super()._look_question(name)
         after = self._received[name].read
-        return lambda source: Looked(after, *looked(source, after))
+        return lambda source: LookResult(after, *look_once(source, after))
 
-    def _forget(self) -> None:
+    def _forget_sources(self) -> None:
         """Wait for nothing of sources that have broken, or that no view reads any more."""
-        there = self.sources()
+        there = self.watched_sources()
         for name in [n for n in self._mediator.sources if n not in there]:
-            self._mediator.forget(name)
+            self._mediator.forget_source(name)
             self._unplaced.discard(name)
             for facts in (self._received, self.known, self._beats, self._marked):
                 facts.pop(name, None)
 
-    def _expect(self, name: str) -> None:
+    def _expect_source(self, name: str) -> None:
         """Let ids wait for a source that views have, also while it is away."""
-        if name not in self._mediator.sources and (left := self._left(name)) is not None:
-            self._mediator.follow(name, self._membership.upstream(name), left)
+        if name not in self._mediator.sources and (left := self._left_position(name)) is not None:
+            self._mediator.follow_source(name, self._membership.upstream_of(name), left)
 
-    def _begin(self, source: Source) -> None:
+    def _begin_source(self, source: Source) -> None:
         """Take a source into the order, from where it stands for us."""
         name = source.name
-        is_used = self._left(name) is not None
-        position = self._position(source)
-        upstream = self._membership.upstream(name)
+        is_used = self._left_position(name) is not None
+        position = self._start_position(source)
+        upstream = self._membership.upstream_of(name)
         parent = isinstance(upstream, ParentView)
-        self._mediator.follow(name, upstream, None if parent and not is_used else position)
+        self._mediator.follow_source(name, upstream, None if parent and not is_used else position)
         if parent and not is_used:
             self._unplaced.add(name)
             return
-        self._received[name] = Receiving(position, position, None if is_used else position)
-        if isinstance(upstream, Base):
-            self._received[name].compare(self._mediator.queued_of(upstream.name))
+        self._received[name] = Inbox(position, position, None if is_used else position)
+        if isinstance(upstream, RegisteredBase):
+            self._received[name].note_registered(self._mediator.queued_of(upstream.name))
 
     def _observe_parent(self, source: Source) -> bool:
         """Hear what a parent has committed; whether it has a position for us."""
-        name, span, parent = source.name, self._membership.span, kind_of(source, WarehouseSource)
+        name, span, parent = (
+            source.name,
+            self._membership.span,
+            unwrap_source(source, WarehouseSource),
+        )
         assert span is not None
         assert parent is not None
         needed = span.opened if self._mediator.is_held_by(name) else 0
-        found = parent.marks(span.identity, self._marked.get(name), needed)
+        found = parent.group_marks(span.identity, self._marked.get(name), needed)
         if found is not None:
-            self._mediator.committed(name, *found)
+            self._mediator.note_committed(name, *found)
             for newest in found[0][-1:]:
                 self._marked[name] = newest
         position = self._mediator.positions.get(name)
         if position is not None and name not in self._received:
-            self._received[name] = Receiving(position, position)
+            self._received[name] = Inbox(position, position)
             self._unplaced.discard(name)
         return name in self._received
 
-    def _receive(self, source: Source, base: Base) -> None:
+    def _receive_progress(self, source: Source, base: RegisteredBase) -> None:
         """How far the log has been read; also over what concerns others only."""
         read = self._received[source.name].read
-        self._mediator.received(source.name, read)
+        self._mediator.note_received(source.name, read)
         for position in reversed(self._mediator.queued_of(base.name)):
             if position <= read:
                 return
-            if source.passed(position):
-                self._mediator.received(source.name, position)
+            if source.has_passed(position):
+                self._mediator.note_received(source.name, position)
                 return
 
     # -- reporting -----------------------------------------------------------------------------
 
-    def _bases(self) -> Iterator[tuple[str, Base]]:
+    def _followed_bases(self) -> Iterator[tuple[str, RegisteredBase]]:
         for name in self._received:
-            upstream = self._membership.upstream(name)
-            if isinstance(upstream, Base):
+            upstream = self._membership.upstream_of(name)
+            if isinstance(upstream, RegisteredBase):
                 yield name, upstream
 
-    def _claim(self) -> None:
+    def _claim_bases(self) -> None:
         """Become the reporter of what nobody reports; follow what other members read of it.
 
         The position from which that is so gets a number, for those who begin to follow.
@@ -226,110 +236,116 @@ class Mediating(Lookout):
         if self._ordering.closed:
             return
         changed, self._ordering.changed = self._ordering.changed, False
-        for name, base in self._bases():
+        for name, base in self._followed_bases():
             if name in self._connections.away:
                 # Others may see more of it.
-                self._ordering.drop(base.name)
+                self._ordering.drop_base(base.name)
                 continue
-            became = self._ordering.claim(base.name)
-            if self._ordering.reports(base.name) and (became or changed):
-                self._beat(name)
+            became = self._ordering.claim_base(base.name)
+            if self._ordering.is_reporter(base.name) and (became or changed):
+                self._beat_base(name)
         if changed:
             for name in self._mediator.sources:
-                self._mediator.follow(name, self._membership.upstream(name))
+                self._mediator.follow_source(name, self._membership.upstream_of(name))
 
-    def _beat(self, name: str) -> None:
+    def _beat_base(self, name: str) -> None:
         """Follow what all members read of a source, from a position that will have a number."""
         read = self._received[name].read
         try:
-            position = self._connections.attempt(name, lambda source: self._join(source, read))
+            position = self._connections.try_action(
+                name, lambda source: self._follow_after(source, read)
+            )
         except SourceError:
             # The look that comes says the same, for all views that read it.
             return
         if position is not None:
             self._beats[name] = position
 
-    def _register(self) -> None:
+    def _register_positions(self) -> None:
         """Give numbers to what was seen of the sources that we report."""
         new = False
-        for name, base in self._bases():
-            if self._ordering.reports(base.name):
+        for name, base in self._followed_bases():
+            if self._ordering.is_reporter(base.name):
                 seen = [boundary.position for boundary in self._received[name].reports]
                 seen += [self._beats[name]] if name in self._beats else []
-                done = self._ordering.register(base.name, seen)
+                done = self._ordering.register_positions(base.name, seen)
                 if done is not None:
                     self._beats.pop(name, None)
                 new |= bool(done)
         if new:
-            self._ordering.fetch(self._mediator, now=True)
+            self._ordering.fetch_order(self._mediator, now=True)
 
-    def follow(self, source: Source) -> int:
+    def follow_source(self, source: Source) -> int:
         """Also others' tables, where we report; a change of unfollowed columns would be missed."""
-        position = super().follow(source)
-        upstream = self._membership.upstream(source.name)
-        if not (isinstance(upstream, Base) and self._ordering.reports(upstream.name)):
+        position = super().follow_source(source)
+        upstream = self._membership.upstream_of(source.name)
+        if not (isinstance(upstream, RegisteredBase) and self._ordering.is_reporter(upstream.name)):
             return position
         for table in self._membership.tables_of_others(upstream.name):
             try:
-                handle = source.handle(table)
-                unfit = source.refused(handle)
-                columns = [f.name for f in source.schema(handle) if f.name not in unfit]
-                position = source.follow({handle: columns})
+                handle = source.handle_of(table)
+                unfit = source.refusals_of(handle)
+                columns = [f.name for f in source.schema_of(handle) if f.name not in unfit]
+                position = source.follow_tables({handle: columns})
             except SchemaError:
                 # It is gone, or cannot be followed: that is the trouble of those who read it.
                 continue
         return position
 
-    def _take(self) -> None:
+    def _take_ordered(self) -> None:
         """Take what has its turn."""
-        queued = tuple(self._mediator.queued) if self._fresh else ()
+        queued = tuple(self._mediator.queued_ids) if self._fresh_sources else ()
         is_young = self._mediator.agrees is not None
         if self._agreeing.is_due or not is_young:
-            for taken in self._mediator.take(ORDER_MAX):
-                self._seen += self._entries(taken)
-        more = bool(self._mediator.queued) and self._mediator.wait is None
+            for taken in self._mediator.take_ids(ORDER_MAX):
+                self._seen += self._make_entries(taken)
+        more = bool(self._mediator.queued_ids) and self._mediator.next_wait is None
         self.full |= more and not is_young
-        self._settle([each for each in queued if each.n <= self._mediator.n])
-        if self._fresh:
-            self._settle(self._ordering.passed(self._mediator))
+        self._settle_places([each for each in queued if each.n <= self._mediator.n])
+        if self._fresh_sources:
+            self._settle_places(self._ordering.passed_ids(self._mediator))
         for name, received in self._received.items():
             if received.began is None:
                 self.known[name] = received.at
         if not self._seen:
-            self._note()
+            self._note_progress()
 
-    def _note(self, now: bool = False) -> None:
-        if self._membership.note(self._mediator.n, now):
-            self._ordering.tell(self._membership.committed(self._mediator.n))
+    def _note_progress(self, now: bool = False) -> None:
+        if self._membership.note_taken(self._mediator.n, now):
+            self._ordering.report_committed(self._membership.committed_number(self._mediator.n))
 
-    def _settle(self, passed: Sequence[Ordered]) -> None:
+    def _settle_places(self, passed: Sequence[OrderedId]) -> None:
         """Sources are known when a number stands for where they are."""
         newest = {each.id.source: each.id.position for each in passed}
-        for name, base in self._bases():
+        for name, base in self._followed_bases():
             received = self._received[name]
             if received.began is not None and (last := newest.get(base.name, -1)) >= received.began:
-                received.compare([last])
+                received.note_registered([last])
                 received.began = None
 
-    def _entries(self, taken: Taken) -> list[Entry]:
+    def _make_entries(self, taken: TakenIds) -> list[LedgerEntry]:
         ts, now = self._next_ts, time.time()
         return [
-            self._received[source].take(source, until, ts, taken, now)
+            self._received[source].take_entry(source, until, ts, taken, now)
             for source, until in sorted(taken.moves.items())
         ]
 
-    def until(self, name: str, position: int) -> tuple[Entry, ...]:
+    def entries_until(self, name: str, position: int) -> tuple[LedgerEntry, ...]:
         raise AssertionError("algorithms that read arrival order are refused in a group")
 
     # -- loading -------------------------------------------------------------------------------
 
-    def extend(self, names: Iterable[str]) -> dict[str, SourceError]:
+    def extend_capture(self, names: Iterable[str]) -> dict[str, SourceError]:
         if not self._is_ordered:
-            return super().extend(names)
-        wanted = {name: tables_of(self._followed(), name) for name in names if name in self.known}
+            return super().extend_capture(names)
+        wanted = {
+            name: captured_tables(self._followed_views(), name)
+            for name in names
+            if name in self.known
+        }
         # While what was captured with too few columns waits for its turn, nothing begins anew.
         again = [n for n, tables in wanted.items() if not self._received[n].has_captured(tables)]
-        found = super().extend(again)
+        found = super().extend_capture(again)
         for name in again:
             if name not in found:
                 received = self._received[name]
@@ -340,61 +356,61 @@ class Mediating(Lookout):
         position = super()._follow_on(source)
         if source.name in self._received:
             received = self._received[source.name]
-            received.extend(looked(source, received.read)[0])
+            received.add_reports(look_once(source, received.read)[0])
         return position
 
-    def ready(self, sources: Iterable[str]) -> bool:
+    def can_load(self, sources: Iterable[str]) -> bool:
         names = list(sources)
         span = self._membership.span
-        if span is None or not super().ready(names):
+        if span is None or not super().can_load(names):
             return False
         if not span.alone:
             if not all(self._received[name].is_ready for name in names):
                 return False
             known = {name: self.known[name] for name in names}
-            if not (self._agreeing.is_due and self._agreeing.holds(known)):
+            if not (self._agreeing.is_due and self._agreeing.has_common_state(known)):
                 return False
             for name in names:
                 self._received[name].required = None
         return True
 
     @property
-    def _fresh(self) -> list[str]:
+    def _fresh_sources(self) -> list[str]:
         """Sources whose place in the order is not known yet."""
         return [name for name, each in self._received.items() if each.began is not None]
 
     @property
-    def pending(self) -> bool:
+    def has_pending(self) -> bool:
         span = self._membership.span
-        if span is None or self._membership.moved:
+        if span is None or self._membership.has_other_group:
             return True
         return not span.alone and bool(
-            self._fresh
+            self._fresh_sources
             or self._agreeing.awaits
             or self._unplaced
-            or self._mediator.queued
+            or self._mediator.queued_ids
             or any(each.reports for each in self._received.values())
         )
 
     @property
-    def reason(self) -> str | None:
+    def waiting_reason(self) -> str | None:
         if self._ordering.trouble is not None:
             return str(self._ordering.trouble)
-        waits = self._mediator.wait
+        waits = self._mediator.next_wait
         if waits is not None:
             return f'source "{waits.source}" has not come to {waits.next.id} yet'
         for name in sorted(self._unplaced):
             group = self._membership.span.group if self._membership.span else ""
             at = f"number {self._mediator.n} of group {group}"
             return f'source "{name}" has not come to {at} yet: is it running, with this registry?'
-        for name in self._fresh:
+        for name in self._fresh_sources:
             return f'source "{name}" is not reported yet'
         for base in self._agreeing.awaits:
             return f'its sources do not show one state of "{base}" yet'
-        return "what was seen has no number yet" if self.pending else None
+        return "what was seen has no number yet" if self.has_pending else None
 
     def close(self) -> None:
         """Say how far we are, so that children need not wait until this project runs again."""
         if self._is_ordered and not self._seen:
-            self._note(now=True)
+            self._note_progress(now=True)
         self._ordering.close()

@@ -38,19 +38,19 @@ def gather_group(settings: Settings) -> GroupNow | None:
         named = settings.registry
         registry = open_registry(url, settings.folder, named.token, ca=named.ca)
         with closing(registry):
-            groups, name = registry.status().groups, registry.name
+            groups, name = registry.fetch_status().groups, registry.name
     except ViewkeeperError as error:
         # An address may hold a secret; the error does not.
         return GroupNow("", member, error=str(error))
     mine = [group for group in groups if any(m.name == member for m in group.members)]
-    behind = [g for g in mine if g.closed and _committed(g, member) < g.last]
+    behind = [g for g in mine if g.closed and _committed_number(g, member) < g.last]
     now = next(iter(behind or [g for g in mine if not g.closed]), None)
     if now is None:
         return GroupNow(name, member)
-    waits = tuple(now.waiting.get(member, ()))
-    facts = (now.name, now.alone, _committed(now, member), now.last)
-    return GroupNow(name, member, *facts, waits, now.unreported)
+    waits = tuple(now.waiting_members.get(member, ()))
+    facts = (now.name, now.is_alone, _committed_number(now, member), now.last)
+    return GroupNow(name, member, *facts, waits, now.unreported_sources)
 
 
-def _committed(group: GroupStatus, member: str) -> int:
+def _committed_number(group: GroupStatus, member: str) -> int:
     return next(each.reached for each in group.members if each.name == member)

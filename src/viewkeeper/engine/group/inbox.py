@@ -12,18 +12,18 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from viewkeeper.engine.connections.guarded_source import kind_of
+from viewkeeper.engine.connections.guarded_source import unwrap_source
 from viewkeeper.errors import GapError
-from viewkeeper.order.mediator import Taken
+from viewkeeper.order.mediator import TakenIds
 from viewkeeper.updates.source_protocol import Boundary, Source, Tables
 from viewkeeper.upstream.source import WarehouseSource
-from viewkeeper.warehouse.metadata.batch_plan import Entry
+from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
 
 OVERDUE_SECONDS = 3.0
 
 
 @dataclass(slots=True)
-class Receiving:
+class Inbox:
     """One source as of now: taken up to `at`, looked at up to `read`."""
 
     at: int
@@ -40,14 +40,14 @@ class Receiving:
     since: float = 0.0
     """When the first of them became the first."""
 
-    def extend(self, boundaries: Sequence[Boundary]) -> None:
+    def add_reports(self, boundaries: Sequence[Boundary]) -> None:
         if not self.reports:
             self.since = time.monotonic()
         self.reports.extend(boundaries)
         if boundaries:
             self.read = boundaries[-1].position
 
-    def compare(self, registered: Iterable[int]) -> None:
+    def note_registered(self, registered: Iterable[int]) -> None:
         """Note what was registered before it began to be followed, and lies beyond that."""
         last = max(registered, default=0)
         if self.began is not None and last > self.at:
@@ -58,12 +58,12 @@ class Receiving:
 
         Of a parent that is a base, others may read views that are further than ours.
         """
-        if self.beyond is None or kind_of(source, WarehouseSource) is not None:
+        if self.beyond is None or unwrap_source(source, WarehouseSource) is not None:
             return False
-        return max(self.at, self.read) < self.beyond and not source.passed(self.beyond)
+        return max(self.at, self.read) < self.beyond and not source.has_passed(self.beyond)
 
     @property
-    def overdue(self) -> int | None:
+    def overdue_position(self) -> int | None:
         """The position of a report that has waited for long; its reporter may not see it."""
         late = bool(self.reports) and time.monotonic() - self.since > OVERDUE_SECONDS
         return self.reports[0].position if late else None
@@ -77,7 +77,9 @@ class Receiving:
         """Whether all that was captured with too few columns is taken."""
         return self.required is None or not self.reports or self.at >= self.required
 
-    def take(self, source: str, until: int, ts: int, taken: Taken, now: float) -> Entry:
+    def take_entry(
+        self, source: str, until: int, ts: int, taken: TakenIds, now: float
+    ) -> LedgerEntry:
         """What an id is at this source: all that was reported up to its position."""
         after, self.at, self.read = self.at, until, max(self.read, until)
         found: list[Boundary] = []
@@ -87,22 +89,22 @@ class Receiving:
         # Changes of a report that goes beyond are counted at its end.
         rest = [self.reports[0]] if self.reports else []
         times = [boundary.committed_at for boundary in (*found, *rest)]
-        return Entry(
+        return LedgerEntry(
             ts,
             source,
             after,
             until,
             min(times, default=now),
             sum(boundary.changes for boundary in found),
-            _joined(boundary.emptied for boundary in found),
-            _joined(boundary.keyed for boundary in found),
+            _joined_names(boundary.emptied for boundary in found),
+            _joined_names(boundary.keyed for boundary in found),
             tuple(change for boundary in found for change in boundary.reshaped),
             taken.n,
             taken.first,
         )
 
 
-def gone_back(source: str, received: Receiving) -> GapError:
+def gone_back_error(source: str, received: Inbox) -> GapError:
     """A database that its group knows further than it goes."""
     return GapError(
         source,
@@ -114,5 +116,5 @@ def gone_back(source: str, received: Receiving) -> GapError:
     )
 
 
-def _joined(parts: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+def _joined_names(parts: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for part in parts for name in part))

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from viewkeeper.engine.capture.lookout import Lookout
 from viewkeeper.engine.connections.open_sources import Connections
-from viewkeeper.engine.group.group_lookout import Mediating
+from viewkeeper.engine.group.group_lookout import GroupLookout
 from viewkeeper.engine.group.membership import Membership
-from viewkeeper.engine.group.order_client import PATIENCE_SECONDS, Ordering
+from viewkeeper.engine.group.order_client import PATIENCE_SECONDS, OrderClient
 from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.engine.views.view_catalogue import ViewCatalogue
 from viewkeeper.errors import ViewkeeperError
@@ -20,7 +20,7 @@ from viewkeeper.order.registry_address import is_service, open_registry
 from viewkeeper.warehouse.store import Store
 
 
-def look_out(
+def make_lookout(
     settings: Settings,
     store: Store,
     catalogue: ViewCatalogue,
@@ -35,5 +35,5 @@ def look_out(
     access = (named.token, PATIENCE_SECONDS, secret, named.ca)
     registry = open_registry(named.url, settings.folder, *access)
     membership = Membership(settings, store, catalogue, registry)
-    ordering = Ordering(membership, registry, told)
-    return Mediating(store, catalogue, connections, membership, ordering)
+    ordering = OrderClient(membership, registry, told)
+    return GroupLookout(store, catalogue, connections, membership, ordering)

@@ -17,16 +17,16 @@ from viewkeeper.engine.settings.project_file import Settings, read_settings
 from viewkeeper.engine.views.view_catalogue import ViewCatalogue
 from viewkeeper.errors import IdentityError, ProjectError
 from viewkeeper.order.global_id import base_name
-from viewkeeper.order.mediator import Base, ParentView, Upstream
+from viewkeeper.order.mediator import ParentView, RegisteredBase, Upstream
 from viewkeeper.order.member_groups import bases_behind
-from viewkeeper.order.registry_protocol import Assignment, Facts, Member, Registry
+from viewkeeper.order.registry_protocol import Assignment, GroupMember, MemberFacts, Registry
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.updates.schema_change import called
+from viewkeeper.updates.schema_change import name_of_handle
 from viewkeeper.upstream import leases
 from viewkeeper.upstream.parent_project import KIND
 from viewkeeper.warehouse.metadata.coordination import (
     Coordination,
-    Span,
+    GroupSpan,
     needed_spans,
     read_coordination,
     write_coordination,
@@ -38,7 +38,7 @@ NOTE_SECONDS = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinResult:
     """Whether the registry was asked, and whether the members or their facts have changed."""
 
     asked: bool
@@ -58,83 +58,87 @@ class Membership:
         self._registry = registry
         self.member = settings.registry.member
         self._told = read_coordination(store.root) or Coordination(self.member)
-        self._members: tuple[Member, ...] = ()
+        self._members: tuple[GroupMember, ...] = ()
         self._upstreams: dict[str, Upstream] = {}
         """What sources are among these members; it is asked for many times in every look."""
         self._next: Assignment | None = None
-        self._joined: tuple[float, Facts] | None = None
+        self._joined: tuple[float, MemberFacts] | None = None
         self._noted = 0.0
         self._warehouse = reader_of(store.root)
         self._parents = self._parent_members()
 
     @property
-    def span(self) -> Span | None:
+    def span(self) -> GroupSpan | None:
         """The part of the ledger that is being written now; None before the first join."""
         return self._told.spans[-1] if self._told.spans else None
 
     @property
-    def members(self) -> tuple[Member, ...]:
+    def members(self) -> tuple[GroupMember, ...]:
         """The members of the group whose order is taken now."""
         return self._members
 
     @property
-    def moved(self) -> bool:
+    def has_other_group(self) -> bool:
         """Whether this project belongs to another group now."""
         return self._next is not None
 
     # -- the registry --------------------------------------------------------------------------
 
-    def join(self, now: bool, awaits: Mapping[str, int]) -> Joined:
+    def join_group(self, now: bool, awaits: Mapping[str, int]) -> JoinResult:
         """Say what is read, if that is due."""
-        facts = replace(self._facts(), awaits=awaits)
+        facts = replace(self._member_facts(), awaits=awaits)
         if self._joined is not None and self._joined[1] == facts and not now:
             late = time.monotonic() - self._joined[0] >= JOIN_SECONDS
             if not late:
-                return Joined(False, False)
+                return JoinResult(False, False)
         span = self.span
-        found, missed = self._assigned(facts, span)
+        found, missed = self._ask_assignment(facts, span)
         if missed:
-            self._begin(found)
+            self._begin_span(found)
         elif span is not None and found.identity == span.identity:
-            missed = self._meet(found.members)
+            missed = self._meet_members(found.members)
             if span.opened != found.opened:
                 # A version of before did not write it down.
-                self._put(replace(span, opened=found.opened))
+                self._put_span(replace(span, opened=found.opened))
         elif span is not None:
-            missed = not self._members and self._meet(self._registry.members(span.group))
+            missed = not self._members and self._meet_members(
+                self._registry.fetch_members(span.group)
+            )
             self._next = found
         self._joined = time.monotonic(), facts
-        return Joined(True, missed)
+        return JoinResult(True, missed)
 
-    def _assigned(self, facts: Facts, span: Span | None) -> tuple[Assignment, bool]:
+    def _ask_assignment(
+        self, facts: MemberFacts, span: GroupSpan | None
+    ) -> tuple[Assignment, bool]:
         """What the registry says, and whether it says it to somebody who comes for the first time.
 
         Where nothing is stored, nothing stands for an order that was lost with another registry.
         """
         if span is None:
-            return self._registry.join(self.member, facts), True
+            return self._registry.join_registry(self.member, facts), True
         try:
-            return self._registry.join(self.member, facts, span.identity), False
+            return self._registry.join_registry(self.member, facts, span.identity), False
         except IdentityError:
             if self._store.head.views:
                 raise
-            return self._registry.join(self.member, facts), True
+            return self._registry.join_registry(self.member, facts), True
 
-    def move(self) -> None:
+    def begin_next_span(self) -> None:
         """The order is taken to its end, and all of it is in the ledger: begin the next span."""
         assert self._next is not None
-        self._begin(self._next)
+        self._begin_span(self._next)
         self._next = None
 
-    def _begin(self, found: Assignment) -> None:
+    def _begin_span(self, found: Assignment) -> None:
         root, ts = self._store.root, self._store.ledger.next_ts - 1
-        span = Span(found.group, found.identity, ts, 0, ts, found.alone, found.opened)
-        spans = needed_spans((*self._told.spans, span), leases.oldest(root, time.time()))
+        span = GroupSpan(found.group, found.identity, ts, 0, ts, found.is_alone, found.opened)
+        spans = needed_spans((*self._told.spans, span), leases.find_oldest_ts(root, time.time()))
         self._told = Coordination(self.member, spans)
         write_coordination(root, self._told)
-        self._meet(found.members)
+        self._meet_members(found.members)
 
-    def _meet(self, members: tuple[Member, ...]) -> bool:
+    def _meet_members(self, members: tuple[GroupMember, ...]) -> bool:
         before = {member.name: member.facts for member in self._members}
         self._members = members
         self._upstreams.clear()
@@ -142,14 +146,14 @@ class Membership:
 
     # -- what is said --------------------------------------------------------------------------
 
-    def taken(self) -> int:
+    def taken_number(self) -> int:
         """The number up to which everything is in the ledger, as far as that is written down."""
         span = self.span
         assert span is not None
-        later = self._store.ledger.between(span.since, self._store.ledger.next_ts)
+        later = self._store.ledger.entries_between(span.since, self._store.ledger.next_ts)
         return max(span.n, max((entry.n for entry in later), default=0))
 
-    def note(self, n: int, now: bool = False) -> bool:
+    def note_taken(self, n: int, now: bool = False) -> bool:
         """Write down that everything up to a number is in the ledger; whether that was due."""
         span, ts = self.span, self._store.ledger.next_ts - 1
         assert span is not None
@@ -157,33 +161,33 @@ class Membership:
         if span.n == n or not (late or now):
             return False
         self._noted = time.monotonic()
-        self._put(replace(span, n=n, ts=ts))
+        self._put_span(replace(span, n=n, ts=ts))
         return True
 
-    def _put(self, span: Span) -> None:
+    def _put_span(self, span: GroupSpan) -> None:
         """Write the newest span down again."""
         self._told = replace(self._told, spans=(*self._told.spans[:-1], span))
         write_coordination(self._store.root, self._told)
 
-    def committed(self, n: int) -> int:
+    def committed_number(self, n: int) -> int:
         """The number up to which all views are committed, if the order is taken up to `n`."""
         span, ledger = self.span, self._store.ledger
         assert span is not None
         at = [view.ts for view in self._store.head.views.values() if not view.stopped]
-        later = ledger.between(min(at, default=0), ledger.next_ts)
+        later = ledger.entries_between(min(at, default=0), ledger.next_ts)
         # Before the span began, numbers are those of another order.
         waits = [entry.n if entry.ts > span.since else 1 for entry in later]
         return min((each for each in waits if each), default=n + 1) - 1
 
-    def tell(self, n: int) -> None:
+    def report_reached(self, n: int) -> None:
         """Tell the registry how far all views have come; only for people who look there."""
         span = self.span
         assert span is not None
-        self._registry.reached(span.group, self.member, n)
+        self._registry.note_reached(span.group, self.member, n)
 
     # -- what is read --------------------------------------------------------------------------
 
-    def upstream(self, source: str) -> Upstream:
+    def upstream_of(self, source: str) -> Upstream:
         """What a source is in the group: a base, or views of another member."""
         if source not in self._upstreams:
             self._upstreams[source] = self._found_upstream(source)
@@ -192,10 +196,10 @@ class Membership:
     def _found_upstream(self, source: str) -> Upstream:
         parent = self._parents.get(source)
         if parent is None:
-            return Base(self.base_name(self._settings.sources[source]))
+            return RegisteredBase(self.base_name(self._settings.sources[source]))
         if parent in {member.name for member in self._members}:
             return ParentView(bases_behind(parent, self._members))
-        return Base(parent)
+        return RegisteredBase(parent)
 
     def tables_of_others(self, base: str) -> list[str]:
         """What other members read of a base."""
@@ -206,19 +210,19 @@ class Membership:
         """What a database is called in ids."""
         return base_name(self.member, source.name, source.kind, source.global_name)
 
-    def _facts(self) -> Facts:
+    def _member_facts(self) -> MemberFacts:
         sources: dict[str, tuple[str, ...]] = {}
         parents: list[str] = []
         for view in self._catalogue:
-            for relation in self._catalogue.relations(view):
+            for relation in self._catalogue.relations_of(view):
                 if relation.source in self._parents:
                     parents.append(self._parents[relation.source])
                     continue
                 name = self.base_name(self._settings.sources[relation.source])
-                sources[name] = (*sources.get(name, ()), called(relation.table))
+                sources[name] = (*sources.get(name, ()), name_of_handle(relation.table))
         assert self._settings.registry is not None
         label = self._settings.registry.together
-        return Facts(sources, tuple(parents), label, warehouse=self._warehouse)
+        return MemberFacts(sources, tuple(parents), label, warehouse=self._warehouse)
 
     def _parent_members(self) -> dict[str, str]:
         """The members behind the sources that are other projects."""
@@ -226,10 +230,11 @@ class Membership:
         for name, source in self._settings.sources.items():
             if source.kind != KIND:
                 continue
-            parent = read_settings(source.path()).registry
+            parent = read_settings(source.read_path()).registry
             if parent is None:
                 raise ProjectError(
-                    f'source "{name}": the project in {source.path()} has no registry, and this '
+                    f'source "{name}": the project in {source.read_path()} has no registry, '
+                    "and this "
                     "one has",
                     hint="name the same registry in both, or in neither",
                 )

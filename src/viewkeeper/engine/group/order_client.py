@@ -13,11 +13,11 @@ from functools import partial
 from typing import TypeVar
 
 from viewkeeper.engine.group.membership import Membership
-from viewkeeper.engine.group.reporter_claims import Reporting
+from viewkeeper.engine.group.reporter_claims import ReporterClaims
 from viewkeeper.errors import ClosedGroupError, OrderError, RegistryAwayError, ViewkeeperError
 from viewkeeper.order.global_id import GlobalId
-from viewkeeper.order.mediator import Mediator, Wait
-from viewkeeper.order.registry_protocol import Ordered, Registry
+from viewkeeper.order.mediator import Mediator, OrderWait
+from viewkeeper.order.registry_protocol import OrderedId, Registry
 
 ORDER_MAX = 10_000
 QUEUE_MAX = 100_000
@@ -31,7 +31,7 @@ PATIENCE_SECONDS = 1.0
 T = TypeVar("T")
 
 
-class Ordering:
+class OrderClient:
     """The registry as one member sees it."""
 
     def __init__(
@@ -46,28 +46,28 @@ class Ordering:
         self._retry_at = 0.0
         self.trouble: RegistryAwayError | None = None
         """Why the registry does not answer."""
-        self.begin()
+        self.begin_group()
 
-    def begin(self) -> None:
+    def begin_group(self) -> None:
         """Take part in the group of the newest span."""
         self._fetched = self._looked = 0.0
-        self._waits: tuple[Wait | None, float] = None, 0.0
+        self._waits: tuple[OrderWait | None, float] = None, 0.0
         self.closed = False
         """Whether the group's order has ended, and all of it was heard."""
         self.changed = True
         """Whether other members may read something else than before."""
         span = self._membership.span
         group = span.group if span else ""
-        self._reporting = Reporting(self._registry, group, self._membership.member)
+        self._reporting = ReporterClaims(self._registry, group, self._membership.member)
 
-    def join(self, now: bool, awaits: Mapping[str, int]) -> None:
+    def follow_assignment(self, now: bool, awaits: Mapping[str, int]) -> None:
         """Keep up with the assignment; `awaits` are positions that must get a number."""
-        found = self._ask(partial(self._membership.join, now, awaits))
+        found = self._ask_registry(partial(self._membership.join_group, now, awaits))
         if found is not None and found.asked:
             self.trouble = None
         self.changed |= found is not None and found.changed
 
-    def fetch(self, mediator: Mediator, now: bool = False) -> None:
+    def fetch_order(self, mediator: Mediator, now: bool = False) -> None:
         """Hear what is ordered, unless that was just done."""
         span = self._membership.span
         assert span is not None
@@ -75,46 +75,48 @@ class Ordering:
             return
         self._fetched = time.monotonic()
         self._read_again(mediator, span.group)
-        while not self.closed and len(mediator.queued) < QUEUE_MAX:
+        while not self.closed and len(mediator.queued_ids) < QUEUE_MAX:
             try:
-                found = self._ask(
-                    partial(self._registry.order, span.group, mediator.last, ORDER_MAX)
+                found = self._ask_registry(
+                    partial(self._registry.fetch_order, span.group, mediator.last_number, ORDER_MAX)
                 )
             except ClosedGroupError:
                 self.closed = True
                 return
             if found is not None:
                 self.trouble = None
-            mediator.ordered(found or ())
+            mediator.add_ordered(found or ())
             if found is None or len(found) < ORDER_MAX:
                 return
 
     def _read_again(self, mediator: Mediator, group: str) -> None:
         """Hear again of ids that are waited for: an administrator may have taken one back."""
-        wait, now = mediator.wait, time.monotonic()
+        wait, now = mediator.next_wait, time.monotonic()
         if wait is None or wait != self._waits[0]:
             self._waits = wait, now
         elif now - self._waits[1] >= REREAD_SECONDS:
             self._waits = wait, now
-            found = self._ask(partial(self._registry.order, group, mediator.n, ORDER_MAX))
-            mediator.correct(found or ())
+            found = self._ask_registry(
+                partial(self._registry.fetch_order, group, mediator.n, ORDER_MAX)
+            )
+            mediator.correct_ordered(found or ())
 
-    def claim(self, base: str) -> bool:
+    def claim_base(self, base: str) -> bool:
         """Become or stay the reporter of a base; whether it became so now."""
         try:
-            return bool(self._ask(partial(self._reporting.claim, base)))
+            return bool(self._ask_registry(partial(self._reporting.claim_lease, base)))
         except (ClosedGroupError, OrderError):
             # The registry has not heard yet that we read it.
             return False
 
-    def reports(self, base: str) -> bool:
-        return self._reporting.reports(base)
+    def is_reporter(self, base: str) -> bool:
+        return self._reporting.is_reporting(base)
 
-    def register(self, base: str, positions: Sequence[int]) -> bool | None:
+    def register_positions(self, base: str, positions: Sequence[int]) -> bool | None:
         """Give numbers to positions; whether some were new, None if that is not known."""
-        return self._ask(partial(self._reporting.register, base, positions))
+        return self._ask_registry(partial(self._reporting.register_new, base, positions))
 
-    def passed(self, mediator: Mediator) -> list[Ordered]:
+    def passed_ids(self, mediator: Mediator) -> list[OrderedId]:
         """The last ids of bases that were passed before this run, as if they were passed now.
 
         Nothing if that was just asked.
@@ -122,30 +124,30 @@ class Ordering:
         if time.monotonic() - self._looked < RETRY_SECONDS:
             return []
         self._looked = time.monotonic()
-        found, span = self._ask(self._registry.status), self._membership.span
+        found, span = self._ask_registry(self._registry.fetch_status), self._membership.span
         mine = [g for g in found.groups if span and g.identity == span.identity] if found else []
         # What is registered by now is queued by now, unless it was passed long ago.
-        self.fetch(mediator, now=True)
-        if self.trouble is not None or len(mediator.queued) >= QUEUE_MAX:
+        self.fetch_order(mediator, now=True)
+        if self.trouble is not None or len(mediator.queued_ids) >= QUEUE_MAX:
             return []
-        waiting = {each.id for each in mediator.queued}
+        waiting = {each.id for each in mediator.queued_ids}
         reports = [each for group in mine for each in group.reports if each.position is not None]
         last = [GlobalId(each.source, each.position or 0) for each in reports]
-        return [Ordered(mediator.n, each) for each in last if each not in waiting]
+        return [OrderedId(mediator.n, each) for each in last if each not in waiting]
 
-    def drop(self, base: str) -> None:
+    def drop_base(self, base: str) -> None:
         """Let somebody else report a base."""
-        self._ask(partial(self._reporting.drop, base))
+        self._ask_registry(partial(self._reporting.drop_claim, base))
 
-    def tell(self, n: int) -> None:
+    def report_committed(self, n: int) -> None:
         """How far this member has committed."""
-        self._ask(partial(self._membership.tell, n))
+        self._ask_registry(partial(self._membership.report_reached, n))
 
     def close(self) -> None:
-        self._reporting.release()
+        self._reporting.release_claims()
         self._registry.close()
 
-    def _ask(self, call: Callable[[], T]) -> T | None:
+    def _ask_registry(self, call: Callable[[], T]) -> T | None:
         """What the registry answers; None while it is away."""
         if time.monotonic() < self._retry_at:
             return None

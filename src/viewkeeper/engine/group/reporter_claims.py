@@ -22,42 +22,42 @@ IDS_MAX = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldClaim:
     """A claim, and the last position that is registered."""
 
     reporter: Reporter
     position: int
 
 
-class Reporting:
+class ReporterClaims:
     """The claims of one member in one group."""
 
     def __init__(self, registry: Registry, group: str, member: str) -> None:
         self._registry = registry
         self._group = group
         self._member = member
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, HeldClaim] = {}
         self._tried: dict[str, float] = {}
 
-    def reports(self, base: str) -> bool:
+    def is_reporting(self, base: str) -> bool:
         return base in self._held
 
-    def claim(self, base: str) -> bool:
+    def claim_lease(self, base: str) -> bool:
         """Become or stay the reporter of a base, where that is due; whether it became so now."""
         now = time.monotonic()
         if now - self._tried.get(base, -RENEW_SECONDS) < RENEW_SECONDS:
             return False
         self._tried[base] = now
         before = self._held.get(base)
-        found = self._registry.claim(self._group, base, self._member, LEASE_SECONDS)
+        found = self._registry.claim_source(self._group, base, self._member, LEASE_SECONDS)
         if found is None:
             self._held.pop(base, None)
             return False
         position = found.position if found.position is not None else -1
-        self._held[base] = Held(found, position)
+        self._held[base] = HeldClaim(found, position)
         return before is None
 
-    def register(self, base: str, positions: Iterable[int]) -> bool:
+    def register_new(self, base: str, positions: Iterable[int]) -> bool:
         """Register what lies beyond the last registered position; whether there was anything."""
         held = self._held.get(base)
         if held is None:
@@ -67,23 +67,23 @@ class Reporting:
             some = new[start : start + IDS_MAX]
             ids = [GlobalId(base, position) for position in some]
             try:
-                self._registry.register(self._group, ids, held.reporter)
+                self._registry.register_ids(self._group, ids, held.reporter)
             except (StaleReporterError, ClosedGroupError):
                 del self._held[base]
                 return False
             held = self._held[base] = replace(held, position=some[-1])
         return bool(new)
 
-    def drop(self, base: str) -> None:
+    def drop_claim(self, base: str) -> None:
         """Report a base no more, for now."""
         held = self._held.pop(base, None)
         if held is not None:
-            self._registry.release(held.reporter)
+            self._registry.release_claim(held.reporter)
 
-    def release(self) -> None:
+    def release_claims(self) -> None:
         """Let others report at once; where the registry is away they wait for the leases' end."""
         for base in tuple(self._held):
             try:
-                self.drop(base)
+                self.drop_claim(base)
             except RegistryAwayError:
                 return

@@ -10,18 +10,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 
-from viewkeeper.engine.connections.guarded_source import contained, kind_of
+from viewkeeper.engine.connections.guarded_source import contain_errors, unwrap_source
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.group.membership import Membership
 from viewkeeper.errors import SourceError
-from viewkeeper.order.mediator import Base
-from viewkeeper.upstream.base_positions import apart, base_positions
+from viewkeeper.order.mediator import RegisteredBase
+from viewkeeper.upstream.base_positions import base_positions, find_diverged_bases
 from viewkeeper.upstream.source import WarehouseSource
 
 COMPARE_SECONDS = 0.3
 
 
-class Agreeing:
+class SourceAgreement:
     """The sources of one member, compared."""
 
     def __init__(self, membership: Membership, connections: Connections) -> None:
@@ -36,25 +36,25 @@ class Agreeing:
         """Whether it is time to compare; those that stood apart are not compared all the time."""
         return not self.awaits or time.monotonic() - self._compared >= COMPARE_SECONDS
 
-    def holds(self, known: Mapping[str, int]) -> bool:
+    def has_common_state(self, known: Mapping[str, int]) -> bool:
         """Whether sources at these positions show one state of each base."""
         self._compared = time.monotonic()
-        stands = (each for name, at in known.items() for each in self._stands(name, at))
+        stands = (each for name, at in known.items() for each in self._positions_shown(name, at))
         try:
-            self.awaits = apart(stands)
+            self.awaits = find_diverged_bases(stands)
         except SourceError:
             # A ledger cannot be read now; who needs that parent's rows says so.
             return False
         return not self.awaits
 
-    def _stands(self, name: str, at: int) -> Iterator[tuple[str, int]]:
+    def _positions_shown(self, name: str, at: int) -> Iterator[tuple[str, int]]:
         """The bases that a source shows at a position, with their own."""
-        upstream = self._membership.upstream(name)
-        if isinstance(upstream, Base):
+        upstream = self._membership.upstream_of(name)
+        if isinstance(upstream, RegisteredBase):
             yield upstream.name, at
             return
-        source = kind_of(self._connections.source(name), WarehouseSource)
+        source = unwrap_source(self._connections.get_source(name), WarehouseSource)
         assert source is not None
         members = {member.name for member in self._membership.members}
-        with contained(name):
+        with contain_errors(name):
             yield from base_positions(source.parent, at, members)

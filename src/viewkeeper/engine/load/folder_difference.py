@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from viewkeeper.engine.batch.part_runner import limited
+from viewkeeper.engine.batch.part_runner import limit_job
 from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.updates.source_protocol import COUNT, TS
 
@@ -40,12 +40,12 @@ def differ_on(
     def differ(
         came: Sequence[str], went: Sequence[str], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
-        return difference(spark(), came, went, schema, staging(), minutes)
+        return file_difference(spark(), came, went, schema, staging(), minutes)
 
     return differ
 
 
-def difference(
+def file_difference(
     spark: SparkSession,
     came: Sequence[str],
     went: Sequence[str],
@@ -60,8 +60,8 @@ def difference(
     folder.mkdir(parents=True)
     stored = pa.schema([*schema, pa.field(COUNT, pa.int64()), pa.field(TS, pa.int64())])
     try:
-        with limited(spark, f"difference of {len(came) + len(went)} files", minutes, "load"):
-            frame = _counted(spark, came, went, schema)
+        with limit_job(spark, f"difference of {len(came) + len(went)} files", minutes, "load"):
+            frame = _counted_rows(spark, came, went, schema)
             files = Courier().run_job(lambda: write_frame(frame, folder, stored, 0))
         for file in files:
             with pq.ParquetFile(folder / file.path) as written:
@@ -72,17 +72,17 @@ def difference(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _counted(
+def _counted_rows(
     spark: SparkSession, came: Sequence[str], went: Sequence[str], schema: pa.Schema
 ) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
-    from viewkeeper.warehouse.rows.spark_frames import frame_of, grouped, named
+    from viewkeeper.warehouse.rows.spark_frames import exact_column, frame_of, sum_counts
 
     sides = [
         frame_of(spark, [Path(path) for path in paths], schema).withColumn(COUNT, F.lit(count))
         for paths, count in ((came, 1), (went, -1))
     ]
-    summed = grouped(sides[0].unionAll(sides[1]), schema.names)
-    columns = [named(name) for name in schema.names]
+    summed = sum_counts(sides[0].unionAll(sides[1]), schema.names)
+    columns = [exact_column(name) for name in schema.names]
     return summed.select(*columns, F.col(COUNT), F.lit(0).cast("bigint").alias(TS))

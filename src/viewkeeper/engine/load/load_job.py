@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from viewkeeper.engine.batch.part_runner import limited
+from viewkeeper.engine.batch.part_runner import limit_job
 from viewkeeper.engine.batch.snapshot_openers import Openers
-from viewkeeper.engine.load.view_recomputation import recomputed
+from viewkeeper.engine.load.view_recomputation import recompute_view
 from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.errors import ExpressionError, UnsupportedError
 from viewkeeper.updates.source_protocol import COUNT, TS
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedFiles:
     """The files of a loaded view, and the schema that its rows have."""
 
     schema: pa.Schema
     files: tuple[DataFile, ...]
 
 
-def load(
+def load_view(
     spark: SparkSession,
     view: ViewDefinition,
     openers: Openers,
@@ -50,19 +50,19 @@ def load(
     folder: Path,
     batch: int,
     minutes: float,
-) -> Loaded:
+) -> LoadedFiles:
     """Compute the view as of the positions and write it, stamped with `ts`, into a folder."""
     from viewkeeper.warehouse.rows.spark_frames import write_frame
 
     courier = Courier()
-    with limited(spark, f"load of {view.name}", minutes, pool="load"):
-        frame = recomputed(spark, view, openers, positions, courier)
+    with limit_job(spark, f"load of {view.name}", minutes, pool="load"):
+        frame = recompute_view(spark, view, openers, positions, courier)
         schema = row_schema(frame, view)
         names = [quote_name(name) for name in schema.names]
         stamped = frame.selectExpr(*names, f"`{COUNT}`", f"CAST({ts} AS BIGINT) AS `{TS}`")
         stored = stored_schema(schema)
         files = courier.run_job(lambda: write_frame(stamped, folder, stored, batch))
-        return Loaded(schema, files)
+        return LoadedFiles(schema, files)
 
 
 def load_difference(
@@ -71,31 +71,31 @@ def load_difference(
     openers: Openers,
     positions: Mapping[str, int],
     ts: int,
-    stored: Stored,
+    stored: StoredRows,
     batch: int,
     minutes: float,
-) -> Loaded:
+) -> LoadedFiles:
     """Compute the view as of the positions and write, stamped with `ts`, by what it differs from
     the rows that are stored."""
     from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
-    from viewkeeper.warehouse.rows.spark_frames import grouped, named, write_frame
+    from viewkeeper.warehouse.rows.spark_frames import exact_column, sum_counts, write_frame
 
     courier = Courier()
-    with limited(spark, f"load of {view.name}", minutes, pool="load"):
-        frame = recomputed(spark, view, openers, positions, courier)
+    with limit_job(spark, f"load of {view.name}", minutes, pool="load"):
+        frame = recompute_view(spark, view, openers, positions, courier)
         schema = row_schema(frame, view)
-        columns = [named(name) for name in schema.names]
-        old = stored.frame(spark, schema).select(*columns, (-F.col(COUNT)).alias(COUNT))
-        both = grouped(frame.select(*columns, F.col(COUNT)).unionAll(old), schema.names)
+        columns = [exact_column(name) for name in schema.names]
+        old = stored.stored_frame(spark, schema).select(*columns, (-F.col(COUNT)).alias(COUNT))
+        both = sum_counts(frame.select(*columns, F.col(COUNT)).unionAll(old), schema.names)
         stamped = both.select(*columns, F.col(COUNT), F.lit(ts).cast("bigint").alias(TS))
         kept = stored_schema(schema)
         files = courier.run_job(lambda: write_frame(stamped, stored.folder, kept, batch))
-        return Loaded(schema, files)
+        return LoadedFiles(schema, files)
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredRows:
     """The newest rows of a view that stands still, hidden columns too."""
 
     root: Path
@@ -106,13 +106,13 @@ class Stored:
     def folder(self) -> Path:
         return table_folder(self.root, self.head)
 
-    def frame(self, spark: SparkSession, schema: pa.Schema) -> DataFrame:
+    def stored_frame(self, spark: SparkSession, schema: pa.Schema) -> DataFrame:
         """The signed rows, under the columns that the view is going to have."""
         from viewkeeper.warehouse.rows.spark_frames import signed_frame
 
         fitted = replace(self.head, schema=schema)
-        files = files_until(self.root, self.head, self.head.reach)
-        return signed_frame(spark, self.root, fitted, files, self.staging, until=self.head.reach)
+        files = files_until(self.root, self.head, self.head.reach_ts)
+        return signed_frame(spark, self.root, fitted, files, self.staging, until=self.head.reach_ts)
 
 
 def row_schema(frame: DataFrame, view: ViewDefinition) -> pa.Schema:

@@ -12,16 +12,16 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from viewkeeper.engine.batch.part_runner import cancel, progress
-from viewkeeper.engine.batch.snapshot_openers import prepared
+from viewkeeper.engine.batch.part_runner import cancel_job, job_progress
+from viewkeeper.engine.batch.snapshot_openers import prepare_openers
 from viewkeeper.engine.connections.open_sources import Connections
-from viewkeeper.engine.load.load_job import Loaded, Stored, load, load_difference
+from viewkeeper.engine.load.load_job import LoadedFiles, StoredRows, load_difference, load_view
 from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.engine.spark.spark_session import SparkHandle
-from viewkeeper.engine.views.algorithm_choice import Choice
+from viewkeeper.engine.views.algorithm_choice import AlgorithmChoice
 from viewkeeper.engine.views.view_binding import Binding
 from viewkeeper.view.definition import ViewDefinition
-from viewkeeper.warehouse.metadata.definition_version import Version
+from viewkeeper.warehouse.metadata.definition_version import DefinitionVersion
 from viewkeeper.warehouse.metadata.record import Create, Redefine, ViewChange
 from viewkeeper.warehouse.store import Store
 
@@ -29,7 +29,7 @@ PROGRESS_SECONDS = 5.0
 
 
 @dataclass(slots=True)
-class Loading:
+class ViewLoad:
     """The load of one view as of `ts`, where its sources stand at `positions`.
 
     `commit` makes of what was loaded the change that is to be committed.
@@ -38,23 +38,23 @@ class Loading:
     name: str
     ts: int
     positions: Mapping[str, int]
-    job: Callable[[], Loaded]
-    commit: Callable[[Loaded], ViewChange]
+    job: Callable[[], LoadedFiles]
+    commit: Callable[[LoadedFiles], ViewChange]
     started: float = field(default_factory=time.perf_counter)
-    _loaded: Loaded | None = None
+    _loaded: LoadedFiles | None = None
     _error: BaseException | None = None
     _thread: threading.Thread = field(init=False)
 
     def __post_init__(self) -> None:
-        self._thread = threading.Thread(target=self._run, name=f"load {self.name}", daemon=True)
+        self._thread = threading.Thread(target=self._run_job, name=f"load {self.name}", daemon=True)
         self._thread.start()
 
-    def wait(self, seconds: float | None = None) -> bool:
+    def wait_until_ended(self, seconds: float | None = None) -> bool:
         """Wait for the end, or for some time; whether it has ended."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
-    def change(self) -> ViewChange:
+    def take_change(self) -> ViewChange:
         """What is to be committed; the load's own error if there was one."""
         self._thread.join()
         if self._error is not None:
@@ -62,7 +62,7 @@ class Loading:
         assert self._loaded is not None
         return self.commit(self._loaded)
 
-    def _run(self) -> None:
+    def _run_job(self) -> None:
         try:
             self._loaded = self.job()
         except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
@@ -70,12 +70,12 @@ class Loading:
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class LoadDefinition:
     """What is to be loaded: the user's SQL, what it is bound to, and what is stored of it."""
 
     text: str
     binding: Binding
-    choice: Choice
+    choice: AlgorithmChoice
     causes: tuple[str, ...] = ()
     extent: str = "equal"
 
@@ -83,8 +83,8 @@ class Definition:
     def view(self) -> ViewDefinition:
         return self.choice.view
 
-    def version(self, ts: int, at: float) -> Version:
-        return self.binding.version(ts, at, self.causes, self.extent)
+    def load_version(self, ts: int, at: float) -> DefinitionVersion:
+        return self.binding.make_version(ts, at, self.causes, self.extent)
 
 
 class Loader:
@@ -97,27 +97,27 @@ class Loader:
         self._store = store
         self._connections = connections
         self._spark = spark
-        self.current: Loading | None = None
+        self.current: ViewLoad | None = None
         self._told = 0.0
 
     @property
-    def ended(self) -> bool:
-        return self.current is not None and self.current.wait(0)
+    def has_ended(self) -> bool:
+        return self.current is not None and self.current.wait_until_ended(0)
 
-    def begin(self, definition: Definition, ts: int, positions: Mapping[str, int]) -> None:
+    def begin_load(self, definition: LoadDefinition, ts: int, positions: Mapping[str, int]) -> None:
         """Begin to load a view as of a ts, into a table of its own."""
         name = definition.view.name
         table = self._store.new_table(name)
         folder, number = self._store.table_folder(table), self._store.head.record + 1
         old = self._store.head.views.get(name)
 
-        def job() -> Loaded:
-            with prepared(self._connections, positions, [definition.view]) as openers:
+        def job() -> LoadedFiles:
+            with prepare_openers(self._connections, positions, [definition.view]) as openers:
                 minutes = self._settings.spark.job_minutes
-                spark, view = self._spark.get(), definition.view
-                return load(spark, view, openers, positions, ts, folder, number, minutes)
+                spark, view = self._spark.get_session(), definition.view
+                return load_view(spark, view, openers, positions, ts, folder, number, minutes)
 
-        def commit(loaded: Loaded) -> Create:
+        def commit(loaded: LoadedFiles) -> Create:
             return Create(
                 name,
                 table,
@@ -128,31 +128,31 @@ class Loader:
                 loaded.files,
                 distinct=True,
                 replaces=old.table if old else None,
-                hidden=definition.choice.hidden,
+                hidden=definition.choice.hidden_columns,
                 versions=(
                     *(old.versions if old else ()),
-                    definition.version(ts, self._store.now()),
+                    definition.load_version(ts, self._store.now()),
                 ),
             )
 
-        self._start(Loading(name, ts, positions, job, commit))
+        self._set_current(ViewLoad(name, ts, positions, job, commit))
 
     def begin_difference(
-        self, definition: Definition, ts: int, positions: Mapping[str, int]
+        self, definition: LoadDefinition, ts: int, positions: Mapping[str, int]
     ) -> None:
         """Begin to compute by what a stored view differs from another definition as of a ts."""
         name = definition.view.name
         head, number = self._store.head.views[name], self._store.head.record + 1
 
-        def job() -> Loaded:
-            with prepared(self._connections, positions, [definition.view]) as openers:
-                stored = Stored(self._store.root, head, self._spark.staging)
+        def job() -> LoadedFiles:
+            with prepare_openers(self._connections, positions, [definition.view]) as openers:
+                stored = StoredRows(self._store.root, head, self._spark.staging_folder)
                 minutes = self._settings.spark.job_minutes
-                spark, view = self._spark.get(), definition.view
+                spark, view = self._spark.get_session(), definition.view
                 return load_difference(spark, view, openers, positions, ts, stored, number, minutes)
 
-        def commit(loaded: Loaded) -> Redefine:
-            version = definition.version(ts, self._store.now())
+        def commit(loaded: LoadedFiles) -> Redefine:
+            version = definition.load_version(ts, self._store.now())
             return Redefine(
                 name,
                 definition.text,
@@ -161,41 +161,45 @@ class Loader:
                 ts,
                 positions,
                 loaded.files,
-                hidden=definition.choice.hidden,
+                hidden=definition.choice.hidden_columns,
             )
 
-        self._start(Loading(name, ts, positions, job, commit))
+        self._set_current(ViewLoad(name, ts, positions, job, commit))
 
-    def _start(self, loading: Loading) -> None:
+    def _set_current(self, loading: ViewLoad) -> None:
         assert self.current is None
         self.current = loading
 
-    def loads(self, name: str) -> bool:
+    def is_loading(self, name: str) -> bool:
         """Whether a view is being loaded just now."""
         return self.current is not None and self.current.name == name
 
-    def take(self) -> Loading:
+    def take_ended(self) -> ViewLoad:
         """The load that has ended; another one may begin."""
         assert self.current is not None
         ended, self.current = self.current, None
         return ended
 
-    def held(self, source: str) -> list[int]:
+    def held_positions(self, source: str) -> list[int]:
         """The position at which a source's log must be kept for the load."""
         positions = self.current.positions if self.current else {}
         return [positions[source]] if source in positions else []
 
-    def news(self) -> tuple[str, str] | None:
+    def read_progress(self) -> tuple[str, str] | None:
         """The view that is loaded and how far it is, as far as Spark tells; every few seconds."""
         now = time.monotonic()
-        if self.current is None or now - self._told < PROGRESS_SECONDS or not self._spark.started:
+        if (
+            self.current is None
+            or now - self._told < PROGRESS_SECONDS
+            or not self._spark.is_started
+        ):
             return None
         self._told = now
-        found = progress(self._spark.get(), f"load of {self.current.name}")
+        found = job_progress(self._spark.get_session(), f"load of {self.current.name}")
         return None if found is None else (self.current.name, f"scanning and joining, {found}")
 
-    def abandon(self) -> None:
+    def abandon_load(self) -> None:
         """End a load early. Nothing of it is committed; the next run begins it again."""
         if self.current is not None:
-            cancel(self._spark.get(), f"load of {self.current.name}")
-            self.take().wait()
+            cancel_job(self._spark.get_session(), f"load of {self.current.name}")
+            self.take_ended().wait_until_ended()

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute
 
 from viewkeeper.delta.kernel import Kernel
-from viewkeeper.engine.batch.answer_types import cast, types_of
+from viewkeeper.engine.batch.answer_types import cast_rows, types_of
 from viewkeeper.engine.batch.snapshot_openers import Openers
-from viewkeeper.engine.connections.guarded_source import plain_opener
+from viewkeeper.engine.connections.guarded_source import unwrap_opener
 from viewkeeper.engine.spark.parsed_plan import check_plan
 from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.updates.source_protocol import COUNT, Opener
@@ -39,7 +39,7 @@ NETTED_ROWS = 500_000
 """So many changes of a tail are held in memory at a time."""
 
 
-def recomputed(
+def recompute_view(
     spark: SparkSession,
     view: ViewDefinition,
     openers: Openers,
@@ -48,20 +48,20 @@ def recomputed(
 ) -> DataFrame:
     """The view's rows and `_count` as of the positions: one row per tuple, no zeros."""
     bases = {
-        relation: scanned(
+        relation: scan_relation(
             spark,
             relation,
-            view.columns(relation),
+            view.fields_of(relation),
             openers[relation.source],
             positions[relation.source],
             courier,
         )
         for relation in view.relations
     }
-    return counted(spark, view, bases)
+    return count_view_rows(spark, view, bases)
 
 
-def counted(
+def count_view_rows(
     spark: SparkSession, view: ViewDefinition, bases: Mapping[Relation, DataFrame]
 ) -> DataFrame:
     """The view over base rows with signed counts: one row per tuple, no zeros."""
@@ -80,7 +80,7 @@ def counted(
     )
 
 
-def scanned(
+def scan_relation(
     spark: SparkSession,
     relation: Relation,
     fields: Sequence[Field],
@@ -90,27 +90,27 @@ def scanned(
 ) -> DataFrame:
     """The relation's rows, counted, as of a position: those of a parent's view are read by Spark,
     a database is read by one task."""
-    if (rows := _of_parent(spark, relation, fields, opener, position)) is not None:
+    if (rows := _scan_parent_view(spark, relation, fields, opener, position)) is not None:
         return rows
     columns = [field.name for field in fields]
     schema = pa.schema([*((f.name, f.type) for f in fields), (COUNT, pa.int64())])
 
     def typed(rows: pa.RecordBatch, counts: pa.Array[Any]) -> pa.RecordBatch:
-        exact = cast(relation, rows.select(columns), types_of(fields))
+        exact = cast_rows(relation, rows.select(columns), types_of(fields))
         return pa.record_batch([*exact.columns, counts], schema=schema)
 
     def scan(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with closing(opener()) as snapshot:
-            found = snapshot.scan(relation, columns, position)
+            found = snapshot.scan_relation(relation, columns, position)
             for batch in found.batches:
                 ones = pa.array(np.ones(batch.num_rows, np.int64))
                 yield typed(batch, ones)
-            yield from netted(typed(b, pc.negate(b.column(COUNT))) for b in found.tail)
+            yield from net_changes(typed(b, pc.negate(b.column(COUNT))) for b in found.tail)
 
     return spark.range(0, 1, 1, 1).mapInArrow(courier.wrap_stage(scan), spark_schema(schema))
 
 
-def netted(
+def net_changes(
     changes: Iterable[pa.RecordBatch], rows_max: int = NETTED_ROWS
 ) -> Iterator[pa.RecordBatch]:
     """The same signed rows, without those that cancel each other among some `rows_max`."""
@@ -120,21 +120,21 @@ def netted(
         held.append(batch)
         rows += batch.num_rows
         if rows >= rows_max:
-            held = _net(held)
+            held = _net_pieces(held)
             rows = sum(piece.num_rows for piece in held)
             if rows > rows_max // 2:
                 yield from held
                 held, rows = [], 0
-    yield from _net(held)
+    yield from _net_pieces(held)
 
 
-def _net(changes: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+def _net_pieces(changes: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     if not changes or changes[0].num_columns == 1:
         return changes
     return Kernel().consolidate(pa.Table.from_batches(changes)).to_batches()
 
 
-def _of_parent(
+def _scan_parent_view(
     spark: SparkSession,
     relation: Relation,
     fields: Sequence[Field],
@@ -145,9 +145,9 @@ def _of_parent(
     values have to be brought into other types."""
     # Imported here, because reading warehouses needs more than most projects do.
     from viewkeeper.upstream.snapshot import ViewOpener
-    from viewkeeper.warehouse.rows.spark_frames import named, state_frame
+    from viewkeeper.warehouse.rows.spark_frames import exact_column, state_frame
 
-    opener = plain_opener(opener)
+    opener = unwrap_opener(opener)
     if not isinstance(opener, ViewOpener):
         return None
     root, staging, types = opener.reader.parent.root, opener.staging, types_of(fields)
@@ -155,10 +155,10 @@ def _of_parent(
     def rows(view: ViewHead) -> DataFrame | None:
         if any(view.schema.field(name).type != kind for name, kind in types.items()):
             return None
-        frame = state_frame(spark, root, view, staging, position).select(*map(named, types))
+        frame = state_frame(spark, root, view, staging, position).select(*map(exact_column, types))
         return frame.selectExpr("*", f"1L AS `{COUNT}`")
 
-    return opener.reader.reading(relation.table, tuple(types), position, rows)
+    return opener.reader.apply_to_view(relation.table, tuple(types), position, rows)
 
 
 def spark_schema(schema: pa.Schema) -> Any:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from viewkeeper.engine.batch.snapshot_openers import tables_of
+from viewkeeper.engine.batch.snapshot_openers import tables_by_source
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.views.view_catalogue import ViewCatalogue
 from viewkeeper.errors import ViewkeeperError
@@ -31,7 +31,7 @@ STILL_SECONDS = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class Diagnosis:
     """One thing that was looked at: `source`, `view` or `machine`, its name, what was found."""
 
     what: str
@@ -43,41 +43,41 @@ class Examined:
         return all(finding.state != "bad" for finding in self.findings)
 
 
-def examine(
+def examine_project(
     catalogue: ViewCatalogue,
     connections: Connections,
     told: Callable[[str], None] = lambda _: None,
-) -> list[Examined]:
+) -> list[Diagnosis]:
     """Everything, one finding after the other; what fails does not hide the rest."""
     bound: list[ViewDefinition] = []
     views = []
     for name in catalogue:
         told(f"view {name}")
-        views.append(Examined("view", name, (_view(catalogue, connections, name, bound),)))
-    tables = tables_of(bound)
+        views.append(Diagnosis("view", name, (_view_finding(catalogue, connections, name, bound),)))
+    tables = tables_by_source(bound)
     for name in (name for name in catalogue if name not in catalogue.bindings):
-        for relation in catalogue.relations(name):
+        for relation in catalogue.relations_of(name):
             known = tables.setdefault(relation.source, {})
             if relation.table not in known:
-                known[relation.table] = _columns(connections, relation)
+                known[relation.table] = _table_columns(connections, relation)
     sources = []
     for name in connections.settings:
         told(f"source {name}")
-        found = _source(connections, name, tables.get(name, {}))
-        sources.append(Examined("source", name, tuple(found)))
-    return [*sources, *views, Examined("machine", "java", (java(),))]
+        found = _source_findings(connections, name, tables.get(name, {}))
+        sources.append(Diagnosis("source", name, tuple(found)))
+    return [*sources, *views, Diagnosis("machine", "java", (examine_java(),))]
 
 
-def children(root: Path, head: Head, now: float) -> Examined:
+def examine_children(root: Path, head: Head, now: float) -> Diagnosis:
     """The projects that read this one's views, and what is kept for them."""
     newest = max((view.ts for view in head.views.values()), default=0)
-    found = [_child(root, lease, newest, now) for lease in leases.leases(root, now)]
+    found = [_lease_finding(root, lease, newest, now) for lease in leases.active_leases(root, now)]
     none = Finding("leases", "good", "no other project needs the past of its views")
-    return Examined("warehouse", str(root), tuple(found) or (none,))
+    return Diagnosis("warehouse", str(root), tuple(found) or (none,))
 
 
-def _child(root: Path, lease: Lease, newest: int, now: float) -> Finding:
-    file = leases.file_of(root, lease.child)
+def _lease_finding(root: Path, lease: Lease, newest: int, now: float) -> Finding:
+    file = leases.lease_file_of(root, lease.child)
     text = f"states from ts {lease.ts} on are kept for {lease}, {max(newest - lease.ts, 0)} behind"
     try:
         still = now - file.stat().st_mtime
@@ -90,21 +90,21 @@ def _child(root: Path, lease: Lease, newest: int, now: float) -> Finding:
     return Finding("lease", "warning", text, f"if that project is gone for good: rm '{file}'")
 
 
-def _columns(connections: Connections, relation: Relation) -> list[str]:
+def _table_columns(connections: Connections, relation: Relation) -> list[str]:
     """All columns of a table, for want of knowing which of them a view will use."""
     try:
-        fields = connections.source(relation.source).schema(relation.table)
+        fields = connections.get_source(relation.source).schema_of(relation.table)
     except ViewkeeperError:
         # What is wrong with the source or the table is one of the source's own findings.
         return []
     return [field.name for field in fields]
 
 
-def _view(
+def _view_finding(
     catalogue: ViewCatalogue, connections: Connections, name: str, bound: list[ViewDefinition]
 ) -> Finding:
     try:
-        bound.append(catalogue.bind(name, connections))
+        bound.append(catalogue.bind_view(name, connections))
     except ViewkeeperError as error:
         text = error.message if error.detail is None else f"{error.message}: {error.detail}"
         return Finding("definition", "bad", text, error.hint)
@@ -112,14 +112,16 @@ def _view(
     return Finding("definition", "good", f"maintained incrementally over {relations} relations")
 
 
-def _source(connections: Connections, name: str, tables: dict[str, list[str]]) -> list[Finding]:
+def _source_findings(
+    connections: Connections, name: str, tables: dict[str, list[str]]
+) -> list[Finding]:
     try:
-        return connections.source(name).diagnose(tables)
+        return connections.get_source(name).diagnose_source(tables)
     except ViewkeeperError as error:
         return [Finding("reachable", "bad", error.message, error.hint)]
 
 
-def java() -> Finding:
+def examine_java() -> Finding:
     """The Java that Spark would start; small batches do without, loads do not."""
     home = os.environ.get("JAVA_HOME")
     program = os.path.join(home, "bin", "java") if home else shutil.which("java")

@@ -17,16 +17,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from viewkeeper.engine.connections.guarded_source import contained
+from viewkeeper.engine.connections.guarded_source import contain_errors
 from viewkeeper.engine.connections.open_sources import open_source, reader_of
 from viewkeeper.engine.evolution.proposals import HELD, Proposals
 from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.errors import ViewkeeperError, WarehouseError
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.updates.source_protocol import Behind, Retained
+from viewkeeper.updates.source_protocol import ChangesBehind, RetainedLog
 from viewkeeper.upstream import leases
 from viewkeeper.upstream.leases import Lease
-from viewkeeper.warehouse.lock import Holder, holder
+from viewkeeper.warehouse.lock import LockHolder, read_holder
 from viewkeeper.warehouse.metadata.batch_plan import Ledger, read_plan
 from viewkeeper.warehouse.metadata.head import Head, ViewHead, read_head
 from viewkeeper.warehouse.metadata.plan_files import FOLDED, load_ledger
@@ -45,7 +45,7 @@ class SourceStatus:
     position: int | None = None
     retained: int = 0
     unit: str = "changes"
-    readers: tuple[Retained, ...] = ()
+    readers: tuple[RetainedLog, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
@@ -54,8 +54,8 @@ class Lag:
     """How far a view is behind one source.
 
     `transactions` have a ts and are not applied; `more` says whether the source has changes beyond
-    those, or where it cannot say, whether its log goes on. `changes` and `seconds` (the age of the
-    oldest change) are None while it is away, or if nothing captures its changes any more.
+    those, or where it cannot say, whether its log goes on. `changes` and `seconds` (the age of
+    the oldest change) are None while it is away, or if nothing captures its changes any more.
     """
 
     source: str
@@ -82,7 +82,7 @@ class ViewStatus:
     problem: str | None
 
     @property
-    def seconds(self) -> float | None:
+    def lag_seconds(self) -> float | None:
         """The age of the oldest change that it does not show; None if a source is away."""
         ages = [lag.seconds for lag in self.lags]
         known = [age for age in ages if age is not None]
@@ -96,7 +96,7 @@ class ProjectStatus:
     at: float
     folder: Path
     warehouse: Path
-    running: Holder | None
+    running: LockHolder | None
     views: tuple[ViewStatus, ...]
     sources: tuple[SourceStatus, ...]
     leases: tuple[Lease, ...] = ()
@@ -109,35 +109,39 @@ class ProjectStatus:
         return not away and all(view.loaded and view.problem is None for view in self.views)
 
 
-def gather(settings: Settings, now: float, count_transactions: bool = True) -> ProjectStatus:
+def gather_status(settings: Settings, now: float, count_transactions: bool = True) -> ProjectStatus:
     """The status of a project; without `count_transactions` the ledger is not read."""
     head = read_head(settings.warehouse)
-    ledger = _ledger(settings.warehouse) if count_transactions else Ledger()
+    ledger = _read_ledger(settings.warehouse) if count_transactions else Ledger()
     reader = reader_of(settings.warehouse)
-    wanted = _wanted(head, ledger)
+    wanted = _wanted_positions(head, ledger)
     looks = {
-        name: _look(source, reader, wanted.get(name, set()))
+        name: _look_at_source(source, reader, wanted.get(name, set()))
         for name, source in settings.sources.items()
     }
-    planned = _planned(settings, head)
-    held = {p.view for p in Proposals(settings.warehouse).all()}
+    planned = _planned_views(settings, head)
+    held = {p.view for p in Proposals(settings.warehouse).list_proposals()}
     views = [
-        _loaded(view, ledger, looks, now, planned, held, find_damage(settings.warehouse, view))
+        _loaded_status(
+            view, ledger, looks, now, planned, held, find_damage(settings.warehouse, view)
+        )
         for view in head.views.values()
     ]
-    views += [_unloaded(name, found) for name, found in planned.items() if name not in head.views]
+    views += [
+        _unloaded_status(name, found) for name, found in planned.items() if name not in head.views
+    ]
     return ProjectStatus(
         at=now,
         folder=settings.folder,
         warehouse=settings.warehouse,
-        running=running(settings.warehouse),
+        running=running_holder(settings.warehouse),
         views=tuple(sorted(views, key=lambda view: view.name)),
         sources=tuple(status for status, _ in looks.values()),
-        leases=tuple(leases.leases(settings.warehouse, now)),
+        leases=tuple(leases.active_leases(settings.warehouse, now)),
     )
 
 
-def _ledger(root: Path) -> Ledger:
+def _read_ledger(root: Path) -> Ledger:
     """The ledger; while nothing is folded, the plans alone.
 
     An empty Arrow table, as the general way makes one, imports pandas: a second for nothing.
@@ -147,14 +151,14 @@ def _ledger(root: Path) -> Ledger:
     ledger = Ledger()
     try:
         for file in sorted((root / "plans").glob("[0-9]*.json")):
-            ledger.extend(read_plan(file).entries)
+            ledger.add_entries(read_plan(file).entries)
     except FileNotFoundError:
         # The plans were folded while we read them.
         return load_ledger(root)
     return ledger
 
 
-def running(warehouse: Path) -> Holder | None:
+def running_holder(warehouse: Path) -> LockHolder | None:
     """Who maintains the warehouse now, if anybody does.
 
     A holder that was killed leaves its name behind. The lock itself is tried only where a process
@@ -162,7 +166,7 @@ def running(warehouse: Path) -> Holder | None:
     its.
     """
     path = warehouse / "lock"
-    found = holder(path)
+    found = read_holder(path)
     if found is None or found.host != socket.gethostname():
         return found
     try:
@@ -191,25 +195,25 @@ def _is_locked(path: Path) -> bool:
 # -- sources -----------------------------------------------------------------------------------
 
 
-def _wanted(head: Head, ledger: Ledger) -> dict[str, set[int]]:
+def _wanted_positions(head: Head, ledger: Ledger) -> dict[str, set[int]]:
     """The positions from which on changes are to be counted, per source."""
     wanted: dict[str, set[int]] = {}
     for view in head.views.values():
         for source, position in view.positions.items():
-            known = ledger.position(source, ledger.next_ts)
+            known = ledger.position_at(source, ledger.next_ts)
             wanted.setdefault(source, set()).update((position, max(position, known or 0)))
     return wanted
 
 
-Look = tuple[SourceStatus, Mapping[int, Behind]]
+Look = tuple[SourceStatus, Mapping[int, ChangesBehind]]
 
 
-def _look(settings: SourceSettings, reader: str, positions: set[int]) -> Look:
+def _look_at_source(settings: SourceSettings, reader: str, positions: set[int]) -> Look:
     """A source as it is now."""
     name, kind = settings.name, settings.kind
     try:
-        with contained(name), closing(open_source(settings, reader)) as source:
-            found = source.health(positions)
+        with contain_errors(name), closing(open_source(settings, reader)) as source:
+            found = source.read_health(positions)
     except ViewkeeperError as error:
         return SourceStatus(name, kind, error=str(error)), {}
     status = SourceStatus(
@@ -237,7 +241,7 @@ class _Planned:
     problem: str | None
 
 
-def _planned(settings: Settings, head: Head) -> dict[str, _Planned]:
+def _planned_views(settings: Settings, head: Head) -> dict[str, _Planned]:
     """The views of the project's folder; only what is not stored as it stands is parsed."""
     stored = {view.definition: view for view in head.views.values()}
     found: dict[str, _Planned] = {}
@@ -250,12 +254,12 @@ def _planned(settings: Settings, head: Head) -> dict[str, _Planned]:
         if text in stored:
             found[stored[text].view] = _Planned(tuple(stored[text].positions), None)
         else:
-            name, planned = _parsed(text, file, head)
+            name, planned = _parse_planned(text, file, head)
             found[name] = planned
     return found
 
 
-def _parsed(text: str, file: Path, head: Head) -> tuple[str, _Planned]:
+def _parse_planned(text: str, file: Path, head: Head) -> tuple[str, _Planned]:
     from viewkeeper.view.sql.view_statement import parse_view
 
     try:
@@ -270,7 +274,7 @@ def _parsed(text: str, file: Path, head: Head) -> tuple[str, _Planned]:
     return view.name, _Planned(sources, changed if view.name in head.views else None)
 
 
-def _loaded(
+def _loaded_status(
     view: ViewHead,
     ledger: Ledger,
     looks: Mapping[str, Look],
@@ -289,15 +293,17 @@ def _loaded(
         rows=view.rows,
         files=view.files,
         committed_at=view.committed_at,
-        lags=tuple(_lag(view, name, ledger, looks.get(name), now) for name in view.positions),
-        problem=_stopped(view)
-        or _detached(view, looks)
+        lags=tuple(
+            _source_lag(view, name, ledger, looks.get(name), now) for name in view.positions
+        ),
+        problem=_stopped_problem(view)
+        or _detached_problem(view, looks)
         or (HELD.format(view.view) if view.view in held else gone)
         or (str(damage) if damage else None),
     )
 
 
-def _detached(view: ViewHead, looks: Mapping[str, Look]) -> str | None:
+def _detached_problem(view: ViewHead, looks: Mapping[str, Look]) -> str | None:
     """Whether what a view still needs of a source is not captured any more."""
     for name in view.positions:
         if name in looks and not (looks[name][0].followed or looks[name][0].error):
@@ -309,17 +315,17 @@ def _detached(view: ViewHead, looks: Mapping[str, Look]) -> str | None:
     return None
 
 
-def _stopped(view: ViewHead) -> str | None:
+def _stopped_problem(view: ViewHead) -> str | None:
     if view.stopped is None or view.stopped_at is None:
         return view.stopped
     since = datetime.fromtimestamp(view.stopped_at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     return f"stale since {since}: {view.stopped}"
 
 
-def _lag(view: ViewHead, source: str, ledger: Ledger, look: Look | None, now: float) -> Lag:
+def _source_lag(view: ViewHead, source: str, ledger: Ledger, look: Look | None, now: float) -> Lag:
     position = view.positions[source]
-    waiting = [e for e in ledger.between(view.ts, ledger.next_ts) if e.source == source]
-    known = max(position, ledger.position(source, ledger.next_ts) or 0)
+    waiting = [e for e in ledger.entries_between(view.ts, ledger.next_ts) if e.source == source]
+    known = max(position, ledger.position_at(source, ledger.next_ts) or 0)
     behind = look[1] if look else {}
     if look is not None and not (look[0].followed or look[0].error):
         return Lag(source, position, len(waiting), False, None, None, captured=False)
@@ -336,11 +342,11 @@ def _lag(view: ViewHead, source: str, ledger: Ledger, look: Look | None, now: fl
     return Lag(source, position, len(waiting), more, here.changes, age)
 
 
-def _unloaded(name: str, found: _Planned) -> ViewStatus:
+def _unloaded_status(name: str, found: _Planned) -> ViewStatus:
     lags = tuple(Lag(source, None, 0, False, None, None) for source in found.sources)
     return ViewStatus(name, False, None, None, None, None, None, lags, found.problem)
 
 
-def away(status: ProjectStatus, sources: Sequence[str]) -> tuple[str, ...]:
+def away_sources(status: ProjectStatus, sources: Sequence[str]) -> tuple[str, ...]:
     """Those of these sources that do not answer."""
     return tuple(s.name for s in status.sources if s.error and s.name in sources)

@@ -20,13 +20,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from viewkeeper.check.temporal_join import differences, expected_changes
-from viewkeeper.engine.batch.change_archive import check_kept, history_files, reach
-from viewkeeper.engine.batch.part_runner import limited
-from viewkeeper.engine.batch.snapshot_openers import Openers, prepared
+from viewkeeper.check.temporal_join import expected_changes, signed_differences
+from viewkeeper.engine.batch.change_archive import (
+    archive_files,
+    check_archive_files,
+    oldest_kept_ts,
+)
+from viewkeeper.engine.batch.part_runner import limit_job
+from viewkeeper.engine.batch.snapshot_openers import Openers, prepare_openers
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.evolution.anchors import anchored_lines
-from viewkeeper.engine.load.view_recomputation import recomputed, scanned
+from viewkeeper.engine.load.view_recomputation import recompute_view, scan_relation
 from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.engine.spark.spark_session import SparkHandle
 from viewkeeper.engine.spark.task_errors import Courier
@@ -80,16 +84,24 @@ def verify_views(
     """Verify these views, one after the other, all as of the head at the beginning."""
     head = read_head(settings.warehouse)
     for name in names:
-        _refuse_stopped(head.view(name))
-    catalogue.adopt(head)
-    used = sorted({s for name in names for s in catalogue.bind(name, connections).sources})
+        _refuse_stopped(head.require_view(name))
+    catalogue.adopt_versions(head)
+    used = sorted({s for name in names for s in catalogue.bind_view(name, connections).sources})
     asked = _Asked(every_state, since)
-    with held(connections, used):
+    with hold_logs(connections, used):
         head = read_head(settings.warehouse)
-        catalogue.adopt(head)
-        definitions = {name: catalogue.bind(name, connections) for name in names}
+        catalogue.adopt_versions(head)
+        definitions = {name: catalogue.bind_view(name, connections) for name in names}
         return [
-            _verified(settings, spark, connections, definitions[name], head.view(name), asked, told)
+            _verify_view(
+                settings,
+                spark,
+                connections,
+                definitions[name],
+                head.require_view(name),
+                asked,
+                told,
+            )
             for name in names
         ]
 
@@ -103,7 +115,7 @@ def _refuse_stopped(view: ViewHead) -> None:
         )
 
 
-def _verified(
+def _verify_view(
     settings: Settings,
     spark: SparkHandle,
     connections: Connections,
@@ -112,8 +124,8 @@ def _verified(
     asked: _Asked,
     told: Callable[[str], None],
 ) -> Verification:
-    with prepared(connections, head.positions, [view]) as openers:
-        return _verify(_Subject(settings, spark, openers, view, head), asked, told)
+    with prepare_openers(connections, head.positions, [view]) as openers:
+        return _verify_subject(_Subject(settings, spark, openers, view, head), asked, told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +147,7 @@ class _Subject:
 
     @property
     def spark(self) -> SparkSession:
-        return self.handle.get()
+        return self.handle.get_session()
 
     @property
     def root(self) -> Path:
@@ -146,15 +158,19 @@ class _Subject:
         return self.root / "history"
 
 
-def _verify(subject: _Subject, asked: _Asked, told: Callable[[str], None]) -> Verification:
+def _verify_subject(subject: _Subject, asked: _Asked, told: Callable[[str], None]) -> Verification:
     started = time.perf_counter()
     head = subject.head
-    oldest = window(subject, asked.since) if asked.every_state else head.ts
+    oldest = oldest_verifiable_ts(subject, asked.since) if asked.every_state else head.ts
     told(f"{head.view}: states from ts {oldest} to {head.ts}")
     for line in anchored_lines(head) if asked.every_state else ():
         told(f"{head.view}: {line}")
-    with limited(subject.spark, f"verify {head.view}", subject.settings.spark.job_minutes):
-        found = _every(subject, oldest) if oldest < head.ts else _newest(subject)
+    with limit_job(subject.spark, f"verify {head.view}", subject.settings.spark.job_minutes):
+        found = (
+            _state_differences(subject, oldest)
+            if oldest < head.ts
+            else _newest_differences(subject)
+        )
         table = subject.courier.run_job(lambda: found.limit(SHOWN).toArrow())
     return Verification(
         head.view,
@@ -167,11 +183,11 @@ def _verify(subject: _Subject, asked: _Asked, told: Callable[[str], None]) -> Ve
     )
 
 
-def window(subject: _Subject, since: int | None) -> int:
+def oldest_verifiable_ts(subject: _Subject, since: int | None) -> int:
     """The oldest ts from which on every state can be checked; HorizonError if asked for more."""
     head, view = subject.head, subject.view
-    columns = {r: [f.name for f in view.columns(r)] for r in view.relations}
-    kept = reach(subject.history, columns, head.ts)
+    columns = {r: [f.name for f in view.fields_of(r)] for r in view.relations}
+    kept = oldest_kept_ts(subject.history, columns, head.ts)
     # Before `exact_ts` several transactions share a state, which is not that of each of them.
     oldest = head.ts if kept is None else min(head.ts, max(kept, head.horizon, head.exact_ts))
     if since is not None and since < oldest:
@@ -183,28 +199,28 @@ def window(subject: _Subject, since: int | None) -> int:
     return oldest if since is None else min(since, head.ts)
 
 
-def _newest(subject: _Subject) -> DataFrame:
-    expected = recomputed(
+def _newest_differences(subject: _Subject) -> DataFrame:
+    expected = recompute_view(
         subject.spark,
         subject.view,
         subject.openers,
         subject.head.positions,
         subject.courier,
     )
-    return differences(expected, _stored(subject).drop(TS))
+    return signed_differences(expected, _stored_rows(subject).drop(TS))
 
 
-def _every(subject: _Subject, oldest: int) -> DataFrame:
+def _state_differences(subject: _Subject, oldest: int) -> DataFrame:
     view, head = subject.view, subject.head
-    bases = {relation: _signed(subject, relation, oldest) for relation in view.relations}
+    bases = {relation: _signed_relation(subject, relation, oldest) for relation in view.relations}
     expected = expected_changes(subject.spark, view, bases)
-    names = [quote_name(name) for name in (*head.shown.names, COUNT)]
+    names = [quote_name(name) for name in (*head.shown_schema.names, COUNT)]
     # What lies before the window belongs to the state that the window begins with.
     clamped = f"greatest(`{TS}`, CAST({oldest} AS BIGINT)) AS `{TS}`"
-    return differences(expected, _stored(subject).selectExpr(*names, clamped))
+    return signed_differences(expected, _stored_rows(subject).selectExpr(*names, clamped))
 
 
-def _stored(subject: _Subject) -> DataFrame:
+def _stored_rows(subject: _Subject) -> DataFrame:
     """Every signed row that is stored of the view up to its mark, hidden columns too.
 
     Rows are compared by the columns of the user's own query, so counts are summed without them.
@@ -212,19 +228,19 @@ def _stored(subject: _Subject) -> DataFrame:
     from viewkeeper.warehouse.rows.spark_frames import signed_frame
 
     root, head = subject.root, subject.head
-    files, staging = files_until(root, head, head.ts), subject.handle.staging
+    files, staging = files_until(root, head, head.ts), subject.handle.staging_folder
     return signed_frame(subject.spark, root, head, files, staging, until=head.ts)
 
 
-def _signed(subject: _Subject, relation: Relation, oldest: int) -> DataFrame:
+def _signed_relation(subject: _Subject, relation: Relation, oldest: int) -> DataFrame:
     """A relation as signed rows with a ts: its state at `oldest`, then every change since.
 
     The state at `oldest` is the state now minus all changes since.
     """
     view, head = subject.view, subject.head
-    fields = view.columns(relation)
+    fields = view.fields_of(relation)
     names = [quote_name(field.name) for field in fields]
-    now = scanned(
+    now = scan_relation(
         subject.spark,
         relation,
         fields,
@@ -235,8 +251,8 @@ def _signed(subject: _Subject, relation: Relation, oldest: int) -> DataFrame:
     from viewkeeper.warehouse.rows.spark_frames import frame_of
 
     schema = change_schema(fields)
-    files = history_files(subject.history, relation, oldest)
-    check_kept(files)
+    files = archive_files(subject.history, relation, oldest)
+    check_archive_files(files)
     kept = frame_of(subject.spark, files, schema)
     since = kept.drop(POSITION).where(f"`{TS}` > {oldest} AND `{TS}` <= {head.ts}")
     at_oldest = f"CAST({oldest} AS BIGINT) AS `{TS}`"
@@ -248,20 +264,20 @@ def _signed(subject: _Subject, relation: Relation, oldest: int) -> DataFrame:
 
 
 @contextmanager
-def held(connections: Connections, names: Sequence[str]) -> Iterator[None]:
+def hold_logs(connections: Connections, names: Sequence[str]) -> Iterator[None]:
     """Keep the sources' logs from being trimmed, by a lease that ends by itself if we die."""
     lease = f"verify:{connections.reader}:{time.time_ns()}"
     for name in names:
-        connections.source(name).hold(lease, LEASE_SECONDS)
+        connections.get_source(name).begin_hold(lease, LEASE_SECONDS)
     try:
         yield
     finally:
         for name in names:
             # One that has gone away lets the lease end by itself: the verdict stands.
-            connections.attempt(name, lambda source: source.release(lease))
+            connections.try_action(name, lambda source: source.end_hold(lease))
 
 
-def as_json(verification: Verification) -> Mapping[str, Any]:
+def verification_json(verification: Verification) -> Mapping[str, Any]:
     """The verdict for scripts."""
     return {
         "view": verification.view,

@@ -13,9 +13,9 @@ from typing import assert_never
 
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.views.algorithm_choice import DEFAULT, SCENARIO, AlgorithmSettings
-from viewkeeper.evolution.synchronization.quoted_names import spelled_at_source, spelled_table
+from viewkeeper.evolution.synchronization.quoted_names import quote_at_source, quote_source_table
 from viewkeeper.maintain.promises import Level
-from viewkeeper.sources.kinds import merges_commits
+from viewkeeper.sources.kinds import can_merge_commits
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.view.expression import (
@@ -34,7 +34,7 @@ from viewkeeper.view.expression import (
     type_of,
 )
 from viewkeeper.view.render import spark_sql_of, spark_type_of
-from viewkeeper.view.sweep_plan import Step, SweepPlan, sweep_plan
+from viewkeeper.view.sweep_plan import SweepPlan, SweepStep, sweep_plan_of
 
 COMPLETE_REASON = (
     "The view has a state for every transaction of every source, and every state that it shows "
@@ -87,7 +87,7 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class LookupCost:
     """One lookup: which table of whom, by which columns, and how the source finds the rows."""
 
     source: str
@@ -105,11 +105,11 @@ class ChangeCost:
 
     place: int
     alias: str
-    asks: tuple[Ask, ...]
+    asks: tuple[LookupCost, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class ExplainedCondition:
     """A condition that is no join key: `local`, `residual` or `constant`, and where it runs."""
 
     text: str
@@ -118,7 +118,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ExplainedColumn:
     """A column of the view; the type is None where only Spark knows it before the load."""
 
     name: str
@@ -128,7 +128,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class ViewExplanation:
     """A view, explained."""
 
     view: str
@@ -140,8 +140,8 @@ class Explanation:
     tree: tuple[Branch, ...]
     changes: tuple[ChangeCost, ...]
     lookups_max: int
-    conditions: tuple[Condition, ...]
-    outputs: tuple[Shown, ...]
+    conditions: tuple[ExplainedCondition, ...]
+    outputs: tuple[ExplainedColumn, ...]
     runs: str
     algorithm: str
     level: str
@@ -151,14 +151,14 @@ class Explanation:
 
 def explain_view(
     view: ViewDefinition, connections: Connections, algorithm: AlgorithmSettings
-) -> Explanation:
+) -> ViewExplanation:
     """Explain a bound view; asks its sources for their indexes only."""
-    plan = sweep_plan(view)
-    changes = tuple(_cost(view, plan, place.index, connections) for place in view.places)
-    sources = tuple(_source(connections, name) for name in view.sources)
-    merging = [name for name in view.sources if merges_commits(connections.settings[name])]
-    level, reason = _level(algorithm.kind.promise[SCENARIO], merging)
-    return Explanation(
+    plan = sweep_plan_of(view)
+    changes = tuple(_change_cost(view, plan, place.index, connections) for place in view.places)
+    sources = tuple(_used_source(connections, name) for name in view.sources)
+    merging = [name for name in view.sources if can_merge_commits(connections.settings[name])]
+    level, reason = _explain_level(algorithm.kind.promise[SCENARIO], merging)
+    return ViewExplanation(
         view=view.name,
         path=view.path,
         incremental=True,
@@ -169,104 +169,118 @@ def explain_view(
         sources=sources,
         root=plan.tree.root,
         tree=tuple(
-            Branch(e.parent, e.child, _joined(view, [(k.have, k.want, k.null_safe) for k in e.on]))
+            Branch(
+                e.parent,
+                e.child,
+                _join_condition(view, [(k.have, k.want, k.null_safe) for k in e.on]),
+            )
             for e in plan.tree.edges
         ),
         changes=changes,
         lookups_max=len(plan.steps),
-        conditions=_conditions(view, plan),
+        conditions=_list_conditions(view, plan),
         outputs=tuple(
-            Shown(
-                o.name, _type_name(o.expression), readable(view, o.expression), where(o.expression)
+            ExplainedColumn(
+                o.name,
+                _type_name(o.expression),
+                readable_sql(view, o.expression),
+                evaluator_of(o.expression),
             )
             for o in view.outputs
         ),
-        runs=_runs(view, algorithm),
+        runs=_explain_runs(view, algorithm),
         algorithm=algorithm.name,
         level=level,
         level_reason=reason,
         warnings=(
             *view.warnings,
-            *_scans(changes, connections.settings),
+            *_scan_warnings(changes, connections.settings),
             *(s.advice for s in sources if s.advice),
         ),
     )
 
 
-def _cost(
+def _change_cost(
     view: ViewDefinition, plan: SweepPlan, place: int, connections: Connections
 ) -> ChangeCost:
     steps = [step for step in plan.steps if place in step.origins]
-    asks = tuple(_ask(view, step, connections) for step in steps)
+    asks = tuple(_lookup_cost(view, step, connections) for step in steps)
     return ChangeCost(place, view.places[place].alias, asks)
 
 
-def _ask(view: ViewDefinition, step: Step, connections: Connections) -> Ask:
+def _lookup_cost(view: ViewDefinition, step: SweepStep, connections: Connections) -> LookupCost:
     target = view.places[step.target]
     relation = target.relation
     columns = [key.want.name for key in step.on]
-    source = connections.source(relation.source)
+    source = connections.get_source(relation.source)
     if not columns:
         served, cheap = "reads the whole table: no equality joins it", False
-    elif source.indexed(relation.table, columns):
+    elif source.is_indexed(relation.table, columns):
         served, cheap = "an index finds the rows", True
-    elif source.finds_by_key(relation.table, columns):
+    elif source.can_find_by_key(relation.table, columns):
         served, cheap = "no index: reads the table, returns matching rows only", False
     else:
         served, cheap = "reads the whole table: values of this type have several spellings", False
-    by = _joined(view, [(k.have, k.want, k.null_safe) for k in step.on])
-    return Ask(relation.source, relation.table, target.alias, tuple(columns), by, served, cheap)
+    by = _join_condition(view, [(k.have, k.want, k.null_safe) for k in step.on])
+    return LookupCost(
+        relation.source, relation.table, target.alias, tuple(columns), by, served, cheap
+    )
 
 
-def _scans(changes: Sequence[ChangeCost], settings: Mapping[str, SourceSettings]) -> list[str]:
+def _scan_warnings(
+    changes: Sequence[ChangeCost], settings: Mapping[str, SourceSettings]
+) -> list[str]:
     """A sentence for every lookup by key that no index serves."""
     slow = {(a.source, a.table, a.key) for c in changes for a in c.asks if not a.cheap and a.key}
     return [
         f"{source}.{table} has no index that begins with ({', '.join(key)}): every lookup reads "
-        f"the table; {_index(table, key, settings[source].kind)} in {source} makes it a search"
+        f"the table; {_index_statement(table, key, settings[source].kind)} in {source} makes "
+        "it a search"
         for source, table, key in sorted(slow)
     ]
 
 
-def _index(table: str, key: tuple[str, ...], kind: str) -> str:
+def _index_statement(table: str, key: tuple[str, ...], kind: str) -> str:
     mark = "`" if kind == "mariadb" else '"'
-    name = spelled_at_source("_".join((table.replace(".", "_"), *key)), mark)
-    columns = ", ".join(spelled_at_source(column, mark) for column in key)
-    return f"CREATE INDEX {name} ON {spelled_table(table, mark)} ({columns})"
+    name = quote_at_source("_".join((table.replace(".", "_"), *key)), mark)
+    columns = ", ".join(quote_at_source(column, mark) for column in key)
+    return f"CREATE INDEX {name} ON {quote_source_table(table, mark)} ({columns})"
 
 
-def _source(connections: Connections, name: str) -> UsedSource:
-    source, kind = connections.source(name), connections.settings[name].kind
-    return UsedSource(name, kind, source.describe(), source.advice())
+def _used_source(connections: Connections, name: str) -> UsedSource:
+    source, kind = connections.get_source(name), connections.settings[name].kind
+    return UsedSource(name, kind, source.describe_source(), source.advise_setup())
 
 
-def _conditions(view: ViewDefinition, plan: SweepPlan) -> tuple[Condition, ...]:
+def _list_conditions(view: ViewDefinition, plan: SweepPlan) -> tuple[ExplainedCondition, ...]:
     kinds = ("constant", "local")
     found = []
     for expression in (*plan.conditions, *plan.late):
         places = len(places_of(expression))
         kind = kinds[places] if places < len(kinds) else "residual"
-        found.append(Condition(readable(view, expression), kind, where(expression)))
+        found.append(
+            ExplainedCondition(readable_sql(view, expression), kind, evaluator_of(expression))
+        )
     return tuple(found)
 
 
-def where(expression: Expression) -> str:
+def evaluator_of(expression: Expression) -> str:
     """Who evaluates an expression, and why."""
     if not needs_spark(expression):
         return "kernel"
     return "Spark: the kernel has no equal of it"
 
 
-def _level(promise: Level, merging: Sequence[str]) -> tuple[str, str]:
+def _explain_level(promise: Level, merging: Sequence[str]) -> tuple[str, str]:
     """The level in words, given the sources that report several commits as one."""
     if promise is Level.COMPLETE and merging:
         who = f"{', '.join(merging)} {'reports' if len(merging) == 1 else 'report'}"
         return MERGED_LEVEL, MERGED_REASON.format(merging=who)
     reasons = {Level.COMPLETE: COMPLETE_REASON, Level.STRONG: STRONG_REASON}
-    return promise.word, reasons.get(promise, WEAKER_REASON)
+    return promise.lower_name, reasons.get(promise, WEAKER_REASON)
 
 
-def _runs(view: ViewDefinition, algorithm: AlgorithmSettings) -> str:
+def _explain_runs(view: ViewDefinition, algorithm: AlgorithmSettings) -> str:
     if algorithm.name != DEFAULT:
         return f"{algorithm.name} runs in the driver, transaction by transaction; no Spark job"
     if view.needs_spark:
@@ -277,15 +291,15 @@ def _runs(view: ViewDefinition, algorithm: AlgorithmSettings) -> str:
     return "small batches run in the driver without Spark, large ones as one Spark job"
 
 
-def _joined(view: ViewDefinition, pairs: Sequence[tuple[Column, Column, bool]]) -> str:
+def _join_condition(view: ViewDefinition, pairs: Sequence[tuple[Column, Column, bool]]) -> str:
     words = [
-        f"{_name(view, have)} {'<=>' if safe else '='} {_name(view, want)}"
+        f"{_column_name(view, have)} {'<=>' if safe else '='} {_column_name(view, want)}"
         for have, want, safe in pairs
     ]
     return " AND ".join(words)
 
 
-def _name(view: ViewDefinition, column: Column) -> str:
+def _column_name(view: ViewDefinition, column: Column) -> str:
     return f"{view.places[column.place].alias}.{column.name}"
 
 
@@ -294,32 +308,35 @@ def _type_name(expression: Expression) -> str | None:
     return None if kind is None else spark_type_of(kind)
 
 
-def readable(view: ViewDefinition, expression: Expression) -> str:
+def readable_sql(view: ViewDefinition, expression: Expression) -> str:
     """An expression as a user would write it, with the view's own aliases."""
     match expression:
         case Column():
-            return _name(view, expression)
+            return _column_name(view, expression)
         case Literal():
-            return _literal(expression)
+            return _literal_text(expression)
         case Compare() | Logic() | Arithmetic():
-            left, right = readable(view, expression.left), readable(view, expression.right)
+            left, right = readable_sql(view, expression.left), readable_sql(view, expression.right)
             return f"({left} {expression.operator.upper()} {right})"
         case Not():
-            return f"NOT {readable(view, expression.operand)}"
+            return f"NOT {readable_sql(view, expression.operand)}"
         case IsNull():
-            return f"({readable(view, expression.operand)} IS NULL)"
+            return f"({readable_sql(view, expression.operand)} IS NULL)"
         case Cast():
-            return f"CAST({readable(view, expression.operand)} AS {spark_type_of(expression.type)})"
+            return (
+                f"CAST({readable_sql(view, expression.operand)} AS "
+                f"{spark_type_of(expression.type)})"
+            )
         case SparkSql():
             text = expression.text
             for column in expression.columns:
-                text = text.replace(spark_sql_of(column), _name(view, column))
+                text = text.replace(spark_sql_of(column), _column_name(view, column))
             return text
         case _:
             assert_never(expression)
 
 
-def _literal(literal: Literal) -> str:
+def _literal_text(literal: Literal) -> str:
     if literal.value is None:
         return "NULL"
     if isinstance(literal.value, bool):

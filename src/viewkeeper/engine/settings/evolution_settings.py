@@ -21,7 +21,7 @@ from viewkeeper.evolution.preferences import (
     read_preferences,
     read_substitutes,
 )
-from viewkeeper.sources.settings import nearest, shortened
+from viewkeeper.sources.settings import shorten_value, suggest_nearest
 
 Detection = Literal["pessimistic", "optimistic"]
 
@@ -49,7 +49,7 @@ class EvolutionSettings:
     substitutes: tuple[Substitute, ...] = ()
     views: Mapping[str, ViewEvolution] = field(default_factory=dict)
 
-    def of(self, view: str) -> ViewEvolution:
+    def evolution_of(self, view: str) -> ViewEvolution:
         return self.views.get(view) or ViewEvolution(self.policies, Preferences())
 
 
@@ -61,7 +61,7 @@ def read_evolution(
     given = {} if raw.get("evolution") is None else raw["evolution"]
     if not isinstance(given, dict):
         raise ProjectError(
-            f"{place} must be a mapping, not {shortened(given)}",
+            f"{place} must be a mapping, not {shorten_value(given)}",
             hint=f"evolution: {{policy: evolve}}; policies: {', '.join(POLICIES)}",
         )
     own = dict(given)
@@ -69,22 +69,25 @@ def read_evolution(
         if key not in ("policy", "detection"):
             raise ProjectError(
                 f'{place}: unknown key "{key}"',
-                hint=f"known keys: policy, detection{nearest(str(key), ('policy', 'detection'))}",
+                hint=(
+                    "known keys: policy, "
+                    f"detection{suggest_nearest(str(key), ('policy', 'detection'))}"
+                ),
             )
     policies = read_policies(own.get("policy", "evolve"), place)
     return EvolutionSettings(
-        _detection(own.get("detection", "pessimistic"), place),
+        _read_detection(own.get("detection", "pessimistic"), place),
         policies,
         read_substitutes(raw.get("substitutes"), f'{where}: "substitutes"'),
         {
-            name: _view(facts["evolution"] or {}, policies, f'{where}: view "{name}"')
+            name: _read_view(facts["evolution"] or {}, policies, f'{where}: view "{name}"')
             for name, facts in views.items()
             if "evolution" in facts
         },
     )
 
 
-def _view(raw: object, under: Policies, where: str) -> ViewEvolution:
+def _read_view(raw: object, under: Policies, where: str) -> ViewEvolution:
     if not isinstance(raw, dict):
         raise ProjectError(
             f'{where}: "evolution" must be a mapping', hint="evolution: {policy: approve}"
@@ -95,7 +98,7 @@ def _view(raw: object, under: Policies, where: str) -> ViewEvolution:
     return ViewEvolution(policies, read_preferences(facts, where))
 
 
-def _detection(word: object, where: str) -> Detection:
+def _read_detection(word: object, where: str) -> Detection:
     for known in DETECTIONS:
         if word == known:
             return known

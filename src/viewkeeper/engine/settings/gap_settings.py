@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from viewkeeper.errors import ProjectError
-from viewkeeper.sources.settings import nearest
+from viewkeeper.sources.settings import suggest_nearest
 
 GapPolicy = Literal["stop", "reanchor"]
 
@@ -26,16 +26,16 @@ class GapSettings:
     policy: GapPolicy = "stop"
     views: Mapping[str, GapPolicy] = field(default_factory=dict)
 
-    def of(self, view: str) -> GapPolicy:
+    def policy_of(self, view: str) -> GapPolicy:
         return self.views.get(view, self.policy)
 
 
 def read_gaps(raw: Mapping[str, Any], views: Mapping[str, Any], where: str) -> GapSettings:
     """The settings, given the whole project file and what it says of each view."""
     found = GapSettings(
-        _policy(raw.get("on_gap", "stop"), where),
+        _read_policy(raw.get("on_gap", "stop"), where),
         {
-            name: _policy(facts["on_gap"], f'{where}: view "{name}"')
+            name: _read_policy(facts["on_gap"], f'{where}: view "{name}"')
             for name, facts in views.items()
             if "on_gap" in facts
         },
@@ -49,11 +49,11 @@ def read_gaps(raw: Mapping[str, Any], views: Mapping[str, Any], where: str) -> G
     return found
 
 
-def _policy(word: object, where: str) -> GapPolicy:
+def _read_policy(word: object, where: str) -> GapPolicy:
     for known in POLICIES:
         if word == known:
             return known
     raise ProjectError(
         f'{where}: unknown "on_gap" {word!r}',
-        hint=f"one of {', '.join(POLICIES)}{nearest(str(word), POLICIES)}",
+        hint=f"one of {', '.join(POLICIES)}{suggest_nearest(str(word), POLICIES)}",
     )

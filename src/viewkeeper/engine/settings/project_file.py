@@ -25,7 +25,7 @@ from viewkeeper.engine.views.algorithm_choice import (
 from viewkeeper.errors import ProjectError
 from viewkeeper.sources.kinds import check_settings
 from viewkeeper.sources.project_yaml import read_yaml
-from viewkeeper.sources.settings import SourceSettings, nearest, shortened
+from viewkeeper.sources.settings import SourceSettings, shorten_value, suggest_nearest
 
 FILE_NAME = "viewkeeper.yml"
 
@@ -93,7 +93,7 @@ class Settings:
     def algorithm_of(self, view: str) -> AlgorithmSettings:
         return self.views.get(view, self.algorithm)
 
-    def using(self, algorithm: str | None, level: str | None) -> Settings:
+    def with_algorithm(self, algorithm: str | None, level: str | None) -> Settings:
         """The same with another algorithm for every view, or another level to be content with."""
         if algorithm is not None:
             facts = {} if level is None else {"level": level}
@@ -118,12 +118,12 @@ def read_settings(path: Path) -> Settings:
             f"no project here: {file} does not exist",
             hint="`viewkeeper init FOLDER` makes a sample project that runs as it is",
         )
-    return _settings(file.resolve(), _mapping(read_yaml(file), str(file)))
+    return _parse_settings(file.resolve(), _read_mapping(read_yaml(file), str(file)))
 
 
-def _settings(file: Path, raw: dict[str, Any]) -> Settings:
+def _parse_settings(file: Path, raw: dict[str, Any]) -> Settings:
     known = (*(f.name for f in fields(Settings) if f.name != "folder"), "substitutes")
-    _only(raw, known, str(file))
+    _check_keys(raw, known, str(file))
     for required in ("warehouse", "sources"):
         if required not in raw:
             raise ProjectError(
@@ -133,31 +133,35 @@ def _settings(file: Path, raw: dict[str, Any]) -> Settings:
             )
     where = str(file)
     times = {
-        key: _duration(raw[key], f'{where}: "{key}"')
+        key: _read_duration(raw[key], f'{where}: "{key}"')
         for key in ("freshness", "history", "retention")
         if key in raw
     }
     publish = raw.get("publish")
-    views = _views(_mapping(raw.get("views") or {}, f'{where}: "views"'), where)
-    warehouse = file.parent / _typed(raw["warehouse"], str, f'{where}: "warehouse"')
+    views = _read_views(_read_mapping(raw.get("views") or {}, f'{where}: "views"'), where)
+    warehouse = file.parent / _check_type(raw["warehouse"], str, f'{where}: "warehouse"')
     return Settings(
         folder=file.parent,
         warehouse=warehouse,
-        sources=_sources(file, _mapping(raw["sources"], f'{where}: "sources"'), warehouse),
-        publish=None if publish in (None, False) else _duration(publish, f'{where}: "publish"'),
-        batch=_batch(_mapping(raw.get("batch") or {}, f'{where}: "batch"'), where),
-        spark=_spark(_mapping(raw.get("spark") or {}, f'{where}: "spark"'), where),
+        sources=_read_sources(
+            file, _read_mapping(raw["sources"], f'{where}: "sources"'), warehouse
+        ),
+        publish=None
+        if publish in (None, False)
+        else _read_duration(publish, f'{where}: "publish"'),
+        batch=_read_batch(_read_mapping(raw.get("batch") or {}, f'{where}: "batch"'), where),
+        spark=_read_spark(_read_mapping(raw.get("spark") or {}, f'{where}: "spark"'), where),
         algorithm=read_algorithm(raw.get("algorithm", DEFAULT), {}, where),
-        views=_algorithms(views, where),
+        views=_read_algorithms(views, where),
         evolution=read_evolution(raw, views, where),
         on_gap=read_gaps(raw, views, where),
         registry=read_registry(raw.get("registry"), file.parent, where),
-        access=_access(raw.get("access", "owner"), where),
+        access=_read_access(raw.get("access", "owner"), where),
         **times,
     )
 
 
-def _access(given: object, where: str) -> Literal["owner", "group"]:
+def _read_access(given: object, where: str) -> Literal["owner", "group"]:
     if given == "owner" or given == "group":
         return "group" if given == "group" else "owner"
     raise ProjectError(
@@ -167,10 +171,10 @@ def _access(given: object, where: str) -> Literal["owner", "group"]:
     )
 
 
-def _sources(file: Path, raw: dict[str, Any], warehouse: Path) -> dict[str, SourceSettings]:
+def _read_sources(file: Path, raw: dict[str, Any], warehouse: Path) -> dict[str, SourceSettings]:
     sources = {}
     for name, entry in raw.items():
-        options = _mapping(entry, f'{file}: source "{name}"')
+        options = _read_mapping(entry, f'{file}: source "{name}"')
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise ProjectError(
                 f'{file}: source name "{name}" must be a plain word',
@@ -187,35 +191,41 @@ def _sources(file: Path, raw: dict[str, Any], warehouse: Path) -> dict[str, Sour
     return sources
 
 
-def _batch(raw: dict[str, Any], where: str) -> BatchSettings:
-    _only(raw, tuple(f.name for f in fields(BatchSettings)), f'{where}: "batch"')
-    values = {k: _typed(v, int, f'{where}: "batch.{k}"') for k, v in raw.items() if k != "memory"}
+def _read_batch(raw: dict[str, Any], where: str) -> BatchSettings:
+    _check_keys(raw, tuple(f.name for f in fields(BatchSettings)), f'{where}: "batch"')
+    values = {
+        k: _check_type(v, int, f'{where}: "batch.{k}"') for k, v in raw.items() if k != "memory"
+    }
     for key, value in values.items():
         if value < (0 if key == "inline_rows" else 1):
             raise ProjectError(f'{where}: "batch.{key}" is too small: {value}')
     if "memory" in raw:
-        values["memory"] = _size(raw["memory"], f'{where}: "batch.memory"')
+        values["memory"] = _read_size(raw["memory"], f'{where}: "batch.memory"')
     return BatchSettings(**values)
 
 
-def _spark(raw: dict[str, Any], where: str) -> SparkSettings:
-    _only(raw, tuple(f.name for f in fields(SparkSettings)), f'{where}: "spark"')
+def _read_spark(raw: dict[str, Any], where: str) -> SparkSettings:
+    _check_keys(raw, tuple(f.name for f in fields(SparkSettings)), f'{where}: "spark"')
     values: dict[str, Any] = {
-        k: _typed(raw[k], str, f'{where}: "spark.{k}"') for k in ("master", "memory") if k in raw
+        k: _check_type(raw[k], str, f'{where}: "spark.{k}"')
+        for k in ("master", "memory")
+        if k in raw
     }
     if "job_minutes" in raw:
-        values["job_minutes"] = float(_typed(raw["job_minutes"], int, f"{where}: job_minutes"))
-    config = _mapping(raw.get("config") or {}, f'{where}: "spark.config"')
+        values["job_minutes"] = float(_check_type(raw["job_minutes"], int, f"{where}: job_minutes"))
+    config = _read_mapping(raw.get("config") or {}, f'{where}: "spark.config"')
     return SparkSettings(**values, config={str(k): str(v) for k, v in config.items()})
 
 
-def _views(raw: dict[str, Any], where: str) -> dict[str, dict[str, Any]]:
+def _read_views(raw: dict[str, Any], where: str) -> dict[str, dict[str, Any]]:
     for name in raw:
-        _typed(name, str, f"{where}: the name of a view")
-    return {name: _mapping(entry, f'{where}: view "{name}"') for name, entry in raw.items()}
+        _check_type(name, str, f"{where}: the name of a view")
+    return {name: _read_mapping(entry, f'{where}: view "{name}"') for name, entry in raw.items()}
 
 
-def _algorithms(views: Mapping[str, dict[str, Any]], where: str) -> dict[str, AlgorithmSettings]:
+def _read_algorithms(
+    views: Mapping[str, dict[str, Any]], where: str
+) -> dict[str, AlgorithmSettings]:
     found = {}
     for name, entry in views.items():
         place = f'{where}: view "{name}"'
@@ -227,42 +237,42 @@ def _algorithms(views: Mapping[str, dict[str, Any]], where: str) -> dict[str, Al
     return found
 
 
-def _only(raw: Mapping[str, object], known: tuple[str, ...], where: str) -> None:
+def _check_keys(raw: Mapping[str, object], known: tuple[str, ...], where: str) -> None:
     for key in raw:
         if key not in known:
             raise ProjectError(
                 f'{where}: unknown key "{key}"',
-                hint=f"known keys: {', '.join(known)}{nearest(str(key), known)}",
+                hint=f"known keys: {', '.join(known)}{suggest_nearest(str(key), known)}",
             )
 
 
-def _mapping(value: object, where: str) -> dict[str, Any]:
+def _read_mapping(value: object, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ProjectError(f"{where} must be a mapping", hint="write `key: value` lines below it")
     return dict(value)
 
 
-def _typed(value: Any, kind: type[Any], where: str) -> Any:
+def _check_type(value: Any, kind: type[Any], where: str) -> Any:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         word = {str: "a text", int: "a whole number"}[kind]
-        raise ProjectError(f"{where} must be {word}, not {shortened(value)}")
+        raise ProjectError(f"{where} must be {word}, not {shorten_value(value)}")
     if kind is int and value > _NUMBER_MAX:
         raise ProjectError(f"{where} is too large")
     return value
 
 
-def _duration(value: object, where: str) -> float:
-    return _measure(value, _SECONDS, where, "a duration like 500ms, 1s, 5m, 2h or 7d")
+def _read_duration(value: object, where: str) -> float:
+    return _read_measure(value, _SECONDS, where, "a duration like 500ms, 1s, 5m, 2h or 7d")
 
 
-def _size(value: object, where: str) -> int:
-    return int(_measure(value, _BYTES, where, "a size like 64mb or 2gb"))
+def _read_size(value: object, where: str) -> int:
+    return int(_read_measure(value, _BYTES, where, "a size like 64mb or 2gb"))
 
 
-def _measure(value: object, units: Mapping[str, float], where: str, what: str) -> float:
+def _read_measure(value: object, units: Mapping[str, float], where: str, what: str) -> float:
     match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]+)?)\s*([a-z]+)", str(value).strip().lower())
     if value == 0 and not isinstance(value, bool):
         return 0.0
     if not match or match.group(2) not in units:
-        raise ProjectError(f"{where} must be {what}, not {shortened(value)}")
+        raise ProjectError(f"{where} must be {what}, not {shorten_value(value)}")
     return float(match.group(1)) * units[match.group(2)]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from viewkeeper.errors import ProjectError
-from viewkeeper.sources.settings import nearest
+from viewkeeper.sources.settings import suggest_nearest
 
 _KEYS = ("url", "member", "token", "together", "ca")
 
@@ -38,12 +38,12 @@ def read_registry(raw: object, folder: Path, where: str) -> RegistrySettings | N
     """The part as it stands in the file; `registry: URL` is the short form."""
     if raw is None:
         return None
-    facts: Mapping[str, Any] = {"url": raw} if isinstance(raw, str) else _mapping(raw, where)
+    facts: Mapping[str, Any] = {"url": raw} if isinstance(raw, str) else _check_mapping(raw, where)
     for key, value in facts.items():
         if key not in _KEYS:
             raise ProjectError(
                 f'{where}: unknown key "registry.{key}"',
-                hint=f"keys: {', '.join(_KEYS)}{nearest(str(key), _KEYS)}",
+                hint=f"keys: {', '.join(_KEYS)}{suggest_nearest(str(key), _KEYS)}",
             )
         if not isinstance(value, str) or not value:
             raise ProjectError(f'{where}: "registry.{key}" must be a text')
@@ -56,7 +56,7 @@ def read_registry(raw: object, folder: Path, where: str) -> RegistrySettings | N
     return RegistrySettings(facts["url"], member, *rest)
 
 
-def _mapping(raw: object, where: str) -> Mapping[str, Any]:
+def _check_mapping(raw: object, where: str) -> Mapping[str, Any]:
     if not isinstance(raw, dict):
         raise ProjectError(
             f'{where}: "registry" must be an address, or a mapping with `url`',

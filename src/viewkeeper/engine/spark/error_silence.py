@@ -28,7 +28,7 @@ _silence = threading.local()
 @contextmanager
 def silence_errors() -> Iterator[None]:
     """Errors of Spark that arise inside are raised, and nothing else is done with them."""
-    _install()
+    _install_filters()
     before = _is_silent()
     _silence.on = True
     try:
@@ -37,26 +37,26 @@ def silence_errors() -> Iterator[None]:
         _silence.on = before
 
 
-def _install() -> None:
+def _install_filters() -> None:
     """Put our two conditions into PySpark; once, however often this is called."""
     from pyspark.errors.exceptions import captured
     from pyspark.logger import PySparkLogger
 
     for name in LOGGERS:
-        PySparkLogger.getLogger(name).addFilter(_passes)
+        PySparkLogger.getLogger(name).addFilter(_is_logged)
     # As attributes of the module: it does not say that it lends the name.
-    vars(captured)["recover_python_exception"] = _recover
+    vars(captured)["recover_python_exception"] = _recover_traceback
 
 
 def _is_silent() -> bool:
     return bool(getattr(_silence, "on", False))
 
 
-def _passes(_record: logging.LogRecord) -> bool:
+def _is_logged(_record: logging.LogRecord) -> bool:
     return not _is_silent()
 
 
-def _recover(error: E) -> E:
+def _recover_traceback(error: E) -> E:
     from pyspark.errors.exceptions.base import recover_python_exception
 
     return error if _is_silent() else recover_python_exception(error)

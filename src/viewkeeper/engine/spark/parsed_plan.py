@@ -2,9 +2,9 @@
 
 Everything that goes to Spark as SQL was read and checked by us before. This is the second line: the
 plan that Spark parses, before it looks anything up, may consist of queries, expressions and nothing
-else, may name only the given relations, and only functions that `viewkeeper.view.sql.functions` allows.
-A command, a script, a file named as a table or a call of Java is refused here even if our own
-reader had been led astray.
+else, may name only the given relations, and only functions that `viewkeeper.view.sql.functions`
+allows. A command, a script, a file named as a table or a call of Java is refused here even if our
+own reader had been led astray.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ PLANS = frozenset(
 
 def check_plan(session: SparkSession, text: str, relations: Collection[str]) -> None:
     """DefinitionError unless the text is a query over these relations, named in lower case."""
-    with silence_errors(), _active(session) as java:
+    with silence_errors(), _activate_session(session) as java:
         plan = java.sessionState().sqlParser().parsePlan(text)
-    for node in _nodes(json.loads(plan.toJSON())):
+    for node in _plan_nodes(json.loads(plan.toJSON())):
         kind = str(node["class"])
         if not kind.startswith(EXPRESSIONS) and kind not in PLANS:
-            raise _refused(f"it is read as {kind.rpartition('.')[2]}")
-        name = _name(node)
+            raise _plan_refusal(f"it is read as {kind.rpartition('.')[2]}")
+        name = _node_name(node)
         if kind.endswith("UnresolvedRelation") and name not in relations:
-            raise _refused(f"it reads {name}")
+            raise _plan_refusal(f"it reads {name}")
         called = kind.endswith(("UnresolvedFunction", "UnresolvedGenerator"))
         if called and name not in functions.IN_QUERY:
-            raise _refused(f"it calls {name}")
+            raise _plan_refusal(f"it calls {name}")
 
 
 @contextmanager
-def _active(session: SparkSession) -> Iterator[Any]:
+def _activate_session(session: SparkSession) -> Iterator[Any]:
     """Spark's parser reads the settings of the session that is active in its thread."""
     java: Any = session._jsparkSession
     sessions: Any = session._jvm.SparkSession  # type: ignore[union-attr]  # a classic session's
@@ -78,7 +78,7 @@ def _active(session: SparkSession) -> Iterator[Any]:
             sessions.clearActiveSession()
 
 
-def _nodes(content: Any) -> Iterator[dict[str, Any]]:
+def _plan_nodes(content: Any) -> Iterator[dict[str, Any]]:
     """Every node of a plan, those inside expressions too."""
     waiting = [content]
     while waiting:
@@ -91,7 +91,7 @@ def _nodes(content: Any) -> Iterator[dict[str, Any]]:
             waiting.extend(current)
 
 
-def _name(node: dict[str, Any]) -> str:
+def _node_name(node: dict[str, Any]) -> str:
     """What a node that is looked up by name says, in lower case; parts with dots between."""
     identifier = node.get("name")
     if isinstance(identifier, dict):
@@ -100,7 +100,7 @@ def _name(node: dict[str, Any]) -> str:
     return str(parts).strip("[]").replace(", ", ".").lower()
 
 
-def _refused(why: str) -> DefinitionError:
+def _plan_refusal(why: str) -> DefinitionError:
     return DefinitionError(
         "Spark reads this SQL as something that may not be run",
         detail=why,

@@ -75,22 +75,24 @@ class SparkHandle:
         self._staging: str | None = None
         if given is not None:
             refuse_connect(given)
-            prepare(given)
+            prepare_session(given)
             self._session = child_session(given)
 
     @property
-    def started(self) -> bool:
+    def is_started(self) -> bool:
         return self._session is not None
 
-    def begin(self) -> None:
+    def begin_start(self) -> None:
         """Begin to start the session in the background, if nobody has."""
         if self._session is None and self._thread is None:
-            self._thread = threading.Thread(target=self._start, name="spark-start", daemon=True)
+            self._thread = threading.Thread(
+                target=self._start_session, name="spark-start", daemon=True
+            )
             self._thread.start()
 
-    def get(self) -> SparkSession:
+    def get_session(self) -> SparkSession:
         """The session; waits until it has started."""
-        self.begin()
+        self.begin_start()
         if self._thread is not None:
             self._thread.join()
         if self._session is None:
@@ -100,16 +102,16 @@ class SparkHandle:
 
     def get_shared(self) -> SparkSession:
         """The session of DataFrames that are handed out: the given one, or ours."""
-        return self._given or self.get()
+        return self._given or self.get_session()
 
     @property
-    def staging(self) -> Path:
+    def staging_folder(self) -> Path:
         """A folder for files that DataFrames still read; removed when the handle is stopped."""
         if self._staging is None:
             self._staging = tempfile.mkdtemp(prefix="viewkeeper-staging-")
         return Path(self._staging)
 
-    def stop(self) -> None:
+    def stop_session(self) -> None:
         """Stop the session, unless it was given to us."""
         if self._thread is not None:
             self._thread.join()
@@ -120,17 +122,17 @@ class SparkHandle:
             if folder:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def _start(self) -> None:
+    def _start_session(self) -> None:
         try:
             self._scratch = tempfile.mkdtemp(prefix="viewkeeper-spark-")
-            session = start(self._settings, Path(self._scratch))
-            prepare(session)
+            session = start_session(self._settings, Path(self._scratch))
+            prepare_session(session)
             self._session = session
         except SparkUnavailableError as error:
             self._error = error
 
 
-def start(settings: SparkSettings, scratch: Path) -> SparkSession:
+def start_session(settings: SparkSettings, scratch: Path) -> SparkSession:
     """Start a session with our defaults; the project's own settings win."""
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         raise SparkUnavailableError(
@@ -155,7 +157,12 @@ def start(settings: SparkSettings, scratch: Path) -> SparkSession:
     }
     if settings.master.startswith("local["):
         own["spark.python.daemon.module"] = "viewkeeper.engine.batch.worker_daemon"
-    for key, value in {**own, **_authentication(settings), **settings.config, **PINNED}.items():
+    for key, value in {
+        **own,
+        **_authentication_settings(settings),
+        **settings.config,
+        **PINNED,
+    }.items():
         builder = builder.config(key, value)
     try:
         return builder.getOrCreate()
@@ -167,7 +174,7 @@ def start(settings: SparkSettings, scratch: Path) -> SparkSession:
         ) from error
 
 
-def _authentication(settings: SparkSettings) -> Mapping[str, str]:
+def _authentication_settings(settings: SparkSettings) -> Mapping[str, str]:
     """Whoever connects to the driver's ports must know a secret.
 
     YARN and Kubernetes make one and hand it to their executors. A standalone cluster has its own,
@@ -197,11 +204,11 @@ def child_session(given: SparkSession) -> SparkSession:
     return child
 
 
-def prepare(session: SparkSession) -> None:
+def prepare_session(session: SparkSession) -> None:
     """What every session needs before a job: quiet logs, and our package on other machines."""
     session.sparkContext.setLogLevel("ERROR")
     if not str(session.sparkContext.master).startswith("local["):
-        session.sparkContext.addPyFile(_package())
+        session.sparkContext.addPyFile(_zip_package())
 
 
 def refuse_connect(session: object) -> None:
@@ -213,7 +220,7 @@ def refuse_connect(session: object) -> None:
         )
 
 
-def _package() -> str:
+def _zip_package() -> str:
     """This package as a zip file that executors can import."""
     root = Path(__file__).parents[2]
     target = Path(tempfile.mkdtemp(prefix="viewkeeper-package-"), "viewkeeper.zip")

@@ -80,7 +80,7 @@ class Courier:
             try:
                 yield from stage(batches)
             except ViewkeeperError as error:
-                raise RuntimeError(self.pack(error)) from None
+                raise RuntimeError(self.pack_error(error)) from None
 
         return packed
 
@@ -89,21 +89,21 @@ class Courier:
         from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
         from pyspark.errors import PySparkException
 
-        from viewkeeper.warehouse.rows.spark_frames import blaming_files
+        from viewkeeper.warehouse.rows.spark_frames import blame_data_files
 
         try:
-            with blaming_files():
+            with blame_data_files():
                 return job()
         except (PySparkException, Py4JJavaError) as error:
-            raise self.unpack(str(error)) from error
+            raise self.unpack_error(str(error)) from error
 
-    def pack(self, error: ViewkeeperError) -> str:
+    def pack_error(self, error: ViewkeeperError) -> str:
         """The error as a text that survives wherever a task's error is quoted."""
         kind = next(base.__name__ for base in type(error).__mro__ if base.__name__ in KINDS)
         text = json.dumps({"kind": kind, "facts": vars(error)}, default=str)
         return f"viewkeeper-error:{self.secret}:{base64.b64encode(text.encode()).decode()}:"
 
-    def unpack(self, text: str) -> ViewkeeperError:
+    def unpack_error(self, text: str) -> ViewkeeperError:
         """The error of ours that a task packed, or else what Spark says about a row."""
         marked = re.search(rf"viewkeeper-error:{self.secret}:([A-Za-z0-9+/=]+):", text)
         found = _read_error(marked.group(1)) if marked else None

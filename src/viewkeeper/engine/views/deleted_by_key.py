@@ -10,18 +10,20 @@ from collections.abc import Sequence
 
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.errors import ProjectError
-from viewkeeper.evolution.synchronization.quoted_names import spelled, spelled_table
-from viewkeeper.view.definition import Relation, ViewDefinition, called
+from viewkeeper.evolution.synchronization.quoted_names import quote_if_needed, quote_source_table
+from viewkeeper.view.definition import Relation, ViewDefinition, name_of_handle
 from viewkeeper.view.expression import Column
 
 
-def by_key(view: ViewDefinition, connections: Connections) -> tuple[Relation, ...]:
+def relations_deleted_by_key(
+    view: ViewDefinition, connections: Connections
+) -> tuple[Relation, ...]:
     """The relations of a view of which rows may go by their key only, as the user asked for."""
     found = []
     for relation in view.relations:
         listed = connections.settings[relation.source].options.get("delete_by_key", ())
         assert isinstance(listed, Sequence)
-        if called(relation.table) in listed:
+        if name_of_handle(relation.table) in listed:
             found.append(relation)
     return tuple(found)
 
@@ -37,13 +39,15 @@ def shown_keys(view: ViewDefinition, relation: Relation, key: Sequence[str]) -> 
         names = {c.name: name for c, name in shown.items() if c.place == place.index}
         missing = [column for column in key if column not in names]
         if missing or not key:
+            alias = quote_if_needed(place.alias)
+            wanted = ", ".join(f"{alias}.{quote_if_needed(column)}" for column in missing)
             raise ProjectError(
                 f'view "{view.name}": it does not show the key of {relation}, whose rows are '
                 "deleted by key",
                 detail=f"missing: {', '.join(missing) or 'the table has no key'}",
-                hint=f"select {', '.join(f'{spelled(place.alias)}.{spelled(c)}' for c in missing)} "
-                f"in the view, or ALTER TABLE {spelled_table(relation.table)} REPLICA IDENTITY "
-                "FULL and take it off delete_by_key",
+                hint=f"select {wanted} in the view, or "
+                f"ALTER TABLE {quote_source_table(relation.table)} REPLICA IDENTITY FULL "
+                "and take it off delete_by_key",
             )
         found.append([names[column] for column in key])
     return found

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from viewkeeper.engine.connections.open_sources import Connections
-from viewkeeper.engine.evolution.schema_decision import same_columns, types
+from viewkeeper.engine.evolution.schema_decision import column_types, same_columns
 from viewkeeper.engine.views.view_binding import Binding, bind_again, bind_now, same_meaning
 from viewkeeper.engine.views.view_catalogue import ViewCatalogue
 from viewkeeper.errors import ProjectError, SchemaError, ViewkeeperError
-from viewkeeper.evolution.adaptation import Nothing, adaptation
+from viewkeeper.evolution.adaptation import Nothing, choose_adaptation
 from viewkeeper.evolution.preferences import Preferences
-from viewkeeper.evolution.synchronization import Impossible, synchronize
+from viewkeeper.evolution.synchronization import NoRewriting, synchronize_view
 from viewkeeper.view.definition import Field, Relation
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.metadata.record import Redefine
@@ -40,8 +40,8 @@ def _same_rows(
     """Another definition for the rows that are stored."""
     return Redefine(
         stored.view,
-        catalogue.text(stored.view),
-        binding.version(stored.ts, at, causes),
+        catalogue.text_of(stored.view),
+        binding.make_version(stored.ts, at, causes),
         stored.schema,
         stored.ts,
         stored.positions,
@@ -55,16 +55,16 @@ def take_edits(
 ) -> None:
     """Take what means the same; refuse the rest, but for views that are loaded again."""
     for name, stored in list(store.head.views.items()):
-        if name not in catalogue or name in again or catalogue.text(name) == stored.definition:
+        if name not in catalogue or name in again or catalogue.text_of(name) == stored.definition:
             continue
-        if not _taken(store, catalogue, connections, stored):
+        if not _take_edit(store, catalogue, connections, stored):
             raise ProjectError(
                 f'view "{name}": its SQL is not the one that the stored rows were made by',
                 hint=f"`viewkeeper run --full-refresh {name}` loads it again",
             )
 
 
-def _taken(
+def _take_edit(
     store: Store, catalogue: ViewCatalogue, connections: Connections, stored: ViewHead
 ) -> bool:
     if not stored.versions:
@@ -72,7 +72,7 @@ def _taken(
     was = bind_again(stored.versions[-1], None)
     try:
         written = catalogue.as_written(stored.view, connections)
-        same = same_meaning(written.view, was.view) or _follows(was, written, connections)
+        same = same_meaning(written.view, was.view) or _matches_evolution(was, written, connections)
     except ViewkeeperError:
         # Whatever is wrong with it, it is not what is stored.
         return False
@@ -80,32 +80,34 @@ def _taken(
         return False
     causes = ("its SQL was edited",)
     store.commit([_same_rows(stored, catalogue, written, store.now(), causes)])
-    catalogue.put(stored.view, written)
+    catalogue.put_binding(stored.view, written)
     return True
 
 
-def _follows(was: Binding, written: Binding, connections: Connections) -> bool:
+def _matches_evolution(was: Binding, written: Binding, connections: Connections) -> bool:
     """Whether SQL says what a view becomes by schema changes that it has not even met yet, and its
     rows stay as they are: a rename is often deployed together with the SQL."""
     became = {
-        Relation(b.source, b.table): connections.source(b.source).became(b.handle)
+        Relation(b.source, b.table): connections.get_source(b.source).current_names_of(b.handle)
         for b in was.bound
     }
 
     def fields_now(relation: Relation) -> tuple[Field, ...] | None:
-        source = connections.source(relation.source)
+        source = connections.get_source(relation.source)
         try:
-            return source.schema(source.handle(relation.table))
+            return source.schema_of(source.handle_of(relation.table))
         except SchemaError:
             return None
 
-    found = synchronize(was.parsed, became, fields_now, Preferences(), (), lost_types=types(was))
-    if isinstance(found, Impossible):
+    found = synchronize_view(
+        was.parsed, became, fields_now, Preferences(), (), lost_types=column_types(was)
+    )
+    if isinstance(found, NoRewriting):
         return False
     from viewkeeper.view.sql.view_statement import parse_view
 
     now = bind_now(parse_view(found.text), connections)
     same = same_columns(was, now, became)
     return same_meaning(written.view, now.view) and isinstance(
-        adaptation(was.view, now.view, same, frozenset()), Nothing
+        choose_adaptation(was.view, now.view, same, frozenset()), Nothing
     )

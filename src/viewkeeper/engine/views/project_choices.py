@@ -10,7 +10,11 @@ from collections.abc import Iterator, Mapping
 
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.settings.project_file import Settings
-from viewkeeper.engine.views.algorithm_choice import Choice, check_in_group, choose
+from viewkeeper.engine.views.algorithm_choice import (
+    AlgorithmChoice,
+    check_in_group,
+    choose_algorithm,
+)
 from viewkeeper.engine.views.shared_bases import refuse_dependent
 from viewkeeper.engine.views.view_binding import Binding
 from viewkeeper.engine.views.view_catalogue import ViewCatalogue
@@ -25,7 +29,7 @@ from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.warehouse.store import Store
 
 
-class Choices(Mapping[str, Choice]):
+class AlgorithmChoices(Mapping[str, AlgorithmChoice]):
     """The choice of every view that could be bound."""
 
     def __init__(
@@ -39,13 +43,13 @@ class Choices(Mapping[str, Choice]):
         self.store = store
         self.catalogue = catalogue
         self.connections = connections
-        self._made: dict[str, Choice] = {}
+        self._made: dict[str, AlgorithmChoice] = {}
         self.again: frozenset[str] = frozenset()
         """Views that are about to be loaded again, so that it does not matter what is stored."""
         self.provisional: set[str] = set()
         """Views that can only be maintained once they have followed a schema change."""
 
-    def __getitem__(self, name: str) -> Choice:
+    def __getitem__(self, name: str) -> AlgorithmChoice:
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -54,44 +58,44 @@ class Choices(Mapping[str, Choice]):
     def __len__(self) -> int:
         return len(self._made)
 
-    def bind(self) -> None:
+    def bind_views(self) -> None:
         """Bind every view whose sources answer; wrong SQL or tables are an error here."""
         for name in self.catalogue:
             if name not in self._made:
-                self._bind(name)
+                self._bind_view(name)
 
-    def _bind(self, name: str) -> None:
-        sources = self.catalogue.sources(name)
-        self.connections.greet(sources)
-        if not self.connections.ready(sources):
+    def _bind_view(self, name: str) -> None:
+        sources = self.catalogue.sources_of(name)
+        self.connections.greet_sources(sources)
+        if not self.connections.can_ask(sources):
             return
         try:
-            view = self.catalogue.bind(name, self.connections)
+            view = self.catalogue.bind_view(name, self.connections)
             try:
-                self._put(name, self.choice(name, view))
+                self._fix_choice(name, self.choice_of(name, view))
             except SchemaError:
                 if name in self.again or name not in self.store.head.views:
                     raise
                 # Its keys went with a schema change that the next look reports.
                 kind = self.settings.algorithm_of(name).kind
-                self._made[name] = Choice(kind, {}, view, None)
+                self._made[name] = AlgorithmChoice(kind, {}, view, None)
                 self.catalogue.stored[name] = view
                 self.provisional.add(name)
         except (SourceAwayError, DamagedSourceError, UnexpectedSourceError) as error:
-            self.connections.note(error)
+            self.connections.note_error(error)
 
-    def choice(self, name: str, view: ViewDefinition) -> Choice:
+    def choice_of(self, name: str, view: ViewDefinition) -> AlgorithmChoice:
         """The algorithm of a view with this definition; an error if it cannot be."""
         refuse_dependent(view, self.settings, self.connections)
         if self.settings.registry is not None:
             check_in_group(name, self.settings.algorithm_of(name).kind)
-        return choose(view, self.settings.algorithm_of(name), self.connections)
+        return choose_algorithm(view, self.settings.algorithm_of(name), self.connections)
 
-    def _put(self, name: str, choice: Choice) -> None:
+    def _fix_choice(self, name: str, choice: AlgorithmChoice) -> None:
         """Fix the algorithm of a view; refuse one that its stored rows do not fit."""
         stored = self.store.head.views.get(name)
-        if stored is not None and name not in self.again and stored.hidden != choice.hidden:
-            if stored.hidden and choice.hidden:
+        if stored is not None and name not in self.again and stored.hidden != choice.hidden_columns:
+            if stored.hidden and choice.hidden_columns:
                 # All algorithms that store keys store the same ones: the tables have others now.
                 self.provisional.add(name)
                 self._made[name] = choice
@@ -105,9 +109,9 @@ class Choices(Mapping[str, Choice]):
         self._made[name] = choice
         self.catalogue.stored[name] = choice.view
 
-    def put(self, name: str, binding: Binding, choice: Choice) -> None:
+    def replace_choice(self, name: str, binding: Binding, choice: AlgorithmChoice) -> None:
         """From now on a view is this."""
-        self.catalogue.put(name, binding)
+        self.catalogue.put_binding(name, binding)
         self.catalogue.coming.pop(name, None)
         self.provisional.discard(name)
         self._made[name] = choice

@@ -11,8 +11,8 @@ from __future__ import annotations
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.errors import UnsupportedError
-from viewkeeper.updates.schema_change import called
-from viewkeeper.upstream.parent_project import KIND, Parent, common_base
+from viewkeeper.updates.schema_change import name_of_handle
+from viewkeeper.upstream.parent_project import KIND, ParentProject, common_base
 from viewkeeper.view.definition import ViewDefinition
 
 
@@ -23,7 +23,7 @@ def refuse_dependent(view: ViewDefinition, settings: Settings, connections: Conn
     """
     if settings.registry is not None or len(view.sources) < 2:
         return
-    bases = {source: _bases(view, source, connections) for source in view.sources}
+    bases = {source: _source_bases(view, source, connections) for source in view.sources}
     found = common_base(bases)
     if found is None:
         return
@@ -38,13 +38,15 @@ def refuse_dependent(view: ViewDefinition, settings: Settings, connections: Conn
     )
 
 
-def _bases(view: ViewDefinition, source: str, connections: Connections) -> frozenset[str]:
+def _source_bases(view: ViewDefinition, source: str, connections: Connections) -> frozenset[str]:
     """The databases behind what a view reads of a source, by their global names."""
     settings = connections.settings[source]
     if settings.kind != KIND:
         return frozenset({settings.global_name})
-    parent = Parent(source, settings.path().absolute())
-    views = parent.head().views
-    tables = {called(relation.table) for relation in view.relations if relation.source == source}
+    parent = ParentProject(source, settings.read_path().absolute())
+    views = parent.load_head().views
+    tables = {
+        name_of_handle(relation.table) for relation in view.relations if relation.source == source
+    }
     there = (views[table] for table in tables if table in views)
-    return frozenset(base for each in there for base in parent.bases(each))
+    return frozenset(base for each in there for base in parent.bases_of(each))

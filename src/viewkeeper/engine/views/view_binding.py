@@ -1,8 +1,9 @@
 """Binding a view to its tables: to those that have the names now, or to those that it was bound to.
 
 A definition asks for tables by handles, which go on to mean the same tables whatever they are
-called later. What the names stood for is kept with the definition (`viewkeeper.warehouse.metadata.definition_version`),
-so that it can be bound again, exactly so, after any number of renames and without a source.
+called later. What the names stood for is kept with the definition
+(`viewkeeper.warehouse.metadata.definition_version`), so that it can be bound again, exactly so,
+after any number of renames and without a source.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
-from viewkeeper.warehouse.metadata.definition_version import Bound, Version
+from viewkeeper.warehouse.metadata.definition_version import DefinitionTable, DefinitionVersion
 
 if TYPE_CHECKING:
     from viewkeeper.view.sql.view_statement import ParsedView
@@ -26,15 +27,15 @@ class Binding:
 
     parsed: ParsedView
     view: ViewDefinition
-    bound: tuple[Bound, ...]
+    bound: tuple[DefinitionTable, ...]
 
-    def version(
+    def make_version(
         self, ts: int, at: float, causes: tuple[str, ...] = (), extent: str = "equal"
-    ) -> Version:
+    ) -> DefinitionVersion:
         columns = tuple(output.name for output in self.view.outputs)
-        return Version(self.parsed.text, self.bound, columns, ts, at, causes, extent)
+        return DefinitionVersion(self.parsed.text, self.bound, columns, ts, at, causes, extent)
 
-    def handle(self, relation: Relation) -> Relation:
+    def handle_of_relation(self, relation: Relation) -> Relation:
         """A relation by its handle, given as the SQL names it."""
         return next(
             Relation(b.source, b.handle)
@@ -47,27 +48,27 @@ def bind_now(parsed: ParsedView, connections: Connections) -> Binding:
     """Bind to the tables that have the names now; SourceAwayError if they cannot be seen."""
     bound = []
     for relation in parsed.relations:
-        source = connections.source(relation.source)
-        handle = source.handle(relation.table)
-        fields = pa.schema([(field.name, field.type) for field in source.schema(handle)])
-        bound.append(Bound(relation.source, relation.table, handle, fields))
-    return _bound(parsed, tuple(bound))
+        source = connections.get_source(relation.source)
+        handle = source.handle_of(relation.table)
+        fields = pa.schema([(field.name, field.type) for field in source.schema_of(handle)])
+        bound.append(DefinitionTable(relation.source, relation.table, handle, fields))
+    return _bind_tables(parsed, tuple(bound))
 
 
-def bind_again(version: Version, path: str | None) -> Binding:
+def bind_again(version: DefinitionVersion, path: str | None) -> Binding:
     """Bind to what a version stands for."""
     from viewkeeper.view.sql.view_statement import parse_view
 
-    return _bound(parse_view(version.text, path), version.bound)
+    return _bind_tables(parse_view(version.text, path), version.bound)
 
 
-def _bound(parsed: ParsedView, bound: tuple[Bound, ...]) -> Binding:
-    from viewkeeper.view.sql.bind import bind
+def _bind_tables(parsed: ParsedView, bound: tuple[DefinitionTable, ...]) -> Binding:
+    from viewkeeper.view.sql.bind import bind_view
 
     fields = {
         Relation(b.source, b.table): tuple(Field(f.name, f.type) for f in b.fields) for b in bound
     }
-    view = bind(parsed, fields.__getitem__)
+    view = bind_view(parsed, fields.__getitem__)
     handles = {Relation(b.source, b.table): Relation(b.source, b.handle) for b in bound}
     places = tuple(replace(p, relation=handles[p.relation]) for p in view.places)
     return Binding(parsed, replace(view, places=places), bound)
@@ -76,11 +77,11 @@ def _bound(parsed: ParsedView, bound: tuple[Bound, ...]) -> Binding:
 def same_meaning(one: ViewDefinition, other: ViewDefinition) -> bool:
     """Whether two definitions show the same of the same tables, however they are written."""
     return (
-        _facts(one) == _facts(other)
+        _shown_facts(one) == _shown_facts(other)
         and {*one.equalities} == {*other.equalities}
         and {*one.predicates} == {*other.predicates}
     )
 
 
-def _facts(view: ViewDefinition) -> tuple[object, ...]:
+def _shown_facts(view: ViewDefinition) -> tuple[object, ...]:
     return tuple((place.relation, place.fields) for place in view.places), view.outputs

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.views.view_binding import Binding, bind_again, bind_now
 from viewkeeper.errors import DefinitionError, ProjectError
-from viewkeeper.sources.settings import nearest
+from viewkeeper.sources.settings import suggest_nearest
 from viewkeeper.view.definition import Relation, ViewDefinition
 from viewkeeper.warehouse.metadata.head import Head
 
@@ -36,15 +36,15 @@ class ViewCatalogue:
         self.coming: dict[str, ViewDefinition] = {}
         """Definitions that views are on their way to."""
 
-    def adopt(self, head: Head, without: Container[str] = ()) -> None:
+    def adopt_versions(self, head: Head, without: Container[str] = ()) -> None:
         """Let stored views be what their newest versions say, if their SQL is still the same."""
         for name, view in head.views.items():
             if name in without:
                 self.bindings.pop(name, None)
-            elif name in self._parsed and view.versions and view.definition == self.text(name):
-                self.put(name, bind_again(view.versions[-1], self._parsed[name].path))
+            elif name in self._parsed and view.versions and view.definition == self.text_of(name):
+                self.put_binding(name, bind_again(view.versions[-1], self._parsed[name].path))
 
-    def put(self, name: str, binding: Binding) -> None:
+    def put_binding(self, name: str, binding: Binding) -> None:
         """From now on a view is this."""
         self.bindings[name] = binding
         self.stored.pop(name, None)
@@ -58,33 +58,33 @@ class ViewCatalogue:
     def __len__(self) -> int:
         return len(self._parsed)
 
-    def check(self, name: str) -> None:
+    def check_name(self, name: str) -> None:
         """Refuse a name that no view has."""
         if name not in self._parsed:
             known = tuple(self._parsed)
             raise ProjectError(
                 f'there is no view "{name}"',
-                hint=f"views of this project: {', '.join(known)}{nearest(name, known)}",
+                hint=f"views of this project: {', '.join(known)}{suggest_nearest(name, known)}",
             )
 
-    def text(self, name: str) -> str:
+    def text_of(self, name: str) -> str:
         """The SQL of a view as the project has it now."""
         return self._parsed[name].text
 
-    def sources(self, name: str) -> tuple[str, ...]:
+    def sources_of(self, name: str) -> tuple[str, ...]:
         """The sources that a view reads, known from its SQL alone."""
-        return tuple(dict.fromkeys(relation.source for relation in self.relations(name)))
+        return tuple(dict.fromkeys(relation.source for relation in self.relations_of(name)))
 
-    def relations(self, name: str) -> tuple[Relation, ...]:
+    def relations_of(self, name: str) -> tuple[Relation, ...]:
         """The relations that a view reads, as its SQL names them."""
         binding = self.bindings.get(name)
         return (binding.parsed if binding else self._parsed[name]).relations
 
-    def bound(self) -> list[ViewDefinition]:
+    def bound_views(self) -> list[ViewDefinition]:
         """Every view whose definition is known, as it is stored."""
         return [self.stored.get(name, binding.view) for name, binding in self.bindings.items()]
 
-    def bind(self, name: str, connections: Connections) -> ViewDefinition:
+    def bind_view(self, name: str, connections: Connections) -> ViewDefinition:
         """The typed definition of a view; SourceAwayError if its tables cannot be seen now."""
         if name not in self.bindings:
             self.bindings[name] = bind_now(self._parsed[name], connections)
@@ -122,7 +122,7 @@ def read_views(folder: Path, sources: frozenset[str], head: Head | None = None) 
             hint="write CREATE MATERIALIZED VIEW name AS SELECT ... into views/name.sql",
         )
     catalogue = ViewCatalogue(parsed)
-    catalogue.adopt(head or Head())
+    catalogue.adopt_versions(head or Head())
     return catalogue
 
 
@@ -133,5 +133,8 @@ def _check_sources(view: ParsedView, sources: frozenset[str]) -> None:
             raise DefinitionError(
                 f'view "{view.name}": unknown source "{relation.source}" in {relation}',
                 path=view.path,
-                hint=f"sources of the project: {', '.join(known)}{nearest(relation.source, known)}",
+                hint=(
+                    "sources of the project: "
+                    f"{', '.join(known)}{suggest_nearest(relation.source, known)}"
+                ),
             )

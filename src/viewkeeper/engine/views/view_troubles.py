@@ -47,23 +47,23 @@ class Troubles:
         self._connections = connections
         self._told = told
         self._explained_soon = explained_soon
-        connections.trouble = self.tell
+        connections.trouble = self.report_trouble
         self.failed: dict[str, ViewkeeperError] = {}
         """Views that could not be loaded."""
         self.met_barrier = False
         """Whether a view waits for a transaction that a snapshot saw and no look has reported."""
 
-    def tell(self, error: ViewkeeperError) -> None:
+    def report_trouble(self, error: ViewkeeperError) -> None:
         """Say it to whoever watches, and keep its traceback if it has one."""
         if isinstance(error, UnexpectedSourceError | UnexpectedViewError):
             file = self._store.root / error.trace_file
             disk.make_folder(file.parent)
-            disk.replace(file, error.traceback.encode(errors="replace"))
+            disk.replace_file(file, error.traceback.encode(errors="replace"))
         self._told(error)
 
     def stop_source(self, source: str, error: SourceError) -> None:
         """The views of a source that has lost what they still need stop; the others go on."""
-        using = [name for name in self._catalogue if source in self._catalogue.sources(name)]
+        using = [name for name in self._catalogue if source in self._catalogue.sources_of(name)]
         again = " ".join(f"--full-refresh {name}" for name in using)
         reason = f"{error}\n  way out: mend the source, then `viewkeeper run {again}`"
         if isinstance(error, GapError):
@@ -75,9 +75,9 @@ class Troubles:
         stops = [Stop(n, reason) for n in using if n in views and not views[n].stopped]
         if stops:
             self._store.commit(stops)
-        self.tell(error)
+        self.report_trouble(error)
 
-    def fail(self, name: str, error: ViewkeeperError, plan: int | None = None) -> None:
+    def fail_view(self, name: str, error: ViewkeeperError, plan: int | None = None) -> None:
         """What an error of a view means: it is tried again, or it stops, which ends its plan."""
         awaits = isinstance(error, BarrierError) and self._explained_soon(name)
         waits = awaits or isinstance(error, SourceAwayError)
@@ -89,22 +89,22 @@ class Troubles:
             self.met_barrier = True
             return
         if waits:
-            self._connections.note(error)
+            self._connections.note_error(error)
         elif not stops:
             self.failed[name] = error
-        self.tell(error)
+        self.report_trouble(error)
 
     @contextmanager
-    def of_view(self, name: str, plan: int | None = None) -> Iterator[None]:
+    def contain_view_errors(self, name: str, plan: int | None = None) -> Iterator[None]:
         """Inside, what goes wrong is the trouble of this view alone."""
         try:
             yield
         except WarehouseError:
             raise
         except ViewkeeperError as error:
-            self.fail(name, error, plan)
+            self.fail_view(name, error, plan)
         except PASSING:
             raise
         except BaseException as error:  # noqa: BLE001 - it is said, and the view stops
             # Not only Exception: a panic of a library in Rust derives from BaseException.
-            self.fail(name, UnexpectedViewError(name, error), plan)
+            self.fail_view(name, UnexpectedViewError(name, error), plan)

@@ -13,16 +13,16 @@ Invariants:
 1. The queue has every report that is not in the view, in the order of arrival; the order of units
    has exactly the same reports.
 2. One unit (or a run of units of rows alone) is at work at a time. What is at work and not
-   committed leaves no trace when it is aborted: `_undo`.
+   committed leaves no trace when it is aborted: `_undo_work`.
 3. A unit is maintained under the definition after its own schema changes and those done before it.
    Schema changes that keep values, and dispensable drops, are done at once; its rows follow, by the
    inner algorithm. For all others the relations are read whole, and unit and rows are one commit.
 4. A commit claims, per source, the longest prefix that is in the view, but for what moves nothing:
    a rename may be done before what it stands behind, or after what stands behind it.
 
-Symbols: UMQ is the queue; steps 1 to 3 are `_correct`, step 4 `_begin`, steps 5 and 7 `_undo`, step
-6 the comparison of identities in `_replied`, step 8 `_finish`. VS is `rewriting.Rewriter`, VA
-`work.Rereading`, VM the inner algorithm, any of the sweep family.
+Symbols: UMQ is the queue; steps 1 to 3 are `_correct_order`, step 4 `_begin_unit`, steps 5 and 7
+`_undo_work`, step 6 the comparison of identities in `_handle_reply`, step 8 `_finish_reports`. VS
+is `rewriting.Rewriter`, VA `work.Rereading`, VM the inner algorithm, any of the sweep family.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from typing import Any, Literal, assert_never
 
 from viewkeeper.delta.algebra import Algebra
 from viewkeeper.evolution.adaptation import Adaptation, Nothing
-from viewkeeper.evolution.correction import legal_order
-from viewkeeper.evolution.dependencies import Update
+from viewkeeper.evolution.correction import legal_order_of
+from viewkeeper.evolution.dependencies import ReceivedUpdate
 from viewkeeper.evolution.dyno.dyno_events import (
     Action,
-    Broke,
+    BrokenQuestion,
+    DynoQuestion,
+    DynoRedefinition,
+    DynoReply,
+    DynoReport,
+    DynoStamp,
+    DynoStop,
     Event,
-    Question,
-    Redefine,
-    Replied,
-    Report,
-    Stamped,
-    Stop,
 )
-from viewkeeper.evolution.dyno.foresight import Foresight, moving
-from viewkeeper.evolution.dyno.rewriter import Rewriter, Wishes, rereads
-from viewkeeper.evolution.dyno.table_identity import Definition, Shapes
-from viewkeeper.evolution.dyno.unit_work import Outcome, Rereading, Running, Work
-from viewkeeper.evolution.synchronization import Impossible
+from viewkeeper.evolution.dyno.foresight import Foresight, find_data_moves
+from viewkeeper.evolution.dyno.rewriter import Rewriter, Wishes, is_reading_needed
+from viewkeeper.evolution.dyno.table_identity import BoundDefinition, DynoShapes
+from viewkeeper.evolution.dyno.unit_work import Rereading, RowMaintenance, Work, WorkOutcome
+from viewkeeper.evolution.synchronization import NoRewriting
 from viewkeeper.maintain.algorithm_catalogue import KINDS
-from viewkeeper.maintain.algorithm_protocol import Change, Commit
+from viewkeeper.maintain.algorithm_protocol import Change, CommitAction
 
 WIDTHS: Mapping[str, int | None] = {"sweep": 1, "pvm": 4, "pvm_cc": 4, "batch_sweep": None}
 """How many units of rows an algorithm is given at a time; None: all that there are."""
@@ -76,7 +76,7 @@ OPTIMISTIC = Detection(before=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class DynoSetting:
     """What a Dyno is made of: the inner algorithm, and how schema changes are noticed."""
 
     algorithm: str = "sweep"
@@ -86,15 +86,15 @@ class Setting:
 
 
 @dataclass(slots=True)
-class Received:
+class QueuedReport:
     """A report in the queue; `settled`: its schema changes are done, its rows are not."""
 
     number: int
-    report: Report
+    report: DynoReport
     settled: bool = False
 
     @property
-    def shapes(self) -> bool:
+    def has_open_shapes(self) -> bool:
         return bool(self.report.shapes) and not self.settled
 
 
@@ -107,17 +107,17 @@ class Dyno:
     def __init__(
         self,
         algebra: Algebra[Any],
-        definition: Definition,
-        shapes: Shapes,
+        definition: BoundDefinition,
+        shapes: DynoShapes,
         wishes: Wishes,
-        setting: Setting,
+        setting: DynoSetting,
     ) -> None:
         self._algebra = algebra
         self._setting = setting
         self._rewriter = Rewriter(wishes)
         self.definition = definition
         self._shapes = shapes
-        self._queue: dict[int, Received] = {}
+        self._queue: dict[int, QueuedReport] = {}
         self._order: list[Unit] = []
         self._received = 0
         self._ts = 0
@@ -127,31 +127,35 @@ class Dyno:
         self._work: Work | None = None
         self._asked: set[int] = set()
         self._numbers = 0
-        self.stopped: Stop | None = None
+        self.stopped: DynoStop | None = None
         self.aborts = 0
         """How often something at work was undone."""
         self.merged = 0
         """How many units of several reports with schema changes among them were begun."""
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether everything reported is in the view, or nothing more will be."""
         return self.stopped is not None or not (self._queue or self._work)
 
-    def receive(self, event: Event) -> list[Action]:
+    def receive_event(self, event: Event) -> list[Action]:
         """What follows from an event."""
         if self.stopped is not None:
             return []
         match event:
-            case Report():
+            case DynoReport():
                 self._received += 1
-                self._queue[self._received] = Received(self._received, event)
+                self._queue[self._received] = QueuedReport(self._received, event)
                 self._order.append((self._received,))
                 return self._go_on()
-            case Replied() | Broke():
+            case DynoReply() | BrokenQuestion():
                 if event.number not in self._asked:
                     return []  # asked by something that was undone since
-                return self._replied(event) if isinstance(event, Replied) else self._broke(event)
+                return (
+                    self._handle_reply(event)
+                    if isinstance(event, DynoReply)
+                    else self._handle_broken(event)
+                )
             case _:
                 assert_never(event)
 
@@ -162,33 +166,33 @@ class Dyno:
         actions: list[Action] = []
         while self._work is None and self._order and self.stopped is None:
             if self._setting.detection.before:
-                self._correct()
-            actions += self._begin(self._order[0])
+                self._correct_order()
+            actions += self._begin_unit(self._order[0])
         return actions
 
-    def _correct(self) -> None:
+    def _correct_order(self) -> None:
         """Steps 1 to 3: a legal order of everything that is in the queue."""
-        units = legal_order(self._updates())
+        units = legal_order_of(self._queued_updates())
         self._order = [tuple(update.id for update in unit) for unit in units]
 
-    def _updates(self) -> list[Update]:
+    def _queued_updates(self) -> list[ReceivedUpdate]:
         """The queue as dependencies see it."""
         asking = self._setting.asking
         foresight = Foresight(self.definition, self._shapes, self._rewriter, asking)
-        return foresight.updates(self._waiting())
+        return foresight.updates_of(self._waiting_reports())
 
-    def _waiting(self) -> list[tuple[int, Report, bool]]:
-        return [(each.number, each.report, each.shapes) for each in self._queue.values()]
+    def _waiting_reports(self) -> list[tuple[int, DynoReport, bool]]:
+        return [(each.number, each.report, each.has_open_shapes) for each in self._queue.values()]
 
-    def _begin(self, unit: Unit) -> list[Action]:
+    def _begin_unit(self, unit: Unit) -> list[Action]:
         """Step 4: the unit's schema changes, and then its rows."""
-        reshaping = [self._queue[n] for n in unit if self._queue[n].shapes]
+        reshaping = [self._queue[n] for n in unit if self._queue[n].has_open_shapes]
         if not reshaping:
-            return self._run(unit)
+            return self._run_rows(unit)
         self.merged += len(unit) > 1
-        after, shapes = self._synchronized(reshaping)
-        if isinstance(after, Impossible):
-            self.stopped = Stop(after.reason, after.mends)
+        after, shapes = self._synchronize_definition(reshaping)
+        if isinstance(after, NoRewriting):
+            self.stopped = DynoStop(after.reason, after.mends)
             return [self.stopped]
         added = frozenset(
             ((each.report.source, table), column)
@@ -196,25 +200,29 @@ class Dyno:
             for table, column in each.report.added
         )
         needed = self._rewriter.repair(self.definition, after, added)
-        if rereads(needed):
-            return self._reread(unit, after, shapes, needed)
-        return self._settle(reshaping, after, shapes, needed)
+        if is_reading_needed(needed):
+            return self._begin_rereading(unit, after, shapes, needed)
+        return self._settle_schema(reshaping, after, shapes, needed)
 
-    def _synchronized(
-        self, reshaping: Iterable[Received]
-    ) -> tuple[Definition | Impossible, Shapes]:
+    def _synchronize_definition(
+        self, reshaping: Iterable[QueuedReport]
+    ) -> tuple[BoundDefinition | NoRewriting, DynoShapes]:
         """VS: the definition after these schema changes, one after the other."""
         definition, shapes = self.definition, self._shapes
         for each in reshaping:
-            shapes = shapes.changed(each.report.source, each.report.shapes)
+            shapes = shapes.apply_change(each.report.source, each.report.shapes)
             found = self._rewriter.rewritten(definition, shapes)
-            if isinstance(found, Impossible):
+            if isinstance(found, NoRewriting):
                 return found, shapes
             definition = found
         return definition, shapes
 
-    def _settle(
-        self, reshaping: list[Received], after: Definition, shapes: Shapes, needed: Adaptation
+    def _settle_schema(
+        self,
+        reshaping: list[QueuedReport],
+        after: BoundDefinition,
+        shapes: DynoShapes,
+        needed: Adaptation,
     ) -> list[Action]:
         """Schema changes that need no reading: done now, the rows of the unit follow."""
         plain = isinstance(needed, Nothing) and after.parsed.text == self.definition.parsed.text
@@ -224,103 +232,105 @@ class Dyno:
             each.settled = True
             if not each.report.rows:
                 through.append(each.number)
-        stamp, commit = self._finish(through, [])
-        return [stamp, commit if plain else Redefine(after, needed, commit)]
+        stamp, commit = self._finish_reports(through, [])
+        return [stamp, commit if plain else DynoRedefinition(after, needed, commit)]
 
-    def _reread(
-        self, unit: Unit, after: Definition, shapes: Shapes, needed: Adaptation
+    def _begin_rereading(
+        self, unit: Unit, after: BoundDefinition, shapes: DynoShapes, needed: Adaptation
     ) -> list[Action]:
         """Schema changes that need reading: VA, and everything of the unit is one commit."""
         work = Rereading(self._algebra, unit, after, shapes, needed)
         self._work = work
-        return self._ask(work.begin())
+        return self._number_questions(work.begin_reading())
 
-    def _run(self, unit: Unit) -> list[Action]:
+    def _run_rows(self, unit: Unit) -> list[Action]:
         """Rows alone: this unit, and those after it that the algorithm may have with it."""
         kind = KINDS[self._setting.algorithm]
         width = WIDTHS[self._setting.algorithm]
         run = list(unit)
         for taken, other in enumerate(self._order[1:], 1):
             full = width is not None and taken >= width
-            if full or any(self._queue[n].shapes for n in other):
+            if full or any(self._queue[n].has_open_shapes for n in other):
                 break
             run += other
-        work = Running(
+        work = RowMaintenance(
             self._algebra, kind, self._setting.options, self.definition, self._ts, tuple(run)
         )
         self._work = work
-        outcome = work.begin({n: self._queue[n].report for n in run})
-        return self._done(outcome)
+        outcome = work.begin_run({n: self._queue[n].report for n in run})
+        return self._apply_outcome(outcome)
 
     # -- replies -----------------------------------------------------------------------------------
 
-    def _replied(self, event: Replied) -> list[Action]:
+    def _handle_reply(self, event: DynoReply) -> list[Action]:
         work = self._work
         assert work is not None, "somebody asked"
         if self._setting.detection.after and not work.is_meant(event):
-            return self._undo()
+            return self._undo_work()
         self._asked.remove(event.number)
         later = [e.report for n, e in self._queue.items() if n not in work.unit]
-        return self._done(work.answer(event, later))
+        return self._apply_outcome(work.take_reply(event, later))
 
-    def _broke(self, event: Broke) -> list[Action]:
+    def _handle_broken(self, event: BrokenQuestion) -> list[Action]:
         """Step 5; without that detection one could only ask again."""
         if self._setting.detection.during:
-            return self._undo()
+            return self._undo_work()
         work = self._work
         assert work is not None, "somebody asked"
         self._asked.remove(event.number)
-        return self._ask([work.again(event.number)])
+        return self._number_questions([work.repeat_question(event.number)])
 
-    def _undo(self) -> list[Action]:
+    def _undo_work(self) -> list[Action]:
         """Steps 5 and 7: forget what is at work, correct the order, and begin again."""
         self.aborts += 1
         self._work = None
         self._asked.clear()
-        self._correct()
+        self._correct_order()
         return self._go_on()
 
-    def _ask(self, questions: Iterable[Question]) -> list[Action]:
+    def _number_questions(self, questions: Iterable[DynoQuestion]) -> list[Action]:
         """Questions get numbers that no other question of this view ever had."""
         asked: list[Action] = []
         for question in questions:
             self._numbers += 1
             self._asked.add(self._numbers)
             assert self._work is not None, "something at work asks"
-            self._work.numbered(question.number, self._numbers)
+            self._work.number_question(question.number, self._numbers)
             asked.append(replace(question, number=self._numbers))
         return asked
 
     # -- commits -----------------------------------------------------------------------------------
 
-    def _done(self, outcome: Outcome) -> list[Action]:
+    def _apply_outcome(self, outcome: WorkOutcome) -> list[Action]:
         """Commit what is done, ask what is asked, and go on where nothing is left of the work."""
         actions: list[Action] = []
         work = self._work
         for committed in outcome.commits:
-            actions += self._commit(committed.units, committed.changes)
+            actions += self._commit_units(committed.units, committed.changes)
         if isinstance(work, Rereading) and outcome.commits:
             self.definition, self._shapes = work.after, work.shapes
             commit = actions.pop()
-            assert isinstance(commit, Commit), "it was made just now"
-            actions.append(Redefine(work.after, work.needed, commit))
-        actions += self._ask(outcome.questions)
+            assert isinstance(commit, CommitAction), "it was made just now"
+            actions.append(DynoRedefinition(work.after, work.needed, commit))
+        actions += self._number_questions(outcome.questions)
         if outcome.ended:
             self._work = None
             actions += self._go_on()
         return actions
 
-    def _commit(self, units: Iterable[Unit], changes: Iterable[Change]) -> list[Action]:
+    def _commit_units(self, units: Iterable[Unit], changes: Iterable[Change]) -> list[Action]:
         """One commit of several units, each with a ts of its own."""
-        stamps: list[Stamped] = []
-        commit: Commit | None = None
+        stamps: list[DynoStamp] = []
+        commit: CommitAction | None = None
         for unit in units:
-            stamp, commit = self._finish(unit, changes)
+            stamp, commit = self._finish_reports(unit, changes)
             stamps.append(stamp)
         assert commit is not None, "a commit is of something"
         return [*stamps, commit]
 
-    def _finish(self, numbers: Iterable[int], changes: Iterable[Change]) -> tuple[Stamped, Commit]:
+    def _finish_reports(
+        self, numbers: Iterable[int], changes: Iterable[Change]
+    ) -> tuple[DynoStamp, CommitAction]:
         """Step 8: reports are in the view, and leave the queue."""
         gone = set(numbers)
         named = [(self._queue[n].report.source, self._queue[n].report.position) for n in gone]
@@ -329,17 +339,19 @@ class Dyno:
         left = (tuple(n for n in unit if n not in gone) for unit in self._order)
         self._order = [unit for unit in left if unit]
         self._done_positions |= set(named)
-        positions = self._claim()
+        positions = self._claim_positions()
         self._ts += 1
-        commit = Commit(self._ts, positions, tuple(changes))
-        return Stamped(self._ts, tuple(sorted(named)), positions), commit
+        commit = CommitAction(self._ts, positions, tuple(changes))
+        return DynoStamp(self._ts, tuple(sorted(named)), positions), commit
 
-    def _claim(self) -> dict[str, int]:
+    def _claim_positions(self) -> dict[str, int]:
         """Invariant 4: what the view stands for now."""
-        waiting = self._waiting()
+        waiting = self._waiting_reports()
         passable = {
             (report.source, report.position)
-            for (_, report, _), moves in zip(waiting, moving(self._shapes, waiting), strict=True)
+            for (_, report, _), moves in zip(
+                waiting, find_data_moves(self._shapes, waiting), strict=True
+            )
             if not moves
         }
         for source, position in self._positions.items():

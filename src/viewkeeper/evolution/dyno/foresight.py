@@ -18,15 +18,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from viewkeeper.evolution.dependencies import NONE, Relations, Update, reads_of
-from viewkeeper.evolution.dyno.dyno_events import Report
-from viewkeeper.evolution.dyno.rewriter import Rewriter, rereads
-from viewkeeper.evolution.dyno.table_identity import Definition, Key, Shape, Shapes, token
-from viewkeeper.evolution.synchronization import Impossible
+from viewkeeper.evolution.dependencies import NONE, ReceivedUpdate, Relations, reads_of
+from viewkeeper.evolution.dyno.dyno_events import DynoReport
+from viewkeeper.evolution.dyno.rewriter import Rewriter, is_reading_needed
+from viewkeeper.evolution.dyno.table_identity import (
+    BoundDefinition,
+    DynoShape,
+    DynoShapes,
+    Key,
+    token_of,
+)
+from viewkeeper.evolution.synchronization import NoRewriting
 from viewkeeper.view.definition import Relation
 
 Asking = Literal["name", "handle"]
-Waiting = tuple[int, Report, bool]
+Waiting = tuple[int, DynoReport, bool]
 """A report's number, the report, and whether its schema changes are still to be done."""
 
 
@@ -34,130 +40,142 @@ Waiting = tuple[int, Report, bool]
 class _Outlook:
     """The definition and the shapes after what is queued of one source; None: none is possible."""
 
-    definition: Definition | None
-    shapes: Shapes
+    definition: BoundDefinition | None
+    shapes: DynoShapes
 
 
 class Foresight:
     """A definition, and what is asked how."""
 
     def __init__(
-        self, definition: Definition, shapes: Shapes, rewriter: Rewriter, asking: Asking
+        self, definition: BoundDefinition, shapes: DynoShapes, rewriter: Rewriter, asking: Asking
     ) -> None:
         self._definition = definition
         self._shapes = shapes
         self._rewriter = rewriter
         self._asking = asking
 
-    def updates(self, waiting: Iterable[Waiting]) -> list[Update]:
+    def updates_of(self, waiting: Iterable[Waiting]) -> list[ReceivedUpdate]:
         """The updates of a queue, in its order."""
         outlooks: dict[str, _Outlook] = {}
         made = []
         queue = list(waiting)
-        moved = moving(self._shapes, queue)
+        moved = find_data_moves(self._shapes, queue)
         for (number, report, reshapes), moves in zip(queue, moved, strict=True):
             now = outlooks.get(report.source) or _Outlook(self._definition, self._shapes)
             if reshapes:
-                update, outlooks[report.source] = self._reshaping(number, report, now)
+                update, outlooks[report.source] = self._schema_update(number, report, now)
             else:
-                update = self._rows(number, report, now)
+                update = self._row_update(number, report, now)
             made.append(replace(update, moves=moves))
         return made
 
-    def _rows(self, number: int, report: Report, now: _Outlook) -> Update:
-        changes = frozenset(token((report.source, table)) for table in report.rows)
-        reads = self._read(report, now.definition)
-        return Update(number, report.source, changes, reads)
+    def _row_update(self, number: int, report: DynoReport, now: _Outlook) -> ReceivedUpdate:
+        changes = frozenset(token_of((report.source, table)) for table in report.rows)
+        reads = self._relations_read(report, now.definition)
+        return ReceivedUpdate(number, report.source, changes, reads)
 
-    def _reshaping(self, number: int, report: Report, now: _Outlook) -> tuple[Update, _Outlook]:
-        after = now.shapes.changed(report.source, report.shapes)
+    def _schema_update(
+        self, number: int, report: DynoReport, now: _Outlook
+    ) -> tuple[ReceivedUpdate, _Outlook]:
+        after = now.shapes.apply_change(report.source, report.shapes)
         found = None
         if now.definition is not None:
             found = self._rewriter.rewritten(now.definition, after)
-        definition = None if isinstance(found, Impossible) else found
-        pairs = list(_pairs(report, now.shapes))
-        used = self._used(now.definition or self._definition)
-        changes = {token((report.source, table)) for table in (*report.rows, *report.shapes)}
+        definition = None if isinstance(found, NoRewriting) else found
+        pairs = list(_reshaped_tables(report, now.shapes))
+        used = self._used_columns(now.definition or self._definition)
+        changes = {token_of((report.source, table)) for table in (*report.rows, *report.shapes)}
         changes |= {
             Relation(report.source, shape.name)
             for _, *both in pairs
             for shape in both
             if shape is not None
         }
-        update = Update(
+        update = ReceivedUpdate(
             number,
             report.source,
             frozenset(changes),
             self._adaptation_reads(report, now.definition, definition),
-            frozenset(token(key) for key, b, a in pairs if self._breaks(b, a, used.get(key))),
+            frozenset(token_of(key) for key, b, a in pairs if self._is_broken(b, a, used.get(key))),
         )
         return update, _Outlook(definition, after)
 
-    def _read(self, report: Report, definition: Definition | None) -> Relations:
+    def _relations_read(self, report: DynoReport, definition: BoundDefinition | None) -> Relations:
         """What the queries of a report's rows read."""
         if definition is None:
-            return self._all(self._definition)
-        keys = definition.keys
+            return self._all_relations(self._definition)
+        keys = definition.table_keys
         mine = {(report.source, table) for table in report.rows}
         changed = [relation for relation, key in keys.items() if key in mine]
-        return frozenset(token(keys[relation]) for relation in reads_of(definition.view, changed))
+        return frozenset(
+            token_of(keys[relation]) for relation in reads_of(definition.view, changed)
+        )
 
     def _adaptation_reads(
-        self, report: Report, before: Definition | None, after: Definition | None
+        self, report: DynoReport, before: BoundDefinition | None, after: BoundDefinition | None
     ) -> Relations:
         if before is None or after is None:
-            return self._all(self._definition)
+            return self._all_relations(self._definition)
         added = frozenset(((report.source, table), column) for table, column in report.added)
-        whole = self._all(after) if rereads(self._rewriter.repair(before, after, added)) else NONE
-        return whole | self._read(report, after)
+        whole = (
+            self._all_relations(after)
+            if is_reading_needed(self._rewriter.repair(before, after, added))
+            else NONE
+        )
+        return whole | self._relations_read(report, after)
 
-    def _all(self, definition: Definition) -> Relations:
-        return frozenset(token(key) for key in definition.keys.values())
+    def _all_relations(self, definition: BoundDefinition) -> Relations:
+        return frozenset(token_of(key) for key in definition.table_keys.values())
 
-    def _used(self, definition: Definition) -> dict[Key, set[int]]:
+    def _used_columns(self, definition: BoundDefinition) -> dict[Key, set[int]]:
         """Per table that may be asked, the columns that may be."""
         used: dict[Key, set[int]] = {}
         for each in (self._definition, definition):
-            for relation, key in each.keys.items():
-                used.setdefault(key, set()).update(c.id for c in each.columns(relation))
+            for relation, key in each.table_keys.items():
+                used.setdefault(key, set()).update(c.id for c in each.columns_read(relation))
         for stand_in in self._rewriter.wishes.stand_ins:
             used.setdefault(stand_in.table, set()).update(stand_in.columns.values())
         return used
 
-    def _breaks(self, before: Shape | None, after: Shape | None, used: set[int] | None) -> bool:
+    def _is_broken(
+        self, before: DynoShape | None, after: DynoShape | None, used: set[int] | None
+    ) -> bool:
         """Whether a question that could be asked before cannot be asked after."""
         if before is None or used is None:
             return False
         if after is None or (self._asking == "name" and before.name != after.name):
             return True
         for column in (c for c in before.columns if c.id in used):
-            now = after.column(column.id)
+            now = after.column_by_id(column.id)
             if now is None or (self._asking == "name" and now.name != column.name):
                 return True
         return False
 
 
-def _pairs(report: Report, shapes: Shapes) -> Iterator[tuple[Key, Shape | None, Shape | None]]:
+def _reshaped_tables(
+    report: DynoReport, shapes: DynoShapes
+) -> Iterator[tuple[Key, DynoShape | None, DynoShape | None]]:
     """The tables that a report reshapes, before and after it."""
-    tables: Mapping[Key, Shape] = shapes.tables
+    tables: Mapping[Key, DynoShape] = shapes.tables
     for table, after in report.shapes.items():
         key = (report.source, table)
         yield key, tables.get(key), after
 
 
-def moving(shapes: Shapes, waiting: Iterable[Waiting]) -> Iterator[bool]:
+def find_data_moves(shapes: DynoShapes, waiting: Iterable[Waiting]) -> Iterator[bool]:
     """Of every report whether it moves data of its source: rows, or something that went, or came
     with values, by a schema change."""
-    now: dict[str, Shapes] = {}
+    now: dict[str, DynoShapes] = {}
     for _, report, reshapes in waiting:
         before = now.get(report.source, shapes)
-        yield bool(report.rows) or (reshapes and _moves(report, before))
+        yield bool(report.rows) or (reshapes and _is_moving_data(report, before))
         if reshapes:
-            now[report.source] = before.changed(report.source, report.shapes)
+            now[report.source] = before.apply_change(report.source, report.shapes)
 
 
-def _moves(report: Report, shapes: Shapes) -> bool:
-    for _, before, after in _pairs(report, shapes):
+def _is_moving_data(report: DynoReport, shapes: DynoShapes) -> bool:
+    for _, before, after in _reshaped_tables(report, shapes):
         if before is not None and after is None:
             return True
         if before is not None and after is not None:

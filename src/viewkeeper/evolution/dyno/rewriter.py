@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from viewkeeper.evolution.adaptation import Adaptation, Difference, Reload, adaptation
-from viewkeeper.evolution.dyno.table_identity import Definition, Key, Shapes, define
+from viewkeeper.evolution.adaptation import Adaptation, Difference, Reload, choose_adaptation
+from viewkeeper.evolution.dyno.table_identity import BoundDefinition, DynoShapes, Key, define_view
 from viewkeeper.evolution.extent import Extent
 from viewkeeper.evolution.preferences import Preferences, Substitute
-from viewkeeper.evolution.synchronization import Impossible, synchronize
+from viewkeeper.evolution.synchronization import NoRewriting, synchronize_view
 from viewkeeper.view.definition import Relation
 
 Columns = frozenset[tuple[Key, int]]
@@ -30,7 +30,7 @@ MEMORY = 256
 
 
 @dataclass(frozen=True, slots=True)
-class StandIn:
+class SubstituteTable:
     """A table that may stand in for another: both by identity, columns by identity."""
 
     original: Key
@@ -38,16 +38,16 @@ class StandIn:
     columns: Mapping[int, int]
     extent: Extent = Extent.EQUAL
 
-    def named(self, before: Definition, after: Shapes) -> Substitute | None:
+    def substitute_now(self, before: BoundDefinition, after: DynoShapes) -> Substitute | None:
         """As view synchronization wants it: the original by the names of the text, the other by
         those of now."""
-        relation = next((r for r, key in before.keys.items() if key == self.original), None)
+        relation = next((r for r, key in before.table_keys.items() if key == self.original), None)
         shape = after.tables.get(self.table)
         if relation is None or shape is None:
             return None
         columns = {}
         for old, new in self.columns.items():
-            theirs, ours = before.meant[relation].column(old), shape.column(new)
+            theirs, ours = before.meant[relation].column_by_id(old), shape.column_by_id(new)
             if theirs is not None and ours is not None:
                 columns[theirs.name] = ours.name
         now = Relation(self.table[0], shape.name)
@@ -59,7 +59,7 @@ class Wishes:
     """What a view can do without, and what may stand in for what it loses."""
 
     preferences: Preferences = field(default_factory=Preferences)
-    stand_ins: tuple[StandIn, ...] = ()
+    stand_ins: tuple[SubstituteTable, ...] = ()
 
 
 class Rewriter:
@@ -67,45 +67,47 @@ class Rewriter:
 
     def __init__(self, wishes: Wishes) -> None:
         self.wishes = wishes
-        self.rewritten = lru_cache(MEMORY)(self._rewritten)
+        self.rewritten = lru_cache(MEMORY)(self._rewrite_definition)
         """The definition once the tables have some shapes."""
-        self.repair = lru_cache(MEMORY)(_repair)
+        self.repair = lru_cache(MEMORY)(_repair_between)
         """What the stored rows need between two definitions, given the columns (by table and
         identity) that are NULL in all rows from before."""
 
-    def _rewritten(self, before: Definition, after: Shapes) -> Definition | Impossible:
-        keys = before.keys
+    def _rewrite_definition(
+        self, before: BoundDefinition, after: DynoShapes
+    ) -> BoundDefinition | NoRewriting:
+        keys = before.table_keys
         if all(after.tables.get(keys[r]) == shape for r, shape in before.meant.items()):
             return before
-        became = {r: after.became(r.source, shape) for r, shape in before.meant.items()}
-        named = (each.named(before, after) for each in self.wishes.stand_ins)
+        became = {r: after.table_after(r.source, shape) for r, shape in before.meant.items()}
+        named = (each.substitute_now(before, after) for each in self.wishes.stand_ins)
         substitutes = [each for each in named if each is not None]
         types = {(r, c.name): c.type for r, shape in before.meant.items() for c in shape.columns}
         wanted = self.wishes.preferences
-        found = synchronize(
-            before.parsed, became, after.fields, wanted, substitutes, lost_types=types
+        found = synchronize_view(
+            before.parsed, became, after.fields_named, wanted, substitutes, lost_types=types
         )
-        return found if isinstance(found, Impossible) else define(found.text, after)
+        return found if isinstance(found, NoRewriting) else define_view(found.text, after)
 
 
-def _repair(before: Definition, after: Definition, added: Columns) -> Adaptation:
-    old, new = _identities(before), _identities(after)
+def _repair_between(before: BoundDefinition, after: BoundDefinition, added: Columns) -> Adaptation:
+    old, new = _column_identities(before), _column_identities(after)
     at: dict[tuple[Key, int], tuple[Relation, str]] = {v: k for k, v in new.items()}
     same = {mine: at[identity] for mine, identity in old.items() if identity in at}
     gone = frozenset(mine for mine in old if mine not in same)
     empty = frozenset(theirs for theirs, identity in new.items() if identity in added)
-    return adaptation(before.view, after.view, same, gone, empty)
+    return choose_adaptation(before.view, after.view, same, gone, empty)
 
 
-def rereads(needed: Adaptation) -> bool:
+def is_reading_needed(needed: Adaptation) -> bool:
     """Whether the sources must be read to repair the stored rows."""
     return isinstance(needed, Difference | Reload)
 
 
-def _identities(definition: Definition) -> dict[tuple[Relation, str], tuple[Key, int]]:
+def _column_identities(definition: BoundDefinition) -> dict[tuple[Relation, str], tuple[Key, int]]:
     """Every column of every table that the view reads, by its identity."""
     return {
-        (relation, column.name): (definition.keys[relation], column.id)
+        (relation, column.name): (definition.table_keys[relation], column.id)
         for relation, shape in definition.meant.items()
         for column in shape.columns
     }

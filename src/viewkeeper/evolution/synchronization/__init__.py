@@ -1,5 +1,9 @@
 """View synchronization: the SQL of a view, rewritten for what its sources have become."""
 
-from viewkeeper.evolution.synchronization.synchronize import Impossible, Rewriting, synchronize
+from viewkeeper.evolution.synchronization.synchronize import (
+    NoRewriting,
+    Rewriting,
+    synchronize_view,
+)
 
-__all__ = ["Impossible", "Rewriting", "synchronize"]
+__all__ = ["NoRewriting", "Rewriting", "synchronize_view"]

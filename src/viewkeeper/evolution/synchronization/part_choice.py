@@ -21,42 +21,51 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from viewkeeper.evolution.extent import Extent
-from viewkeeper.evolution.preferences import Parts, Preferences
-from viewkeeper.evolution.synchronization.parts_of_sql import Anatomy, Condition, Shown, Use
-from viewkeeper.evolution.synchronization.substitute_columns import Beside, StandIn, StandIns
-from viewkeeper.evolution.synchronization.table_now import UNKNOWN, Standing
+from viewkeeper.evolution.preferences import NamedParts, Preferences
+from viewkeeper.evolution.synchronization.parts_of_sql import (
+    ShownColumn,
+    Use,
+    ViewCondition,
+    ViewParts,
+)
+from viewkeeper.evolution.synchronization.substitute_columns import (
+    JoinedSubstitute,
+    SubstituteColumn,
+    SubstituteColumns,
+)
+from viewkeeper.evolution.synchronization.table_now import UNKNOWN, TableNow
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class ColumnPlace:
     """Where a column is found now: at a place of the view, or in a relation joined beside it."""
 
-    owner: int | Beside
+    owner: int | JoinedSubstitute
     column: str
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PartChoice:
     """What was decided. Indexes are those of the anatomy; `gone` are places."""
 
-    standings: tuple[Standing | None, ...]
+    standings: tuple[TableNow | None, ...]
     gone: frozenset[int]
-    values: dict[Use, Value]
+    values: dict[Use, ColumnPlace]
     shown: frozenset[int]
     nulled: dict[int, frozenset[Use]]
     """Outputs that stay, but show NULL for these columns."""
     conditions: frozenset[int]
-    beside: tuple[Beside, ...]
-    used: tuple[StandIn, ...]
+    beside: tuple[JoinedSubstitute, ...]
+    used: tuple[SubstituteColumn, ...]
     extent: Extent
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class ChoiceFailure:
     """Why nothing is possible, and what would have to be dispensable for more to be."""
 
     reasons: tuple[str, ...]
-    needs: Parts
+    needs: NamedParts
     extent: Extent
 
 
@@ -74,99 +83,103 @@ class _Tally:
     too_many: list[str] = field(default_factory=list)
 
 
-class Chooser:
+class PartChooser:
     """Decides for one view, given what stands at each place."""
 
     def __init__(
         self,
-        view: Anatomy,
-        standings: Sequence[Standing | None],
+        view: ViewParts,
+        standings: Sequence[TableNow | None],
         preferences: Preferences,
-        stand_ins: StandIns,
+        stand_ins: SubstituteColumns,
         null_for_lost: bool,
     ) -> None:
         self.view, self.standings, self.preferences = view, tuple(standings), preferences
         self.stand_ins, self.null_for_lost = stand_ins, null_for_lost
-        self.dispensable = Listed(view, preferences.dispensable)
-        self.irreplaceable = Listed(view, preferences.irreplaceable)
+        self.dispensable = ListedParts(view, preferences.dispensable)
+        self.irreplaceable = ListedParts(view, preferences.irreplaceable)
         self.gone = {i for i, standing in enumerate(standings) if standing is None}
 
-    def choose(self) -> Choice | Failure:
+    def choose_parts(self) -> PartChoice | ChoiceFailure:
         while True:
             tally = _Tally()
-            taken = self._conditions(tally)
+            taken = self._decide_conditions(tally)
             if taken is None:
-                self._outputs(tally)
-                taken = self._cut_off(tally)
+                self._decide_outputs(tally)
+                taken = self._check_joins(tally)
             if taken is None:
-                return self._result(tally)
+                return self._choice_or_failure(tally)
             self.gone.add(taken)
 
     # -- parts ----------------------------------------------------------------------------------
 
-    def _conditions(self, tally: _Tally) -> int | None:
+    def _decide_conditions(self, tally: _Tally) -> int | None:
         """Decide about every condition; the place that must go first, if there is one."""
         for index, condition in enumerate(self.view.conditions):
-            missing = self._missing(condition, condition in self.irreplaceable)
+            missing = self._missing_uses(condition, condition in self.irreplaceable)
             if not missing:
                 tally.conditions.add(index)
             elif condition in self.dispensable:
-                self._superset(tally, f"without the condition {condition.written}")
-            elif covered := [place for place, _ in missing if self.dispensable.place(place)]:
+                self._note_superset(tally, f"without the condition {condition.written}")
+            elif covered := [place for place, _ in missing if self.dispensable.has_place(place)]:
                 if covered[0] not in self.gone:
                     return covered[0]
             else:
-                tally.reasons.append(f"{self._lost(missing)}, and {condition.written} needs it")
+                tally.reasons.append(
+                    f"{self._loss_text(missing)}, and {condition.written} needs it"
+                )
                 tally.relations |= self._tables_lost(missing)
                 if not self._tables_lost(missing):
                     tally.dropped.add(condition.written)
         return None
 
-    def _outputs(self, tally: _Tally) -> None:
+    def _decide_outputs(self, tally: _Tally) -> None:
         for index, shown in enumerate(self.view.shown):
-            missing = self._missing(shown, shown in self.irreplaceable)
-            covered = all(self.dispensable.place(place) for place, _ in missing)
+            missing = self._missing_uses(shown, shown in self.irreplaceable)
+            covered = all(self.dispensable.has_place(place) for place, _ in missing)
             if not missing:
                 tally.shown.add(index)
-            elif self.null_for_lost and self._typed(missing):
+            elif self.null_for_lost and self._has_types(missing):
                 tally.shown.add(index)
                 tally.nulled[index] = missing
             elif shown not in self.dispensable and not covered and not shown.starred:
                 needs = f'the view\'s column "{shown.name}" needs it'
-                tally.reasons.append(f"{self._lost(missing)}, and {needs}")
+                tally.reasons.append(f"{self._loss_text(missing)}, and {needs}")
                 tally.relations |= self._tables_lost(missing)
                 if not self._tables_lost(missing):
                     tally.columns.add(shown.name)
 
-    def _missing(self, part: Shown | Condition, irreplaceable: bool) -> frozenset[Use]:
-        return frozenset(use for use in part.uses if not self._has(use, irreplaceable))
+    def _missing_uses(
+        self, part: ShownColumn | ViewCondition, irreplaceable: bool
+    ) -> frozenset[Use]:
+        return frozenset(use for use in part.uses if not self._has_column(use, irreplaceable))
 
-    def _has(self, use: Use, irreplaceable: bool) -> bool:
+    def _has_column(self, use: Use, irreplaceable: bool) -> bool:
         standing = self.standings[use[0]]
         if use[0] in self.gone or standing is None:
             return False
-        if standing.now(use[1]) is not None:
+        if standing.column_now(use[1]) is not None:
             return standing.substitute is None or not irreplaceable
-        return not irreplaceable and self.stand_ins.of(use) is not None
+        return not irreplaceable and self.stand_ins.substitute_for(use) is not None
 
-    def _typed(self, uses: Iterable[Use]) -> bool:
+    def _has_types(self, uses: Iterable[Use]) -> bool:
         return all(self.view.types[use] != UNKNOWN for use in uses)
 
-    def _superset(self, tally: _Tally, how: str) -> None:
-        if not self.preferences.extent.allows(Extent.SUPERSET):
+    def _note_superset(self, tally: _Tally, how: str) -> None:
+        if not self.preferences.extent.can_accept(Extent.SUPERSET):
             tally.too_many.append(how)
 
     def _tables_lost(self, uses: Iterable[Use]) -> set[str]:
         lost = {place for place, _ in uses if self.standings[place] is None}
         return {self.view.tables[place].alias for place in lost}
 
-    def _lost(self, uses: Iterable[Use]) -> str:
+    def _loss_text(self, uses: Iterable[Use]) -> str:
         place, name = min(uses)
         relation = self.view.tables[place].relation
         standing = self.standings[place]
         if standing is None or place in self.gone:
             return f"{relation} is gone"
-        if standing.now(name) is not None:
+        if standing.column_now(name) is not None:
             return f"{relation} is gone and may not be replaced"
         if standing.substitute is not None:
             return f"{relation} is gone and {standing.relation} has nothing for {name}"
@@ -174,11 +187,11 @@ class Chooser:
 
     # -- the whole ------------------------------------------------------------------------------
 
-    def _cut_off(self, tally: _Tally) -> int | None:
+    def _check_joins(self, tally: _Tally) -> int | None:
         """Complain about a join that would fall apart; or the place that goes instead."""
-        for one, other in self._torn(tally):
+        for one, other in self._torn_joins(tally):
             for place in (one, other):
-                if self.dispensable.place(place) and len(self.gone) + 1 < len(self.standings):
+                if self.dispensable.has_place(place) and len(self.gone) + 1 < len(self.standings):
                     return place
             names = " and ".join(self.view.tables[place].alias for place in (one, other))
             tally.reasons.append(f"nothing would join {names} any more")
@@ -186,11 +199,11 @@ class Chooser:
             return None
         return None
 
-    def _torn(self, tally: _Tally) -> list[tuple[int, int]]:
+    def _torn_joins(self, tally: _Tally) -> list[tuple[int, int]]:
         """Pairs of places that were joined, if by way of others, and would not be."""
         all_uses = [condition.uses for condition in self.view.conditions]
-        before = _joined(len(self.standings), all_uses)
-        after = _joined(len(self.standings), [all_uses[index] for index in tally.conditions])
+        before = _joined_groups(len(self.standings), all_uses)
+        after = _joined_groups(len(self.standings), [all_uses[index] for index in tally.conditions])
         left = [place for place in range(len(self.standings)) if place not in self.gone]
         return [
             (one, other)
@@ -199,9 +212,9 @@ class Chooser:
             if one < other and before[one] == before[other] and after[one] != after[other]
         ]
 
-    def _result(self, tally: _Tally) -> Choice | Failure:
+    def _choice_or_failure(self, tally: _Tally) -> PartChoice | ChoiceFailure:
         for place in sorted(self.gone):
-            self._superset(tally, f"without {self.view.tables[place].relation}")
+            self._note_superset(tally, f"without {self.view.tables[place].relation}")
         if not tally.shown and not tally.reasons:
             tally.reasons.append("no column of the view would be left")
         elif len(self.gone) == len(self.standings) and not tally.reasons:
@@ -213,32 +226,32 @@ class Chooser:
                 for how in tally.too_many
             ]
         if tally.reasons:
-            needs = Parts(*map(frozenset, (tally.columns, tally.dropped, tally.relations)))
+            needs = NamedParts(*map(frozenset, (tally.columns, tally.dropped, tally.relations)))
             more = tally.too_many or tally.dropped or tally.relations
             extent = Extent.SUPERSET if more else Extent.EQUAL
-            return Failure(tuple(dict.fromkeys(tally.reasons)), needs, extent)
-        return self._choice(tally)
+            return ChoiceFailure(tuple(dict.fromkeys(tally.reasons)), needs, extent)
+        return self._make_choice(tally)
 
-    def _choice(self, tally: _Tally) -> Choice:
+    def _make_choice(self, tally: _Tally) -> PartChoice:
         parts: list[frozenset[Use]] = [
             self.view.shown[i].uses - tally.nulled.get(i, frozenset()) for i in tally.shown
         ]
         parts += [self.view.conditions[i].uses for i in tally.conditions]
         uses = sorted({use for part in parts for use in part})
-        values, used = {}, list[StandIn]()
+        values, used = {}, list[SubstituteColumn]()
         for use in uses:
             standing = self.standings[use[0]]
             assert standing is not None, "what is gone is not used"
-            if (name := standing.now(use[1])) is not None:
-                values[use] = Value(use[0], name)
+            if (name := standing.column_now(use[1])) is not None:
+                values[use] = ColumnPlace(use[0], name)
             else:
-                stand_in = self.stand_ins.of(use)
+                stand_in = self.stand_ins.substitute_for(use)
                 assert stand_in is not None, "what is missing is not used"
-                values[use] = Value(stand_in.owner, stand_in.column)
+                values[use] = ColumnPlace(stand_in.owner, stand_in.column)
                 used.append(stand_in)
         owners = [each.owner for each in used]
-        beside = tuple(dict.fromkeys(o for o in owners if isinstance(o, Beside)))
-        return Choice(
+        beside = tuple(dict.fromkeys(o for o in owners if isinstance(o, JoinedSubstitute)))
+        return PartChoice(
             self.standings,
             frozenset(self.gone),
             values,
@@ -247,42 +260,42 @@ class Chooser:
             frozenset(tally.conditions),
             beside,
             tuple(used),
-            self._extent(tally, used),
+            self._extent_of(tally, used),
         )
 
-    def _extent(self, tally: _Tally, used: Iterable[StandIn]) -> Extent:
+    def _extent_of(self, tally: _Tally, used: Iterable[SubstituteColumn]) -> Extent:
         extent = Extent.EQUAL
         kept = [s for i, s in enumerate(self.standings) if i not in self.gone]
         for standing in kept:
             if standing is not None and standing.substitute is not None:
-                extent = extent.then(standing.substitute.extent)
+                extent = extent.followed_by(standing.substitute.extent)
         for stand_in in used:
-            extent = extent.then(stand_in.substitute.extent)
+            extent = extent.followed_by(stand_in.substitute.extent)
         if self.gone or len(tally.conditions) < len(self.view.conditions):
-            extent = extent.then(Extent.SUPERSET)
+            extent = extent.followed_by(Extent.SUPERSET)
         return extent
 
 
-class Listed:
+class ListedParts:
     """Parts that the project file lists, recognised in a view."""
 
-    def __init__(self, view: Anatomy, parts: Parts) -> None:
+    def __init__(self, view: ViewParts, parts: NamedParts) -> None:
         self._tables = view.tables
         self._columns = {name.lower() for name in parts.columns}
-        self._conditions = {view.normal(text) for text in parts.conditions}
+        self._conditions = {view.normal_form_of(text) for text in parts.conditions}
         self._relations = {name.lower() for name in parts.relations}
 
-    def __contains__(self, part: Shown | Condition) -> bool:
-        if isinstance(part, Shown):
+    def __contains__(self, part: ShownColumn | ViewCondition) -> bool:
+        if isinstance(part, ShownColumn):
             return part.name.lower() in self._columns
         return part.normal in self._conditions
 
-    def place(self, place: int) -> bool:
+    def has_place(self, place: int) -> bool:
         table = self._tables[place]
         return bool({table.alias.lower(), str(table.relation).lower()} & self._relations)
 
 
-def _joined(count: int, conditions: Iterable[frozenset[Use]]) -> list[int]:
+def _joined_groups(count: int, conditions: Iterable[frozenset[Use]]) -> list[int]:
     """For every place the number of the group that conditions tie it to."""
     group = list(range(count))
     for uses in conditions:

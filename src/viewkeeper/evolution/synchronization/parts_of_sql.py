@@ -19,9 +19,9 @@ from sqlglot import exp, parse_one
 from viewkeeper.errors import DefinitionError
 from viewkeeper.view.definition import Field, Relation
 from viewkeeper.view.expression import Column
-from viewkeeper.view.sql.scope import Scope, Scopes, qualifier_of, scopes
+from viewkeeper.view.sql.scope import Scope, Scopes, qualifier_of, scopes_of
 from viewkeeper.view.sql.select_parts import SelectItem, TableUse
-from viewkeeper.view.sql.sql_text import Piece, Span, leaf_span, own_span
+from viewkeeper.view.sql.sql_text import Span, SqlPiece, leaf_span_of, own_span_of
 from viewkeeper.view.sql.view_statement import ParsedView
 
 Use = tuple[int, str]
@@ -41,7 +41,7 @@ class Mention:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownColumn:
     """One column of the view, by its name; `item` is the SELECT item that it comes from."""
 
     item: int
@@ -51,7 +51,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class ViewCondition:
     """One conjunct. `home` is the table in whose ON or USING it stands, None for WHERE; a USING has
     no piece of its own, only the two columns that it makes equal."""
 
@@ -59,19 +59,19 @@ class Condition:
     uses: frozenset[Use]
     normal: str
     written: str
-    piece: Piece | None
+    piece: SqlPiece | None
     scope: Scope
     pair: tuple[Use, Use] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Anatomy:
+class ViewParts:
     """A view, taken apart, with the types that its columns had."""
 
     parsed: ParsedView
     whole: Scope
-    shown: tuple[Shown, ...]
-    conditions: tuple[Condition, ...]
+    shown: tuple[ShownColumn, ...]
+    conditions: tuple[ViewCondition, ...]
     types: Mapping[Use, pa.DataType]
 
     @property
@@ -82,30 +82,30 @@ class Anatomy:
     def items(self) -> tuple[SelectItem, ...]:
         return self.parsed.parts.items
 
-    def used(self, place: int) -> tuple[str, ...]:
+    def columns_used(self, place: int) -> tuple[str, ...]:
         """The columns of a place that the view uses."""
-        parts: tuple[Shown | Condition, ...] = (*self.shown, *self.conditions)
+        parts: tuple[ShownColumn | ViewCondition, ...] = (*self.shown, *self.conditions)
         uses = {use for part in parts for use in part.uses}
         return tuple(name for where, name in self.types if where == place and (where, name) in uses)
 
-    def normal(self, text: str) -> str:
+    def normal_form_of(self, text: str) -> str:
         """The normal form of a condition that somebody wrote about this view."""
         node = parse_one(text, dialect="spark")
         try:
-            return normal_form(node, _in_scope(self.whole))
+            return normal_form(node, _namer_of(self.whole))
         except DefinitionError:
             # It names what the view has not got, so it is equal to none of its conditions.
-            return _sql(node)
+            return _sql_of(node)
 
 
-def anatomy(parsed: ParsedView, before: Callable[[Relation], tuple[Field, ...]]) -> Anatomy:
+def parts_of_view(parsed: ParsedView, before: Callable[[Relation], tuple[Field, ...]]) -> ViewParts:
     """The parts of a view over tables that had these columns."""
-    seen = scopes(parsed.plain, parsed.parts.tables, before)
-    return Anatomy(
+    seen = scopes_of(parsed.plain, parsed.parts.tables, before)
+    return ViewParts(
         parsed,
         seen.whole,
-        tuple(_shown(parsed, seen.whole)),
-        (*_conditions(parsed, seen), *_equations(parsed, seen)),
+        tuple(_shown_columns(parsed, seen.whole)),
+        (*_written_conditions(parsed, seen), *_using_equations(parsed, seen)),
         {(c.place, c.name): c.type for seat in seen.whole.seats for c in seat.columns},
     )
 
@@ -116,18 +116,18 @@ def star_of(scope: Scope, item: SelectItem) -> tuple[Column, ...] | None:
     if isinstance(node, exp.Star):
         return scope.visible
     if isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
-        return scope.seat(qualifier_of(node), item.span).columns
+        return scope.resolve_seat(qualifier_of(node), item.span).columns
     return None
 
 
-def mentions(scope: Scope, node: exp.Expr) -> list[Mention]:
+def mentions_of(scope: Scope, node: exp.Expr) -> list[Mention]:
     """Every column that an expression names, in the order of the text."""
     found = []
     for column in node.find_all(exp.Column):
-        span, name = leaf_span(column), own_span(column.this)
+        span, name = leaf_span_of(column), own_span_of(column.this)
         assert span is not None, "column references know their place"
         assert name is not None, "identifiers know their place"
-        resolved = scope.resolve(column)
+        resolved = scope.resolve_column(column)
         use = (resolved.place, resolved.name)
         found.append(Mention(span, name, use, len(qualifier_of(column))))
     return sorted(found, key=lambda mention: mention.span)
@@ -149,40 +149,40 @@ def normal_form(node: exp.Expr, named: Namer) -> str:
 
     tree = node.unnest().copy().transform(rename)
     if isinstance(tree, exp.EQ | exp.NullSafeEQ | exp.NEQ):
-        sides = sorted(_sql(side.unnest()) for side in (tree.left, tree.right))
+        sides = sorted(_sql_of(side.unnest()) for side in (tree.left, tree.right))
         return f"{type(tree).__name__} {sides[0]} {sides[1]}"
-    return _sql(tree)
+    return _sql_of(tree)
 
 
-def _sql(node: exp.Expr) -> str:
+def _sql_of(node: exp.Expr) -> str:
     return node.sql("spark", comments=False)
 
 
-def _in_scope(scope: Scope) -> Namer:
+def _namer_of(scope: Scope) -> Namer:
     def named(column: exp.Column) -> tuple[str, str]:
-        resolved = scope.resolve(column)
+        resolved = scope.resolve_column(column)
         seat = next(seat for seat in scope.seats if resolved in seat.columns)
         return seat.table.alias, resolved.name
 
     return named
 
 
-def _shown(parsed: ParsedView, scope: Scope) -> list[Shown]:
+def _shown_columns(parsed: ParsedView, scope: Scope) -> list[ShownColumn]:
     shown = []
     for index, item in enumerate(parsed.parts.items):
         if (star := star_of(scope, item)) is not None:
             for column in star:
                 use = (column.place, column.name)
-                shown.append(Shown(index, column.name, frozenset([use]), starred=True))
+                shown.append(ShownColumn(index, column.name, frozenset([use]), starred=True))
         else:
-            uses = frozenset(mention.use for mention in mentions(scope, item.piece.node))
+            uses = frozenset(mention.use for mention in mentions_of(scope, item.piece.node))
             name = item.alias or item.piece.node.name
-            shown.append(Shown(index, name, uses, starred=False))
+            shown.append(ShownColumn(index, name, uses, starred=False))
     return shown
 
 
-def _conditions(parsed: ParsedView, seen: Scopes) -> list[Condition]:
-    homes: list[tuple[int | None, Scope, tuple[Piece, ...]]] = [
+def _written_conditions(parsed: ParsedView, seen: Scopes) -> list[ViewCondition]:
+    homes: list[tuple[int | None, Scope, tuple[SqlPiece, ...]]] = [
         (index, scope, table.on)
         for index, (table, scope) in enumerate(zip(parsed.parts.tables, seen.on, strict=True))
     ]
@@ -190,14 +190,14 @@ def _conditions(parsed: ParsedView, seen: Scopes) -> list[Condition]:
     found = []
     for home, scope, pieces in homes:
         for piece in pieces:
-            uses = frozenset(mention.use for mention in mentions(scope, piece.node))
-            normal = normal_form(piece.node, _in_scope(scope))
-            written = parsed.sql.slice(piece.span)
-            found.append(Condition(home, uses, normal, written, piece, scope))
+            uses = frozenset(mention.use for mention in mentions_of(scope, piece.node))
+            normal = normal_form(piece.node, _namer_of(scope))
+            written = parsed.sql.text_of(piece.span)
+            found.append(ViewCondition(home, uses, normal, written, piece, scope))
     return found
 
 
-def _equations(parsed: ParsedView, seen: Scopes) -> list[Condition]:
+def _using_equations(parsed: ParsedView, seen: Scopes) -> list[ViewCondition]:
     """What USING means, one equation for each of its names."""
     found = []
     pairs = iter(seen.using)
@@ -211,5 +211,7 @@ def _equations(parsed: ParsedView, seen: Scopes) -> list[Condition]:
             normal = normal_form(equation, lambda column: (column.table, column.name))
             written = " = ".join(f"{alias}.{name}" for alias, name in sides)
             uses = frozenset((left, right))
-            found.append(Condition(home, uses, normal, written, None, seen.on[home], (left, right)))
+            found.append(
+                ViewCondition(home, uses, normal, written, None, seen.on[home], (left, right))
+            )
     return found

@@ -30,35 +30,35 @@ _GENERIC = {
 }
 
 
-def spelled(name: str) -> str:
+def quote_if_needed(name: str) -> str:
     """A name as a view's SQL has it.
 
-    >>> spelled("price"), spelled("order"), spelled("unit price")
+    >>> quote_if_needed("price"), quote_if_needed("order"), quote_if_needed("unit price")
     ('price', '`order`', '`unit price`')
     """
-    plain = PLAIN.fullmatch(name) and name.lower() not in (WITHOUT_BRACKETS | _keywords())
+    plain = PLAIN.fullmatch(name) and name.lower() not in (WITHOUT_BRACKETS | _keyword_starts())
     return name if plain else quote_name(name)
 
 
 @cache
-def _keywords() -> frozenset[str]:
+def _keyword_starts() -> frozenset[str]:
     """Words that are keywords by themselves or begin one, like the ORDER of ORDER BY."""
     known = Dialect.get_or_raise("spark").tokenizer_class.KEYWORDS
     return frozenset(keyword.split()[0].lower() for keyword in known if keyword.split())
 
 
-def spelled_relation(relation: Relation) -> str:
+def quote_relation(relation: Relation) -> str:
     """
-    >>> spelled_relation(Relation("shop", "sales.order"))
+    >>> quote_relation(Relation("shop", "sales.order"))
     'shop.sales.`order`'
     """
-    return ".".join(spelled(part) for part in (relation.source, *relation.table.split(".")))
+    return ".".join(quote_if_needed(part) for part in (relation.source, *relation.table.split(".")))
 
 
-def generic_type(kind: pa.DataType) -> str:
+def generic_type_of(kind: pa.DataType) -> str:
     """A type as most databases understand it.
 
-    >>> generic_type(pa.decimal128(10, 2)), generic_type(pa.string())
+    >>> generic_type_of(pa.decimal128(10, 2)), generic_type_of(pa.string())
     ('DECIMAL(10, 2)', 'TEXT')
     """
     if isinstance(kind, pa.Decimal128Type):
@@ -66,26 +66,26 @@ def generic_type(kind: pa.DataType) -> str:
     return _GENERIC.get(kind) or spark_type_of(kind)
 
 
-def spelled_at_source(name: str, mark: str = '"') -> str:
+def quote_at_source(name: str, mark: str = '"') -> str:
     """A name as a database has it in a statement that we print: somebody may copy and run it.
 
-    >>> spelled_at_source("price"), spelled_at_source("x; DROP TABLE y"), spelled_at_source("Price")
+    >>> quote_at_source("price"), quote_at_source("x; DROP TABLE y"), quote_at_source("Price")
     ('price', '"x; DROP TABLE y"', '"Price"')
     """
-    plain = PLAIN.fullmatch(name) and name == name.lower() and name not in _keywords()
+    plain = PLAIN.fullmatch(name) and name == name.lower() and name not in _keyword_starts()
     return name if plain else f"{mark}{name.replace(mark, mark * 2)}{mark}"
 
 
-def spelled_table(table: str, mark: str = '"') -> str:
+def quote_source_table(table: str, mark: str = '"') -> str:
     """The same for a table, with the schema that it may have before its name."""
-    return ".".join(spelled_at_source(part, mark) for part in table.split("."))
+    return ".".join(quote_at_source(part, mark) for part in table.split("."))
 
 
-def add_column(table: str, field: Field) -> str:
-    column = f"{spelled_at_source(field.name)} {generic_type(field.type)}"
-    return f"ALTER TABLE {spelled_table(table)} ADD COLUMN {column}"
+def add_column_sql(table: str, field: Field) -> str:
+    column = f"{quote_at_source(field.name)} {generic_type_of(field.type)}"
+    return f"ALTER TABLE {quote_source_table(table)} ADD COLUMN {column}"
 
 
-def create_table(table: str, fields: tuple[Field, ...]) -> str:
-    columns = ", ".join(f"{spelled_at_source(f.name)} {generic_type(f.type)}" for f in fields)
-    return f"CREATE TABLE {spelled_table(table)} ({columns})"
+def create_table_sql(table: str, fields: tuple[Field, ...]) -> str:
+    columns = ", ".join(f"{quote_at_source(f.name)} {generic_type_of(f.type)}" for f in fields)
+    return f"CREATE TABLE {quote_source_table(table)} ({columns})"

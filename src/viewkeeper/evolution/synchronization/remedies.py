@@ -13,32 +13,32 @@ from dataclasses import replace
 import yaml
 
 from viewkeeper.evolution.extent import Extent
-from viewkeeper.evolution.preferences import Parts, Preferences
-from viewkeeper.evolution.synchronization.parts_of_sql import Anatomy
-from viewkeeper.evolution.synchronization.quoted_names import add_column, create_table
-from viewkeeper.evolution.synchronization.table_now import UNKNOWN, World
+from viewkeeper.evolution.preferences import NamedParts, Preferences
+from viewkeeper.evolution.synchronization.parts_of_sql import ViewParts
+from viewkeeper.evolution.synchronization.quoted_names import add_column_sql, create_table_sql
+from viewkeeper.evolution.synchronization.table_now import UNKNOWN, TablesNow
 from viewkeeper.view.definition import Field
 from viewkeeper.view.sql.view_statement import ParsedView
 
 
-def mends_of(
-    view: Anatomy, world: World, wanted: Preferences, enough: Preferences | None
+def remedies_of(
+    view: ViewParts, world: TablesNow, wanted: Preferences, enough: Preferences | None
 ) -> tuple[str, ...]:
     """The lines; `enough` are preferences that would have made a rewriting possible."""
-    lines = list(dict.fromkeys(_statements(view, world)))
+    lines = list(dict.fromkeys(_remedy_statements(view, world)))
     if enough is not None:
-        lines.append(project_line(view.parsed.name, wanted, enough))
-    return (*lines, by_hand(view.parsed))
+        lines.append(project_file_line(view.parsed.name, wanted, enough))
+    return (*lines, manual_remedy(view.parsed))
 
 
-def wider(preferences: Preferences, needs: Parts, extent: Extent) -> Preferences:
+def widen_preferences(preferences: Preferences, needs: NamedParts, extent: Extent) -> Preferences:
     """Preferences with more parts dispensable, and room for an extent."""
     more = preferences.dispensable
     allowed = preferences.extent
     return replace(
         preferences,
-        extent=allowed if allowed.allows(extent) else allowed.then(extent),
-        dispensable=Parts(
+        extent=allowed if allowed.can_accept(extent) else allowed.followed_by(extent),
+        dispensable=NamedParts(
             more.columns | needs.columns,
             more.conditions | needs.conditions,
             more.relations | needs.relations,
@@ -46,11 +46,11 @@ def wider(preferences: Preferences, needs: Parts, extent: Extent) -> Preferences
     )
 
 
-def project_line(view: str, wanted: Preferences, enough: Preferences) -> str:
+def project_file_line(view: str, wanted: Preferences, enough: Preferences) -> str:
     """What the project file must say beyond what it says.
 
-    >>> parts = Parts(columns=frozenset(["price"]))
-    >>> project_line("v", Preferences(), Preferences(dispensable=parts))
+    >>> parts = NamedParts(columns=frozenset(["price"]))
+    >>> project_file_line("v", Preferences(), Preferences(dispensable=parts))
     'views: {v: {evolution: {dispensable: {columns: [price]}}}}'
     """
     added = {
@@ -67,20 +67,20 @@ def project_line(view: str, wanted: Preferences, enough: Preferences) -> str:
     return text.strip()[1:-1]
 
 
-def by_hand(parsed: ParsedView) -> str:
+def manual_remedy(parsed: ParsedView) -> str:
     where = parsed.path or f"the SQL of {parsed.name}"
     return f"edit {where}, then: viewkeeper run --full-refresh {parsed.name}"
 
 
-def _statements(view: Anatomy, world: World) -> Iterator[str]:
+def _remedy_statements(view: ViewParts, world: TablesNow) -> Iterator[str]:
     """What would bring back the tables and columns that are used and gone."""
     for place, table in enumerate(view.tables):
-        used = [Field(name, view.types[place, name]) for name in view.used(place)]
+        used = [Field(name, view.types[place, name]) for name in view.columns_used(place)]
         known = tuple(field for field in used if field.type != UNKNOWN)
-        standing = world.standing(table.relation, [field.name for field in used])
+        standing = world.table_now(table.relation, [field.name for field in used])
         if standing is None and known:
-            yield f"{create_table(table.relation.table, known)}  -- in {table.relation.source}"
+            yield f"{create_table_sql(table.relation.table, known)}  -- in {table.relation.source}"
         for field in known if standing is not None else ():
-            if standing is not None and standing.now(field.name) is None:
-                statement = add_column(standing.relation.table, field)
+            if standing is not None and standing.column_now(field.name) is None:
+                statement = add_column_sql(standing.relation.table, field)
                 yield f"{statement}  -- in {standing.relation.source}"

@@ -10,21 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from viewkeeper.evolution.synchronization.part_choice import Choice, Value
-from viewkeeper.evolution.synchronization.parts_of_sql import Anatomy, Condition, Mention
-from viewkeeper.evolution.synchronization.quoted_names import spelled
-from viewkeeper.evolution.synchronization.substitute_columns import Beside
-from viewkeeper.evolution.synchronization.table_now import named
+from viewkeeper.evolution.synchronization.part_choice import ColumnPlace, PartChoice
+from viewkeeper.evolution.synchronization.parts_of_sql import Mention, ViewCondition, ViewParts
+from viewkeeper.evolution.synchronization.quoted_names import quote_if_needed
+from viewkeeper.evolution.synchronization.substitute_columns import JoinedSubstitute
+from viewkeeper.evolution.synchronization.table_now import field_named
 from viewkeeper.view.definition import Field
 from viewkeeper.view.sql.sql_text import Span
 
-Owner = int | Beside
+Owner = int | JoinedSubstitute
 
 
-class Naming:
+class RewrittenNames:
     """The names in one rewriting. `aliases_needed` grows as references are made."""
 
-    def __init__(self, view: Anatomy, choice: Choice, kept: Iterable[str]) -> None:
+    def __init__(self, view: ViewParts, choice: PartChoice, kept: Iterable[str]) -> None:
         """`kept` are names of tables, in lower case, that must stay because others refer to them
         by these."""
         self.view, self.choice = view, choice
@@ -33,7 +33,7 @@ class Naming:
         self._needed = {
             place
             for place in self.left
-            if self._collides(place) or view.tables[place].alias.lower() in kept
+            if self._has_collision(place) or view.tables[place].alias.lower() in kept
         }
         self.using: dict[int, list[str]] = {}
         """The USINGs that can stay, by table, each with its names of now in lower case."""
@@ -41,45 +41,45 @@ class Naming:
 
     # -- tables ---------------------------------------------------------------------------------
 
-    def alias(self, owner: Owner) -> str:
+    def alias_of(self, owner: Owner) -> str:
         """The name of a table, for a reference to it."""
-        if isinstance(owner, Beside):
-            return spelled(self._beside[owner])
+        if isinstance(owner, JoinedSubstitute):
+            return quote_if_needed(self._beside[owner])
         self._needed.add(owner)
-        return spelled(self.view.tables[owner].alias)
+        return quote_if_needed(self.view.tables[owner].alias)
 
     def needs_alias(self, place: int) -> bool:
         """Whether a table must be given its old name as alias."""
-        return place in self._needed and self._called_anew(place)
+        return place in self._needed and self._is_called_otherwise(place)
 
-    def moved(self, place: int) -> bool:
+    def is_renamed(self, place: int) -> bool:
         """Whether the table at a place has another name than the SQL says."""
-        return self._relation(place) != str(self.view.tables[place].relation)
+        return self._relation_now(place) != str(self.view.tables[place].relation)
 
-    def _relation(self, place: int) -> str:
+    def _relation_now(self, place: int) -> str:
         standing = self.choice.standings[place]
         assert standing is not None, "what is gone has no name"
         return str(standing.relation)
 
-    def _called_anew(self, place: int) -> bool:
+    def _is_called_otherwise(self, place: int) -> bool:
         table = self.view.tables[place]
-        return not table.aliased and self._last(place).lower() != table.alias.lower()
+        return not table.aliased and self._last_name(place).lower() != table.alias.lower()
 
-    def _last(self, place: int) -> str:
-        return self._relation(place).rpartition(".")[2]
+    def _last_name(self, place: int) -> str:
+        return self._relation_now(place).rpartition(".")[2]
 
-    def _collides(self, place: int) -> bool:
+    def _has_collision(self, place: int) -> bool:
         others = {self.view.tables[i].alias.lower() for i in self.left if i != place}
         plain = [i for i in self.left if i != place and not self.view.tables[i].aliased]
-        others |= {self._last(i).lower() for i in plain}
+        others |= {self._last_name(i).lower() for i in plain}
         others |= {alias.lower() for alias in self._beside.values()}
-        return self._called_anew(place) and self._last(place).lower() in others
+        return self._is_called_otherwise(place) and self._last_name(place).lower() in others
 
-    def _new_aliases(self) -> dict[Beside, str]:
+    def _new_aliases(self) -> dict[JoinedSubstitute, str]:
         taken = {table.alias.lower() for table in self.view.tables}
         plain = [place for place in self.left if not self.view.tables[place].aliased]
-        taken |= {self._last(place).lower() for place in plain}
-        found: dict[Beside, str] = {}
+        taken |= {self._last_name(place).lower() for place in plain}
+        found: dict[JoinedSubstitute, str] = {}
         for beside in self.choice.beside:
             base = beside.relation.table.rpartition(".")[2]
             tried = [base, *(f"{base}_{number}" for number in range(2, len(taken) + 3))]
@@ -89,58 +89,58 @@ class Naming:
 
     # -- columns --------------------------------------------------------------------------------
 
-    def everything(self) -> list[Owner]:
+    def all_owners(self) -> list[Owner]:
         """What WHERE and the SELECT list see."""
         return [*self.left, *self.choice.beside]
 
-    def seen_by(self, place: int) -> list[Owner]:
+    def owners_seen_by(self, place: int) -> list[Owner]:
         """What the ON of a table sees: its group up to itself."""
         group = self.view.tables[place].group
         return [i for i in self.left if i <= place and self.view.tables[i].group == group]
 
-    def reference(
-        self, value: Value, scope: Sequence[Owner], mention: Mention | None = None
+    def reference_to(
+        self, value: ColumnPlace, scope: Sequence[Owner], mention: Mention | None = None
     ) -> str:
         """A column as the text should name it; a mention keeps its form if it can."""
-        name = spelled(value.column)
+        name = quote_if_needed(value.column)
         if mention is None or mention.parts == 0:
-            bare = isinstance(value.owner, int) and self._count(value.column, scope) == 1
-            return name if bare else f"{self.alias(value.owner)}.{name}"
+            bare = isinstance(value.owner, int) and self._count_visible(value.column, scope) == 1
+            return name if bare else f"{self.alias_of(value.owner)}.{name}"
         same = value.owner == mention.use[0]
         if same and mention.parts > 1 and isinstance(value.owner, int):
-            if not self.moved(value.owner):
-                return self._prefix(mention) + name
+            if not self.is_renamed(value.owner):
+                return self._prefix_of(mention) + name
         elif same:
-            self.alias(value.owner)
-            return self._prefix(mention) + name
-        return f"{self.alias(value.owner)}.{name}"
+            self.alias_of(value.owner)
+            return self._prefix_of(mention) + name
+        return f"{self.alias_of(value.owner)}.{name}"
 
-    def change(
-        self, value: Value, scope: Sequence[Owner], mention: Mention
+    def change_mention(
+        self, value: ColumnPlace, scope: Sequence[Owner], mention: Mention
     ) -> tuple[Span, str] | None:
         """What becomes of a mention; None if it can stay as it is written."""
         sql = self.view.parsed.sql
-        written = sql.slice(mention.span)
-        reference = self.reference(value, scope, mention)
-        name = sql.slice(mention.name).strip("`")
+        written = sql.text_of(mention.span)
+        reference = self.reference_to(value, scope, mention)
+        name = sql.text_of(mention.name).strip("`")
         if name.lower() == value.column.lower():
-            kept = reference[: len(reference) - len(spelled(value.column))]
-            reference = kept + sql.slice(mention.name)
+            kept = reference[: len(reference) - len(quote_if_needed(value.column))]
+            reference = kept + sql.text_of(mention.name)
         return None if reference == written else (mention.span, reference)
 
-    def _prefix(self, mention: Mention) -> str:
-        return self.view.parsed.sql.slice(Span(mention.span.start, mention.name.start))
+    def _prefix_of(self, mention: Mention) -> str:
+        return self.view.parsed.sql.text_of(Span(mention.span.start, mention.name.start))
 
-    def _fields(self, owner: Owner) -> tuple[Field, ...]:
-        if isinstance(owner, Beside):
+    def _fields_of(self, owner: Owner) -> tuple[Field, ...]:
+        if isinstance(owner, JoinedSubstitute):
             return owner.fields
         standing = self.choice.standings[owner]
         assert standing is not None, "what is gone has no columns"
         return standing.fields
 
-    def _count(self, name: str, scope: Sequence[Owner]) -> int:
+    def _count_visible(self, name: str, scope: Sequence[Owner]) -> int:
         """How many columns of a name can be seen, those of a USING as one."""
-        have = [owner for owner in scope if named(self._fields(owner), name) is not None]
+        have = [owner for owner in scope if field_named(self._fields_of(owner), name) is not None]
         shared = [
             home for home, names in self.using.items() if home in scope and name.lower() in names
         ]
@@ -152,19 +152,19 @@ class Naming:
         # From left to right: what a USING can see depends on those before it.
         for home in self.left:
             pairs = [c for c in self.view.conditions if c.home == home and c.pair is not None]
-            names = [self._shared(home, condition) for condition in pairs]
+            names = [self._shared_name(home, condition) for condition in pairs]
             if pairs and None not in names:
                 self.using[home] = [name for name in names if name is not None]
 
-    def _shared(self, home: int, condition: Condition) -> str | None:
+    def _shared_name(self, home: int, condition: ViewCondition) -> str | None:
         """The one name of both columns, if USING by it means these two."""
         if self.view.conditions.index(condition) not in self.choice.conditions:
             return None
         assert condition.pair is not None
         left, right = (self.choice.values[use] for use in condition.pair)
         at_home = (left.owner, right.owner) == (condition.pair[0][0], condition.pair[1][0])
-        before = [owner for owner in self.seen_by(home) if owner != home]
+        before = [owner for owner in self.owners_seen_by(home) if owner != home]
         same = left.column.lower() == right.column.lower()
-        if not at_home or not same or self._count(left.column, before) != 1:
+        if not at_home or not same or self._count_visible(left.column, before) != 1:
             return None
         return left.column.lower()

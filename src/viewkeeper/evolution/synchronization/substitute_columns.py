@@ -15,16 +15,26 @@ from dataclasses import dataclass, field
 from sqlglot import exp, parse_one
 
 from viewkeeper.evolution.extent import Extent
-from viewkeeper.evolution.preferences import Preferences, Substitute, owner
-from viewkeeper.evolution.synchronization.parts_of_sql import Anatomy, Condition, Use, normal_form
-from viewkeeper.evolution.synchronization.quoted_names import spelled
-from viewkeeper.evolution.synchronization.table_now import Standing, World, comparable, named
+from viewkeeper.evolution.preferences import Preferences, Substitute, owner_of_column
+from viewkeeper.evolution.synchronization.parts_of_sql import (
+    Use,
+    ViewCondition,
+    ViewParts,
+    normal_form,
+)
+from viewkeeper.evolution.synchronization.quoted_names import quote_if_needed
+from viewkeeper.evolution.synchronization.table_now import (
+    TableNow,
+    TablesNow,
+    field_named,
+    is_comparable,
+)
 from viewkeeper.view.definition import Field, Relation
-from viewkeeper.view.sql.sql_text import Span, SqlText, leaf_span
+from viewkeeper.view.sql.sql_text import Span, SqlText, leaf_span_of
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class JoinedSubstitute:
     """A relation that is joined to the one at a place; `join` is the project file's condition."""
 
     place: int
@@ -34,61 +44,63 @@ class Beside:
     for_column: str | None
     """Set where no other column may share the join."""
 
-    def condition(self, world: World, view: Anatomy, place: str, alias: str) -> str | None:
+    def join_condition(
+        self, world: TablesNow, view: ViewParts, place: str, alias: str
+    ) -> str | None:
         """The join condition with both relations by these aliases; None if a column is gone."""
         assert self.substitute.join is not None
         sql = SqlText(self.substitute.join)
         changes: list[tuple[Span, str]] = []
         for column in parse_one(sql.text, dialect="spark").find_all(exp.Column):
-            span, name = leaf_span(column), self._now(column, world, view)
+            span, name = leaf_span_of(column), self._name_now(column, world, view)
             if span is None or name is None:
                 return None
-            mine = owner(column) == str(self.substitute.original).lower()
-            changes.append((span, f"{place if mine else alias}.{spelled(name)}"))
-        return sql.splice(Span(0, len(sql.text)), changes)
+            mine = owner_of_column(column) == str(self.substitute.original).lower()
+            changes.append((span, f"{place if mine else alias}.{quote_if_needed(name)}"))
+        return sql.replace_spans(Span(0, len(sql.text)), changes)
 
-    def _now(self, column: exp.Column, world: World, view: Anatomy) -> str | None:
+    def _name_now(self, column: exp.Column, world: TablesNow, view: ViewParts) -> str | None:
         """What a column of the join condition is called now."""
-        if owner(column) == str(self.substitute.original).lower():
-            standing = world.standing(view.tables[self.place].relation, [column.name])
-            return None if standing is None else standing.now(column.name)
-        found = named(self.fields, column.name)
+        if owner_of_column(column) == str(self.substitute.original).lower():
+            standing = world.table_now(view.tables[self.place].relation, [column.name])
+            return None if standing is None else standing.column_now(column.name)
+        found = field_named(self.fields, column.name)
         return None if found is None else found.name
 
 
 @dataclass(frozen=True, slots=True)
-class StandIn:
+class SubstituteColumn:
     """A column in the place of a lost one."""
 
     use: Use
-    owner: int | Beside
+    owner: int | JoinedSubstitute
     column: str
     substitute: Substitute
 
 
-class StandIns:
+class SubstituteColumns:
     """The columns that may stand in for those of one view."""
 
     def __init__(
         self,
-        view: Anatomy,
-        world: World,
-        standings: Sequence[Standing | None],
+        view: ViewParts,
+        world: TablesNow,
+        standings: Sequence[TableNow | None],
         preferences: Preferences,
         substitutes: Sequence[Substitute],
     ) -> None:
         self.view, self.world, self.standings = view, world, standings
-        self.substitutes = [s for s in substitutes if preferences.extent.allows(s.extent)]
-        self._found: dict[Use, StandIn | None] = {}
+        self.substitutes = [s for s in substitutes if preferences.extent.can_accept(s.extent)]
+        self._found: dict[Use, SubstituteColumn | None] = {}
 
-    def of(self, use: Use) -> StandIn | None:
+    def substitute_for(self, use: Use) -> SubstituteColumn | None:
         """The first substitute for a column that fits; None if there is none."""
         if use not in self._found:
-            tried = (self._stand_in(use, substitute) for substitute in self.substitutes)
+            tried = (self._try_substitute(use, substitute) for substitute in self.substitutes)
             self._found[use] = next((found for found in tried if found is not None), None)
         return self._found[use]
 
-    def _stand_in(self, use: Use, substitute: Substitute) -> StandIn | None:
+    def _try_substitute(self, use: Use, substitute: Substitute) -> SubstituteColumn | None:
         place, name = use
         standing = self.standings[place]
         if standing is None or standing.substitute is not None or substitute.column is None:
@@ -96,22 +108,22 @@ class StandIns:
         called = {self.view.tables[place].relation, standing.relation}
         if substitute.original not in called or substitute.column.lower() != name.lower():
             return None
-        relation = self.world.called(substitute.relation)
+        relation = self.world.name_now(substitute.relation)
         if relation is None:
             return None
-        fields = self.world.fields(relation) or ()
-        target = named(fields, substitute.columns[substitute.column])
-        if target is None or not comparable(self.view.types[use], target.type):
+        fields = self.world.fields_now(relation) or ()
+        target = field_named(fields, substitute.columns[substitute.column])
+        if target is None or not is_comparable(self.view.types[use], target.type):
             return None
         if substitute.join is None:
-            return StandIn(use, place, target.name, substitute)
+            return SubstituteColumn(use, place, target.name, substitute)
         alone = name if substitute.extent is Extent.SUPERSET else None
-        beside = self._known(Beside(place, relation, fields, substitute, alone))
-        return None if beside is None else StandIn(use, beside, target.name, substitute)
+        beside = self._owner_of_join(JoinedSubstitute(place, relation, fields, substitute, alone))
+        return None if beside is None else SubstituteColumn(use, beside, target.name, substitute)
 
-    def _known(self, beside: Beside) -> int | Beside | None:
+    def _owner_of_join(self, beside: JoinedSubstitute) -> int | JoinedSubstitute | None:
         """The place that has the relation joined so already, or one of an equal join."""
-        wanted = beside.condition(self.world, self.view, f"p{beside.place}", "s")
+        wanted = beside.join_condition(self.world, self.view, f"p{beside.place}", "s")
         if wanted is None:
             return None
         if beside.for_column is not None:
@@ -119,20 +131,21 @@ class StandIns:
         for index, standing in enumerate(self.standings):
             if standing is None or index == beside.place or standing.substitute is not None:
                 continue
-            if standing.relation == beside.relation and self._has(wanted, index):
+            if standing.relation == beside.relation and self._has_join(wanted, index):
                 return index
         others = (found.owner for found in self._found.values() if found is not None)
         for other in others:
-            if isinstance(other, Beside) and other.for_column is None:
+            if isinstance(other, JoinedSubstitute) and other.for_column is None:
                 same = (other.place, other.relation) == (beside.place, beside.relation)
                 if (
                     same
-                    and other.condition(self.world, self.view, f"p{other.place}", "s") == wanted
+                    and other.join_condition(self.world, self.view, f"p{other.place}", "s")
+                    == wanted
                 ):
                     return other
         return beside
 
-    def _has(self, join: str, place: int) -> bool:
+    def _has_join(self, join: str, place: int) -> bool:
         """Whether every conjunct of a join is a condition of the view, with `s` for a place."""
         tree = parse_one(join, dialect="spark")
         conjuncts = list(tree.flatten()) if isinstance(tree, exp.And) else [tree]
@@ -140,15 +153,15 @@ class StandIns:
         def at_place(column: exp.Column) -> tuple[str, str]:
             return (f"p{place}" if column.table == "s" else column.table, column.name)
 
-        have = {self._normal(condition) for condition in self.view.conditions}
+        have = {self._normal_form(condition) for condition in self.view.conditions}
         return {normal_form(each, at_place) for each in conjuncts} <= have
 
-    def _normal(self, condition: Condition) -> str:
+    def _normal_form(self, condition: ViewCondition) -> str:
         """A condition of the view by places and the names of now."""
         now: dict[Use, str] = {}
         for place, name in condition.uses:
             standing = self.standings[place]
-            now[place, name] = (standing and standing.now(name)) or ""
+            now[place, name] = (standing and standing.column_now(name)) or ""
 
         if condition.piece is None:
             assert condition.pair is not None
@@ -157,7 +170,7 @@ class StandIns:
             return normal_form(equation, lambda column: (column.table, column.name))
 
         def at_place(column: exp.Column) -> tuple[str, str]:
-            found = condition.scope.resolve(column)
+            found = condition.scope.resolve_column(column)
             return f"p{found.place}", now[found.place, found.name]
 
         return normal_form(condition.piece.node, at_place)

@@ -23,17 +23,21 @@ import pyarrow as pa
 
 from viewkeeper.errors import DefinitionError
 from viewkeeper.evolution.extent import Extent
-from viewkeeper.evolution.preferences import Parts, Preferences, Substitute
-from viewkeeper.evolution.synchronization.part_choice import Chooser, Failure, Listed
-from viewkeeper.evolution.synchronization.parts_of_sql import Anatomy, anatomy
-from viewkeeper.evolution.synchronization.remedies import by_hand, mends_of, wider
-from viewkeeper.evolution.synchronization.rewriting_steps import steps
-from viewkeeper.evolution.synchronization.rewritten_sql import Writer
-from viewkeeper.evolution.synchronization.substitute_columns import StandIns
-from viewkeeper.evolution.synchronization.table_now import Standing, World, before
-from viewkeeper.updates.source_protocol import Became
+from viewkeeper.evolution.preferences import NamedParts, Preferences, Substitute
+from viewkeeper.evolution.synchronization.part_choice import ChoiceFailure, ListedParts, PartChooser
+from viewkeeper.evolution.synchronization.parts_of_sql import ViewParts, parts_of_view
+from viewkeeper.evolution.synchronization.remedies import (
+    manual_remedy,
+    remedies_of,
+    widen_preferences,
+)
+from viewkeeper.evolution.synchronization.rewriting_steps import describe_steps
+from viewkeeper.evolution.synchronization.rewritten_sql import RewritingWriter
+from viewkeeper.evolution.synchronization.substitute_columns import SubstituteColumns
+from viewkeeper.evolution.synchronization.table_now import TableNow, TablesNow, columns_before
+from viewkeeper.updates.source_protocol import CurrentNames
 from viewkeeper.view.definition import Field, Relation
-from viewkeeper.view.sql.bind import bind
+from viewkeeper.view.sql.bind import bind_view
 from viewkeeper.view.sql.view_statement import ParsedView, parse_view
 
 ATTEMPTS = 64
@@ -51,7 +55,7 @@ class Rewriting:
 
 
 @dataclass(frozen=True, slots=True)
-class Impossible:
+class NoRewriting:
     """No rewriting is possible, or none that the view allows; `mends` are lines, each of which
     would mend it: statements for the database, lines of the project file, commands."""
 
@@ -62,16 +66,16 @@ class Impossible:
 Types = Mapping[tuple[Relation, str], pa.DataType]
 
 
-def synchronize(
+def synchronize_view(
     parsed: ParsedView,
-    became: Mapping[Relation, Became | None],
+    became: Mapping[Relation, CurrentNames | None],
     schema: Callable[[Relation], tuple[Field, ...] | None],
     preferences: Preferences,
     substitutes: Sequence[Substitute],
     null_for_lost: bool = False,
     keep_columns: bool = False,
     lost_types: Types = MappingProxyType({}),
-) -> Rewriting | Impossible:
+) -> Rewriting | NoRewriting:
     """The SQL that goes on to mean what `parsed` meant when it was bound.
 
     `became` has every relation of the SQL; `schema` gives the columns of a table by its name of
@@ -82,99 +86,103 @@ def synchronize(
     `null_for_lost`: an output shows NULL for a column that cannot be replaced, so that the view
     keeps its columns. `keep_columns`: stars take nothing in.
     """
-    world = World(became, schema)
+    world = TablesNow(became, schema)
     try:
-        view = anatomy(parsed, before(parsed, world, lost_types))
+        view = parts_of_view(parsed, columns_before(parsed, world, lost_types))
     except DefinitionError as error:
-        return Impossible(str(error), (by_hand(parsed),))
-    search = _Search(view, world, tuple(substitutes), null_for_lost, keep_columns)
-    found = search.best(preferences)
-    return found if isinstance(found, Rewriting) else _impossible(search, preferences, found)
+        return NoRewriting(str(error), (manual_remedy(parsed),))
+    search = _RewritingSearch(view, world, tuple(substitutes), null_for_lost, keep_columns)
+    found = search.best_rewriting(preferences)
+    return found if isinstance(found, Rewriting) else _explain_failure(search, preferences, found)
 
 
 @dataclass(frozen=True, slots=True)
-class _Search:
+class _RewritingSearch:
     """Tries what may stand at the places of lost relations, in the order of the substitutes."""
 
-    view: Anatomy
-    world: World
+    view: ViewParts
+    world: TablesNow
     substitutes: tuple[Substitute, ...]
     null_for_lost: bool
     keep_columns: bool
 
-    def best(self, preferences: Preferences) -> Rewriting | Failure:
-        first: Failure | None = None
-        for standings in islice(product(*self._candidates(preferences)), ATTEMPTS):
-            found = self._attempt(standings, preferences)
+    def best_rewriting(self, preferences: Preferences) -> Rewriting | ChoiceFailure:
+        first: ChoiceFailure | None = None
+        for standings in islice(product(*self._place_candidates(preferences)), ATTEMPTS):
+            found = self._attempt_rewriting(standings, preferences)
             if isinstance(found, Rewriting):
                 return found
             first = first or found
         assert first is not None, "every place has a candidate"
         return first
 
-    def _candidates(self, preferences: Preferences) -> Iterator[list[Standing | None]]:
-        irreplaceable = Listed(self.view, preferences.irreplaceable)
+    def _place_candidates(self, preferences: Preferences) -> Iterator[list[TableNow | None]]:
+        irreplaceable = ListedParts(self.view, preferences.irreplaceable)
         for place, table in enumerate(self.view.tables):
-            used = self.view.used(place)
-            standing = self.world.standing(table.relation, used)
+            used = self.view.columns_used(place)
+            standing = self.world.table_now(table.relation, used)
             if standing is not None:
                 yield [standing]
                 continue
-            stand_ins: list[Standing | None] = []
+            stand_ins: list[TableNow | None] = []
             kinds = {name: self.view.types[place, name] for name in used}
-            for each in () if irreplaceable.place(place) else self.substitutes:
+            for each in () if irreplaceable.has_place(place) else self.substitutes:
                 fits = each.column is None and each.original == table.relation
-                if fits and preferences.extent.allows(each.extent):
-                    stand_ins.append(self.world.in_place_of(each, kinds))
+                if fits and preferences.extent.can_accept(each.extent):
+                    stand_ins.append(self.world.substitute_table_for(each, kinds))
             yield [*(found for found in stand_ins if found is not None), None]
 
-    def _attempt(
-        self, standings: Sequence[Standing | None], preferences: Preferences
-    ) -> Rewriting | Failure:
+    def _attempt_rewriting(
+        self, standings: Sequence[TableNow | None], preferences: Preferences
+    ) -> Rewriting | ChoiceFailure:
         view, world = self.view, self.world
-        stand_ins = StandIns(view, world, standings, preferences, self.substitutes)
-        chooser = Chooser(view, standings, preferences, stand_ins, self.null_for_lost)
-        choice = chooser.choose()
-        if isinstance(choice, Failure):
+        stand_ins = SubstituteColumns(view, world, standings, preferences, self.substitutes)
+        chooser = PartChooser(view, standings, preferences, stand_ins, self.null_for_lost)
+        choice = chooser.choose_parts()
+        if isinstance(choice, ChoiceFailure):
             return choice
         listed = preferences.dispensable.relations | preferences.irreplaceable.relations
         kept = {name.lower() for name in listed}
-        text = Writer(view, choice, world, kept, self.keep_columns).write()
+        text = RewritingWriter(view, choice, world, kept, self.keep_columns).write_sql()
         try:
-            bind(parse_view(text.sql, view.parsed.path), self._now)
+            bind_view(parse_view(text.sql, view.parsed.path), self._fields_now)
         except DefinitionError as error:
-            return Failure((str(error),), Parts(), Extent.EQUAL)
-        return Rewriting(text.sql, choice.extent, steps(view, choice, text.stars))
+            return ChoiceFailure((str(error),), NamedParts(), Extent.EQUAL)
+        return Rewriting(text.sql, choice.extent, describe_steps(view, choice, text.stars))
 
-    def _now(self, relation: Relation) -> tuple[Field, ...]:
-        fields = self.world.fields(relation)
+    def _fields_now(self, relation: Relation) -> tuple[Field, ...]:
+        fields = self.world.fields_now(relation)
         assert fields is not None, "only what is there is written"
         return fields
 
 
-def _impossible(search: _Search, preferences: Preferences, failure: Failure) -> Impossible:
+def _explain_failure(
+    search: _RewritingSearch, preferences: Preferences, failure: ChoiceFailure
+) -> NoRewriting:
     """Why, and what would help: a line of the project file is only offered if it was tried."""
     view, reason = search.view, "; ".join(failure.reasons)
     for extent in (Extent.SUBSET, Extent.SUPERSET, Extent.ANY):
-        found = search.best(replace(preferences, extent=extent))
+        found = search.best_rewriting(replace(preferences, extent=extent))
         if isinstance(found, Rewriting):
             wanted = preferences.extent.value
             reason += f"; a rewriting would have the extent {found.extent.value}, not {wanted}"
             allowed = replace(preferences, extent=found.extent)
-            return Impossible(reason, mends_of(view, search.world, preferences, allowed))
-    enough = _enough(search, preferences, failure)
-    return Impossible(reason, mends_of(view, search.world, preferences, enough))
+            return NoRewriting(reason, remedies_of(view, search.world, preferences, allowed))
+    enough = _enough_preferences(search, preferences, failure)
+    return NoRewriting(reason, remedies_of(view, search.world, preferences, enough))
 
 
-def _enough(search: _Search, preferences: Preferences, failure: Failure) -> Preferences | None:
+def _enough_preferences(
+    search: _RewritingSearch, preferences: Preferences, failure: ChoiceFailure
+) -> Preferences | None:
     """Preferences with which a rewriting is possible, relations alone if they do."""
     tried, last = preferences, failure
     for _ in range(len(search.view.tables) + 2):
-        tried = wider(tried, last.needs, last.extent)
-        only = Parts(relations=tried.dispensable.relations)
-        simpler = wider(replace(preferences, extent=tried.extent), only, Extent.EQUAL)
+        tried = widen_preferences(tried, last.needs, last.extent)
+        only = NamedParts(relations=tried.dispensable.relations)
+        simpler = widen_preferences(replace(preferences, extent=tried.extent), only, Extent.EQUAL)
         for candidate in (simpler, tried):
-            found = search.best(candidate)
+            found = search.best_rewriting(candidate)
             if isinstance(found, Rewriting):
                 return candidate
             last = found

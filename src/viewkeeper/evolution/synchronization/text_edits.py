@@ -12,7 +12,7 @@ from collections import defaultdict
 from viewkeeper.view.sql.sql_text import Span, SqlText
 
 
-class Edits:
+class TextEdits:
     """Replacements and insertions in a text."""
 
     def __init__(self, sql: SqlText) -> None:
@@ -20,22 +20,22 @@ class Edits:
         self._replaced: list[tuple[Span, str]] = []
         self._inserted: defaultdict[int, list[str]] = defaultdict(list)
 
-    def replace(self, span: Span, text: str) -> None:
+    def replace_span(self, span: Span, text: str) -> None:
         self._replaced.append((span, text))
 
-    def insert(self, offset: int, text: str) -> None:
+    def insert_text(self, offset: int, text: str) -> None:
         """After what was inserted there before."""
         self._inserted[offset].append(text)
 
-    def delete(self, span: Span) -> None:
+    def delete_span(self, span: Span) -> None:
         """Take a stretch out, and the blanks before it."""
         before = self.sql.text[: span.start]
         kept = before.rstrip()
         if "--" in kept.rpartition("\n")[2]:
             kept = before
-        self.replace(Span(len(kept), span.end), "")
+        self.replace_span(Span(len(kept), span.end), "")
 
-    def result(self) -> str:
+    def edited_text(self) -> str:
         inserted = [(Span(at, at), "".join(texts)) for at, texts in self._inserted.items()]
         whole = Span(0, len(self.sql.text))
-        return self.sql.splice(whole, [*self._replaced, *inserted])
+        return self.sql.replace_spans(whole, [*self._replaced, *inserted])

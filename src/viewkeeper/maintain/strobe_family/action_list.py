@@ -23,37 +23,39 @@ from typing import Generic
 from viewkeeper.delta.algebra import Algebra, D
 from viewkeeper.maintain.algorithm_protocol import Action, Answered, Change
 from viewkeeper.maintain.query_terms import source_evaluate
-from viewkeeper.maintain.running_sweeps import Jobs
+from viewkeeper.maintain.running_sweeps import RunningSweeps
 from viewkeeper.maintain.strobe_family.key_delete import (
     Changes,
     Keys,
     Values,
-    at_places,
-    inserts,
+    changes_at_places,
+    comparable_rows,
+    insert_changes,
     key_deletes,
-    stored,
-    values,
-    without,
+    rows_without,
+    stored_rows,
 )
-from viewkeeper.maintain.unit_intake import Intake
+from viewkeeper.maintain.unit_intake import UnitIntake
 from viewkeeper.view.sweep_plan import SweepPlan
 
 
 class ActionList(Generic[D]):
     """Actions that wait, and the queries that more of them will come from."""
 
-    def __init__(self, algebra: Algebra[D], plan: SweepPlan, keys: Keys, intake: Intake) -> None:
+    def __init__(
+        self, algebra: Algebra[D], plan: SweepPlan, keys: Keys, intake: UnitIntake
+    ) -> None:
         self._algebra = algebra
         self._plan = plan
         self._keys = keys
         self._intake = intake
-        self._jobs: Jobs[int, D | None] = Jobs(intake.backlog.known)
+        self._jobs: RunningSweeps[int, D | None] = RunningSweeps(intake.backlog.known_position)
         self._numbers = count(1)
         self._pending: dict[int, dict[int, set[Values]]] = {}
         self._changes: list[Change] = []
 
     @property
-    def quiet(self) -> bool:
+    def is_quiet(self) -> bool:
         """Whether no query is unanswered."""
         return not self._pending
 
@@ -61,44 +63,44 @@ class ActionList(Generic[D]):
     def is_empty(self) -> bool:
         return not self._changes
 
-    def delete(self, deleted: Changes) -> None:
+    def note_deletions(self, deleted: Changes) -> None:
         """Rows were deleted: from the stored view, and from every answer still to come."""
         self._changes += key_deletes(self._plan, self._keys, deleted)
-        for place, rows in at_places(self._plan, deleted).items():
-            gone = values(rows, [column for column, _ in self._keys[place]])
+        for place, rows in changes_at_places(self._plan, deleted).items():
+            gone = comparable_rows(rows, [column for column, _ in self._keys[place]])
             for pending in self._pending.values():
                 pending.setdefault(place, set()).update(gone)
 
-    def insert(self, inserted: Changes) -> list[Action]:
+    def ask_insertions(self, inserted: Changes) -> list[Action]:
         """Rows were inserted: one query for all of them, at all of their places."""
         if not inserted:
             return []
         number = next(self._numbers)
         self._pending[number] = {}
-        sweep = source_evaluate(self._algebra, self._plan, at_places(self._plan, inserted))
-        actions = self._intake.asking(self._jobs.start(number, sweep))
+        sweep = source_evaluate(self._algebra, self._plan, changes_at_places(self._plan, inserted))
+        actions = self._intake.note_asks(self._jobs.start_sweep(number, sweep))
         self._note_answers()
         return actions
 
-    def answer(self, event: Answered) -> list[Action]:
+    def take_answer(self, event: Answered) -> list[Action]:
         """An answer to a part of a query: the next part, or the whole query's insert."""
-        self._intake.answered(event)
-        actions = self._intake.asking(self._jobs.answer(event))
+        self._intake.note_answer(event)
+        actions = self._intake.note_asks(self._jobs.take_answer(event))
         self._note_answers()
         return actions
 
-    def take(self) -> list[Change]:
+    def take_changes(self) -> list[Change]:
         """The whole list; what follows begins a new one."""
-        assert self.quiet, "the list is whole when no query is unanswered"
+        assert self.is_quiet, "the list is whole when no query is unanswered"
         changes, self._changes = self._changes, []
         return changes
 
     def _note_answers(self) -> None:
-        for number, found in self._jobs.take():
+        for number, found in self._jobs.take_results():
             pending = self._pending.pop(number)
             if found is None:
                 continue
-            rows = stored(self._algebra, self._plan, found)
+            rows = stored_rows(self._algebra, self._plan, found)
             for place, gone in pending.items():
-                rows = without(rows, [name for _, name in self._keys[place]], gone)
-            self._changes += inserts(rows)
+                rows = rows_without(rows, [name for _, name in self._keys[place]], gone)
+            self._changes += insert_changes(rows)

@@ -29,8 +29,9 @@ insertion's compensating queries by K^(n-2), and by (n-1)! when grouped. It coun
 round. With all rounds there are K + K^2 + ... + K^(n-2), and grouped (n-1) + (n-1)(n-2) + ... down
 to queries with one relation. `queries` and `compensating` count those that need a source at all.
 
-Symbols: Q_{i,i,0} is the first `Query` of a `_Work`, Q_{i,j,k}<U_p> is `_again`; Delta is
-`_Work.delta`; key_delete* is `without` on all columns of a place.
+Symbols: Q_{i,i,0} is the first `StrobeQuery` of a `_Work`, Q_{i,j,k}<U_p> is
+`_compensating_queries`; Delta is `_Work.delta`; key_delete* is `rows_without` on all columns of a
+place.
 """
 
 from __future__ import annotations
@@ -43,32 +44,32 @@ from typing import Generic
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import Algebra, D
-from viewkeeper.maintain.algorithm_protocol import Action, Change, Delivered, Event, Resume
+from viewkeeper.maintain.algorithm_protocol import Action, Change, Delivered, Event, ResumePoint
 from viewkeeper.maintain.query_terms import source_evaluate
-from viewkeeper.maintain.running_sweeps import Jobs
+from viewkeeper.maintain.running_sweeps import RunningSweeps
 from viewkeeper.maintain.strobe_family.holding_queue import (
     START,
     HoldingQueue,
     Moment,
-    Update,
-    as_changes,
+    RowUpdate,
+    changes_from,
 )
 from viewkeeper.maintain.strobe_family.key_delete import (
     Keys,
-    at_places,
-    inserts,
+    changes_at_places,
+    insert_changes,
     key_deletes,
     net_of,
-    stored,
-    without,
+    rows_without,
+    stored_rows,
 )
-from viewkeeper.maintain.unit_intake import Intake, Taken
+from viewkeeper.maintain.unit_intake import TakenUnit, UnitIntake
 from viewkeeper.view.definition import Place
 from viewkeeper.view.sweep_plan import SweepPlan
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Query:
+class StrobeQuery:
     """Inserted rows at their places, deleted rows at others, and what it was caused by."""
 
     origins: Mapping[int, pa.Table]
@@ -77,10 +78,10 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Piece:
+class UpdatePiece:
     """Updates that are handled at a time; `ts` if their transactions are through with them."""
 
-    updates: tuple[Update, ...]
+    updates: tuple[RowUpdate, ...]
     ts: int | None
 
 
@@ -100,7 +101,7 @@ class CStrobe(Generic[D]):
         self,
         algebra: Algebra[D],
         plan: SweepPlan,
-        resume: Resume,
+        resume: ResumePoint,
         *,
         keys: Keys,
         grouped: bool = True,
@@ -112,10 +113,12 @@ class CStrobe(Generic[D]):
         self._keys = keys
         self._grouped = grouped
         self._period = period
-        self._intake = Intake(plan.view, resume, apart=not gather)
+        self._intake = UnitIntake(plan.view, resume, apart=not gather)
         self._queue = HoldingQueue(resume.positions)
-        self._jobs: Jobs[Query, D | None] = Jobs(self._intake.backlog.known)
-        self._pieces: deque[Piece] = deque()
+        self._jobs: RunningSweeps[StrobeQuery, D | None] = RunningSweeps(
+            self._intake.backlog.known_position
+        )
+        self._pieces: deque[UpdatePiece] = deque()
         """The rest of what was taken."""
         self._work: _Work[D] | None = None
         self.queries = 0
@@ -123,102 +126,106 @@ class CStrobe(Generic[D]):
         self.compensating = 0
         """How many queries later deletions made necessary."""
 
-    def receive(self, event: Event) -> list[Action]:
+    def receive_event(self, event: Event) -> list[Action]:
         actions: list[Action] = []
         if isinstance(event, Delivered):
-            self._intake.deliver(event)
-            self._queue.receive(self._intake.backlog)
+            self._intake.take_delivery(event)
+            self._queue.receive_arrivals(self._intake.backlog)
         else:
-            self._intake.answered(event)
-            actions += self._intake.asking(self._jobs.answer(event))
-            actions += self._compensated()
-        while self._work is None and (self._pieces or self._intake.ready):
-            actions += self._begun()
+            self._intake.note_answer(event)
+            actions += self._intake.note_asks(self._jobs.take_answer(event))
+            actions += self._collect_answers()
+        while self._work is None and (self._pieces or self._intake.can_take):
+            actions += self._begin_work()
         return actions
 
     # -- one piece of work -------------------------------------------------------------------------
 
-    def _begun(self) -> list[Action]:
+    def _begin_work(self) -> list[Action]:
         actions: list[Action] = []
-        pieces: list[Piece] = []
-        while len(pieces) < self._period and (self._pieces or self._intake.ready):
+        pieces: list[UpdatePiece] = []
+        while len(pieces) < self._period and (self._pieces or self._intake.can_take):
             if not self._pieces:
-                taken = self._intake.take()
-                actions += taken.actions
-                self._pieces.extend(self._split(taken))
+                taken = self._intake.take_unit()
+                actions += taken.stamp_actions
+                self._pieces.extend(self._split_unit(taken))
             pieces.append(self._pieces.popleft())
         updates = [update for piece in pieces for update in piece.updates]
-        self._queue.remove(updates)
-        net = net_of(self._plan, self._keys, as_changes(updates))
+        self._queue.remove_updates(updates)
+        net = net_of(self._plan, self._keys, changes_from(updates))
         stamps = [piece.ts for piece in pieces if piece.ts is not None]
         self._work = _Work(stamps, key_deletes(self._plan, self._keys, net.deleted))
         if net.inserted:
-            first = Query(at_places(self._plan, net.inserted), {}, START)
+            first = StrobeQuery(changes_at_places(self._plan, net.inserted), {}, START)
             self.queries += self._needs_source(first)
-            actions += self._start(first)
-        return actions + self._compensated()
+            actions += self._start_query(first)
+        return actions + self._collect_answers()
 
-    def _split(self, taken: Taken) -> list[Piece]:
+    def _split_unit(self, taken: TakenUnit) -> list[UpdatePiece]:
         """Each update on its own; the last of them brings its transaction through."""
-        updates = self._queue.of(taken.unit)
+        updates = self._queue.updates_of(taken.unit)
         if not updates:
-            return [Piece((), taken.ts)]
-        pieces = [Piece((update,), None) for update in updates[:-1]]
-        return [*pieces, Piece((updates[-1],), taken.ts)]
+            return [UpdatePiece((), taken.ts)]
+        pieces = [UpdatePiece((update,), None) for update in updates[:-1]]
+        return [*pieces, UpdatePiece((updates[-1],), taken.ts)]
 
-    def _start(self, query: Query) -> list[Action]:
+    def _start_query(self, query: StrobeQuery) -> list[Action]:
         sweep = source_evaluate(self._algebra, self._plan, query.origins, query.bound)
-        return self._intake.asking(self._jobs.start(query, sweep))
+        return self._intake.note_asks(self._jobs.start_sweep(query, sweep))
 
     # -- compensation ------------------------------------------------------------------------------
 
-    def _compensated(self) -> list[Action]:
+    def _collect_answers(self) -> list[Action]:
         """Collect answers and ask for what they lack; commit when nothing is unanswered."""
         assert self._work is not None, "answers belong to the work at hand"
         actions: list[Action] = []
-        while ended := self._jobs.take():
+        while ended := self._jobs.take_results():
             for query, found in ended:
                 if found is not None:
                     self._work.delta.append(found)
-                for again in self._again(query):
+                for again in self._compensating_queries(query):
                     self.compensating += self._needs_source(again)
-                    actions += self._start(again)
-        return actions if len(self._jobs) else actions + self._committed(self._work)
+                    actions += self._start_query(again)
+        return actions if len(self._jobs) else actions + self._commit_work(self._work)
 
-    def _again(self, query: Query) -> Iterator[Query]:
+    def _compensating_queries(self, query: StrobeQuery) -> Iterator[StrobeQuery]:
         """The query with rows that were deleted after its cause in place of their relation."""
         for place in self._plan.view.places:
             origins = {p: rows for p, rows in query.origins.items() if p != place.index}
             if place.index in query.bound or not origins:
                 continue
-            deletions = self._queue.deletions(place, query.since)
+            deletions = self._queue.deletions_since(place, query.since)
             groups = [deletions] if self._grouped else [[deletion] for deletion in deletions]
             for group in groups:
                 if group:
-                    rows = at_places(self._plan, as_changes(group))[place.index]
+                    rows = changes_at_places(self._plan, changes_from(group))[place.index]
                     bound = {**query.bound, place.index: rows}
-                    yield Query(origins, bound, (group[0].number, place.index))
+                    yield StrobeQuery(origins, bound, (group[0].number, place.index))
 
-    def _needs_source(self, query: Query) -> bool:
+    def _needs_source(self, query: StrobeQuery) -> bool:
         """Whether some relation is left to be asked for."""
         return len(self._plan.view.places) > len(query.bound) + 1
 
-    def _committed(self, work: _Work[D]) -> list[Action]:
+    def _commit_work(self, work: _Work[D]) -> list[Action]:
         changes = list(work.deletes)
         if work.delta:
-            rows = self._algebra.lower(self._algebra.consolidate(self._algebra.add(work.delta)))
+            rows = self._algebra.lower_delta(
+                self._algebra.consolidate(self._algebra.add(work.delta))
+            )
             for place in self._plan.view.places:
-                rows = without(rows, _labels(place), self._queue.newcomers(place))
-            changes += inserts(stored(self._algebra, self._plan, self._algebra.lift(rows)))
+                rows = rows_without(rows, _column_labels(place), self._queue.new_rows(place))
+            changes += insert_changes(
+                stored_rows(self._algebra, self._plan, self._algebra.lift_table(rows))
+            )
         self._work = None
         if not work.stamps and not changes:
             return []
-        return self._intake.commit(work.stamps, changes)
+        return self._intake.commit_units(work.stamps, changes)
 
     @property
-    def idle(self) -> bool:
-        return self._intake.idle
+    def is_idle(self) -> bool:
+        return self._intake.is_idle
 
 
-def _labels(place: Place) -> list[str]:
+def _column_labels(place: Place) -> list[str]:
     return [f"{place.index}.{name}" for name in place.columns]

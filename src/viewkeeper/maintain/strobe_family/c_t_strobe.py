@@ -21,12 +21,12 @@ Symbols: those of C-Strobe; UL(T) without pairs is `net_of`.
 from __future__ import annotations
 
 from viewkeeper.delta.algebra import D
-from viewkeeper.maintain.strobe_family.c_strobe import CStrobe, Piece
-from viewkeeper.maintain.unit_intake import Taken
+from viewkeeper.maintain.strobe_family.c_strobe import CStrobe, UpdatePiece
+from viewkeeper.maintain.unit_intake import TakenUnit
 
 
 class CTStrobe(CStrobe[D]):
     """C-TStrobe."""
 
-    def _split(self, taken: Taken) -> list[Piece]:
-        return [Piece(tuple(self._queue.of(taken.unit)), taken.ts)]
+    def _split_unit(self, taken: TakenUnit) -> list[UpdatePiece]:
+        return [UpdatePiece(tuple(self._queue.updates_of(taken.unit)), taken.ts)]

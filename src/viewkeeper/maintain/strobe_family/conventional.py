@@ -22,62 +22,72 @@ from __future__ import annotations
 from typing import Generic
 
 from viewkeeper.delta.algebra import Algebra, D
-from viewkeeper.maintain.algorithm_protocol import Action, Delivered, Event, Resume
+from viewkeeper.maintain.algorithm_protocol import Action, Delivered, Event, ResumePoint
 from viewkeeper.maintain.query_terms import source_evaluate
-from viewkeeper.maintain.running_sweeps import Jobs
+from viewkeeper.maintain.running_sweeps import RunningSweeps
 from viewkeeper.maintain.strobe_family.key_delete import (
     Keys,
-    at_places,
+    changes_at_places,
     changes_of,
-    inserts,
+    insert_changes,
     key_deletes,
     net_of,
-    stored,
+    stored_rows,
 )
-from viewkeeper.maintain.unit_intake import Intake, Taken
+from viewkeeper.maintain.unit_intake import TakenUnit, UnitIntake
 from viewkeeper.view.sweep_plan import SweepPlan
 
 
 class Conventional(Generic[D]):
     """Conventional maintenance, without compensation."""
 
-    def __init__(self, algebra: Algebra[D], plan: SweepPlan, resume: Resume, *, keys: Keys) -> None:
+    def __init__(
+        self, algebra: Algebra[D], plan: SweepPlan, resume: ResumePoint, *, keys: Keys
+    ) -> None:
         self._algebra = algebra
         self._plan = plan
         self._keys = keys
-        self._intake = Intake(plan.view, resume, apart=True)
-        self._jobs: Jobs[int, D | None] = Jobs(self._intake.backlog.known)
+        self._intake = UnitIntake(plan.view, resume, apart=True)
+        self._jobs: RunningSweeps[int, D | None] = RunningSweeps(
+            self._intake.backlog.known_position
+        )
 
-    def receive(self, event: Event) -> list[Action]:
+    def receive_event(self, event: Event) -> list[Action]:
         if not isinstance(event, Delivered):
-            self._intake.answered(event)
-            return self._intake.asking(self._jobs.answer(event)) + self._inserted()
-        self._intake.deliver(event)
+            self._intake.note_answer(event)
+            return self._intake.note_asks(self._jobs.take_answer(event)) + self._commit_answers()
+        self._intake.take_delivery(event)
         actions: list[Action] = []
-        while self._intake.ready:
-            actions += self._handled(self._intake.take())
+        while self._intake.can_take:
+            actions += self._handle_unit(self._intake.take_unit())
         return actions
 
-    def _handled(self, taken: Taken) -> list[Action]:
+    def _handle_unit(self, taken: TakenUnit) -> list[Action]:
         net = net_of(self._plan, self._keys, changes_of(taken.unit))
         deletes = key_deletes(self._plan, self._keys, net.deleted)
         if not net.inserted:
-            return taken.actions + self._intake.commit([taken.ts], deletes)
-        actions = taken.actions
+            return taken.stamp_actions + self._intake.commit_units([taken.ts], deletes)
+        actions = taken.stamp_actions
         if deletes:
-            actions += self._intake.commit([], deletes)
-        sweep = source_evaluate(self._algebra, self._plan, at_places(self._plan, net.inserted))
-        actions += self._intake.asking(self._jobs.start(taken.ts, sweep))
-        return actions + self._inserted()
+            actions += self._intake.commit_units([], deletes)
+        sweep = source_evaluate(
+            self._algebra, self._plan, changes_at_places(self._plan, net.inserted)
+        )
+        actions += self._intake.note_asks(self._jobs.start_sweep(taken.ts, sweep))
+        return actions + self._commit_answers()
 
-    def _inserted(self) -> list[Action]:
+    def _commit_answers(self) -> list[Action]:
         """The commits of answers that are whole, as they are."""
         actions: list[Action] = []
-        for ts, found in self._jobs.take():
-            changes = [] if found is None else inserts(stored(self._algebra, self._plan, found))
-            actions += self._intake.commit([ts], changes)
+        for ts, found in self._jobs.take_results():
+            changes = (
+                []
+                if found is None
+                else insert_changes(stored_rows(self._algebra, self._plan, found))
+            )
+            actions += self._intake.commit_units([ts], changes)
         return actions
 
     @property
-    def idle(self) -> bool:
-        return self._intake.idle
+    def is_idle(self) -> bool:
+        return self._intake.is_idle

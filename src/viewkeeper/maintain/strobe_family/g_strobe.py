@@ -22,7 +22,7 @@ and pending(Q) are `ActionList`.
 from __future__ import annotations
 
 from viewkeeper.delta.algebra import Algebra, D
-from viewkeeper.maintain.algorithm_protocol import Resume
+from viewkeeper.maintain.algorithm_protocol import ResumePoint
 from viewkeeper.maintain.strobe_family.key_delete import Keys
 from viewkeeper.maintain.strobe_family.t_strobe import TStrobe
 from viewkeeper.view.sweep_plan import SweepPlan
@@ -31,8 +31,10 @@ from viewkeeper.view.sweep_plan import SweepPlan
 class GStrobe(TStrobe[D]):
     """G-Strobe."""
 
-    def __init__(self, algebra: Algebra[D], plan: SweepPlan, resume: Resume, *, keys: Keys) -> None:
+    def __init__(
+        self, algebra: Algebra[D], plan: SweepPlan, resume: ResumePoint, *, keys: Keys
+    ) -> None:
         super().__init__(algebra, plan, resume, keys=keys, gather=True)
 
     def _may_apply(self) -> bool:
-        return super()._may_apply() and not self._intake.holds
+        return super()._may_apply() and not self._intake.has_held

@@ -13,7 +13,7 @@ What must hold:
 2. Rows are compared in the columns that the view reads at a place. Two versions of a row that look
    the same there are one row that never went away.
 
-Symbols: an update U is `Update`; "U_p received after U_j" is `Moment` order.
+Symbols: an update U is `RowUpdate`; "U_p received after U_j" is `Moment` order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,12 @@ from itertools import count
 import pyarrow as pa
 
 from viewkeeper.maintain.global_parts import Unit
-from viewkeeper.maintain.strobe_family.key_delete import Changes, Values, inserting, values
+from viewkeeper.maintain.strobe_family.key_delete import (
+    Changes,
+    Values,
+    comparable_rows,
+    insertion_flags,
+)
 from viewkeeper.updates.backlog import Backlog
 from viewkeeper.updates.transaction import Transaction
 from viewkeeper.view.definition import Place, Relation
@@ -37,7 +42,7 @@ START: Moment = (0, 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Update:
+class RowUpdate:
     """One insertion or deletion; `row` is a table of one row."""
 
     number: int
@@ -46,7 +51,7 @@ class Update:
     inserts: bool
 
 
-def as_changes(updates: Iterable[Update]) -> Changes:
+def changes_from(updates: Iterable[RowUpdate]) -> Changes:
     """Updates as rows per relation, in their order."""
     found: dict[Relation, list[pa.Table]] = {}
     for update in updates:
@@ -60,29 +65,29 @@ class HoldingQueue:
     def __init__(self, positions: Mapping[str, int]) -> None:
         self._received = dict(positions)
         self._numbers = count(1)
-        self._held: dict[tuple[str, int], list[Update]] = {}
+        self._held: dict[tuple[str, int], list[RowUpdate]] = {}
 
-    def receive(self, backlog: Backlog) -> None:
+    def receive_arrivals(self, backlog: Backlog) -> None:
         """Take in what has arrived since the last call."""
         transactions = [kept.transaction for kept in backlog if not kept.committed]
         for transaction in sorted(transactions, key=lambda t: t.position):
             source, position = transaction.source, transaction.position
-            if self._received.get(source, 0) < position <= backlog.known(source):
+            if self._received.get(source, 0) < position <= backlog.known_position(source):
                 self._received[source] = position
-                self._held[source, position] = self._updates(transaction)
+                self._held[source, position] = self._split_transaction(transaction)
 
-    def _updates(self, transaction: Transaction) -> list[Update]:
+    def _split_transaction(self, transaction: Transaction) -> list[RowUpdate]:
         return [
-            Update(next(self._numbers), relation, rows.slice(at, 1), added)
+            RowUpdate(next(self._numbers), relation, rows.slice(at, 1), added)
             for relation, rows in transaction.changes.items()
-            for at, added in enumerate(inserting(rows))
+            for at, added in enumerate(insertion_flags(rows))
         ]
 
-    def of(self, unit: Unit) -> list[Update]:
+    def updates_of(self, unit: Unit) -> list[RowUpdate]:
         """The updates of a unit, each relation's in its source's order."""
         return [u for t in unit for u in self._held.get((t.source, t.position), ())]
 
-    def remove(self, updates: Iterable[Update]) -> None:
+    def remove_updates(self, updates: Iterable[RowUpdate]) -> None:
         """These are handled now: whoever asks from now on wants them."""
         gone = {update.number for update in updates}
         held = {
@@ -91,18 +96,20 @@ class HoldingQueue:
         }
         self._held = {key: mine for key, mine in held.items() if mine}
 
-    def _at(self, place: Place) -> list[Update]:
+    def _updates_at(self, place: Place) -> list[RowUpdate]:
         mine = [u for held in self._held.values() for u in held if u.relation == place.relation]
         return sorted(mine, key=lambda update: update.number)
 
-    def deletions(self, place: Place, since: Moment) -> list[Update]:
+    def deletions_since(self, place: Place, since: Moment) -> list[RowUpdate]:
         """The deletions at a place that were received after a moment."""
-        return [u for u in self._at(place) if not u.inserts and (u.number, place.index) > since]
+        return [
+            u for u in self._updates_at(place) if not u.inserts and (u.number, place.index) > since
+        ]
 
-    def newcomers(self, place: Place) -> set[Values]:
+    def new_rows(self, place: Place) -> set[Values]:
         """The rows of a place that were not there before the queue: inserted, not deleted first."""
         first: dict[Values, bool] = {}
-        for update in self._at(place):
-            (row,) = values(update.row, place.columns)
+        for update in self._updates_at(place):
+            (row,) = comparable_rows(update.row, place.columns)
             first.setdefault(row, update.inserts)
         return {row for row, inserted in first.items() if inserted}

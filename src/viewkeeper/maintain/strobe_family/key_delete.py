@@ -11,7 +11,7 @@ Citation: Zhuge, Garcia-Molina, Wiener: The Strobe Algorithms for Multi-Source W
 (1996), sections 5.2 and 5.3.
 
 Symbols: key_delete(MV, U) is `key_deletes`; key_delete(A, U) and key_delete*(Delta, U) are
-`without`; UL(T) with its pairs removed is `net_of`, IL(T) is `Net.inserted`.
+`rows_without`; UL(T) with its pairs removed is `net_of`, IL(T) is `Net.inserted`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import Any
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import COUNT, TS, Algebra, D
-from viewkeeper.maintain.algorithm_protocol import Change, Insert, KeyDelete
+from viewkeeper.maintain.algorithm_protocol import Change, InsertRows, KeyDeletion
 from viewkeeper.maintain.global_parts import Unit
-from viewkeeper.maintain.view_change import shown
+from viewkeeper.maintain.view_change import project_outputs
 from viewkeeper.view.definition import Relation
 from viewkeeper.view.sweep_plan import SweepPlan
 
@@ -47,25 +47,25 @@ class Net:
     inserted: Changes
 
 
-def values(table: pa.Table, columns: Sequence[str]) -> list[Values]:
+def comparable_rows(table: pa.Table, columns: Sequence[str]) -> list[Values]:
     """The rows as tuples that are equal when the rows are.
 
-    >>> first, second = values(pa.table({"a": [float("nan")] * 2}), ["a"])
+    >>> first, second = comparable_rows(pa.table({"a": [float("nan")] * 2}), ["a"])
     >>> first == second
     True
     """
-    lists = [[_canonical(value) for value in table[name].to_pylist()] for name in columns]
+    lists = [[_canonical_value(value) for value in table[name].to_pylist()] for name in columns]
     return list(zip(*lists, strict=True)) if lists else [()] * table.num_rows
 
 
-def _canonical(value: Any) -> Any:
+def _canonical_value(value: Any) -> Any:
     # A tuple takes the very same object for equal to itself, NaN too.
     return math.nan if isinstance(value, float) and math.isnan(value) else value
 
 
-def inserting(rows: pa.Table) -> list[bool]:
+def insertion_flags(rows: pa.Table) -> list[bool]:
     """Of every change whether it inserts its row; otherwise it deletes it."""
-    return [count > 0 for (count,) in values(rows, [COUNT])]
+    return [count > 0 for (count,) in comparable_rows(rows, [COUNT])]
 
 
 def changes_of(unit: Unit) -> dict[Relation, pa.Table]:
@@ -77,7 +77,7 @@ def changes_of(unit: Unit) -> dict[Relation, pa.Table]:
     return {relation: pa.concat_tables(tables) for relation, tables in found.items()}
 
 
-def one_by_one(unit: Unit) -> list[Changes]:
+def single_changes(unit: Unit) -> list[Changes]:
     """The changes of a unit, each on its own."""
     return [
         {relation: rows.slice(at, 1)}
@@ -92,7 +92,7 @@ def net_of(plan: SweepPlan, keys: Keys, changes: Changes) -> Net:
     inserted: dict[Relation, pa.Table] = {}
     places = {place.relation: place.index for place in plan.view.places}
     for relation, rows in changes.items():
-        gone, come = _remaining(rows, [column for column, _ in keys[places[relation]]])
+        gone, come = _net_row_numbers(rows, [column for column, _ in keys[places[relation]]])
         if gone:
             deleted[relation] = rows.take(gone)
         if come:
@@ -100,11 +100,13 @@ def net_of(plan: SweepPlan, keys: Keys, changes: Changes) -> Net:
     return Net(deleted, inserted)
 
 
-def _remaining(rows: pa.Table, key: Sequence[str]) -> tuple[list[int], list[int]]:
+def _net_row_numbers(rows: pa.Table, key: Sequence[str]) -> tuple[list[int], list[int]]:
     """The row numbers of deletions and of insertions that are left when pairs are removed."""
     live: dict[Values, int] = {}
     gone: list[int] = []
-    for at, (value, added) in enumerate(zip(values(rows, key), inserting(rows), strict=True)):
+    for at, (value, added) in enumerate(
+        zip(comparable_rows(rows, key), insertion_flags(rows), strict=True)
+    ):
         if added:
             live[value] = at
         elif live.pop(value, None) is None:
@@ -120,29 +122,29 @@ def key_deletes(plan: SweepPlan, keys: Keys, deleted: Changes) -> list[Change]:
         if rows is not None and rows.num_rows:
             columns = tuple(column for column, _ in keys[place.index])
             names = [name for _, name in keys[place.index]]
-            changes.append(KeyDelete(tuple(names), rows.select(columns).rename_columns(names)))
+            changes.append(KeyDeletion(tuple(names), rows.select(columns).rename_columns(names)))
     return changes
 
 
-def without(rows: pa.Table, columns: Sequence[str], taken: Collection[Values]) -> pa.Table:
+def rows_without(rows: pa.Table, columns: Sequence[str], taken: Collection[Values]) -> pa.Table:
     """The rows whose values in `columns` are not among those taken."""
     if not taken:
         return rows
-    kept = [value not in taken for value in values(rows, columns)]
+    kept = [value not in taken for value in comparable_rows(rows, columns)]
     return rows.filter(pa.array(kept, pa.bool_()))
 
 
-def stored(algebra: Algebra[D], plan: SweepPlan, rows: D) -> pa.Table:
+def stored_rows(algebra: Algebra[D], plan: SweepPlan, rows: D) -> pa.Table:
     """Joined rows as the view stores them, each once."""
-    return algebra.lower(shown(algebra, plan, rows)).drop_columns([TS, COUNT])
+    return algebra.lower_delta(project_outputs(algebra, plan, rows)).drop_columns([TS, COUNT])
 
 
-def inserts(rows: pa.Table) -> list[Change]:
+def insert_changes(rows: pa.Table) -> list[Change]:
     """The change that stores rows; none if there are none."""
-    return [Insert(rows)] if rows.num_rows else []
+    return [InsertRows(rows)] if rows.num_rows else []
 
 
-def at_places(plan: SweepPlan, changes: Changes) -> dict[int, pa.Table]:
+def changes_at_places(plan: SweepPlan, changes: Changes) -> dict[int, pa.Table]:
     """Changed rows by place, each counting once: a relation used twice has them at both places."""
     return {
         place.index: changes[place.relation].select(place.columns)

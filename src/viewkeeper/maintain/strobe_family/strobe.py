@@ -27,50 +27,52 @@ from __future__ import annotations
 from typing import Generic
 
 from viewkeeper.delta.algebra import Algebra, D
-from viewkeeper.maintain.algorithm_protocol import Action, Delivered, Event, Resume
+from viewkeeper.maintain.algorithm_protocol import Action, Delivered, Event, ResumePoint
 from viewkeeper.maintain.strobe_family.action_list import ActionList
-from viewkeeper.maintain.strobe_family.key_delete import Keys, net_of, one_by_one
-from viewkeeper.maintain.unit_intake import Intake, Taken
+from viewkeeper.maintain.strobe_family.key_delete import Keys, net_of, single_changes
+from viewkeeper.maintain.unit_intake import TakenUnit, UnitIntake
 from viewkeeper.view.sweep_plan import SweepPlan
 
 
 class Strobe(Generic[D]):
     """Strobe."""
 
-    def __init__(self, algebra: Algebra[D], plan: SweepPlan, resume: Resume, *, keys: Keys) -> None:
+    def __init__(
+        self, algebra: Algebra[D], plan: SweepPlan, resume: ResumePoint, *, keys: Keys
+    ) -> None:
         self._plan = plan
         self._keys = keys
-        self._intake = Intake(plan.view, resume, apart=True)
+        self._intake = UnitIntake(plan.view, resume, apart=True)
         self._list = ActionList(algebra, plan, keys, self._intake)
         self._through: list[int] = []
         """The ts of transactions all of whose changes were handled since the last commit."""
 
-    def receive(self, event: Event) -> list[Action]:
+    def receive_event(self, event: Event) -> list[Action]:
         if not isinstance(event, Delivered):
-            return self._list.answer(event) + self._applied()
-        self._intake.deliver(event)
+            return self._list.take_answer(event) + self._commit_list()
+        self._intake.take_delivery(event)
         actions: list[Action] = []
-        while self._intake.ready:
-            actions += self._handled(self._intake.take())
+        while self._intake.can_take:
+            actions += self._handle_unit(self._intake.take_unit())
         return actions
 
-    def _handled(self, taken: Taken) -> list[Action]:
-        actions = taken.actions
-        for change in one_by_one(taken.unit):
-            actions += self._applied()
+    def _handle_unit(self, taken: TakenUnit) -> list[Action]:
+        actions = taken.stamp_actions
+        for change in single_changes(taken.unit):
+            actions += self._commit_list()
             net = net_of(self._plan, self._keys, change)
-            self._list.delete(net.deleted)
-            actions += self._list.insert(net.inserted)
+            self._list.note_deletions(net.deleted)
+            actions += self._list.ask_insertions(net.inserted)
         self._through.append(taken.ts)
-        return actions + self._applied()
+        return actions + self._commit_list()
 
-    def _applied(self) -> list[Action]:
+    def _commit_list(self) -> list[Action]:
         """The commit of the action list, if it is whole and there is something to commit."""
-        if not self._list.quiet or (self._list.is_empty and not self._through):
+        if not self._list.is_quiet or (self._list.is_empty and not self._through):
             return []
         through, self._through = self._through, []
-        return self._intake.commit(through, self._list.take())
+        return self._intake.commit_units(through, self._list.take_changes())
 
     @property
-    def idle(self) -> bool:
-        return self._intake.idle
+    def is_idle(self) -> bool:
+        return self._intake.is_idle

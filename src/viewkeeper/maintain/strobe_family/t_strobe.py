@@ -32,10 +32,10 @@ from __future__ import annotations
 from typing import Generic
 
 from viewkeeper.delta.algebra import Algebra, D
-from viewkeeper.maintain.algorithm_protocol import Action, Delivered, Event, Resume
+from viewkeeper.maintain.algorithm_protocol import Action, Delivered, Event, ResumePoint
 from viewkeeper.maintain.strobe_family.action_list import ActionList
 from viewkeeper.maintain.strobe_family.key_delete import Keys, changes_of, net_of
-from viewkeeper.maintain.unit_intake import Intake, Taken
+from viewkeeper.maintain.unit_intake import TakenUnit, UnitIntake
 from viewkeeper.view.sweep_plan import SweepPlan
 
 
@@ -46,43 +46,43 @@ class TStrobe(Generic[D]):
         self,
         algebra: Algebra[D],
         plan: SweepPlan,
-        resume: Resume,
+        resume: ResumePoint,
         *,
         keys: Keys,
         gather: bool = False,
     ) -> None:
         self._plan = plan
         self._keys = keys
-        self._intake = Intake(plan.view, resume, apart=not gather)
+        self._intake = UnitIntake(plan.view, resume, apart=not gather)
         self._list = ActionList(algebra, plan, keys, self._intake)
         self._through: list[int] = []
         """The ts of transactions that were handled since the last commit."""
 
-    def receive(self, event: Event) -> list[Action]:
+    def receive_event(self, event: Event) -> list[Action]:
         if not isinstance(event, Delivered):
-            return self._list.answer(event) + self._applied()
-        self._intake.deliver(event)
+            return self._list.take_answer(event) + self._commit_list()
+        self._intake.take_delivery(event)
         actions: list[Action] = []
-        while self._intake.ready:
-            actions += self._handled(self._intake.take())
-        return actions + self._applied()
+        while self._intake.can_take:
+            actions += self._handle_unit(self._intake.take_unit())
+        return actions + self._commit_list()
 
-    def _handled(self, taken: Taken) -> list[Action]:
+    def _handle_unit(self, taken: TakenUnit) -> list[Action]:
         net = net_of(self._plan, self._keys, changes_of(taken.unit))
-        self._list.delete(net.deleted)
+        self._list.note_deletions(net.deleted)
         self._through.append(taken.ts)
-        return taken.actions + self._list.insert(net.inserted)
+        return taken.stamp_actions + self._list.ask_insertions(net.inserted)
 
-    def _applied(self) -> list[Action]:
+    def _commit_list(self) -> list[Action]:
         """The commit of the action list, if it is whole and stands for something."""
         if not self._through or not self._may_apply():
             return []
         through, self._through = self._through, []
-        return self._intake.commit(through, self._list.take())
+        return self._intake.commit_units(through, self._list.take_changes())
 
     def _may_apply(self) -> bool:
-        return self._list.quiet
+        return self._list.is_quiet
 
     @property
-    def idle(self) -> bool:
-        return self._intake.idle
+    def is_idle(self) -> bool:
+        return self._intake.is_idle

@@ -28,8 +28,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import Algebra, D
-from viewkeeper.maintain.compensation import Pending
-from viewkeeper.maintain.view_change import Sweep, shown, view_change
+from viewkeeper.maintain.compensation import KnownChanges
+from viewkeeper.maintain.view_change import Sweep, project_outputs, view_change
 from viewkeeper.updates.source_protocol import Answer, Lookup
 from viewkeeper.view.sweep_plan import SweepPlan
 
@@ -47,11 +47,11 @@ Part = tuple[Slice, ...]
 """Origin rows that are swept together."""
 
 
-def split(plan: SweepPlan, rows: Mapping[int, int], part_rows: int) -> tuple[Part, ...]:
+def split_origins(plan: SweepPlan, rows: Mapping[int, int], part_rows: int) -> tuple[Part, ...]:
     """Cut the origin rows of every place into parts of at most `part_rows`, balanced by rows.
 
     >>> from types import SimpleNamespace as S
-    >>> split(S(view=S(places=(S(index=0), S(index=1)))), {0: 3, 1: 2}, 4)
+    >>> split_origins(S(view=S(places=(S(index=0), S(index=1)))), {0: 3, 1: 2}, 4)
     ((Slice(place=0, start=0, stop=3),), (Slice(place=1, start=0, stop=2),))
     """
     total = sum(rows.values())
@@ -74,14 +74,14 @@ def split(plan: SweepPlan, rows: Mapping[int, int], part_rows: int) -> tuple[Par
 
 
 def batch_sweep(
-    algebra: Algebra[D], plan: SweepPlan, origins: Mapping[int, pa.Table], pending: Pending
+    algebra: Algebra[D], plan: SweepPlan, origins: Mapping[int, pa.Table], pending: KnownChanges
 ) -> Sweep[D | None]:
     """One part of a batch: the view's signed rows that its origin rows cause, one per (row, ts)."""
     rows = yield from view_change(algebra, plan, origins, pending)
-    return None if rows is None else shown(algebra, plan, rows)
+    return None if rows is None else project_outputs(algebra, plan, rows)
 
 
-def drive(sweep: Sweep[D], ask: Callable[[Lookup], Answer]) -> tuple[D, int]:
+def run_sweep(sweep: Sweep[D], ask: Callable[[Lookup], Answer]) -> tuple[D, int]:
     """Run a sweep to its end by asking directly; its result and the number of lookups."""
     lookups = 0
     try:

@@ -1,7 +1,7 @@
 """The batch sweep as a state machine: everything that waits is one batch, swept in parts.
 
-Citation: Viewkeeper's own; the batch sweep itself is `viewkeeper.maintain.sweep_family.batch_sweep`, which the
-Spark tasks of the engine run as well.
+Citation: Viewkeeper's own; the batch sweep itself is
+`viewkeeper.maintain.sweep_family.batch_sweep`, which the Spark tasks of the engine run as well.
 
 Assumes: every answer knows what it contains, by its cut.
 
@@ -23,60 +23,60 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from viewkeeper.delta.algebra import Algebra, D
-from viewkeeper.maintain.algorithm_protocol import Action, Add, Change, Resume
-from viewkeeper.maintain.compensation import Pending
-from viewkeeper.maintain.sweep_family.batch_sweep import Part, batch_sweep, split
-from viewkeeper.maintain.sweep_family.sweep_machine import Machine
-from viewkeeper.maintain.sweep_family.unit_change import Effort, added, origins_of
-from viewkeeper.maintain.unit_intake import Taken
+from viewkeeper.maintain.algorithm_protocol import Action, AddRows, Change, ResumePoint
+from viewkeeper.maintain.compensation import KnownChanges
+from viewkeeper.maintain.sweep_family.batch_sweep import Part, batch_sweep, split_origins
+from viewkeeper.maintain.sweep_family.sweep_machine import SweepMachine
+from viewkeeper.maintain.sweep_family.unit_change import Effort, origins_of, sum_results
+from viewkeeper.maintain.unit_intake import TakenUnit
 from viewkeeper.maintain.view_change import Sweep
 from viewkeeper.view.sweep_plan import SweepPlan
 
 
-class BatchSweep(Machine[None, D]):
+class BatchSweep(SweepMachine[None, D]):
     """The batch sweep; `part_rows` is the most that is swept on its own."""
 
     def __init__(
-        self, algebra: Algebra[D], plan: SweepPlan, resume: Resume, part_rows: int = 10_000
+        self, algebra: Algebra[D], plan: SweepPlan, resume: ResumePoint, part_rows: int = 10_000
     ) -> None:
         super().__init__(algebra, plan, resume)
         self._part_rows = part_rows
-        self._batch: list[Taken] = []
+        self._batch: list[TakenUnit] = []
 
     def _go_on(self) -> list[Action]:
-        actions = self._committed()
-        while self._intake.ready and not self._batch:
-            self._batch = self._formed()
-            effort = in_parts(
+        actions = self._commit_finished()
+        while self._intake.can_take and not self._batch:
+            self._batch = self._form_batch()
+            effort = sweep_in_parts(
                 self._algebra, self._plan, self._batch, self._intake.backlog, self._part_rows
             )
-            actions += [stamp for taken in self._batch for stamp in taken.actions]
-            actions += self._intake.asking(self._efforts.start(None, effort))
-            actions += self._committed()
+            actions += [stamp for taken in self._batch for stamp in taken.stamp_actions]
+            actions += self._intake.note_asks(self._efforts.start_effort(None, effort))
+            actions += self._commit_finished()
         return actions
 
-    def _formed(self) -> list[Taken]:
+    def _form_batch(self) -> list[TakenUnit]:
         """What was begun before a crash, alone; otherwise everything that waits."""
-        size = self._intake.begun or len(self._intake.waiting)
-        return [self._intake.take() for _ in range(size)]
+        size = self._intake.resumed_count or len(self._intake.waiting)
+        return [self._intake.take_unit() for _ in range(size)]
 
-    def _committed(self) -> list[Action]:
+    def _commit_finished(self) -> list[Action]:
         actions: list[Action] = []
-        for _, rows in self._efforts.take():
+        for _, rows in self._efforts.take_changes():
             stamps = [taken.ts for taken in self._batch]
             self._batch = []
             changes: list[Change] = []
             if rows is not None:
-                changes.append(Add(self._algebra.lower(self._algebra.consolidate(rows))))
-            actions += self._intake.commit(stamps, changes)
+                changes.append(AddRows(self._algebra.lower_delta(self._algebra.consolidate(rows))))
+            actions += self._intake.commit_units(stamps, changes)
         return actions
 
 
-def in_parts(
+def sweep_in_parts(
     algebra: Algebra[D],
     plan: SweepPlan,
-    batch: Sequence[Taken],
-    pending: Pending,
+    batch: Sequence[TakenUnit],
+    pending: KnownChanges,
     part_rows: int,
 ) -> Effort[D]:
     """The sweeps of a batch: one for each part of its origin rows."""
@@ -87,5 +87,5 @@ def in_parts(
         mine = {s.place: origins[s.place].slice(s.start, s.stop - s.start) for s in part}
         return batch_sweep(algebra, plan, mine, pending)
 
-    sweeps = [sweep_of(part) for part in split(plan, sizes, part_rows)]
-    return Effort(sweeps, lambda results: added(algebra, results))
+    sweeps = [sweep_of(part) for part in split_origins(plan, sizes, part_rows)]
+    return Effort(sweeps, lambda results: sum_results(algebra, results))

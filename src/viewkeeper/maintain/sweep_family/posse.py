@@ -33,11 +33,11 @@ from itertools import combinations
 from math import prod
 
 from viewkeeper.delta.algebra import Algebra, D
-from viewkeeper.maintain.compensation import Pending
-from viewkeeper.maintain.sweep_family.unit_change import Effort, Strategy, alone, origins_of
-from viewkeeper.maintain.unit_intake import Taken
+from viewkeeper.maintain.compensation import KnownChanges
+from viewkeeper.maintain.sweep_family.unit_change import Effort, Strategy, origins_of, single_effort
+from viewkeeper.maintain.unit_intake import TakenUnit
 from viewkeeper.maintain.view_change import view_change
-from viewkeeper.view.sweep_plan import Step, SweepPlan
+from viewkeeper.view.sweep_plan import SweepPlan, SweepStep
 
 LATENCY = 100.0
 """What a round costs, in rows: some milliseconds against some ten microseconds a row."""
@@ -48,33 +48,37 @@ SEARCHED = 9
 FanOut = Mapping[tuple[int, int], float]
 """For (via, target): rows of the target that meet one row at via; 1 where it is missing."""
 
-Plan = list[list[Step]]
+Plan = list[list[SweepStep]]
 
 
 def by_cost(fan_out: FanOut | None = None, latency: float = LATENCY) -> Strategy[D]:
     """The strategy with these estimates."""
 
-    def strategy(algebra: Algebra[D], plan: SweepPlan, taken: Taken, pending: Pending) -> Effort[D]:
+    def strategy(
+        algebra: Algebra[D], plan: SweepPlan, taken: TakenUnit, pending: KnownChanges
+    ) -> Effort[D]:
         origins = origins_of(plan, taken)
         if len(origins) == 1:
             ((origin, rows),) = origins.items()
-            stages = cheapest(plan.walk(origin), origin, len(rows), fan_out or {}, latency)
+            stages = cheapest_stages(
+                plan.steps_from(origin), origin, len(rows), fan_out or {}, latency
+            )
         else:
             stages = passes_by_level(plan)
         sweep = view_change(algebra, plan, origins, pending, stages)
-        return alone(sweep)
+        return single_effort(sweep)
 
     return strategy
 
 
-def cheapest(
-    walk: tuple[Step, ...], origin: int, rows: int, fan_out: FanOut, latency: float = LATENCY
+def cheapest_stages(
+    walk: tuple[SweepStep, ...], origin: int, rows: int, fan_out: FanOut, latency: float = LATENCY
 ) -> Plan:
     """The stages with the smallest cost for `rows` changed rows at the origin."""
     search = _Search(walk, origin, rows, fan_out, latency)
     if len(walk) >= SEARCHED:
-        return search.at_once()
-    return [[search.step(target) for target in stage] for stage in search.best()]
+        return search.greedy_stages()
+    return [[search.step_to(target) for target in stage] for stage in search.cheapest_targets()]
 
 
 def passes_by_level(plan: SweepPlan) -> Plan:
@@ -93,30 +97,30 @@ def passes_by_level(plan: SweepPlan) -> Plan:
 class _Search:
     """All plans of one walk; what is covered determines what everything after it costs."""
 
-    walk: tuple[Step, ...]
+    walk: tuple[SweepStep, ...]
     origin: int
     rows: int
     fan_out: FanOut
     latency: float
 
-    def step(self, target: int) -> Step:
+    def step_to(self, target: int) -> SweepStep:
         return next(step for step in self.walk if step.target == target)
 
-    def at_once(self) -> Plan:
+    def greedy_stages(self) -> Plan:
         """Every stage asks whatever can be asked."""
         stages: Plan = []
         covered = frozenset({self.origin})
-        while ready := self._ready(covered):
+        while ready := self._askable_steps(covered):
             stages.append(ready)
             covered |= {step.target for step in ready}
         return stages
 
-    def best(self) -> list[tuple[int, ...]]:
+    def cheapest_targets(self) -> list[tuple[int, ...]]:
         """The targets of every stage of the cheapest plan; of equal ones, one with few rounds."""
 
         @cache
         def plan(covered: frozenset[int]) -> tuple[float, int, tuple[tuple[int, ...], ...]]:
-            ready = self._ready(covered)
+            ready = self._askable_steps(covered)
             if not ready:
                 return 0.0, 0, ()
             options = []
@@ -124,22 +128,22 @@ class _Search:
                 for chosen in combinations(ready, size):
                     targets = tuple(step.target for step in chosen)
                     cost, rounds, stages = plan(covered | frozenset(targets))
-                    cost += self.latency + sum(self._cost(step, covered) for step in chosen)
+                    cost += self.latency + sum(self._step_cost(step, covered) for step in chosen)
                     options.append((cost, rounds + 1, (targets, *stages)))
             return min(options)
 
         return list(plan(frozenset({self.origin}))[2])
 
-    def _ready(self, covered: frozenset[int]) -> list[Step]:
+    def _askable_steps(self, covered: frozenset[int]) -> list[SweepStep]:
         return [s for s in self.walk if s.via in covered and s.target not in covered]
 
-    def _cost(self, step: Step, covered: frozenset[int]) -> float:
+    def _step_cost(self, step: SweepStep, covered: frozenset[int]) -> float:
         """Keys sent and rows fetched: rows that are likely there at the step's near end.
 
         Relations on the way there multiply them; what was asked elsewhere can only have removed
         some, since keys are sent once however often a row repeats.
         """
-        way = self._way(step.via)
+        way = self._path_to(step.via)
         keys = self.rows * prod(
             self._fan_out(s) if s.target in way else min(1.0, self._fan_out(s))
             for s in self.walk
@@ -147,13 +151,13 @@ class _Search:
         )
         return keys + keys * self._fan_out(step)
 
-    def _way(self, place: int) -> frozenset[int]:
+    def _path_to(self, place: int) -> frozenset[int]:
         """The places from the origin to a place."""
         way = set[int]()
         while place != self.origin:
             way.add(place)
-            place = self.step(place).via
+            place = self.step_to(place).via
         return frozenset(way)
 
-    def _fan_out(self, step: Step) -> float:
+    def _fan_out(self, step: SweepStep) -> float:
         return self.fan_out.get((step.via, step.target), 1.0)

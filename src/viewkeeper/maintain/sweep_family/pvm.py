@@ -21,8 +21,8 @@ Invariants:
    commit, so that a crash between commits neither loses nor doubles a row.
 
 Symbols: UMQ is `Intake.waiting`, PPU `_at_work`, its size p `parallel`, RPU what the backlog keeps
-of committed transactions; CommitManager is `_finished`, AssignTimeStamp `Intake.take`; the machine
-is `viewkeeper.maintain.sweep_family.sweep_machine.Sweeping`.
+of committed transactions; CommitManager is `_finish_change`, AssignTimeStamp `Intake.take`; the
+machine is `viewkeeper.maintain.sweep_family.sweep_machine.ParallelSweep`.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from __future__ import annotations
 from typing import Literal
 
 from viewkeeper.delta.algebra import Algebra, D
-from viewkeeper.maintain.algorithm_protocol import Resume
+from viewkeeper.maintain.algorithm_protocol import ResumePoint
 from viewkeeper.maintain.sweep_family.posse import by_cost
-from viewkeeper.maintain.sweep_family.sweep_machine import Sweeping
+from viewkeeper.maintain.sweep_family.sweep_machine import ParallelSweep
 from viewkeeper.maintain.sweep_family.unit_change import Strategy, by_walk
 from viewkeeper.view.sweep_plan import SweepPlan
 
 StrategyName = Literal["sweep", "posse"]
 
 
-class Pvm(Sweeping[D]):
+class Pvm(ParallelSweep[D]):
     """PVM with `parallel` updates at work; `strategy` is the view change: one relation after the
     other, or stages by cost."""
 
@@ -47,13 +47,13 @@ class Pvm(Sweeping[D]):
         self,
         algebra: Algebra[D],
         plan: SweepPlan,
-        resume: Resume,
+        resume: ResumePoint,
         parallel: int = 4,
         strategy: StrategyName = "sweep",
     ) -> None:
-        super().__init__(algebra, plan, resume, parallel, named(strategy))
+        super().__init__(algebra, plan, resume, parallel, strategy_named(strategy))
 
 
-def named(strategy: StrategyName) -> Strategy[D]:
+def strategy_named(strategy: StrategyName) -> Strategy[D]:
     """The view change with this name."""
     return by_cost() if strategy == "posse" else by_walk

@@ -13,27 +13,28 @@ Invariants:
 2. A view change that is done before an earlier one waits in the commit queue and, as in figure 17,
    keeps its place in the processing set: at most `parallel` updates are at work or queued.
 
-Symbols: CommitQueue is `InOrder._queue`; the others as in `viewkeeper.maintain.sweep_family.pvm`.
+Symbols: CommitQueue is `OrderedSweep._queue`; the others as in
+`viewkeeper.maintain.sweep_family.pvm`.
 """
 
 from __future__ import annotations
 
 from viewkeeper.delta.algebra import Algebra, D
-from viewkeeper.maintain.algorithm_protocol import Resume
-from viewkeeper.maintain.sweep_family.pvm import StrategyName, named
-from viewkeeper.maintain.sweep_family.sweep_machine import InOrder
+from viewkeeper.maintain.algorithm_protocol import ResumePoint
+from viewkeeper.maintain.sweep_family.pvm import StrategyName, strategy_named
+from viewkeeper.maintain.sweep_family.sweep_machine import OrderedSweep
 from viewkeeper.view.sweep_plan import SweepPlan
 
 
-class PvmCc(InOrder[D]):
+class PvmCc(OrderedSweep[D]):
     """PVM CC; the parameters are PVM's."""
 
     def __init__(
         self,
         algebra: Algebra[D],
         plan: SweepPlan,
-        resume: Resume,
+        resume: ResumePoint,
         parallel: int = 4,
         strategy: StrategyName = "sweep",
     ) -> None:
-        super().__init__(algebra, plan, resume, parallel, named(strategy))
+        super().__init__(algebra, plan, resume, parallel, strategy_named(strategy))

@@ -14,7 +14,8 @@ Invariants:
 
 Variants: *pipelined*, several updates are swept at the same time and committed in order (the
 paper's section 5.3); *arms*, the branches of the join tree around the changed relation are swept at
-the same time and merged at the end (left and right sweep in parallel, `viewkeeper.maintain.sweep_family.sweep_arms`).
+the same time and merged at the end (left and right sweep in parallel,
+`viewkeeper.maintain.sweep_family.sweep_arms`).
 
 Symbols: UpdateMessageQueue is `Intake.waiting` and the backlog; ViewChange is `view_change`.
 """
@@ -22,14 +23,14 @@ Symbols: UpdateMessageQueue is `Intake.waiting` and the backlog; ViewChange is `
 from __future__ import annotations
 
 from viewkeeper.delta.algebra import Algebra, D
-from viewkeeper.maintain.algorithm_protocol import Resume
+from viewkeeper.maintain.algorithm_protocol import ResumePoint
 from viewkeeper.maintain.sweep_family.sweep_arms import by_arms
-from viewkeeper.maintain.sweep_family.sweep_machine import InOrder
+from viewkeeper.maintain.sweep_family.sweep_machine import OrderedSweep
 from viewkeeper.maintain.sweep_family.unit_change import by_walk
 from viewkeeper.view.sweep_plan import SweepPlan
 
 
-class Sweep(InOrder[D]):
+class Sweep(OrderedSweep[D]):
     """SWEEP; `parallel` is the number of updates in the pipeline, 1 as in figure 4.
 
     `arms`: the branches around a change are swept at the same time.
@@ -39,7 +40,7 @@ class Sweep(InOrder[D]):
         self,
         algebra: Algebra[D],
         plan: SweepPlan,
-        resume: Resume,
+        resume: ResumePoint,
         parallel: int = 1,
         arms: bool = False,
     ) -> None:

@@ -23,30 +23,32 @@ from dataclasses import dataclass
 from typing import Generic
 
 from viewkeeper.delta.algebra import COUNT, TS, Algebra, D
-from viewkeeper.maintain.compensation import Pending
+from viewkeeper.maintain.compensation import KnownChanges
 from viewkeeper.maintain.sweep_family.unit_change import Effort, by_walk, origins_of
-from viewkeeper.maintain.unit_intake import Taken
-from viewkeeper.maintain.view_change import Sweep, relevant, swept
+from viewkeeper.maintain.unit_intake import TakenUnit
+from viewkeeper.maintain.view_change import Sweep, relevant_changes, sweep_stages
 from viewkeeper.view.expression import Column
-from viewkeeper.view.join_tree import Key
-from viewkeeper.view.sweep_plan import Step, SweepPlan
+from viewkeeper.view.join_tree import JoinKey
+from viewkeeper.view.sweep_plan import SweepPlan, SweepStep
 
 
-def by_arms(algebra: Algebra[D], plan: SweepPlan, taken: Taken, pending: Pending) -> Effort[D]:
+def by_arms(
+    algebra: Algebra[D], plan: SweepPlan, taken: TakenUnit, pending: KnownChanges
+) -> Effort[D]:
     """The branches around the place that changed, each in a sweep of its own."""
     origins = origins_of(plan, taken)
     if len(origins) != 1:
         return by_walk(algebra, plan, taken, pending)
     ((origin, changes),) = origins.items()
-    rows = relevant(algebra, plan, origin, changes)
-    around = _Arms(algebra, plan, origin, rows, branches(plan, origin))
-    return Effort([around.sweep(arm, pending) for arm in around.arms], around.merged)
+    rows = relevant_changes(algebra, plan, origin, changes)
+    around = _Arms(algebra, plan, origin, rows, branches_of(plan, origin))
+    return Effort([around.sweep_arm(arm, pending) for arm in around.arms], around.merge_arms)
 
 
-def branches(plan: SweepPlan, origin: int) -> list[tuple[Step, ...]]:
+def branches_of(plan: SweepPlan, origin: int) -> list[tuple[SweepStep, ...]]:
     """The walk from a place, cut into its branches."""
-    arms: list[list[Step]] = []
-    for step in plan.walk(origin):
+    arms: list[list[SweepStep]] = []
+    for step in plan.steps_from(origin):
         if step.via == origin:
             arms.append([])
         arms[-1].append(step)
@@ -61,46 +63,48 @@ class _Arms(Generic[D]):
     plan: SweepPlan
     origin: int
     rows: D
-    arms: Sequence[Sequence[Step]]
+    arms: Sequence[Sequence[SweepStep]]
 
-    def sweep(self, arm: Sequence[Step], pending: Pending) -> Sweep[D | None]:
+    def sweep_arm(self, arm: Sequence[SweepStep], pending: KnownChanges) -> Sweep[D | None]:
         """Each changed row, counted once, extended by the relations of one arm."""
-        once = self.algebra.lift(self.algebra.lower(self.rows).drop_columns([COUNT]))
+        once = self.algebra.lift_table(self.algebra.lower_delta(self.rows).drop_columns([COUNT]))
         stages = [[step] for step in arm]
         started = {self.origin: once}
-        found = yield from swept(self.algebra, self.plan, started, pending, stages)
+        found = yield from sweep_stages(self.algebra, self.plan, started, pending, stages)
         return found.get(self.origin)
 
-    def merged(self, results: Sequence[D | None]) -> D | None:
+    def merge_arms(self, results: Sequence[D | None]) -> D | None:
         """The changed rows with their counts, joined with what every arm found for them."""
         rows, covered = self.rows, frozenset({self.origin})
         for arm, found in zip(self.arms, results, strict=True):
             if found is None:
                 return None
             before, covered = covered, covered | {step.target for step in arm}
-            rows = self._joined(rows, found, covered)
-            rows = self.algebra.where(rows, self.plan.decidable(covered, before))
-        rows = self._select(rows, covered)
+            rows = self._join_arm(rows, found, covered)
+            rows = self.algebra.where(rows, self.plan.decidable_conditions(covered, before))
+        rows = self._select_places(rows, covered)
         return None if self.algebra.is_empty(rows) else rows
 
-    def _joined(self, rows: D, found: D, covered: frozenset[int]) -> D:
+    def _join_arm(self, rows: D, found: D, covered: frozenset[int]) -> D:
         """Both sides have the change's columns: those of the arm get a place of their own."""
         aside = len(self.plan.view.places)
         fields = self.plan.view.places[self.origin].fields
-        table = self.algebra.lower(found)
+        table = self.algebra.lower_delta(found)
         names = [f"{self.origin}.{field.name}" for field in fields]
         renamed = {old: f"{aside}.{f.name}" for old, f in zip(names, fields, strict=True)}
-        right = self.algebra.lift(
+        right = self.algebra.lift_table(
             table.rename_columns([renamed.get(name, name) for name in table.column_names])
         )
         on = [
-            Key(Column(self.origin, f.name, f.type), Column(aside, f.name, f.type), null_safe=True)
+            JoinKey(
+                Column(self.origin, f.name, f.type), Column(aside, f.name, f.type), null_safe=True
+            )
             for f in fields
         ]
-        return self._select(self.algebra.join(rows, right, on, None), covered)
+        return self._select_places(self.algebra.join(rows, right, on, None), covered)
 
-    def _select(self, rows: D, covered: frozenset[int]) -> D:
+    def _select_places(self, rows: D, covered: frozenset[int]) -> D:
         places = [place for place in self.plan.view.places if place.index in covered]
-        return self.algebra.select(
+        return self.algebra.select_columns(
             rows, [*(f"{p.index}.{c}" for p in places for c in p.columns), TS]
         )

@@ -6,8 +6,10 @@ order of the lookups does not matter for the result, because every answer is cor
 each at its own pace, and whose results are merged when all have ended:
 
 - `by_walk`: SWEEP's order, one relation after the other, lower places first.
-- `viewkeeper.maintain.sweep_family.sweep_arms.by_arms`: the branches around the changed place, each in its own sweep.
-- `viewkeeper.maintain.sweep_family.posse.by_cost`: one sweep in stages, several sources asked in each.
+- `viewkeeper.maintain.sweep_family.sweep_arms.by_arms`: the branches around the changed place, each
+  in its own sweep.
+- `viewkeeper.maintain.sweep_family.posse.by_cost`: one sweep in stages, several sources asked in
+  each.
 """
 
 from __future__ import annotations
@@ -20,11 +22,11 @@ import numpy as np
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import TS, Algebra, D
-from viewkeeper.maintain.algorithm_protocol import Add, Answered, Ask, Change
-from viewkeeper.maintain.compensation import Pending
-from viewkeeper.maintain.running_sweeps import Jobs
-from viewkeeper.maintain.unit_intake import Taken
-from viewkeeper.maintain.view_change import Sweep, shown, view_change
+from viewkeeper.maintain.algorithm_protocol import AddRows, Answered, AskAction, Change
+from viewkeeper.maintain.compensation import KnownChanges
+from viewkeeper.maintain.running_sweeps import RunningSweeps
+from viewkeeper.maintain.unit_intake import TakenUnit
+from viewkeeper.maintain.view_change import Sweep, project_outputs, view_change
 from viewkeeper.view.sweep_plan import SweepPlan
 
 K = TypeVar("K", bound=Hashable)
@@ -41,10 +43,10 @@ class Effort(Generic[D]):
     merge: Callable[[Sequence[D | None]], D | None]
 
 
-Strategy = Callable[[Algebra[D], SweepPlan, Taken, Pending], Effort[D]]
+Strategy = Callable[[Algebra[D], SweepPlan, TakenUnit, KnownChanges], Effort[D]]
 
 
-def origins_of(plan: SweepPlan, *units: Taken) -> dict[int, pa.Table]:
+def origins_of(plan: SweepPlan, *units: TakenUnit) -> dict[int, pa.Table]:
     """The changes of units by place: a relation used twice has them at both places."""
     found: dict[int, pa.Table] = {}
     for place in plan.view.places:
@@ -59,37 +61,41 @@ def origins_of(plan: SweepPlan, *units: Taken) -> dict[int, pa.Table]:
     return found
 
 
-def alone(sweep: Sweep[D | None]) -> Effort[D]:
+def single_effort(sweep: Sweep[D | None]) -> Effort[D]:
     """The effort of a single sweep."""
     return Effort((sweep,), lambda results: results[0])
 
 
-def by_walk(algebra: Algebra[D], plan: SweepPlan, taken: Taken, pending: Pending) -> Effort[D]:
+def by_walk(
+    algebra: Algebra[D], plan: SweepPlan, taken: TakenUnit, pending: KnownChanges
+) -> Effort[D]:
     """One relation after the other, from the place that changed; a change of several places takes
     the plan's two passes."""
     origins = origins_of(plan, taken)
     stages = None
     if len(origins) == 1:
-        stages = [[step] for step in plan.walk(*origins)]
+        stages = [[step] for step in plan.steps_from(*origins)]
     sweep = view_change(algebra, plan, origins, pending, stages)
-    return alone(sweep)
+    return single_effort(sweep)
 
 
 def unit_rows(algebra: Algebra[D], plan: SweepPlan, rows: D | None) -> list[Change]:
     """What a view change adds to the view; nothing if it has no rows."""
-    return [] if rows is None else [Add(algebra.lower(shown(algebra, plan, rows)))]
+    return (
+        [] if rows is None else [AddRows(algebra.lower_delta(project_outputs(algebra, plan, rows)))]
+    )
 
 
-class Efforts(Generic[K, D]):
+class RunningEfforts(Generic[K, D]):
     """Efforts at work, by key; `known` says up to which position a source's changes are known."""
 
     def __init__(self, known: Callable[[str], int]) -> None:
-        self._jobs: Jobs[tuple[K, int], D | None] = Jobs(known)
+        self._jobs: RunningSweeps[tuple[K, int], D | None] = RunningSweeps(known)
         self._merges: dict[K, Callable[[Sequence[D | None]], D | None]] = {}
         self._results: dict[K, dict[int, D | None]] = {}
         self._sizes: dict[K, int] = {}
 
-    def start(self, key: K, effort: Effort[D]) -> list[Ask]:
+    def start_effort(self, key: K, effort: Effort[D]) -> list[AskAction]:
         """Begin an effort: its first questions, or none if it ended at once."""
         self._merges[key] = effort.merge
         self._results[key] = {}
@@ -97,26 +103,26 @@ class Efforts(Generic[K, D]):
         return [
             ask
             for number, sweep in enumerate(effort.sweeps)
-            for ask in self._jobs.start((key, number), sweep)
+            for ask in self._jobs.start_sweep((key, number), sweep)
         ]
 
-    def answer(self, event: Answered) -> list[Ask]:
+    def take_answer(self, event: Answered) -> list[AskAction]:
         """Hand over an answer: the questions that follow from it."""
-        return self._jobs.answer(event)
+        return self._jobs.take_answer(event)
 
-    def take(self) -> list[tuple[K, D | None]]:
+    def take_changes(self) -> list[tuple[K, D | None]]:
         """The view changes that were completed since the last call."""
-        for (key, number), result in self._jobs.take():
+        for (key, number), result in self._jobs.take_results():
             self._results[key][number] = result
         ended = [k for k, results in self._results.items() if len(results) == self._sizes[k]]
-        return [(key, self._merged(key)) for key in ended]
+        return [(key, self._merge_results(key)) for key in ended]
 
-    def _merged(self, key: K) -> D | None:
+    def _merge_results(self, key: K) -> D | None:
         results, size = self._results.pop(key), self._sizes.pop(key)
         return self._merges.pop(key)([results[number] for number in range(size)])
 
 
-def added(algebra: Algebra[D], results: Iterable[D | None]) -> D | None:
+def sum_results(algebra: Algebra[D], results: Iterable[D | None]) -> D | None:
     """The sum of results that have the same columns."""
     found = [result for result in results if result is not None]
     return algebra.add(found) if found else None

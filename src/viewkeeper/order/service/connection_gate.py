@@ -24,7 +24,7 @@ from enum import Enum
 SWEEP_SECONDS = 0.1
 
 
-class Stage(Enum):
+class ConnectionStage(Enum):
     """What a connection is waiting for."""
 
     READ = "a request of anybody"
@@ -35,7 +35,7 @@ class Stage(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ConnectionLimits:
     """How many connections there may be, and how long each stage may take."""
 
     reading: int = 256
@@ -52,63 +52,65 @@ class _Visit:
 
     connection: socket.socket
     address: str
-    stage: Stage = Stage.READ
+    stage: ConnectionStage = ConnectionStage.READ
     since: float = field(default_factory=time.monotonic)
 
 
-class Gate:
+class ConnectionGate:
     """All connections of a service; used by the thread that accepts and by those that answer."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
         self._visits: dict[int, _Visit] = {}
         """By the identity of the socket, in the order in which they came."""
         self._lock = threading.Lock()
         self._swept = 0.0
 
-    def enter(self, connection: socket.socket, host: str) -> bool:
+    def admit_connection(self, connection: socket.socket, host: str) -> bool:
         """Begin to read a request; whether there is room for it, made if need be."""
         with self._lock:
             if len(self._visits) >= 2 * (self.limits.reading + self.limits.working):
                 return False
-            address = neighbourhood(host)
-            near = [visit for visit in self._reading() if visit.address == address]
+            address = network_of(host)
+            near = [visit for visit in self._reading_visits() if visit.address == address]
             if len(near) >= self.limits.reading_per_address:
-                _cut_off(_first(near))
-            elif len(reading := self._reading()) >= self.limits.reading:
-                _cut_off(_first(reading))
+                _cut_off(_first_to_cut(near))
+            elif len(reading := self._reading_visits()) >= self.limits.reading:
+                _cut_off(_first_to_cut(reading))
             self._visits[id(connection)] = _Visit(connection, address)
             return True
 
-    def trust(self, connection: socket.socket) -> None:
+    def trust_connection(self, connection: socket.socket) -> None:
         """Its token was right: others go first, where somebody has to."""
         with self._lock:
-            self._move(connection, Stage.READ, Stage.TRUSTED)
+            self._move_stage(connection, ConnectionStage.READ, ConnectionStage.TRUSTED)
 
-    def work(self, connection: socket.socket) -> bool:
+    def begin_work(self, connection: socket.socket) -> bool:
         """Its request is read; whether there is a place to work on it."""
         with self._lock:
-            working = Counter(v.address for v in self._visits.values() if v.stage is Stage.WORK)
+            working = Counter(
+                v.address for v in self._visits.values() if v.stage is ConnectionStage.WORK
+            )
             address = self._visits[id(connection)].address
             if (
                 working.total() >= self.limits.working
                 or working[address] >= self.limits.working_per_address
             ):
                 return False
-            self._move(connection, Stage.TRUSTED, Stage.WORK)
+            self._move_stage(connection, ConnectionStage.TRUSTED, ConnectionStage.WORK)
             return True
 
-    def answer(self, connection: socket.socket) -> None:
+    def begin_answer(self, connection: socket.socket) -> None:
         """Its answer is being sent."""
         with self._lock:
-            for stage in (Stage.READ, Stage.TRUSTED, Stage.WORK):
-                self._move(connection, stage, Stage.TAKEN)
+            for stage in (ConnectionStage.READ, ConnectionStage.TRUSTED, ConnectionStage.WORK):
+                self._move_stage(connection, stage, ConnectionStage.TAKEN)
 
-    def leave(self, connection: socket.socket) -> None:
+    def drop_connection(self, connection: socket.socket) -> None:
         with self._lock:
             self._visits.pop(id(connection), None)
 
-    def sweep(self) -> None:
+    def cut_off_slow(self) -> None:
         """Cut off whoever took too long; called all the time."""
         now = time.monotonic()
         if now - self._swept < SWEEP_SECONDS:
@@ -116,41 +118,47 @@ class Gate:
         self._swept = now
         with self._lock:
             for visit in self._visits.values():
-                if now - visit.since > self._seconds(visit.stage):
+                if now - visit.since > self._stage_seconds(visit.stage):
                     _cut_off(visit)
 
     def make_room(self) -> None:
         """The system has no room for another connection: the oldest that is read goes."""
         with self._lock:
-            if reading := self._reading():
-                _cut_off(_first(reading))
+            if reading := self._reading_visits():
+                _cut_off(_first_to_cut(reading))
 
     def close(self) -> None:
         """Cut off whoever has not sent a whole request."""
         with self._lock:
-            for visit in self._reading():
+            for visit in self._reading_visits():
                 _cut_off(visit)
 
-    def _seconds(self, stage: Stage) -> float:
-        if stage in (Stage.READ, Stage.TRUSTED):
+    def _stage_seconds(self, stage: ConnectionStage) -> float:
+        if stage in (ConnectionStage.READ, ConnectionStage.TRUSTED):
             return self.limits.reading_seconds
-        return self.limits.answer_seconds if stage is Stage.TAKEN else float("inf")
+        return self.limits.answer_seconds if stage is ConnectionStage.TAKEN else float("inf")
 
-    def _reading(self) -> list[_Visit]:
-        return [v for v in self._visits.values() if v.stage in (Stage.READ, Stage.TRUSTED)]
+    def _reading_visits(self) -> list[_Visit]:
+        return [
+            v
+            for v in self._visits.values()
+            if v.stage in (ConnectionStage.READ, ConnectionStage.TRUSTED)
+        ]
 
-    def _move(self, connection: socket.socket, before: Stage, after: Stage) -> None:
+    def _move_stage(
+        self, connection: socket.socket, before: ConnectionStage, after: ConnectionStage
+    ) -> None:
         visit = self._visits[id(connection)]
         if visit.stage is before:
             visit.stage = after
-            if after is not Stage.TRUSTED:
+            if after is not ConnectionStage.TRUSTED:
                 visit.since = time.monotonic()
 
 
-def neighbourhood(host: str) -> str:
+def network_of(host: str) -> str:
     """Addresses that one machine can have as many of as it likes count as one.
 
-    >>> neighbourhood("192.0.2.7"), neighbourhood("2001:db8:1:2:3:4:5:6")
+    >>> network_of("192.0.2.7"), network_of("2001:db8:1:2:3:4:5:6")
     ('192.0.2.7', '2001:db8:1:2::/64')
     """
     try:
@@ -164,13 +172,13 @@ def neighbourhood(host: str) -> str:
     return str(ipaddress.ip_network((address, 64), strict=False))
 
 
-def _first(visits: list[_Visit]) -> _Visit:
+def _first_to_cut(visits: list[_Visit]) -> _Visit:
     """The one to go: the oldest, and strangers first."""
-    return min(visits, key=lambda visit: (visit.stage is Stage.TRUSTED, visit.since))
+    return min(visits, key=lambda visit: (visit.stage is ConnectionStage.TRUSTED, visit.since))
 
 
 def _cut_off(visit: _Visit) -> None:
-    visit.stage = Stage.CUT
+    visit.stage = ConnectionStage.CUT
     with suppress(OSError):
         # Of a TLS connection only the socket below is shut down: its reader may be in the middle.
         socket.socket.shutdown(visit.connection, socket.SHUT_RDWR)

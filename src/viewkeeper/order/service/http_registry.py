@@ -27,9 +27,9 @@ from viewkeeper.order.admission import check_claimed
 from viewkeeper.order.global_id import GlobalId
 from viewkeeper.order.registry_protocol import (
     Assignment,
-    Facts,
-    Member,
-    Ordered,
+    GroupMember,
+    MemberFacts,
+    OrderedId,
     RegistryStatus,
     Reporter,
 )
@@ -76,17 +76,17 @@ class HttpRegistry:
         self.name = f"{parts.scheme}://{parts.netloc}"
         self._host = parts.hostname
         self._port = port
-        self._tls = self._trusting(ca) if parts.scheme == "https" else None
+        self._tls = self._tls_context(ca) if parts.scheme == "https" else None
         self._headers = {"Content-Type": "application/json", "Connection": "close"}
         if token:
-            self._headers["Authorization"] = f"Bearer {self._sendable(token, 'token')}"
+            self._headers["Authorization"] = f"Bearer {self._check_sendable(token, 'token')}"
         if secret:
-            self._headers[wire_format.SECRET_HEADER] = self._sendable(secret, "secret")
+            self._headers[wire_format.SECRET_HEADER] = self._check_sendable(secret, "secret")
         self._patience_seconds = patience_seconds
         self._identities: dict[str, str] = {}
         self._joined: dict[str, str] = {}
 
-    def _trusting(self, ca: Path | None) -> ssl.SSLContext:
+    def _tls_context(self, ca: Path | None) -> ssl.SSLContext:
         try:
             return ssl.create_default_context(cafile=str(ca) if ca else None)
         except (OSError, ValueError) as error:
@@ -97,7 +97,7 @@ class HttpRegistry:
                 hint="`ca` is a PEM file with the certificates of who signs for the registry",
             ) from error
 
-    def _sendable(self, text: str, what: str) -> str:
+    def _check_sendable(self, text: str, what: str) -> str:
         if not _SENDABLE.fullmatch(text):
             raise RegistryError(
                 self.name,
@@ -107,36 +107,38 @@ class HttpRegistry:
             )
         return text
 
-    def join(self, member: str, facts: Facts, remembered: str | None = None) -> Assignment:
+    def join_registry(
+        self, member: str, facts: MemberFacts, remembered: str | None = None
+    ) -> Assignment:
         asked = {"member": member, "facts": asdict(facts), "remembered": remembered}
         # With the group that we know goes its identity, as with every call.
         known = {"group": self._joined[member]} if member in self._joined else {}
-        found = self._call("join", {**asked, **known}, wire_format.read_assignment)
+        found = self._call_service("join", {**asked, **known}, wire_format.read_assignment)
         self._joined[member], self._identities[found.group] = found.group, found.identity
         return found
 
-    def leave(self, member: str) -> None:
-        self._call("leave", {"member": member}, wire_format.read_nothing)
+    def leave_registry(self, member: str) -> None:
+        self._call_service("leave", {"member": member}, wire_format.read_nothing)
         self._joined.pop(member, None)
 
-    def members(self, group: str) -> tuple[Member, ...]:
-        return self._call("members", {"group": group}, wire_format.read_members)
+    def fetch_members(self, group: str) -> tuple[GroupMember, ...]:
+        return self._call_service("members", {"group": group}, wire_format.read_members)
 
-    def claim(self, group: str, source: str, member: str, seconds: float) -> Reporter | None:
+    def claim_source(self, group: str, source: str, member: str, seconds: float) -> Reporter | None:
         asked = {"group": group, "source": source, "member": member, "seconds": seconds}
 
         def granted(data: object) -> Reporter | None:
             return None if data is None else wire_format.read_reporter(data)
 
-        return self._call("claim", asked, granted)
+        return self._call_service("claim", asked, granted)
 
-    def release(self, reporter: Reporter) -> None:
+    def release_claim(self, reporter: Reporter) -> None:
         reported = wire_format.write_reporter(reporter)
-        self._call(
+        self._call_service(
             "release", {"group": reporter.group, "reporter": reported}, wire_format.read_nothing
         )
 
-    def register(self, group: str, ids: Sequence[GlobalId], reporter: Reporter) -> int:
+    def register_ids(self, group: str, ids: Sequence[GlobalId], reporter: Reporter) -> int:
         check_claimed(self.name, group, ids, reporter)
         reported = wire_format.write_reporter(reporter)
         n = 0
@@ -144,38 +146,40 @@ class HttpRegistry:
         for start in range(0, max(1, len(ids)), wire_format.IDS_MAX):
             some = [each.position for each in ids[start : start + wire_format.IDS_MAX]]
             asked = {"group": group, "positions": some, "reporter": reported}
-            n = self._call("register", asked, wire_format.read_number)
+            n = self._call_service("register", asked, wire_format.read_number)
         return n
 
-    def order(
+    def fetch_order(
         self, group: str, after: int, limit: int, wait_seconds: float = 0.0
-    ) -> tuple[Ordered, ...]:
+    ) -> tuple[OrderedId, ...]:
         end = time.monotonic() + wait_seconds
         while True:
             wait = min(max(0.0, end - time.monotonic()), wire_format.WAIT_SECONDS_MAX)
             most = min(limit, wire_format.IDS_MAX)
             asked = {"group": group, "after": after, "limit": most, "wait": wait}
-            found = self._call("order", asked, wire_format.read_order, wait)
+            found = self._call_service("order", asked, wire_format.read_order, wait)
             if found or time.monotonic() >= end:
                 return found
 
-    def reached(self, group: str, member: str, n: int) -> None:
-        self._call("reached", {"group": group, "member": member, "n": n}, wire_format.read_nothing)
+    def note_reached(self, group: str, member: str, n: int) -> None:
+        self._call_service(
+            "reached", {"group": group, "member": member, "n": n}, wire_format.read_nothing
+        )
 
-    def status(self) -> RegistryStatus:
-        return self._call("status", {}, wire_format.read_status)
+    def fetch_status(self) -> RegistryStatus:
+        return self._call_service("status", {}, wire_format.read_status)
 
     def take_back(self, group: str, source: str, position: int) -> int:
         asked = {"group": group, "source": source, "position": position}
-        return self._call("take_back", asked, wire_format.read_number)
+        return self._call_service("take_back", asked, wire_format.read_number)
 
     def forget_secret(self, member: str) -> None:
-        self._call("forget_secret", {"member": member}, wire_format.read_nothing)
+        self._call_service("forget_secret", {"member": member}, wire_format.read_nothing)
 
     def close(self) -> None:
         """Nothing stays open between calls."""
 
-    def _call(
+    def _call_service(
         self,
         call: str,
         arguments: Mapping[str, object],
@@ -188,19 +192,21 @@ class HttpRegistry:
         end, pause = 0.0, _PAUSE_SECONDS
         while True:
             try:
-                return self._understood(read, self._ask(call, body, ANSWER_SECONDS + wait_seconds))
+                return self._decode_result(
+                    read, self._send_request(call, body, ANSWER_SECONDS + wait_seconds)
+                )
             except _NoAnswerError as error:
                 # Counted from the first failure: until then it was waiting that was asked for.
                 end = end or time.monotonic() + self._patience_seconds
                 if time.monotonic() + pause > end:
-                    raise self._away(str(error)) from error
+                    raise self._away_error(str(error)) from error
             time.sleep(pause)
             pause = min(2 * pause, _PAUSE_SECONDS_MAX)
 
-    def _understood(self, read: Callable[[object], T], result: object) -> T:
+    def _decode_result(self, read: Callable[[object], T], result: object) -> T:
         try:
             return read(result)
-        except wire_format.MalformedError as error:
+        except wire_format.MalformedMessageError as error:
             raise RegistryError(
                 self.name,
                 "its answer cannot be understood",
@@ -208,21 +214,21 @@ class HttpRegistry:
                 hint="use the same version of Viewkeeper there and here; check the address",
             ) from error
 
-    def _connected(self, seconds: float) -> http.client.HTTPConnection:
+    def _new_connection(self, seconds: float) -> http.client.HTTPConnection:
         if self._tls is None:
             return http.client.HTTPConnection(self._host, self._port, timeout=seconds)
         return http.client.HTTPSConnection(
             self._host, self._port, timeout=seconds, context=self._tls
         )
 
-    def _ask(self, call: str, body: bytes, seconds: float) -> object:
-        connection = self._connected(seconds)
+    def _send_request(self, call: str, body: bytes, seconds: float) -> object:
+        connection = self._new_connection(seconds)
         try:
             connection.request("POST", wire_format.PREFIX + call, body, self._headers)
             response = connection.getresponse()
             text = response.read(wire_format.ANSWER_BYTES_MAX + 1)
         except ssl.SSLCertVerificationError as error:
-            raise self._unverified(error) from error
+            raise self._unverified_error(error) from error
         except (OSError, http.client.HTTPException, UnicodeError) as error:
             raise _NoAnswerError(f"{type(error).__name__}: {error}") from error
         except ValueError as error:
@@ -233,15 +239,15 @@ class HttpRegistry:
         if len(text) <= wire_format.ANSWER_BYTES_MAX and (response.length or not text):
             # Read in one piece, the library does not notice that something is missing.
             raise _NoAnswerError("its answer breaks off")
-        return self._result(response.status, self._parsed(response, text))
+        return self._unwrap_result(response.status, self._parse_answer(response, text))
 
-    def _parsed(self, response: http.client.HTTPResponse, text: bytes) -> Mapping[str, Any]:
+    def _parse_answer(self, response: http.client.HTTPResponse, text: bytes) -> Mapping[str, Any]:
         status = response.status
         try:
             is_json = response.headers.get_content_type() == "application/json"
             fits = is_json and len(text) <= wire_format.ANSWER_BYTES_MAX
             data = wire_format.read_json(text) if fits else None
-        except wire_format.MalformedError:
+        except wire_format.MalformedMessageError:
             data = None
         if isinstance(data, dict):
             return data
@@ -253,7 +259,7 @@ class HttpRegistry:
             hint="check the address: it must be that of `viewkeeper registry serve`",
         )
 
-    def _result(self, status: int, data: Mapping[str, Any]) -> object:
+    def _unwrap_result(self, status: int, data: Mapping[str, Any]) -> object:
         if status == 200 and "result" in data:
             return data["result"]
         error = data.get("error")
@@ -262,7 +268,7 @@ class HttpRegistry:
             raise _NoAnswerError(found.detail or found.what)
         raise found
 
-    def _unverified(self, error: ssl.SSLCertVerificationError) -> RegistryError:
+    def _unverified_error(self, error: ssl.SSLCertVerificationError) -> RegistryError:
         return RegistryError(
             self.name,
             "its certificate cannot be verified, so nothing was sent to it",
@@ -271,7 +277,7 @@ class HttpRegistry:
             "--ca on the command line; the address must be one that the certificate is for",
         )
 
-    def _away(self, detail: str) -> RegistryAwayError:
+    def _away_error(self, detail: str) -> RegistryAwayError:
         return RegistryAwayError(
             self.name,
             f"it did not answer for {self._patience_seconds:g} seconds",

@@ -25,9 +25,9 @@ from typing import Any
 
 from viewkeeper.errors import AccessError, RegistryAwayError, RegistryError
 from viewkeeper.order.service import wire_format
-from viewkeeper.order.service.connection_gate import Gate, Limits
-from viewkeeper.order.service.service_calls import Caller, Calls
-from viewkeeper.order.service.wire_format import Arguments, MalformedError, read_json
+from viewkeeper.order.service.connection_gate import ConnectionGate, ConnectionLimits
+from viewkeeper.order.service.service_calls import ServiceCaller, ServiceCalls
+from viewkeeper.order.service.wire_format import CallArguments, MalformedMessageError, read_json
 
 HEAD_BYTES_MAX = 16 << 10
 _DRAIN_BYTES_MAX = 2 << 20
@@ -37,7 +37,7 @@ _BEARER = "Bearer "
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ServiceAccess:
     """Who is let in: whoever has the token, if there is one, and the administrator.
 
     `names` are what the service is called besides its addresses; `certificate` and `key` are files.
@@ -49,7 +49,7 @@ class Access:
     certificate: str | None = None
     key: str | None = None
 
-    def caller(self, authorization: str, secret: str | None) -> Caller | None:
+    def identify_caller(self, authorization: str, secret: str | None) -> ServiceCaller | None:
         """Who sent this; None if it must not be answered."""
         sent = authorization.removeprefix(_BEARER).encode("utf-8", "replace")
         rules = authorization.startswith(_BEARER)
@@ -59,7 +59,7 @@ class Access:
         )
         nobody = self.administrator is None or not authorization
         if is_administrator or is_member or (self.token is None and nobody):
-            return Caller(secret, is_administrator)
+            return ServiceCaller(secret, is_administrator)
         return None
 
     def is_called(self, host: str) -> bool:
@@ -83,7 +83,7 @@ def _without_port(host: str) -> str:
     return name if colon and port.isdecimal() else host
 
 
-class Server(ThreadingMixIn, TCPServer):
+class RegistryServer(ThreadingMixIn, TCPServer):
     """Listens, with a thread for every connection; ended threads are waited for."""
 
     allow_reuse_address = True
@@ -93,17 +93,17 @@ class Server(ThreadingMixIn, TCPServer):
     def __init__(
         self,
         address: tuple[str, int],
-        calls: Calls,
-        access: Access,
-        limits: Limits,
+        calls: ServiceCalls,
+        access: ServiceAccess,
+        limits: ConnectionLimits,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.calls = calls
         self.access = access
-        self.gate = Gate(limits)
+        self.gate = ConnectionGate(limits)
         self.tls = tls
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        super().__init__(address, Handler)
+        super().__init__(address, RegistryHandler)
 
     def get_request(self) -> tuple[socket.socket, Any]:
         try:
@@ -120,7 +120,7 @@ class Server(ThreadingMixIn, TCPServer):
         return connection, address
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self.gate.enter(request, client_address[0]):
+        if self.gate.admit_connection(request, client_address[0]):
             super().process_request(request, client_address)
         else:
             # The client sees a closed connection and tries again a little later.
@@ -130,10 +130,10 @@ class Server(ThreadingMixIn, TCPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self.gate.leave(request)
+            self.gate.drop_connection(request)
 
     def service_actions(self) -> None:
-        self.gate.sweep()
+        self.gate.cut_off_slow()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away in the middle is no event; a defect of ours is told."""
@@ -159,10 +159,10 @@ class _Head(BufferedIOBase):
         self._stream.close()
 
 
-class Handler(BaseHTTPRequestHandler):
+class RegistryHandler(BaseHTTPRequestHandler):
     """One request."""
 
-    server: Server
+    server: RegistryServer
     server_version = "viewkeeper-registry"
     sys_version = ""
     default_request_version = "HTTP/1.0"
@@ -177,17 +177,17 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         sent = self.headers.get(wire_format.SECRET_HEADER)
-        caller = self.server.access.caller(self.headers.get("Authorization", ""), sent)
+        caller = self.server.access.identify_caller(self.headers.get("Authorization", ""), sent)
         if caller is None:
-            self._refuse(401, "this service wants a token, and another one than was sent")
+            self._refuse_request(401, "this service wants a token, and another one than was sent")
             return
-        self.server.gate.trust(self.connection)
-        if (refusal := self._unfit()) is not None:
-            self._refuse(*refusal)
+        self.server.gate.trust_connection(self.connection)
+        if (refusal := self._check_headers()) is not None:
+            self._refuse_request(*refusal)
             return
-        size = self._size()
+        size = self._body_size()
         if not 0 <= size <= wire_format.BODY_BYTES_MAX:
-            self._refuse(
+            self._refuse_request(
                 413, f"a request has a length, of at most {wire_format.BODY_BYTES_MAX} bytes"
             )
             return
@@ -195,14 +195,14 @@ class Handler(BaseHTTPRequestHandler):
         if len(body) < size:
             # Whoever sent it is gone, or was too slow.
             self.close_connection = True
-        elif not self.server.gate.work(self.connection):
-            self._send(
+        elif not self.server.gate.begin_work(self.connection):
+            self._send_answer(
                 503, wire_format.write_error(RegistryAwayError("", "too much is asked at once"))
             )
         else:
-            self._answer(body, caller)
+            self._answer_call(body, caller)
 
-    def _unfit(self) -> tuple[int, str] | None:
+    def _check_headers(self) -> tuple[int, str] | None:
         """Why no member of ours can have sent this, if that is so."""
         for name in (
             "Host",
@@ -225,45 +225,45 @@ class Handler(BaseHTTPRequestHandler):
             return 411, "a request tells its length, and comes in one piece"
         return None
 
-    def _size(self) -> int:
+    def _body_size(self) -> int:
         text = self.headers.get("Content-Length", "")
         return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else -1
 
-    def _answer(self, body: bytes, caller: Caller) -> None:
+    def _answer_call(self, body: bytes, caller: ServiceCaller) -> None:
         try:
             call = self.path.removeprefix(wire_format.PREFIX)
-            result = self.server.calls.answer(call, Arguments(read_json(body)), caller)
-        except MalformedError as error:
-            self._refuse(400, str(error))
+            result = self.server.calls.answer_call(call, CallArguments(read_json(body)), caller)
+        except MalformedMessageError as error:
+            self._refuse_request(400, str(error))
         except RegistryAwayError as error:
-            self._send(503, wire_format.write_error(error))
+            self._send_answer(503, wire_format.write_error(error))
         except AccessError as error:
-            self._send(403, wire_format.write_error(error))
+            self._send_answer(403, wire_format.write_error(error))
         except RegistryError as error:
-            self._send(409, wire_format.write_error(error))
+            self._send_answer(409, wire_format.write_error(error))
         except Exception:
-            self._send(
+            self._send_answer(
                 500, wire_format.write_error(RegistryError("", "the service failed at this"))
             )
             raise
         else:
-            self._send(200, {"result": result})
+            self._send_answer(200, {"result": result})
 
-    def _refuse(self, status: int, what: str) -> None:
+    def _refuse_request(self, status: int, what: str) -> None:
         self.close_connection = True
-        self._send(status, wire_format.write_error(RegistryError("", what)))
-        self._drain()
+        self._send_answer(status, wire_format.write_error(RegistryError("", what)))
+        self._drain_connection()
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """What the library finds wrong: in the same form, without repeating what was sent."""
         self.close_connection = True
         what = http.client.responses.get(code, "bad request").lower()
-        self._send(
+        self._send_answer(
             code, wire_format.write_error(RegistryError("", f"the request is refused: {what}"))
         )
-        self._drain()
+        self._drain_connection()
 
-    def _drain(self) -> None:
+    def _drain_connection(self) -> None:
         """Wait a moment for the client to close: what is not read when a connection is closed
         would take the answer away with it."""
         # Of a TLS connection the socket below; nothing of what still comes is looked at.
@@ -277,8 +277,8 @@ class Handler(BaseHTTPRequestHandler):
                     return
                 left -= len(found)
 
-    def _send(self, status: int, data: object) -> None:
-        self.server.gate.answer(self.connection)
+    def _send_answer(self, status: int, data: object) -> None:
+        self.server.gate.begin_answer(self.connection)
         text = json.dumps(data).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")

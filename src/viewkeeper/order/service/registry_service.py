@@ -14,35 +14,35 @@ import ssl
 import threading
 
 from viewkeeper.errors import RegistryAwayError, RegistryError
-from viewkeeper.order.service.connection_gate import Limits
-from viewkeeper.order.service.http_server import Access, Server
-from viewkeeper.order.service.service_calls import Calls
+from viewkeeper.order.service.connection_gate import ConnectionLimits
+from viewkeeper.order.service.http_server import RegistryServer, ServiceAccess
+from viewkeeper.order.service.service_calls import ServiceCalls
 from viewkeeper.order.store.stored_registry import StoredRegistry
 
 LEASE_SECONDS = 15.0
-OPEN = Access()
+OPEN = ServiceAccess()
 """Whoever reaches the address may use it, and nobody is its administrator."""
-LIMITS = Limits()
+LIMITS = ConnectionLimits()
 
 
-class Service:
+class RegistryService:
     """A store that is owned and served, from `start` to `stop`."""
 
     def __init__(
         self,
         store: StoredRegistry,
         address: tuple[str, int],
-        access: Access = OPEN,
+        access: ServiceAccess = OPEN,
         lease_seconds: float = LEASE_SECONDS,
-        limits: Limits = LIMITS,
+        limits: ConnectionLimits = LIMITS,
     ) -> None:
         self._store = store
-        self._calls = Calls(store)
+        self._calls = ServiceCalls(store)
         self._address = address
         self._access = access
         self._lease_seconds = lease_seconds
         self._limits = limits
-        self._server: Server | None = None
+        self._server: RegistryServer | None = None
         self._thread: threading.Thread | None = None
 
     @property
@@ -54,9 +54,11 @@ class Service:
 
     def start(self) -> None:
         """Own the store and answer; a FencedError if another service owns it."""
-        tls = self._tls()
+        tls = self._load_certificate()
         try:
-            self._server = Server(self._address, self._calls, self._access, self._limits, tls)
+            self._server = RegistryServer(
+                self._address, self._calls, self._access, self._limits, tls
+            )
         except (OSError, OverflowError) as error:
             host, port = self._address
             raise RegistryError(
@@ -66,14 +68,14 @@ class Service:
                 hint="choose another address with --listen, or end what listens there",
             ) from error
         try:
-            self._store.own(this_process(), self._lease_seconds, is_gone)
+            self._store.take_ownership(this_process(), self._lease_seconds, is_gone)
         except BaseException:
             self._server.server_close()
             raise
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,))
         self._thread.start()
 
-    def _tls(self) -> ssl.SSLContext | None:
+    def _load_certificate(self) -> ssl.SSLContext | None:
         if self._access.certificate is None:
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -95,7 +97,7 @@ class Service:
         """Keep the store ours until told to stop; a FencedError if somebody took it over."""
         while not stop.wait(self._lease_seconds / 4):
             try:
-                self._store.keep(self._lease_seconds)
+                self._store.renew_ownership(self._lease_seconds)
             except RegistryAwayError:
                 # The store may be back at the next turn; callers are told meanwhile.
                 continue
@@ -104,24 +106,24 @@ class Service:
         """Answer what was asked, then let go of address and store."""
         if self._server is None or self._thread is None:
             return
-        self._calls.end()
+        self._calls.end_waits()
         self._server.shutdown()
         self._thread.join()
         self._server.gate.close()
         self._server.server_close()
         self._server = self._thread = None
-        self._store.disown()
+        self._store.release_ownership()
 
 
 def this_process() -> str:
     """Who we are to other services: they must be able to tell whether we still live."""
-    return f"process {os.getpid()} on {_machine()}"
+    return f"process {os.getpid()} on {_machine_name()}"
 
 
 def is_gone(holder: str) -> bool:
     """Whether a holder is known to have died: a process of this machine that does not exist."""
     process, _, machine = holder.removeprefix("process ").partition(" on ")
-    if machine != _machine() or not process.isdecimal():
+    if machine != _machine_name() or not process.isdecimal():
         return False
     try:
         os.kill(int(process), 0)
@@ -132,7 +134,7 @@ def is_gone(holder: str) -> bool:
     return False
 
 
-def _machine() -> str:
+def _machine_name() -> str:
     """The host; containers on one host may have one name, and number their processes apart."""
     try:
         numbering = os.readlink("/proc/self/ns/pid")

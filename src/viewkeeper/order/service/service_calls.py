@@ -20,19 +20,19 @@ from viewkeeper.errors import AccessError
 from viewkeeper.order.global_id import GlobalId
 from viewkeeper.order.registry_protocol import Reporter
 from viewkeeper.order.service import wire_format
-from viewkeeper.order.service.wire_format import Arguments, MalformedError
+from viewkeeper.order.service.wire_format import CallArguments, MalformedMessageError
 from viewkeeper.order.store.stored_registry import StoredRegistry
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class ServiceCaller:
     """Who asks, as far as it has shown that."""
 
     secret: str | None = None
     is_administrator: bool = False
 
 
-class Calls:
+class ServiceCalls:
     """The calls, each a method of its name, and who waits for news."""
 
     def __init__(self, store: StoredRegistry) -> None:
@@ -41,30 +41,30 @@ class Calls:
         self._count = 0
         self._grouping = store.grouping
         self._ends = False
-        self._known: dict[str, Callable[[Arguments, Caller], object]] = {
-            "join": self._join,
-            "leave": self._leave,
-            "members": self._members,
-            "claim": self._claim,
-            "release": self._release,
-            "register": self._register,
-            "order": self._order,
-            "reached": self._reached,
-            "status": self._status,
-            "take_back": self._take_back,
-            "forget_secret": self._forget_secret,
+        self._known: dict[str, Callable[[CallArguments, ServiceCaller], object]] = {
+            "join": self._answer_join,
+            "leave": self._answer_leave,
+            "members": self._answer_members,
+            "claim": self._answer_claim,
+            "release": self._answer_release,
+            "register": self._answer_register,
+            "order": self._answer_order,
+            "reached": self._answer_reached,
+            "status": self._answer_status,
+            "take_back": self._answer_take_back,
+            "forget_secret": self._answer_forget_secret,
         }
 
-    def answer(self, call: str, arguments: Arguments, caller: Caller) -> object:
+    def answer_call(self, call: str, arguments: CallArguments, caller: ServiceCaller) -> object:
         """What is answered, as JSON can have it."""
         if call not in self._known:
-            raise MalformedError(f"there is no call {call[:40]!a}")
-        identity = arguments.optional("identity")
+            raise MalformedMessageError(f"there is no call {call[:40]!a}")
+        identity = arguments.optional_text("identity")
         if identity is not None:
-            self._store.check_identity(arguments.text("group"), identity)
+            self._store.check_identity(arguments.require_text("group"), identity)
         return self._known[call](arguments, caller)
 
-    def end(self) -> None:
+    def end_waits(self) -> None:
         """Let nobody wait any more."""
         with self._news:
             self._ends = True
@@ -72,29 +72,29 @@ class Calls:
 
     # For everybody
 
-    def _members(self, given: Arguments, _: Caller) -> object:
-        return [asdict(member) for member in self._store.members(given.text("group"))]
+    def _answer_members(self, given: CallArguments, _: ServiceCaller) -> object:
+        return [asdict(member) for member in self._store.fetch_members(given.require_text("group"))]
 
-    def _order(self, given: Arguments, _: Caller) -> object:
-        end = time.monotonic() + given.seconds("wait", wire_format.WAIT_SECONDS_MAX)
-        group, after = given.text("group"), given.integer("after")
-        limit = min(given.integer("limit"), wire_format.IDS_MAX)
+    def _answer_order(self, given: CallArguments, _: ServiceCaller) -> object:
+        end = time.monotonic() + given.require_seconds("wait", wire_format.WAIT_SECONDS_MAX)
+        group, after = given.require_text("group"), given.require_integer("after")
+        limit = min(given.require_integer("limit"), wire_format.IDS_MAX)
         while True:
             # Read before looking: what comes between a look and the wait ends the wait.
             seen = self._count
-            found = self._store.order(group, after, limit)
+            found = self._store.fetch_order(group, after, limit)
             left = end - time.monotonic()
             if found or left <= 0 or self._ends:
                 return wire_format.write_order(found)
-            self._wait(seen, left)
+            self._wait_for_news(seen, left)
 
-    def _status(self, given: Arguments, _: Caller) -> object:
-        return asdict(self._store.status())
+    def _answer_status(self, given: CallArguments, _: ServiceCaller) -> object:
+        return asdict(self._store.fetch_status())
 
     # For members
 
-    def _join(self, given: Arguments, caller: Caller) -> object:
-        member, remembered = given.text("member"), given.optional("remembered")
+    def _answer_join(self, given: CallArguments, caller: ServiceCaller) -> object:
+        member, remembered = given.require_text("member"), given.optional_text("remembered")
         if caller.secret is None:
             raise AccessError(
                 self._store.name,
@@ -102,63 +102,73 @@ class Calls:
                 hint="its version of Viewkeeper is older than the service's: install the same one; "
                 "a secret is then made by itself",
             )
-        found = self._store.join(member, given.facts(), remembered, caller.secret)
-        self._tell_grouping()
+        found = self._store.join_registry(member, given.require_facts(), remembered, caller.secret)
+        self._announce_grouping()
         return asdict(found)
 
-    def _claim(self, given: Arguments, caller: Caller) -> object:
-        seconds = given.seconds("seconds", wire_format.LEASE_SECONDS_MAX)
-        names = (given.text("group"), given.text("source"), given.text("member"))
+    def _answer_claim(self, given: CallArguments, caller: ServiceCaller) -> object:
+        seconds = given.require_seconds("seconds", wire_format.LEASE_SECONDS_MAX)
+        names = (
+            given.require_text("group"),
+            given.require_text("source"),
+            given.require_text("member"),
+        )
         self._store.check_secret(names[2], caller.secret)
-        reporter = self._store.claim(*names, seconds)
+        reporter = self._store.claim_source(*names, seconds)
         return None if reporter is None else wire_format.write_reporter(reporter)
 
-    def _release(self, given: Arguments, caller: Caller) -> object:
-        self._store.release(self._reporter(given, caller))
+    def _answer_release(self, given: CallArguments, caller: ServiceCaller) -> object:
+        self._store.release_claim(self._verified_reporter(given, caller))
         return None
 
-    def _register(self, given: Arguments, caller: Caller) -> object:
-        reporter = self._reporter(given, caller)
-        ids = [GlobalId(reporter.source, position) for position in given.integers("positions")]
-        n = self._store.register(given.text("group"), ids, reporter)
-        self._tell()
+    def _answer_register(self, given: CallArguments, caller: ServiceCaller) -> object:
+        reporter = self._verified_reporter(given, caller)
+        ids = [
+            GlobalId(reporter.source, position) for position in given.require_integers("positions")
+        ]
+        n = self._store.register_ids(given.require_text("group"), ids, reporter)
+        self._announce_news()
         return n
 
-    def _reporter(self, given: Arguments, caller: Caller) -> Reporter:
-        reporter = given.reporter()
+    def _verified_reporter(self, given: CallArguments, caller: ServiceCaller) -> Reporter:
+        reporter = given.require_reporter()
         self._store.check_secret(reporter.member, caller.secret)
         return reporter
 
-    def _reached(self, given: Arguments, caller: Caller) -> object:
-        group, member, n = given.text("group"), given.text("member"), given.integer("n")
+    def _answer_reached(self, given: CallArguments, caller: ServiceCaller) -> object:
+        group, member, n = (
+            given.require_text("group"),
+            given.require_text("member"),
+            given.require_integer("n"),
+        )
         self._store.check_secret(member, caller.secret)
-        self._store.reached(group, member, n)
+        self._store.note_reached(group, member, n)
         return None
 
-    def _leave(self, given: Arguments, caller: Caller) -> object:
+    def _answer_leave(self, given: CallArguments, caller: ServiceCaller) -> object:
         """A member may leave by itself; another one is sent away by the administrator."""
-        member = given.text("member")
+        member = given.require_text("member")
         if not caller.is_administrator:
             if caller.secret is None:
                 self._check_administrator(caller)
             self._store.check_secret(member, caller.secret)
-        self._store.leave(member)
-        self._tell_grouping()
+        self._store.leave_registry(member)
+        self._announce_grouping()
         return None
 
     # For the administrator
 
-    def _take_back(self, given: Arguments, caller: Caller) -> object:
+    def _answer_take_back(self, given: CallArguments, caller: ServiceCaller) -> object:
         self._check_administrator(caller)
-        names = (given.text("group"), given.text("source"))
-        return self._store.take_back(*names, given.integer("position"))
+        names = (given.require_text("group"), given.require_text("source"))
+        return self._store.take_back(*names, given.require_integer("position"))
 
-    def _forget_secret(self, given: Arguments, caller: Caller) -> object:
+    def _answer_forget_secret(self, given: CallArguments, caller: ServiceCaller) -> object:
         self._check_administrator(caller)
-        self._store.forget_secret(given.text("member"))
+        self._store.forget_secret(given.require_text("member"))
         return None
 
-    def _check_administrator(self, caller: Caller) -> None:
+    def _check_administrator(self, caller: ServiceCaller) -> None:
         if not caller.is_administrator:
             raise AccessError(
                 self._store.name,
@@ -169,20 +179,20 @@ class Calls:
 
     # News
 
-    def _tell_grouping(self) -> None:
+    def _announce_grouping(self) -> None:
         """Members join every few seconds, mostly with what they said before: no news."""
         now = self._store.grouping
         if now is not self._grouping:
             self._grouping = now
-            self._tell()
+            self._announce_news()
 
-    def _tell(self) -> None:
+    def _announce_news(self) -> None:
         """There may be new ids, or a group may have been closed."""
         with self._news:
             self._count += 1
             self._news.notify_all()
 
-    def _wait(self, seen: int, seconds: float) -> None:
+    def _wait_for_news(self, seen: int, seconds: float) -> None:
         """Until there is news after `seen` pieces of it, or the time is over."""
         with self._news:
             self._news.wait_for(lambda: self._count != seen or self._ends, seconds)

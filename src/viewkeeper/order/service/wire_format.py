@@ -29,14 +29,14 @@ from viewkeeper.order.global_id import GlobalId
 from viewkeeper.order.registry_protocol import (
     VOID,
     Assignment,
-    Facts,
+    GroupMember,
     GroupStatus,
-    Member,
-    Ordered,
-    Owner,
+    MemberFacts,
+    OrderedId,
     RegistryStatus,
     Reporter,
-    Reports,
+    ReportStatus,
+    StoreOwner,
 )
 
 PREFIX = "/v1/"
@@ -69,7 +69,7 @@ _KINDS = {
 }
 
 
-class MalformedError(ValueError):
+class MalformedMessageError(ValueError):
     """A request that no client of ours sends, or an answer that no service of ours gives."""
 
 
@@ -78,180 +78,207 @@ def read_json(data: bytes) -> object:
     try:
         return json.loads(data.decode(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise MalformedError("the body must be JSON") from error
+        raise MalformedMessageError("the body must be JSON") from error
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise MalformedError(f"{name} is no number of JSON")
+    raise MalformedMessageError(f"{name} is no number of JSON")
 
 
-class Arguments:
+class CallArguments:
     """A JSON object that was sent; whatever is not as it must be is a MalformedError."""
 
     def __init__(self, body: object) -> None:
         if not isinstance(body, dict):
-            raise MalformedError("the body must be a JSON object")
+            raise MalformedMessageError("the body must be a JSON object")
         self._body: Mapping[str, Any] = body
 
-    def text(self, name: str) -> str:
-        return _text(self._body.get(name), name)
+    def require_text(self, name: str) -> str:
+        return _check_text(self._body.get(name), name)
 
-    def optional(self, name: str) -> str | None:
-        return None if self._body.get(name) is None else self.text(name)
+    def optional_text(self, name: str) -> str | None:
+        return None if self._body.get(name) is None else self.require_text(name)
 
-    def integer(self, name: str) -> int:
-        return _integer(self._body.get(name), name)
+    def require_integer(self, name: str) -> int:
+        return _check_integer(self._body.get(name), name)
 
-    def position(self, name: str) -> int | None:
-        return None if self._body.get(name) is None else self.integer(name)
+    def optional_integer(self, name: str) -> int | None:
+        return None if self._body.get(name) is None else self.require_integer(name)
 
-    def integers(self, name: str) -> list[int]:
-        return [_integer(value, name) for value in self._list(name, IDS_MAX)]
+    def require_integers(self, name: str) -> list[int]:
+        return [_check_integer(value, name) for value in self._require_list(name, IDS_MAX)]
 
-    def number(self, name: str) -> float:
-        return _number(self._body.get(name), name)
+    def require_number(self, name: str) -> float:
+        return _check_number(self._body.get(name), name)
 
-    def boolean(self, name: str) -> bool:
+    def require_boolean(self, name: str) -> bool:
         value = self._body.get(name)
         if not isinstance(value, bool):
-            raise MalformedError(f"{name} must be true or false")
+            raise MalformedMessageError(f"{name} must be true or false")
         return value
 
-    def seconds(self, name: str, most: float) -> float:
-        value = _number(self._body.get(name, 0), name)
+    def require_seconds(self, name: str, most: float) -> float:
+        value = _check_number(self._body.get(name, 0), name)
         if not 0 <= value <= most:
-            raise MalformedError(f"{name} must be between 0 and {most:g}")
+            raise MalformedMessageError(f"{name} must be between 0 and {most:g}")
         return value
 
-    def objects(self, name: str) -> Iterator[Arguments]:
-        return (Arguments(each) for each in self._list(name, _MANY))
+    def require_objects(self, name: str) -> Iterator[CallArguments]:
+        return (CallArguments(each) for each in self._require_list(name, _MANY))
 
-    def reporter(self) -> Reporter:
+    def require_reporter(self) -> Reporter:
         return read_reporter(self._body.get("reporter"))
 
-    def facts(self) -> Facts:
-        inner = Arguments(self._body.get("facts"))
-        sources = inner._mapping("sources")
-        read = {_text(name, "sources"): _texts(tables, name) for name, tables in sources.items()}
-        parents = _texts(inner._body.get("parents"), "parents")
+    def require_facts(self) -> MemberFacts:
+        inner = CallArguments(self._body.get("facts"))
+        sources = inner._require_mapping("sources")
+        read = {
+            _check_text(name, "sources"): _check_texts(tables, name)
+            for name, tables in sources.items()
+        }
+        parents = _check_texts(inner._body.get("parents"), "parents")
         together, warehouse = (
-            inner.text(name) if inner._body.get(name) else "" for name in ("together", "warehouse")
+            inner.require_text(name) if inner._body.get(name) else ""
+            for name in ("together", "warehouse")
         )
-        awaited = inner._mapping("awaits") if "awaits" in inner._body else {}
-        awaits = {_text(name, "awaits"): _integer(at, "awaits") for name, at in awaited.items()}
-        return Facts(read, parents, together, awaits, warehouse)
+        awaited = inner._require_mapping("awaits") if "awaits" in inner._body else {}
+        awaits = {
+            _check_text(name, "awaits"): _check_integer(at, "awaits")
+            for name, at in awaited.items()
+        }
+        return MemberFacts(read, parents, together, awaits, warehouse)
 
-    def _mapping(self, name: str) -> Mapping[str, Any]:
+    def _require_mapping(self, name: str) -> Mapping[str, Any]:
         value = self._body.get(name)
         if not isinstance(value, dict) or len(value) > NAMES_MAX:
-            raise MalformedError(f"{name} must be an object of at most {NAMES_MAX} names")
+            raise MalformedMessageError(f"{name} must be an object of at most {NAMES_MAX} names")
         return value
 
-    def _list(self, name: str, most: int) -> list[Any]:
-        return _list(self._body.get(name), name, most)
+    def _require_list(self, name: str, most: int) -> list[Any]:
+        return _check_list(self._body.get(name), name, most)
 
 
-def _text(value: object, name: str, least: int = 1) -> str:
+def _check_text(value: object, name: str, least: int = 1) -> str:
     if not isinstance(value, str) or not least <= len(value) <= TEXT_CHARACTERS_MAX:
-        raise MalformedError(f"{name} must be a text of 1 to {TEXT_CHARACTERS_MAX} characters")
+        raise MalformedMessageError(
+            f"{name} must be a text of 1 to {TEXT_CHARACTERS_MAX} characters"
+        )
     if "\0" in value or any("\ud800" <= each <= "\udfff" for each in value):
-        raise MalformedError(f"{name} has a character that no text can be stored with")
+        raise MalformedMessageError(f"{name} has a character that no text can be stored with")
     return value
 
 
-def _list(values: object, name: str, most: int) -> list[Any]:
+def _check_list(values: object, name: str, most: int) -> list[Any]:
     if not isinstance(values, list) or len(values) > most:
-        raise MalformedError(f"{name} must be a list of at most {most}")
+        raise MalformedMessageError(f"{name} must be a list of at most {most}")
     return values
 
 
-def _texts(values: object, name: str) -> tuple[str, ...]:
-    return tuple(_text(value, name) for value in _list(values, name, NAMES_MAX))
+def _check_texts(values: object, name: str) -> tuple[str, ...]:
+    return tuple(_check_text(value, name) for value in _check_list(values, name, NAMES_MAX))
 
 
-def _integer(value: object, name: str) -> int:
+def _check_integer(value: object, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _INTEGER_MAX:
-        raise MalformedError(f"{name} must be a whole number, not negative, of 63 bits")
+        raise MalformedMessageError(f"{name} must be a whole number, not negative, of 63 bits")
     return value
 
 
-def _number(value: object, name: str) -> float:
+def _check_number(value: object, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise MalformedError(f"{name} must be a number")
+        raise MalformedMessageError(f"{name} must be a number")
     if abs(value) > _INTEGER_MAX or not math.isfinite(value):
-        raise MalformedError(f"{name} must be a number of a size that something can have")
+        raise MalformedMessageError(f"{name} must be a number of a size that something can have")
     return float(value)
 
 
-def write_order(found: Sequence[Ordered]) -> list[list[object]]:
+def write_order(found: Sequence[OrderedId]) -> list[list[object]]:
     return [[each.n, each.id.source, each.id.position] for each in found]
 
 
-def read_order(data: object) -> tuple[Ordered, ...]:
+def read_order(data: object) -> tuple[OrderedId, ...]:
     """
-    >>> read_order(write_order([Ordered(1, GlobalId("shop", 7))]))
-    (Ordered(n=1, id=GlobalId(source='shop', position=7)),)
+    >>> read_order(write_order([OrderedId(1, GlobalId("shop", 7))]))
+    (OrderedId(n=1, id=GlobalId(source='shop', position=7)),)
     """
-    return tuple(_ordered(_list(each, "an id", 3)) for each in _list(data, "order", IDS_MAX))
+    return tuple(
+        _read_ordered_id(_check_list(each, "an id", 3))
+        for each in _check_list(data, "order", IDS_MAX)
+    )
 
 
-def _ordered(row: Sequence[object]) -> Ordered:
+def _read_ordered_id(row: Sequence[object]) -> OrderedId:
     if len(row) != 3:
-        raise MalformedError("an id has a number, a source and a position")
-    source = _text(row[1], "source", len(VOID))
-    return Ordered(_integer(row[0], "n"), GlobalId(source, _integer(row[2], "position")))
+        raise MalformedMessageError("an id has a number, a source and a position")
+    source = _check_text(row[1], "source", len(VOID))
+    return OrderedId(
+        _check_integer(row[0], "n"), GlobalId(source, _check_integer(row[2], "position"))
+    )
 
 
-def read_members(data: object) -> tuple[Member, ...]:
-    return tuple(_member(Arguments(each)) for each in _list(data, "members", _MANY))
+def read_members(data: object) -> tuple[GroupMember, ...]:
+    return tuple(_read_member(CallArguments(each)) for each in _check_list(data, "members", _MANY))
 
 
-def _member(each: Arguments) -> Member:
-    return Member(each.text("name"), each.facts(), each.integer("reached"), each.number("seen"))
+def _read_member(each: CallArguments) -> GroupMember:
+    return GroupMember(
+        each.require_text("name"),
+        each.require_facts(),
+        each.require_integer("reached"),
+        each.require_number("seen"),
+    )
 
 
 def read_assignment(data: object) -> Assignment:
-    found = Arguments(data)
-    members = tuple(_member(each) for each in found.objects("members"))
-    names = (found.text("group"), found.text("identity"))
-    return Assignment(*names, members, found.boolean("closed"), found.integer("opened"))
+    found = CallArguments(data)
+    members = tuple(_read_member(each) for each in found.require_objects("members"))
+    names = (found.require_text("group"), found.require_text("identity"))
+    return Assignment(
+        *names, members, found.require_boolean("closed"), found.require_integer("opened")
+    )
 
 
 def read_status(data: object) -> RegistryStatus:
-    found = Arguments(data)
-    groups = tuple(_group(each) for each in found.objects("groups"))
+    found = CallArguments(data)
+    groups = tuple(_read_group(each) for each in found.require_objects("groups"))
     owner = found._body.get("owner")
     return RegistryStatus(
-        found.text("registry"), _owner(Arguments(owner)) if owner else None, groups
+        found.require_text("registry"), _read_owner(CallArguments(owner)) if owner else None, groups
     )
 
 
-def _group(found: Arguments) -> GroupStatus:
+def _read_group(found: CallArguments) -> GroupStatus:
     return GroupStatus(
-        *(found.text("name"), found.text("identity"), found.integer("last")),
-        members=tuple(_member(each) for each in found.objects("members")),
-        reports=tuple(_reports(each) for each in found.objects("reports")),
-        closed=found.boolean("closed"),
+        *(
+            found.require_text("name"),
+            found.require_text("identity"),
+            found.require_integer("last"),
+        ),
+        members=tuple(_read_member(each) for each in found.require_objects("members")),
+        reports=tuple(_read_reports(each) for each in found.require_objects("reports")),
+        closed=found.require_boolean("closed"),
     )
 
 
-def _reports(found: Arguments) -> Reports:
-    names = (found.text("source"), found.text("member"))
-    token, lease = found.integer("token"), found.number("lease")
-    return Reports(*names, token, lease, found.position("position"))
+def _read_reports(found: CallArguments) -> ReportStatus:
+    names = (found.require_text("source"), found.require_text("member"))
+    token, lease = found.require_integer("token"), found.require_number("lease")
+    return ReportStatus(*names, token, lease, found.optional_integer("position"))
 
 
-def _owner(found: Arguments) -> Owner:
-    return Owner(found.text("holder"), found.integer("epoch"), found.number("lease"))
+def _read_owner(found: CallArguments) -> StoreOwner:
+    return StoreOwner(
+        found.require_text("holder"), found.require_integer("epoch"), found.require_number("lease")
+    )
 
 
 def read_number(data: object) -> int:
-    return _integer(data, "the answer")
+    return _check_integer(data, "the answer")
 
 
 def read_nothing(data: object) -> None:
     if data is not None:
-        raise MalformedError("there is nothing to be answered to this")
+        raise MalformedMessageError("there is nothing to be answered to this")
 
 
 def write_error(error: RegistryError) -> dict[str, object]:
@@ -262,11 +289,11 @@ def write_error(error: RegistryError) -> dict[str, object]:
 def read_error(registry: str, data: Mapping[str, Any]) -> RegistryError:
     """The error that a service answered with, about the registry as the caller names it."""
     kind = _KINDS.get(str(data.get("kind")), RegistryError)
-    what, detail, hint = (_words(data.get(name)) for name in ("what", "detail", "hint"))
+    what, detail, hint = (_printable_text(data.get(name)) for name in ("what", "detail", "hint"))
     return kind(registry, what or "it refuses this, and does not say why", detail=detail, hint=hint)
 
 
-def _words(value: object) -> str | None:
+def _printable_text(value: object) -> str | None:
     """Words of a service, for a terminal: what is no plain character there is not shown."""
     if not isinstance(value, str) or not value:
         return None
@@ -278,6 +305,10 @@ def write_reporter(reporter: Reporter) -> dict[str, object]:
 
 
 def read_reporter(data: object) -> Reporter:
-    found = Arguments(data)
-    names = (found.text("group"), found.text("source"), found.text("member"))
-    return Reporter(*names, found.integer("token"), found.position("position"))
+    found = CallArguments(data)
+    names = (
+        found.require_text("group"),
+        found.require_text("source"),
+        found.require_text("member"),
+    )
+    return Reporter(*names, found.require_integer("token"), found.optional_integer("position"))

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from viewkeeper.errors import FencedError, RegistryError
-from viewkeeper.order.registry_protocol import Owner
+from viewkeeper.order.registry_protocol import StoreOwner
 
 FORMAT = 3
 _ADDED = (
@@ -60,7 +60,7 @@ SCHEMA = (
 )
 
 
-class Rows(Protocol):
+class StatementRunner(Protocol):
     """Runs one statement, with ? for values, in the transaction that is open."""
 
     def __call__(self, statement: str, *values: object) -> list[tuple[Any, ...]]: ...
@@ -84,18 +84,18 @@ class OwnedStore(ABC):
         self._epoch: int | None = None
 
     @abstractmethod
-    def _writing(self, create: bool = False) -> AbstractContextManager[Rows]:
+    def _write_transaction(self, create: bool = False) -> AbstractContextManager[StatementRunner]:
         """A transaction, durable when it ends; with `create`, the store is made if it is not."""
 
-    def own(
+    def take_ownership(
         self, holder: str, seconds: float, is_gone: Callable[[str], bool] = nobody_is_gone
     ) -> int:
         """Take the store for ourselves; the new epoch.
 
         A FencedError while the lease of another holder lasts, unless `is_gone` knows that it died.
         """
-        with self._writing(create=True) as rows:
-            owner = self._owner(rows, self._for_update)
+        with self._write_transaction(create=True) as rows:
+            owner = self._read_owner(rows, self._for_update)
             if owner is not None and not is_gone(owner.holder):
                 raise FencedError(
                     self.name,
@@ -111,9 +111,9 @@ class OwnedStore(ABC):
         self._epoch = int(epoch)
         return self._epoch
 
-    def keep(self, seconds: float) -> None:
+    def renew_ownership(self, seconds: float) -> None:
         """Renew the lease; a FencedError if somebody else owns the store now."""
-        with self._writing() as rows:
+        with self._write_transaction() as rows:
             kept = rows(
                 f"UPDATE registry SET until = {self._now} + ? WHERE epoch = ? RETURNING epoch",
                 *(float(seconds), self._epoch),
@@ -121,15 +121,15 @@ class OwnedStore(ABC):
             if not kept:
                 raise self._taken_over()
 
-    def disown(self) -> None:
+    def release_ownership(self) -> None:
         """Let others have the store at once; nothing if they have it already."""
-        with self._writing() as rows:
+        with self._write_transaction() as rows:
             rows("UPDATE registry SET until = 0 WHERE epoch = ?", self._epoch)
 
-    def _check_owner(self, rows: Rows) -> None:
+    def _check_owner(self, rows: StatementRunner) -> None:
         """Inside a transaction: nobody takes the store over before it ends."""
         if self._epoch is None:
-            owner = self._owner(rows, self._for_share)
+            owner = self._read_owner(rows, self._for_share)
             if owner is not None:
                 raise FencedError(
                     self.name,
@@ -142,24 +142,24 @@ class OwnedStore(ABC):
             if epoch != self._epoch:
                 raise self._taken_over()
 
-    def _owner(self, rows: Rows, lock: str = "") -> Owner | None:
+    def _read_owner(self, rows: StatementRunner, lock: str = "") -> StoreOwner | None:
         """Who owns the store now, if anybody does."""
         ((holder, epoch, lease),) = rows(
             f"SELECT holder, epoch, until - {self._now} FROM registry{lock}"
         )
-        return Owner(holder, epoch, lease) if lease > 0 else None
+        return StoreOwner(holder, epoch, lease) if lease > 0 else None
 
-    def _is_old(self, rows: Rows) -> bool:
+    def _is_old(self, rows: StatementRunner) -> bool:
         """Whether the store has a format that can be brought up to date."""
         return rows("SELECT format FROM registry")[0][0] in UPGRADES
 
-    def _upgrade(self, rows: Rows) -> None:
+    def _upgrade_format(self, rows: StatementRunner) -> None:
         """Inside a transaction that writes; nothing if somebody else has done it meanwhile."""
         while self._is_old(rows):
             for statement in UPGRADES[rows("SELECT format FROM registry")[0][0]]:
                 rows(statement)
 
-    def _check_format(self, rows: Rows) -> None:
+    def _check_format(self, rows: StatementRunner) -> None:
         ((found,),) = rows("SELECT format FROM registry")
         if found != FORMAT:
             raise RegistryError(

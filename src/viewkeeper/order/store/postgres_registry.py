@@ -20,7 +20,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from viewkeeper.errors import RegistryAwayError, RegistryError
-from viewkeeper.order.store.owned_store import SCHEMA, Rows
+from viewkeeper.order.store.owned_store import SCHEMA, StatementRunner
 from viewkeeper.order.store.stored_registry import StoredRegistry
 
 DEFAULT_SCHEMA = "viewkeeper_registry"
@@ -77,45 +77,45 @@ class PostgresRegistry(StoredRegistry):
         self._connection: psycopg.Connection[Any] | None = None
 
     @contextmanager
-    def _writing(self, create: bool = False) -> Iterator[Rows]:
-        with self._using(create) as connection, connection.transaction():
-            yield _runner(connection)
+    def _write_transaction(self, create: bool = False) -> Iterator[StatementRunner]:
+        with self._use_connection(create) as connection, connection.transaction():
+            yield _statement_runner(connection)
 
     @contextmanager
-    def _reading(self) -> Iterator[Rows]:
-        with self._using(create=False) as connection, connection.transaction():
+    def _read_transaction(self) -> Iterator[StatementRunner]:
+        with self._use_connection(create=False) as connection, connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            yield _runner(connection)
+            yield _statement_runner(connection)
 
     @contextmanager
-    def _using(self, create: bool) -> Iterator[psycopg.Connection[Any]]:
-        with self._lock, self._errors():
+    def _use_connection(self, create: bool) -> Iterator[psycopg.Connection[Any]]:
+        with self._lock, self._translate_errors():
             if self._connection is None or self._connection.closed:
-                self._connection = self._connect(create)
+                self._connection = self._open_connection(create)
             yield self._connection
 
-    def _connect(self, create: bool) -> psycopg.Connection[Any]:
+    def _open_connection(self, create: bool) -> psycopg.Connection[Any]:
         connection = psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=None)
         try:
-            self._prepare(connection, create)
+            self._prepare_store(connection, create)
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def _prepare(self, connection: psycopg.Connection[Any], create: bool) -> None:
-        rows = _runner(connection)
+    def _prepare_store(self, connection: psycopg.Connection[Any], create: bool) -> None:
+        rows = _statement_runner(connection)
         self._check_server(connection, rows)
         if rows("SELECT 1 WHERE current_setting('synchronous_commit') = 'off'"):
             connection.execute("SET synchronous_commit = on")
         schema = sql.Identifier(self._schema)
         connection.execute(sql.SQL("SET search_path = {}").format(schema))
         if create:
-            with self._making(connection, rows):
-                self._make(connection, rows)
+            with self._table_transaction(connection, rows):
+                self._make_tables(connection, rows)
         if rows(_REGISTRY) and self._is_old(rows):
-            with self._making(connection, rows):
-                self._upgrade(rows)
+            with self._table_transaction(connection, rows):
+                self._upgrade_format(rows)
         if not rows(_REGISTRY):
             raise RegistryError(
                 self.name,
@@ -125,13 +125,15 @@ class PostgresRegistry(StoredRegistry):
         self._check_format(rows)
 
     @contextmanager
-    def _making(self, connection: psycopg.Connection[Any], rows: Rows) -> Iterator[None]:
+    def _table_transaction(
+        self, connection: psycopg.Connection[Any], rows: StatementRunner
+    ) -> Iterator[None]:
         """A transaction for tables: two that made the same ones at once would fail on it."""
         with connection.transaction():
             rows("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", self._schema)
             yield
 
-    def _check_server(self, connection: psycopg.Connection[Any], rows: Rows) -> None:
+    def _check_server(self, connection: psycopg.Connection[Any], rows: StatementRunner) -> None:
         if connection.info.server_version < OLDEST_VERSION:
             raise RegistryError(self.name, "PostgreSQL is too old", hint="use 14 or newer")
         if rows("SELECT 1 WHERE pg_is_in_recovery()"):
@@ -141,7 +143,7 @@ class PostgresRegistry(StoredRegistry):
                 hint="name the primary, or add target_session_attrs=read-write to the address",
             )
 
-    def _make(self, connection: psycopg.Connection[Any], rows: Rows) -> None:
+    def _make_tables(self, connection: psycopg.Connection[Any], rows: StatementRunner) -> None:
         # Even with IF NOT EXISTS, PostgreSQL asks for the right to create what is there.
         if not rows("SELECT 1 FROM pg_namespace WHERE nspname = ?", self._schema):
             connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(self._schema)))
@@ -150,7 +152,7 @@ class PostgresRegistry(StoredRegistry):
                 rows(statement)
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Inside, every error of psycopg becomes one of ours; the password is in none."""
         try:
             yield
@@ -196,7 +198,7 @@ def split_schema(url: str) -> tuple[str, str]:
     return urlunsplit(parts._replace(query=urlencode(rest))), schema
 
 
-def _runner(connection: psycopg.Connection[Any]) -> Rows:
+def _statement_runner(connection: psycopg.Connection[Any]) -> StatementRunner:
     def rows(statement: str, *values: object) -> list[tuple[Any, ...]]:
         cursor = connection.execute(statement.replace("?", "%s").encode(), values)
         return cursor.fetchall() if cursor.description else []

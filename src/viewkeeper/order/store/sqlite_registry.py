@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from viewkeeper.errors import RegistryAwayError, RegistryError
-from viewkeeper.order.store.owned_store import SCHEMA, Rows
+from viewkeeper.order.store.owned_store import SCHEMA, StatementRunner
 from viewkeeper.order.store.stored_registry import StoredRegistry
 
 BUSY_SECONDS = 10.0
@@ -48,32 +48,34 @@ class SqliteRegistry(StoredRegistry):
         self._file: tuple[int, int] | None = None
 
     @contextmanager
-    def _writing(self, create: bool = False) -> Iterator[Rows]:
-        with self._lock, self._errors():
-            connection = self._connected(create)
-            with self._transaction(connection, "BEGIN IMMEDIATE") as rows:
+    def _write_transaction(self, create: bool = False) -> Iterator[StatementRunner]:
+        with self._lock, self._translate_errors():
+            connection = self._ensure_connection(create)
+            with self._sqlite_transaction(connection, "BEGIN IMMEDIATE") as rows:
                 yield rows
 
     @contextmanager
-    def _reading(self) -> Iterator[Rows]:
-        with self._lock, self._errors():
-            connection = self._connected(create=False)
-            with self._transaction(connection, "BEGIN") as rows:
+    def _read_transaction(self) -> Iterator[StatementRunner]:
+        with self._lock, self._translate_errors():
+            connection = self._ensure_connection(create=False)
+            with self._sqlite_transaction(connection, "BEGIN") as rows:
                 yield rows
 
     @contextmanager
-    def _transaction(self, connection: sqlite3.Connection, begin: str) -> Iterator[Rows]:
-        self._patiently(connection, begin)
+    def _sqlite_transaction(
+        self, connection: sqlite3.Connection, begin: str
+    ) -> Iterator[StatementRunner]:
+        self._run_patiently(connection, begin)
         try:
             # A transaction that reads has its lock from its first statement on.
-            self._patiently(connection, "SELECT 1 FROM sqlite_master LIMIT 1")
-            yield _runner(connection)
-            self._patiently(connection, "COMMIT")
+            self._run_patiently(connection, "SELECT 1 FROM sqlite_master LIMIT 1")
+            yield _statement_runner(connection)
+            self._run_patiently(connection, "COMMIT")
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
 
-    def _patiently(self, connection: sqlite3.Connection, statement: str) -> None:
+    def _run_patiently(self, connection: sqlite3.Connection, statement: str) -> None:
         """Run a statement as soon as nobody else's lock is in its way, for a limited time."""
         end = time.monotonic() + self._busy_seconds
         while True:
@@ -85,8 +87,8 @@ class SqliteRegistry(StoredRegistry):
                     raise
             time.sleep(_PAUSE_SECONDS)
 
-    def _connected(self, create: bool) -> sqlite3.Connection:
-        file = self._identify()
+    def _ensure_connection(self, create: bool) -> sqlite3.Connection:
+        file = self._file_identity()
         if self._connection is None or file != self._file:
             self._disconnect()
             if file is None and not create:
@@ -96,18 +98,18 @@ class SqliteRegistry(StoredRegistry):
                     hint="check the address, or bring the file back; the first member that joins "
                     "makes a new one",
                 )
-            self._connection = self._open(create)
-            self._file = self._identify()
+            self._connection = self._open_connection(create)
+            self._file = self._file_identity()
         return self._connection
 
-    def _identify(self) -> tuple[int, int] | None:
+    def _file_identity(self) -> tuple[int, int] | None:
         try:
             stat = os.stat(self._path)
         except FileNotFoundError:
             return None
         return stat.st_dev, stat.st_ino
 
-    def _open(self, create: bool) -> sqlite3.Connection:
+    def _open_connection(self, create: bool) -> sqlite3.Connection:
         if create:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._make_file()
@@ -119,7 +121,7 @@ class SqliteRegistry(StoredRegistry):
             check_same_thread=False,
         )
         try:
-            self._prepare(connection, create)
+            self._prepare_store(connection, create)
         except BaseException:
             connection.close()
             raise
@@ -137,22 +139,22 @@ class SqliteRegistry(StoredRegistry):
             os.fchmod(descriptor, mode)
             os.close(descriptor)
 
-    def _prepare(self, connection: sqlite3.Connection, create: bool) -> None:
-        self._patiently(connection, "PRAGMA synchronous = FULL")
-        self._patiently(connection, "PRAGMA journal_mode = PERSIST")
+    def _prepare_store(self, connection: sqlite3.Connection, create: bool) -> None:
+        self._run_patiently(connection, "PRAGMA synchronous = FULL")
+        self._run_patiently(connection, "PRAGMA journal_mode = PERSIST")
         if create:
-            with self._transaction(connection, "BEGIN IMMEDIATE") as rows:
+            with self._sqlite_transaction(connection, "BEGIN IMMEDIATE") as rows:
                 for statement in SCHEMA:
                     rows(statement)
-                self._upgrade(rows)
+                self._upgrade_format(rows)
                 # Nothing is added to a store that is not ours to change.
                 self._check_format(rows)
-        with self._transaction(connection, "BEGIN") as rows:
+        with self._sqlite_transaction(connection, "BEGIN") as rows:
             is_old = bool(rows(_REGISTRY)) and self._is_old(rows)
         if is_old:
-            with self._transaction(connection, "BEGIN IMMEDIATE") as rows:
-                self._upgrade(rows)
-        with self._transaction(connection, "BEGIN") as rows:
+            with self._sqlite_transaction(connection, "BEGIN IMMEDIATE") as rows:
+                self._upgrade_format(rows)
+        with self._sqlite_transaction(connection, "BEGIN") as rows:
             if not rows(_REGISTRY):
                 raise RegistryError(
                     self.name,
@@ -162,7 +164,7 @@ class SqliteRegistry(StoredRegistry):
             self._check_format(rows)
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Inside, every error of the system becomes one of ours."""
         try:
             yield
@@ -194,7 +196,7 @@ class SqliteRegistry(StoredRegistry):
             self._disconnect()
 
 
-def _runner(connection: sqlite3.Connection) -> Rows:
+def _statement_runner(connection: sqlite3.Connection) -> StatementRunner:
     def rows(statement: str, *values: object) -> list[tuple[Any, ...]]:
         return connection.execute(statement, values).fetchall()
 

@@ -22,12 +22,12 @@ from typing import NamedTuple
 from viewkeeper.errors import ClosedGroupError, IdentityError, RegistryError, TrimmedError
 from viewkeeper.order.member_groups import find_ambiguous_names, find_circle, regroup_members
 from viewkeeper.order.name_rule import check_names
-from viewkeeper.order.registry_protocol import Assignment, Facts, Member
-from viewkeeper.order.retention_rule import Windows
-from viewkeeper.order.store.owned_store import OwnedStore, Rows
+from viewkeeper.order.registry_protocol import Assignment, GroupMember, MemberFacts
+from viewkeeper.order.retention_rule import RetentionWindows
+from viewkeeper.order.store.owned_store import OwnedStore, StatementRunner
 from viewkeeper.order.store.stored_retention import note_place, remove_groups, trim_order
 from viewkeeper.order.store.stored_secrets import admit_secret, check_secret, forget_secret
-from viewkeeper.partition.view_group import name_of
+from viewkeeper.partition.view_group import group_name_of
 
 _NEVER = (1 << 63) - 1
 
@@ -54,43 +54,43 @@ class StoredGroups(OwnedStore):
         """The group that each member was given, as far as it joined through this object."""
         self.grouping = object()
         """Another one after groups were computed again through this object."""
-        self.windows = Windows()
+        self.windows = RetentionWindows()
         """How much is kept at least."""
 
     @abstractmethod
-    def _reading(self) -> AbstractContextManager[Rows]:
+    def _read_transaction(self) -> AbstractContextManager[StatementRunner]:
         """A transaction that sees one state."""
 
-    def join(
+    def join_registry(
         self,
         member: str,
-        facts: Facts,
+        facts: MemberFacts,
         remembered: str | None = None,
         secret: str | None = None,
     ) -> Assignment:
         """As every registry; a service hands on the secret that came with the request."""
         joined = self._joined.get(member)
-        with self._regrouping(create=not (joined or remembered)) as rows:
+        with self._regroup_transaction(create=not (joined or remembered)) as rows:
             if secret is not None:
                 admit_secret(self.name, rows, member, secret)
             if joined:
-                self._group(rows, joined)
-            opened = self._opened(rows, member, remembered) if remembered else _NEVER
-            said = self._facts(rows, member)
+                self._read_group(rows, joined)
+            opened = self._find_opening(rows, member, remembered) if remembered else _NEVER
+            said = self._member_facts(rows, member)
             self._check_warehouse(member, said.get(member, facts).warehouse, facts.warehouse)
             changes = said != {member: facts}
             if changes:
-                before = self._facts(rows)
+                before = self._member_facts(rows)
                 after = {**before, member: facts}
                 check_names(self.name, member, facts, known=before)
-                self._check(after, member)
-                self._regroup(rows, before, after)
+                self._check_facts(after, member)
+                self._apply_regrouping(rows, before, after)
             rows(
                 f"UPDATE registry_member SET facts = ?, seen = {self._now}"
                 f" WHERE member = ? AND {_IS_OPEN}",
-                *(_written(facts), member),
+                *(_facts_text(facts), member),
             )
-            found = self._next(rows, member, opened)
+            found = self._next_assignment(rows, member, opened)
             if note_place(rows, member, opened if remembered else found.opened) or changes:
                 remove_groups(rows, self.windows)
         self._joined[member], self._identities[found.group] = found.group, found.identity
@@ -98,26 +98,26 @@ class StoredGroups(OwnedStore):
             self.grouping = object()
         return found
 
-    def leave(self, member: str) -> None:
-        with self._regrouping() as rows:
-            before = self._facts(rows)
+    def leave_registry(self, member: str) -> None:
+        with self._regroup_transaction() as rows:
+            before = self._member_facts(rows)
             changes = member in before
             if changes:
                 after = {name: facts for name, facts in before.items() if name != member}
-                self._regroup(rows, before, after)
+                self._apply_regrouping(rows, before, after)
         self._joined.pop(member, None)
         if changes:
             self.grouping = object()
 
-    def members(self, group: str) -> tuple[Member, ...]:
-        with self._reading() as rows:
-            self._group(rows, group)
-            return self._members(rows, group)
+    def fetch_members(self, group: str) -> tuple[GroupMember, ...]:
+        with self._read_transaction() as rows:
+            self._read_group(rows, group)
+            return self._read_members(rows, group)
 
-    def reached(self, group: str, member: str, n: int) -> None:
-        with self._changing(group) as (rows, found):
+    def note_reached(self, group: str, member: str, n: int) -> None:
+        with self._group_transaction(group) as (rows, found):
             if n > found.last:
-                raise self._older(group, n, found.last)
+                raise self._older_error(group, n, found.last)
             noted = rows(
                 f"UPDATE registry_member SET seen = {self._now},"
                 " reached = CASE WHEN reached < ? THEN ? ELSE reached END"
@@ -131,35 +131,42 @@ class StoredGroups(OwnedStore):
 
     def check_secret(self, member: str, secret: str | None) -> None:
         """An AccessError unless this is the secret that the member joined with."""
-        with self._reading() as rows:
+        with self._read_transaction() as rows:
             check_secret(self.name, rows, member, secret)
 
     def forget_secret(self, member: str) -> None:
-        with self._regrouping() as rows:
+        with self._regroup_transaction() as rows:
             forget_secret(rows, member)
 
     def check_identity(self, group: str, identity: str) -> None:
         """An IdentityError if the group here is another one."""
-        with self._reading() as rows:
-            self._group(rows, group, identity)
+        with self._read_transaction() as rows:
+            self._read_group(rows, group, identity)
 
     # Groups that change
 
     @contextmanager
-    def _regrouping(self, create: bool = False) -> Iterator[Rows]:
+    def _regroup_transaction(self, create: bool = False) -> Iterator[StatementRunner]:
         """A transaction in which nobody else joins or leaves."""
-        with self._writing(create=create) as rows:
+        with self._write_transaction(create=create) as rows:
             self._check_owner(rows)
             rows(f"SELECT regroupings FROM registry_environment{self._for_update}")
             yield rows
 
-    def _facts(self, rows: Rows, member: str | None = None) -> dict[str, Facts]:
+    def _member_facts(
+        self, rows: StatementRunner, member: str | None = None
+    ) -> dict[str, MemberFacts]:
         """What all members say now, or only this one."""
         select = f"SELECT member, facts FROM registry_member WHERE {_IS_OPEN}"
         found = rows(f"{select} AND member = ?", member) if member else rows(select)
         return {member: read_facts(facts) for member, facts in found}
 
-    def _regroup(self, rows: Rows, before: Mapping[str, Facts], after: Mapping[str, Facts]) -> None:
+    def _apply_regrouping(
+        self,
+        rows: StatementRunner,
+        before: Mapping[str, MemberFacts],
+        after: Mapping[str, MemberFacts],
+    ) -> None:
         groups: dict[str, set[str]] = defaultdict(set)
         for group, member in rows(f"SELECT grp, member FROM registry_member WHERE {_IS_OPEN}"):
             groups[group].add(member)
@@ -183,12 +190,12 @@ class StoredGroups(OwnedStore):
                     "INSERT INTO registry_member (grp, member, facts, reached, seen) VALUES"
                     " (?, ?, ?, 0, COALESCE((SELECT max(seen) FROM registry_member"
                     f" WHERE member = ?), {self._now}))",
-                    *(name, member, _written(after[member]), member),
+                    *(name, member, _facts_text(after[member]), member),
                 )
 
-    def _new_name(self, rows: Rows, members: tuple[str, ...]) -> str:
+    def _new_name(self, rows: StatementRunner, members: tuple[str, ...]) -> str:
         """The name of these members; with a number where a group had it before."""
-        plain = name_of(members)
+        plain = group_name_of(members)
         alike = "SELECT name FROM registry_group WHERE substr(name, 1, ?) = ?"
         used = {name for (name,) in rows(alike, len(plain), plain)}
         name, count = plain, 1
@@ -197,7 +204,7 @@ class StoredGroups(OwnedStore):
             name = f"{plain}.{count}"
         return name
 
-    def _opened(self, rows: Rows, member: str, identity: str) -> int:
+    def _find_opening(self, rows: StatementRunner, member: str, identity: str) -> int:
         """When the group that a member remembers was opened."""
         found = rows("SELECT name, opened FROM registry_group WHERE identity = ?", identity)
         if not found:
@@ -212,7 +219,7 @@ class StoredGroups(OwnedStore):
         self._identities[name] = identity
         return int(opened)
 
-    def _next(self, rows: Rows, member: str, opened: int) -> Assignment:
+    def _next_assignment(self, rows: StatementRunner, member: str, opened: int) -> Assignment:
         """The first group of a member that is open, or was opened later and has ids to take."""
         ((group, identity, closed, since),) = rows(
             "SELECT g.name, g.identity, g.closed, g.opened FROM registry_group g"
@@ -220,15 +227,17 @@ class StoredGroups(OwnedStore):
             " AND (g.closed = 0 OR (g.opened > ? AND g.last > 0)) ORDER BY g.opened LIMIT 1",
             *(member, opened),
         )
-        return Assignment(group, identity, self._members(rows, group), bool(closed), since)
+        return Assignment(group, identity, self._read_members(rows, group), bool(closed), since)
 
-    def _check(self, facts: Mapping[str, Facts], member: str) -> None:
+    def _check_facts(self, facts: Mapping[str, MemberFacts], member: str) -> None:
         """What cannot be: a member that reads itself, a name that stands for two things."""
         if way := find_circle(facts, member):
             raise RegistryError(
                 self.name,
                 f"members would read each other in a circle: {' <- '.join(way)}",
-                detail=f'"{member}" says that it reads {", ".join(sorted(facts[member].reads))}',
+                detail=(
+                    f'"{member}" says that it reads {", ".join(sorted(facts[member].read_names))}'
+                ),
                 hint="build the views of one of them on the sources instead",
             )
         for name in sorted(find_ambiguous_names(facts)):
@@ -253,17 +262,19 @@ class StoredGroups(OwnedStore):
     # Inside a transaction
 
     @contextmanager
-    def _changing(self, group: str, open_only: bool = False) -> Iterator[tuple[Rows, GroupRow]]:
+    def _group_transaction(
+        self, group: str, open_only: bool = False
+    ) -> Iterator[tuple[StatementRunner, GroupRow]]:
         """A transaction that holds the group's row."""
-        with self._writing() as rows:
+        with self._write_transaction() as rows:
             self._check_owner(rows)
-            found = self._group(rows, group, lock=self._for_update)
+            found = self._read_group(rows, group, lock=self._for_update)
             if open_only and found.closed:
-                raise self._closed(group, found.last)
+                raise self._closed_error(group, found.last)
             yield rows, found
 
-    def _group(
-        self, rows: Rows, group: str, expected: str | None = None, lock: str = ""
+    def _read_group(
+        self, rows: StatementRunner, group: str, expected: str | None = None, lock: str = ""
     ) -> GroupRow:
         """The group's row; an error if it is not the group that we know."""
         expected = expected or self._identities.get(group)
@@ -285,18 +296,18 @@ class StoredGroups(OwnedStore):
             hint=_SAME_REGISTRY,
         )
 
-    def _members(self, rows: Rows, group: str) -> tuple[Member, ...]:
+    def _read_members(self, rows: StatementRunner, group: str) -> tuple[GroupMember, ...]:
         found = rows(
             f"SELECT member, facts, reached, {self._now} - seen FROM registry_member"
             " WHERE grp = ? ORDER BY member",
             group,
         )
-        members = (Member(name, read_facts(facts), n, seen) for name, facts, n, seen in found)
+        members = (GroupMember(name, read_facts(facts), n, seen) for name, facts, n, seen in found)
         return tuple(sorted(members, key=lambda member: member.name))
 
     # Errors
 
-    def _closed(self, group: str, last: int) -> ClosedGroupError:
+    def _closed_error(self, group: str, last: int) -> ClosedGroupError:
         return ClosedGroupError(
             self.name,
             f'the order of group "{group}" has ended with number {last}',
@@ -304,7 +315,7 @@ class StoredGroups(OwnedStore):
             hint="nothing to do: each member takes the order to its end, then joins again",
         )
 
-    def _older(self, group: str, n: int, last: int) -> IdentityError:
+    def _older_error(self, group: str, n: int, last: int) -> IdentityError:
         return IdentityError(
             self.name,
             f'group "{group}" has an order of {last} ids, and a member knows of {n}',
@@ -313,7 +324,7 @@ class StoredGroups(OwnedStore):
             "store and load every member of the group again with --full-refresh",
         )
 
-    def _trimmed(self, group: str, after: int, trimmed: int) -> TrimmedError:
+    def _trimmed_error(self, group: str, after: int, trimmed: int) -> TrimmedError:
         return TrimmedError(
             self.name,
             f'the order of group "{group}" is kept from after number {trimmed} on, and it is asked '
@@ -336,10 +347,10 @@ _SAME_REGISTRY = (
 )
 
 
-def _written(facts: Facts) -> str:
+def _facts_text(facts: MemberFacts) -> str:
     return json.dumps(asdict(facts))
 
 
-def read_facts(text: str) -> Facts:
+def read_facts(text: str) -> MemberFacts:
     """Facts as they are stored."""
-    return Facts(**json.loads(text))
+    return MemberFacts(**json.loads(text))

@@ -15,19 +15,19 @@ from abc import abstractmethod
 from collections.abc import Sequence
 
 from viewkeeper.errors import OrderError, StaleReporterError
-from viewkeeper.order.admission import Refusal, admit, check_claimed
+from viewkeeper.order.admission import AdmissionRefusal, admit_positions, check_claimed
 from viewkeeper.order.global_id import GlobalId
 from viewkeeper.order.member_groups import bases_behind
 from viewkeeper.order.registry_protocol import (
     VOID,
-    Facts,
     GroupStatus,
-    Ordered,
+    MemberFacts,
+    OrderedId,
     RegistryStatus,
     Reporter,
-    Reports,
+    ReportStatus,
 )
-from viewkeeper.order.store.owned_store import Rows
+from viewkeeper.order.store.owned_store import StatementRunner
 from viewkeeper.order.store.stored_groups import StoredGroups, read_facts
 
 _PAUSE_SECONDS, _PAUSE_SECONDS_MAX = 0.02, 0.1
@@ -43,8 +43,8 @@ class StoredRegistry(StoredGroups):
 
     # Reporters
 
-    def claim(self, group: str, source: str, member: str, seconds: float) -> Reporter | None:
-        with self._changing(group, open_only=True) as (rows, _):
+    def claim_source(self, group: str, source: str, member: str, seconds: float) -> Reporter | None:
+        with self._group_transaction(group, open_only=True) as (rows, _):
             seen = rows(
                 f"UPDATE registry_member SET seen = {self._now}"
                 " WHERE grp = ? AND member = ? RETURNING facts",
@@ -67,37 +67,37 @@ class StoredRegistry(StoredGroups):
                 " token = registry_reporter.token + 1 RETURNING token",
                 *(group, source, member, float(seconds)),
             )
-            return Reporter(group, source, member, token, self._position(rows, group, source))
+            return Reporter(group, source, member, token, self._last_position(rows, group, source))
 
-    def release(self, reporter: Reporter) -> None:
-        with self._changing(reporter.group) as (rows, _):
+    def release_claim(self, reporter: Reporter) -> None:
+        with self._group_transaction(reporter.group) as (rows, _):
             rows(
                 "UPDATE registry_reporter SET until = 0 WHERE grp = ? AND source = ?"
                 " AND token = ? AND member = ?",
                 *(reporter.group, reporter.source, reporter.token, reporter.member),
             )
 
-    def register(self, group: str, ids: Sequence[GlobalId], reporter: Reporter) -> int:
+    def register_ids(self, group: str, ids: Sequence[GlobalId], reporter: Reporter) -> int:
         check_claimed(self.name, group, ids, reporter)
         sent = [each.position for each in ids]
-        with self._changing(group, open_only=True) as (rows, there):
+        with self._group_transaction(group, open_only=True) as (rows, there):
             self._check_reporter(rows, reporter)
             if not sent:
                 return 0
-            registered = self._position(rows, group, reporter.source)
+            registered = self._last_position(rows, group, reporter.source)
             found = rows(
                 "SELECT position, n FROM registry_id WHERE grp = ? AND source = ?"
                 " AND position BETWEEN ? AND ?",
                 *(group, reporter.source, min(sent), max(sent)),
             )
-            decided = admit(sent, dict(found), registered, there.last)
-            if isinstance(decided, Refusal):
-                raise self._refused(group, reporter.source, decided)
-            self._append(rows, group, reporter.source, decided.new, there.last)
+            decided = admit_positions(sent, dict(found), registered, there.last)
+            if isinstance(decided, AdmissionRefusal):
+                raise self._refused_error(group, reporter.source, decided)
+            self._append_ids(rows, group, reporter.source, decided.new, there.last)
             return decided.n
 
-    def _append(
-        self, rows: Rows, group: str, source: str, positions: Sequence[int], last: int
+    def _append_ids(
+        self, rows: StatementRunner, group: str, source: str, positions: Sequence[int], last: int
     ) -> None:
         numbered = [(group, last + i, source, p) for i, p in enumerate(positions, 1)]
         for start in range(0, len(numbered), _ROWS_PER_INSERT):
@@ -112,7 +112,7 @@ class StoredRegistry(StoredGroups):
             rows("UPDATE registry_group SET last = ? WHERE name = ?", number, group)
 
     def take_back(self, group: str, source: str, position: int) -> int:
-        with self._changing(group) as (rows, _):
+        with self._group_transaction(group) as (rows, _):
             found = rows(
                 "SELECT min(n), count(*) FROM registry_id WHERE grp = ? AND source = ?"
                 " AND position >= ?",
@@ -121,10 +121,10 @@ class StoredRegistry(StoredGroups):
             first, count = found[0]
             if not count:
                 return 0
-            members = self._members(rows, group)
+            members = self._read_members(rows, group)
             for member in members:
                 if member.reached >= first and source in bases_behind(member.name, members):
-                    raise self._committed(group, source, member.name, first)
+                    raise self._committed_error(group, source, member.name, first)
             rows(
                 "UPDATE registry_id SET source = ?, position = n WHERE grp = ? AND source = ?"
                 " AND position >= ?",
@@ -140,40 +140,40 @@ class StoredRegistry(StoredGroups):
 
     # Readers
 
-    def order(
+    def fetch_order(
         self, group: str, after: int, limit: int, wait_seconds: float = 0.0
-    ) -> tuple[Ordered, ...]:
+    ) -> tuple[OrderedId, ...]:
         end = time.monotonic() + wait_seconds
         pause = _PAUSE_SECONDS
         while True:
-            found = self._following(group, after, limit)
+            found = self._ids_after(group, after, limit)
             left = end - time.monotonic()
             if found or left <= 0:
                 return found
             time.sleep(min(pause, left))
             pause = min(pause * 1.5, _PAUSE_SECONDS_MAX)
 
-    def _following(self, group: str, after: int, limit: int) -> tuple[Ordered, ...]:
-        with self._reading() as rows:
-            there = self._group(rows, group)
+    def _ids_after(self, group: str, after: int, limit: int) -> tuple[OrderedId, ...]:
+        with self._read_transaction() as rows:
+            there = self._read_group(rows, group)
             if after > there.last:
-                raise self._older(group, after, there.last)
+                raise self._older_error(group, after, there.last)
             if after < there.trimmed:
-                raise self._trimmed(group, after, there.trimmed)
+                raise self._trimmed_error(group, after, there.trimmed)
             if after == there.last:
                 if there.closed:
-                    raise self._closed(group, there.last)
+                    raise self._closed_error(group, there.last)
                 return ()
             found = rows(
                 "SELECT n, source, position FROM registry_id WHERE grp = ? AND n > ?"
                 " ORDER BY n LIMIT ?",
                 *(group, after, limit),
             )
-        return tuple(Ordered(n, GlobalId(source, position)) for n, source, position in found)
+        return tuple(OrderedId(n, GlobalId(source, position)) for n, source, position in found)
 
-    def status(self) -> RegistryStatus:
-        with self._reading() as rows:
-            owner = self._owner(rows)
+    def fetch_status(self) -> RegistryStatus:
+        with self._read_transaction() as rows:
+            owner = self._read_owner(rows)
             groups = rows(
                 "SELECT name, identity, last, closed FROM registry_group"
                 " ORDER BY closed, opened, name"
@@ -184,8 +184,8 @@ class StoredRegistry(StoredGroups):
                 tuple(
                     GroupStatus(
                         *(name, identity, last),
-                        self._members(rows, name),
-                        self._reports(rows, name),
+                        self._read_members(rows, name),
+                        self._read_reports(rows, name),
                         bool(closed),
                     )
                     for name, identity, last, closed in groups
@@ -194,24 +194,24 @@ class StoredRegistry(StoredGroups):
 
     # Inside a transaction
 
-    def _position(self, rows: Rows, group: str, source: str) -> int | None:
+    def _last_position(self, rows: StatementRunner, group: str, source: str) -> int | None:
         ((position,),) = rows(
             "SELECT max(position) FROM registry_id WHERE grp = ? AND source = ?", group, source
         )
         return None if position is None else int(position)
 
-    def _reports(self, rows: Rows, group: str) -> tuple[Reports, ...]:
+    def _read_reports(self, rows: StatementRunner, group: str) -> tuple[ReportStatus, ...]:
         found = rows(
             f"SELECT source, member, token, until - {self._now} FROM registry_reporter"
             " WHERE grp = ? ORDER BY source",
             group,
         )
         return tuple(
-            Reports(source, member, token, lease, self._position(rows, group, source))
+            ReportStatus(source, member, token, lease, self._last_position(rows, group, source))
             for source, member, token, lease in found
         )
 
-    def _check_reporter(self, rows: Rows, reporter: Reporter) -> None:
+    def _check_reporter(self, rows: StatementRunner, reporter: Reporter) -> None:
         found = rows(
             "SELECT member, token FROM registry_reporter WHERE grp = ? AND source = ?",
             *(reporter.group, reporter.source),
@@ -228,16 +228,16 @@ class StoredRegistry(StoredGroups):
 
     # Errors
 
-    def _check_reads(self, member: str, source: str, facts: Facts) -> None:
-        if source not in facts.reads:
+    def _check_reads(self, member: str, source: str, facts: MemberFacts) -> None:
+        if source not in facts.read_names:
             raise OrderError(
                 self.name,
                 f'"{member}" cannot report source "{source}", which it does not read',
-                detail=f"it says that it reads {', '.join(sorted(facts.reads)) or 'nothing'}",
+                detail=f"it says that it reads {', '.join(sorted(facts.read_names)) or 'nothing'}",
                 hint="a member reports what its own views read; it joins again when that changes",
             )
 
-    def _committed(self, group: str, source: str, member: str, n: int) -> OrderError:
+    def _committed_error(self, group: str, source: str, member: str, n: int) -> OrderError:
         return OrderError(
             self.name,
             f'group "{group}": number {n} of source "{source}" cannot be taken back',
@@ -246,7 +246,7 @@ class StoredRegistry(StoredGroups):
             "members that read it leave, and run them again",
         )
 
-    def _refused(self, group: str, source: str, refusal: Refusal) -> OrderError:
+    def _refused_error(self, group: str, source: str, refusal: AdmissionRefusal) -> OrderError:
         return OrderError(
             self.name,
             f'group "{group}": position {refusal.position} of source "{source}" was never '

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from viewkeeper.order.retention_rule import Windows, is_done, order_cut
-from viewkeeper.order.store.owned_store import Rows
+from viewkeeper.order.retention_rule import RetentionWindows, is_done, order_cut
+from viewkeeper.order.store.owned_store import StatementRunner
 
 _GROUPS_AT_ONCE = 50
 
 
-def trim_order(rows: Rows, group: str, last: int, trimmed: int, windows: Windows) -> None:
+def trim_order(
+    rows: StatementRunner, group: str, last: int, trimmed: int, windows: RetentionWindows
+) -> None:
     """Remove ids of an open group that all members have committed; its row is held."""
     reached = [n for (n,) in rows("SELECT reached FROM registry_member WHERE grp = ?", group)]
     cut = order_cut(reached, last, trimmed, windows)
@@ -29,7 +31,7 @@ def trim_order(rows: Rows, group: str, last: int, trimmed: int, windows: Windows
     rows("UPDATE registry_group SET trimmed = ? WHERE name = ?", cut, group)
 
 
-def note_place(rows: Rows, member: str, opened: int) -> bool:
+def note_place(rows: StatementRunner, member: str, opened: int) -> bool:
     """Note the group that a member is in, by when it was opened; whether it has gone on."""
     known = rows("SELECT opened FROM registry_place WHERE member = ?", member)
     if known == [(opened,)]:
@@ -42,7 +44,7 @@ def note_place(rows: Rows, member: str, opened: int) -> bool:
     return True
 
 
-def remove_groups(rows: Rows, windows: Windows) -> None:
+def remove_groups(rows: StatementRunner, windows: RetentionWindows) -> None:
     """Remove closed groups that everybody has left behind; the environment's row is held."""
     ((now,),) = rows("SELECT regroupings FROM registry_environment")
     old = rows(

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from viewkeeper.errors import AccessError
 from viewkeeper.order.member_secret import is_secret, secret_hash
-from viewkeeper.order.store.owned_store import Rows
+from viewkeeper.order.store.owned_store import StatementRunner
 
 _SELECT = "SELECT hash FROM registry_secret WHERE member = ?"
 
 
-def admit_secret(registry: str, rows: Rows, member: str, secret: str) -> None:
+def admit_secret(registry: str, rows: StatementRunner, member: str, secret: str) -> None:
     """At a join: the first secret of a member is kept, any other one is an AccessError."""
     found = rows(_SELECT, member)
     if not found:
@@ -21,10 +21,10 @@ def admit_secret(registry: str, rows: Rows, member: str, secret: str) -> None:
             "INSERT INTO registry_secret (member, hash) VALUES (?, ?)", member, secret_hash(secret)
         )
     elif not is_secret(secret, found[0][0]):
-        raise _another(registry, member)
+        raise _another_secret_error(registry, member)
 
 
-def check_secret(registry: str, rows: Rows, member: str, secret: str | None) -> None:
+def check_secret(registry: str, rows: StatementRunner, member: str, secret: str | None) -> None:
     """An AccessError unless it is the one that the member joined with."""
     found = rows(_SELECT, member)
     if not found:
@@ -40,14 +40,14 @@ def check_secret(registry: str, rows: Rows, member: str, secret: str | None) -> 
             hint="its version of Viewkeeper is older than the service's: install the same one",
         )
     if not is_secret(secret, found[0][0]):
-        raise _another(registry, member)
+        raise _another_secret_error(registry, member)
 
 
-def forget_secret(rows: Rows, member: str) -> None:
+def forget_secret(rows: StatementRunner, member: str) -> None:
     rows("DELETE FROM registry_secret WHERE member = ?", member)
 
 
-def _another(registry: str, member: str) -> AccessError:
+def _another_secret_error(registry: str, member: str) -> AccessError:
     return AccessError(
         registry,
         f'"{member}" has joined with another secret',

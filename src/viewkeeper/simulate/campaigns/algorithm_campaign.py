@@ -17,52 +17,52 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from viewkeeper.check.checker import Verdict, check
+from viewkeeper.check.checker import Verdict, check_history
 from viewkeeper.maintain.algorithm_catalogue import KINDS
 from viewkeeper.maintain.promises import Level
-from viewkeeper.maintain.promises import Scenario as Transactions
-from viewkeeper.simulate.campaigns.shrink import Case, shrink
-from viewkeeper.simulate.campaigns.workload import Shape, Workload, random_scenario
-from viewkeeper.simulate.scenario import Scenario, Subject
-from viewkeeper.simulate.simulated_world import World
-from viewkeeper.simulate.step_choice import follow, play, random_tempo
+from viewkeeper.maintain.promises import TransactionKind as Transactions
+from viewkeeper.simulate.campaigns.shrink import Case, shrink_case
+from viewkeeper.simulate.campaigns.workload import JoinShape, Workload, random_scenario
+from viewkeeper.simulate.scenario import AlgorithmSubject, Scenario
+from viewkeeper.simulate.simulated_world import SimulatedWorld
+from viewkeeper.simulate.step_choice import follow_steps, play_randomly, random_tempo
 from viewkeeper.simulate.world_steps import read_step
 
 SHAPES = ("chain:1", "chain:2", "chain:3", "star:3", "self:3", "cycle:3", "chain:4")
 """What is drawn from where no view is asked for."""
 
 
-class Runs(Protocol):
+class CampaignCell(Protocol):
     """What a campaign is about: something that can be run by seeds and promises a level."""
 
     @property
-    def promise(self) -> Level: ...
+    def promised_level(self) -> Level: ...
 
-    def run(self, seed: int) -> Outcome: ...
+    def judge_seed(self, seed: int) -> SeedOutcome: ...
 
 
-C = TypeVar("C", bound=Runs)
+C = TypeVar("C", bound=CampaignCell)
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class AlgorithmCell:
     """What a campaign is about: an algorithm under one kind of transactions."""
 
-    subject: Subject
+    subject: AlgorithmSubject
     transactions: Transactions
-    shape: Shape | None = None
+    shape: JoinShape | None = None
     """The view; None: drawn by the seed."""
 
     @property
-    def promise(self) -> Level:
+    def promised_level(self) -> Level:
         return KINDS[self.subject.name].promise[self.transactions]
 
-    def run(self, seed: int) -> Outcome:
+    def judge_seed(self, seed: int) -> SeedOutcome:
         return run_seed(self, seed)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SeedOutcome:
     """What came of one seed; `found` is proven, `possible` not refuted; `facts` are what else was
     counted."""
 
@@ -79,29 +79,29 @@ class Outcome:
         return self.error is not None or self.possible < level
 
 
-def scenario_of(cell: Cell, seed: int) -> Scenario:
+def scenario_of(cell: AlgorithmCell, seed: int) -> Scenario:
     """The scenario of a seed."""
     rng = random.Random(f"{seed} scenario")
-    drawn = Shape.read(rng.choice(SHAPES))
+    drawn = JoinShape.read_shape(rng.choice(SHAPES))
     kind = KINDS[cell.subject.name]
     return random_scenario(
         rng, Workload(cell.shape or drawn, cell.transactions, kind.keyed, kind.one_source)
     )
 
 
-def run_seed(cell: Cell, seed: int) -> Outcome:
+def run_seed(cell: AlgorithmCell, seed: int) -> SeedOutcome:
     """Run a seed and check it."""
-    world = World(scenario_of(cell, seed), cell.subject)
+    world = SimulatedWorld(scenario_of(cell, seed), cell.subject)
     error, verdict = None, None
     try:
-        _play(world, seed)
-        verdict = judged(world)
+        _play_seed(world, seed)
+        verdict = judge_world(world)
     except Exception as raised:  # noqa: BLE001 - whatever an algorithm raises is this seed's outcome
         error = f"{type(raised).__name__}: {raised}"
-    return Outcome(
+    return SeedOutcome(
         seed,
         verdict.level if verdict else Level.NONE,
-        verdict.possible if verdict else Level.NONE,
+        verdict.possible_level if verdict else Level.NONE,
         len(world.committed),
         sum(world.asks.values()),
         world.asked_rows,
@@ -109,61 +109,61 @@ def run_seed(cell: Cell, seed: int) -> Outcome:
     )
 
 
-def replayed(cell: Cell, seed: int) -> World:
+def replay_seed(cell: AlgorithmCell, seed: int) -> SimulatedWorld:
     """The world of a seed after its run, as far as it came."""
-    world = World(scenario_of(cell, seed), cell.subject, observed=True)
+    world = SimulatedWorld(scenario_of(cell, seed), cell.subject, observed=True)
     try:
-        _play(world, seed)
+        _play_seed(world, seed)
     except Exception:  # noqa: BLE001 - run_seed has said so; here the steps up to it are wanted
         return world
     return world
 
 
-def _play(world: World, seed: int) -> None:
+def _play_seed(world: SimulatedWorld, seed: int) -> None:
     rng = random.Random(f"{seed} schedule")
-    play(world, rng, random_tempo(rng, world))
+    play_randomly(world, rng, random_tempo(rng, world))
 
 
-def judged(world: World) -> Verdict:
+def judge_world(world: SimulatedWorld) -> Verdict:
     """What the checker says of a run.
 
     Where the promise is over the states as of every ts, they are judged; but if a reader of the
     newest state sees less than strong consistency, that is what is said.
     """
-    newest = check(world.history(), at_least=Level.STRONG if world.kind.as_of else None)
-    if not world.kind.as_of or newest.possible < Level.STRONG:
+    newest = check_history(world.run_history(), at_least=Level.STRONG if world.kind.as_of else None)
+    if not world.kind.as_of or newest.possible_level < Level.STRONG:
         return newest
-    return check(world.history(as_of=True))
+    return check_history(world.run_history(as_of=True))
 
 
 # -- failures --------------------------------------------------------------------------------------
 
 
-def steps_of(world: World) -> Case:
+def case_of(world: SimulatedWorld) -> Case:
     """The run of a world, to be made again."""
     steps = tuple(map(read_step, world.trace.steps))
     return Case(world.scenario, world.subject, steps)
 
 
-def failure(case: Case, level: Level) -> str | None:
+def failure_of(case: Case, level: Level) -> str | None:
     """How a case fails when it is made again: by its level, or by what it raises."""
-    world = World(case.scenario, case.subject)
+    world = SimulatedWorld(case.scenario, case.subject)
     try:
-        follow(world, case.steps)
-        return "below" if judged(world).possible < level else None
+        follow_steps(world, case.steps)
+        return "below" if judge_world(world).possible_level < level else None
     except Exception as raised:  # noqa: BLE001 - to raise is to fail
         return type(raised).__name__
 
 
-def smallest(cell: Cell, seed: int, level: Level) -> World:
+def smallest_failure(cell: AlgorithmCell, seed: int, level: Level) -> SimulatedWorld:
     """The smallest run found that fails like a seed, made and observed."""
-    case = steps_of(replayed(cell, seed))
-    how = failure(case, level)
+    case = case_of(replay_seed(cell, seed))
+    how = failure_of(case, level)
     if how is not None:
-        case = shrink(case, lambda smaller: failure(smaller, level) == how)
-    world = World(case.scenario, case.subject, observed=True)
+        case = shrink_case(case, lambda smaller: failure_of(smaller, level) == how)
+    world = SimulatedWorld(case.scenario, case.subject, observed=True)
     try:
-        follow(world, case.steps)
+        follow_steps(world, case.steps)
     except Exception:  # noqa: BLE001 - it may fail by raising; the steps up to it are the answer
         return world
     return world
@@ -173,7 +173,7 @@ def smallest(cell: Cell, seed: int, level: Level) -> World:
 
 
 @dataclass(slots=True)
-class Tally(Generic[C]):
+class CampaignTally(Generic[C]):
     """Outcomes of one cell, summed up."""
 
     cell: C
@@ -188,9 +188,9 @@ class Tally(Generic[C]):
     lookups: int = 0
     rows_sent: int = 0
     facts: Counter[str] = field(default_factory=Counter)
-    failed: list[Outcome] = field(default_factory=list)
+    failed: list[SeedOutcome] = field(default_factory=list)
 
-    def add(self, outcomes: Iterable[Outcome]) -> None:
+    def add_outcomes(self, outcomes: Iterable[SeedOutcome]) -> None:
         for outcome in outcomes:
             self.seeds += 1
             self.lowest = min(self.lowest, outcome.possible)
@@ -204,6 +204,6 @@ class Tally(Generic[C]):
                 self.failed.append(outcome)
 
     @property
-    def messages(self) -> float:
+    def messages_per_update(self) -> float:
         """Questions per update."""
         return self.lookups / max(1, self.updates)

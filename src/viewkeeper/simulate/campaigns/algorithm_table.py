@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from viewkeeper.errors import SimulationError
 from viewkeeper.maintain.algorithm_catalogue import KINDS
 from viewkeeper.maintain.promises import Level
-from viewkeeper.maintain.promises import Scenario as Transactions
-from viewkeeper.simulate.campaigns.algorithm_campaign import Cell, Tally
+from viewkeeper.maintain.promises import TransactionKind as Transactions
+from viewkeeper.simulate.campaigns.algorithm_campaign import AlgorithmCell, CampaignTally
 
 MARKED = "<!-- {form}:begin -->\n{text}\n<!-- {form}:end -->"
 AS_OF = "¹"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class AlgorithmLine:
     """What is known of an algorithm under one kind of transactions."""
 
     name: str
@@ -35,33 +35,33 @@ class Line:
     still: bool
 
     @property
-    def level(self) -> str:
+    def level_text(self) -> str:
         """The level in one word, or in two where more was found than promised."""
-        more = f" ({self.found.word} found)" if self.found != self.promised else ""
-        return f"{self.promised.word}{self.mark}{more}"
+        more = f" ({self.found.lower_name} found)" if self.found != self.promised else ""
+        return f"{self.promised.lower_name}{self.as_of_mark}{more}"
 
     @property
-    def mark(self) -> str:
+    def as_of_mark(self) -> str:
         """Whether the level is over the states as of every ts."""
         return AS_OF if KINDS[self.name].as_of else ""
 
 
-def line_of(tally: Tally[Cell], still: bool) -> Line:
+def line_of(tally: CampaignTally[AlgorithmCell], still: bool) -> AlgorithmLine:
     """A line from a campaign and the measurement of standstill."""
     cell = tally.cell
-    return Line(
+    return AlgorithmLine(
         cell.subject.name,
         cell.transactions,
-        cell.promise,
+        cell.promised_level,
         tally.lowest,
         tally.seeds,
         tally.incomplete,
-        tally.messages,
+        tally.messages_per_update,
         still,
     )
 
 
-def brief(lines: Sequence[Line]) -> str:
+def brief_table(lines: Sequence[AlgorithmLine]) -> str:
     """One line per algorithm."""
     head = [
         "| algorithm | single updates | source-local transactions | global transactions "
@@ -71,14 +71,14 @@ def brief(lines: Sequence[Line]) -> str:
     body = []
     for name in dict.fromkeys(line.name for line in lines):
         mine = {line.transactions: line for line in lines if line.name == name}
-        levels = " | ".join(mine[t].level for t in Transactions)
+        levels = " | ".join(mine[t].level_text for t in Transactions)
         messages = " / ".join(f"{mine[t].messages:.1f}" for t in Transactions)
         still = "needed" if any(line.still for line in mine.values()) else "not needed"
         body.append(f"| `{name}` | {levels} | {messages} | {still} |")
-    return "\n".join([*head, *body, "", _note(lines)])
+    return "\n".join([*head, *body, "", _seeds_note(lines)])
 
 
-def full(lines: Sequence[Line]) -> str:
+def full_table(lines: Sequence[AlgorithmLine]) -> str:
     """One line per algorithm and kind of transactions."""
     head = [
         "| algorithm | transactions | promised | found | seeds not complete | lookups per update "
@@ -86,15 +86,16 @@ def full(lines: Sequence[Line]) -> str:
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     body = [
-        f"| `{line.name}` | {line.transactions.value} | {line.promised.word}{line.mark} "
-        f"| {line.found.word}{line.mark} | {line.incomplete:,} of {line.seeds:,} "
+        f"| `{line.name}` | {line.transactions.value} | "
+        f"{line.promised.lower_name}{line.as_of_mark} "
+        f"| {line.found.lower_name}{line.as_of_mark} | {line.incomplete:,} of {line.seeds:,} "
         f"| {line.messages:.2f} | {'needed' if line.still else 'not needed'} |"
         for line in lines
     ]
-    return "\n".join([*head, *body, "", _note(lines)])
+    return "\n".join([*head, *body, "", _seeds_note(lines)])
 
 
-def _note(lines: Sequence[Line]) -> str:
+def _seeds_note(lines: Sequence[AlgorithmLine]) -> str:
     seeds = min((line.seeds for line in lines), default=0)
     return (
         f"Each level is promised, and is the lowest that was found in {seeds:,} random runs over "
@@ -103,7 +104,7 @@ def _note(lines: Sequence[Line]) -> str:
     )
 
 
-def _as_of_note(lines: Sequence[Line]) -> str:
+def _as_of_note(lines: Sequence[AlgorithmLine]) -> str:
     if not any(KINDS[line.name].as_of for line in lines):
         return ""
     names = ", ".join(dict.fromkeys(f"`{n.name}`" for n in lines if KINDS[n.name].as_of))
@@ -113,10 +114,13 @@ def _as_of_note(lines: Sequence[Line]) -> str:
     )
 
 
-FORMS: dict[str, Callable[[Sequence[Line]], str]] = {"algorithms": brief, "scenarios": full}
+FORMS: dict[str, Callable[[Sequence[AlgorithmLine]], str]] = {
+    "algorithms": brief_table,
+    "scenarios": full_table,
+}
 
 
-def into(text: str, lines: Sequence[Line], path: str) -> str:
+def insert_table(text: str, lines: Sequence[AlgorithmLine], path: str) -> str:
     """A file's text with the table between its markers."""
     found = False
     for form, write in FORMS.items():

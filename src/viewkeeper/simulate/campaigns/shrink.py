@@ -17,14 +17,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from viewkeeper.check.history.recorded_history import Committed, Row
+from viewkeeper.check.history.recorded_history import CommittedTransaction, Row
 from viewkeeper.errors import ViewkeeperError
-from viewkeeper.simulate.scenario import Scenario, Subject, Table
+from viewkeeper.simulate.scenario import AlgorithmSubject, Scenario, ScenarioTable
 from viewkeeper.simulate.world_steps import Step
 from viewkeeper.view.definition import Relation, ViewDefinition
 from viewkeeper.view.expression import Compare, Expression, places_of
 from viewkeeper.view.render import spark_sql_of
-from viewkeeper.view.sql.bind import bind
+from viewkeeper.view.sql.bind import bind_view
 from viewkeeper.view.sql.view_statement import parse_view
 
 BUDGET = 1_500
@@ -36,7 +36,7 @@ class Case:
     """A run: what happens, under which algorithm, in which order."""
 
     scenario: Scenario
-    subject: Subject
+    subject: AlgorithmSubject
     steps: tuple[Step, ...]
 
 
@@ -45,7 +45,7 @@ Reduce = Callable[[Case], Iterator[Case]]
 T = TypeVar("T")
 
 
-def shrink(case: Case, fails: Fails, budget: int = BUDGET) -> Case:
+def shrink_case(case: Case, fails: Fails, budget: int = BUDGET) -> Case:
     """The smallest case found that still fails; `case` must."""
     left = budget
     smaller = True
@@ -58,7 +58,7 @@ def shrink(case: Case, fails: Fails, budget: int = BUDGET) -> Case:
                 for candidate in reduce(case):
                     if not left:
                         return case
-                    if not possible(candidate.scenario):
+                    if not is_possible(candidate.scenario):
                         continue
                     left -= 1
                     if fails(candidate):
@@ -67,7 +67,7 @@ def shrink(case: Case, fails: Fails, budget: int = BUDGET) -> Case:
     return case
 
 
-def possible(scenario: Scenario) -> bool:
+def is_possible(scenario: Scenario) -> bool:
     """Whether no transaction deletes what is not there or inserts a key that is."""
     rows = {table.relation: Counter(dict(table.rows)) for table in scenario.tables}
     keys = {
@@ -81,19 +81,19 @@ def possible(scenario: Scenario) -> bool:
                     rows[relation][row] += count
                 if min(rows[relation].values(), default=0) < 0:
                     return False
-                if keys[relation] and not _unique(rows[relation], keys[relation]):
+                if keys[relation] and not _has_unique_keys(rows[relation], keys[relation]):
                     return False
     return True
 
 
-def _unique(rows: Mapping[Row, int], key: list[int]) -> bool:
+def _has_unique_keys(rows: Mapping[Row, int], key: list[int]) -> bool:
     present = Counter(
         tuple(row[i] for i in key) for row, count in rows.items() for _ in range(count)
     )
     return max(present.values(), default=0) <= 1
 
 
-def _without(items: tuple[T, ...]) -> Iterator[tuple[T, ...]]:
+def _sublists_of(items: tuple[T, ...]) -> Iterator[tuple[T, ...]]:
     """The items without some of them: all, halves, quarters, ..., single ones, later ones first."""
     size = len(items)
     while size:
@@ -105,12 +105,12 @@ def _without(items: tuple[T, ...]) -> Iterator[tuple[T, ...]]:
 # -- what can be left out --------------------------------------------------------------------------
 
 
-def _transactions(case: Case) -> Iterator[Case]:
-    for kept in _without(case.scenario.transactions):
+def _fewer_transactions(case: Case) -> Iterator[Case]:
+    for kept in _sublists_of(case.scenario.transactions):
         yield _with_transactions(case, kept)
 
 
-def _with_transactions(case: Case, kept: tuple[Committed, ...]) -> Case:
+def _with_transactions(case: Case, kept: tuple[CommittedTransaction, ...]) -> Case:
     """Only these transactions, or what is left of them; what is said about others goes too."""
     parts = {(source, t.name) for t in kept for source in t.parts}
     reporter = {n: s for n, s in case.scenario.reporter.items() if (s, n) in parts}
@@ -121,7 +121,7 @@ def _with_transactions(case: Case, kept: tuple[Committed, ...]) -> Case:
     )
 
 
-def _changes(case: Case) -> Iterator[Case]:
+def _fewer_changes(case: Case) -> Iterator[Case]:
     """Row changes one by one; a part or a transaction without any is none."""
     for at, transaction in enumerate(case.scenario.transactions):
         for source, part in transaction.parts.items():
@@ -129,7 +129,9 @@ def _changes(case: Case) -> Iterator[Case]:
                 for i in range(len(rows)):
                     fewer = {**part, relation: rows[:i] + rows[i + 1 :]}
                     parts = {**transaction.parts, source: {r: c for r, c in fewer.items() if c}}
-                    changed = Committed(transaction.name, {s: p for s, p in parts.items() if p})
+                    changed = CommittedTransaction(
+                        transaction.name, {s: p for s, p in parts.items() if p}
+                    )
                     before, after = (
                         case.scenario.transactions[:at],
                         case.scenario.transactions[at + 1 :],
@@ -138,22 +140,24 @@ def _changes(case: Case) -> Iterator[Case]:
                     yield _with_transactions(case, before + middle + after)
 
 
-def _rows(case: Case) -> Iterator[Case]:
+def _fewer_rows(case: Case) -> Iterator[Case]:
     for at, table in enumerate(case.scenario.tables):
-        for kept in _without(tuple(table.rows.items())):
+        for kept in _sublists_of(tuple(table.rows.items())):
             fewer = replace(table, rows=dict(kept))
-            yield _with_tables(case, _replaced(case.scenario.tables, at, fewer))
+            yield _with_tables(case, _replace_table(case.scenario.tables, at, fewer))
 
 
-def _replaced(tables: tuple[Table, ...], at: int, table: Table) -> tuple[Table, ...]:
+def _replace_table(
+    tables: tuple[ScenarioTable, ...], at: int, table: ScenarioTable
+) -> tuple[ScenarioTable, ...]:
     return (*tables[:at], table, *tables[at + 1 :])
 
 
-def _with_tables(case: Case, tables: tuple[Table, ...]) -> Case:
+def _with_tables(case: Case, tables: tuple[ScenarioTable, ...]) -> Case:
     return replace(case, scenario=replace(case.scenario, tables=tables))
 
 
-def _connections(case: Case) -> Iterator[Case]:
+def _simpler_connections(case: Case) -> Iterator[Case]:
     scenario = case.scenario
     for simpler in (
         replace(scenario, fifo=True, tails=False, late=frozenset()),
@@ -167,56 +171,62 @@ def _connections(case: Case) -> Iterator[Case]:
         yield replace(case, scenario=replace(scenario, late=scenario.late - {late}))
 
 
-def _steps(case: Case) -> Iterator[Case]:
-    for kept in _without(case.steps):
+def _fewer_steps(case: Case) -> Iterator[Case]:
+    for kept in _sublists_of(case.steps):
         yield replace(case, steps=kept)
 
 
-def _relations(case: Case) -> Iterator[Case]:
+def _fewer_places(case: Case) -> Iterator[Case]:
     """The view without one of its places, with the tables that it still reads."""
     view = case.scenario.view
     for place in reversed(view.places):
         if len(view.places) > 1:
-            yield from _with_view(case, _select(view, {place.index}, None))
+            yield from _with_view(case, _reduced_select(view, {place.index}, None))
 
 
-def _conditions(case: Case) -> Iterator[Case]:
+def _fewer_conditions(case: Case) -> Iterator[Case]:
     view = case.scenario.view
     for i in range(len(view.predicates)):
-        yield from _with_view(case, _select(view, set(), i))
+        yield from _with_view(case, _reduced_select(view, set(), i))
 
 
 def _with_view(case: Case, select: str) -> Iterator[Case]:
     fields = {table.relation: table.fields for table in case.scenario.tables}
     try:
         parsed = parse_view(f"CREATE MATERIALIZED VIEW v AS {select}", None)
-        view = bind(parsed, lambda relation: fields[relation])
+        view = bind_view(parsed, lambda relation: fields[relation])
     except ViewkeeperError:
         # What is left need not be a view that can be maintained; then it is no candidate.
         return
     used = set(view.relations)
     tables = tuple(table for table in case.scenario.tables if table.relation in used)
-    kept = tuple(t for each in case.scenario.transactions if (t := _reduced(each, used)).parts)
+    kept = tuple(
+        t for each in case.scenario.transactions if (t := _reduce_transaction(each, used)).parts
+    )
     smaller = replace(case, scenario=replace(case.scenario, view=view, tables=tables))
     yield _with_transactions(smaller, kept)
 
 
-def _reduced(transaction: Committed, used: set[Relation]) -> Committed:
+def _reduce_transaction(
+    transaction: CommittedTransaction, used: set[Relation]
+) -> CommittedTransaction:
     parts = {
         source: {relation: rows for relation, rows in part.items() if relation in used}
         for source, part in transaction.parts.items()
     }
-    return Committed(transaction.name, {source: part for source, part in parts.items() if part})
+    return CommittedTransaction(
+        transaction.name, {source: part for source, part in parts.items() if part}
+    )
 
 
-def _select(view: ViewDefinition, gone: set[int], predicate: int | None) -> str:
+def _reduced_select(view: ViewDefinition, gone: set[int], predicate: int | None) -> str:
     """The view's SELECT without some places and without one of its predicates."""
     places = [place for place in view.places if place.index not in gone]
     joins = [Compare("<=>" if e.null_safe else "=", e.left, e.right) for e in view.equalities]
     others = [p for i, p in enumerate(view.predicates) if i != predicate]
-    where = [_text(view, c) for c in [*joins, *others] if not places_of(c) & gone]
+    where = [_expression_text(view, c) for c in [*joins, *others] if not places_of(c) & gone]
     outputs = [
-        f"{_text(view, output.expression)} AS {output.name}"
+        f"{_expression_text(view, output.expression)} AS {output.name}"
         for output in view.outputs
         if not places_of(output.expression) & gone
     ]
@@ -228,7 +238,7 @@ def _select(view: ViewDefinition, gone: set[int], predicate: int | None) -> str:
     )
 
 
-def _text(view: ViewDefinition, expression: Expression) -> str:
+def _expression_text(view: ViewDefinition, expression: Expression) -> str:
     """An expression with aliases instead of places."""
     text = spark_sql_of(expression)
     named = re.sub(
@@ -238,11 +248,11 @@ def _text(view: ViewDefinition, expression: Expression) -> str:
 
 
 REDUCTIONS: tuple[Reduce, ...] = (
-    _transactions,
-    _relations,
-    _conditions,
-    _changes,
-    _rows,
-    _connections,
-    _steps,
+    _fewer_transactions,
+    _fewer_places,
+    _fewer_conditions,
+    _fewer_changes,
+    _fewer_rows,
+    _simpler_connections,
+    _fewer_steps,
 )

@@ -17,12 +17,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from viewkeeper.check.history.recorded_history import Committed, Row
+from viewkeeper.check.history.recorded_history import CommittedTransaction, Row
 from viewkeeper.errors import ProjectError
-from viewkeeper.maintain.promises import Scenario as Transactions
-from viewkeeper.simulate.scenario import Scenario, Table
+from viewkeeper.maintain.promises import TransactionKind as Transactions
+from viewkeeper.simulate.scenario import Scenario, ScenarioTable
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
-from viewkeeper.view.sql.bind import bind
+from viewkeeper.view.sql.bind import bind_view
 from viewkeeper.view.sql.view_statement import parse_view
 
 Signed = dict[Relation, list[tuple[Row, int]]]
@@ -32,14 +32,14 @@ VALUES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class JoinShape:
     """How the relations of a view are joined."""
 
     name: str
     places: int
 
     @staticmethod
-    def read(text: str) -> Shape:
+    def read_shape(text: str) -> JoinShape:
         """A shape from text like `chain:4`."""
         name, _, places = text.partition(":")
         if name not in SHAPES or not places.isdigit() or not 1 <= int(places) <= 8:
@@ -47,21 +47,21 @@ class Shape:
                 f"--view {text}: not a shape",
                 hint="chain:4, star:3, cycle:3 or self:3; from 1 to 8 relations",
             )
-        return Shape(name, int(places))
+        return JoinShape(name, int(places))
 
     def __str__(self) -> str:
         return f"{self.name}:{self.places}"
 
     @property
-    def tables(self) -> int:
+    def table_count(self) -> int:
         return -(-self.places // 2) if self.name == "self" else self.places
 
-    def table(self, place: int) -> int:
+    def table_at(self, place: int) -> int:
         """The number of the table at a place."""
         return place // 2 if self.name == "self" else place
 
     @property
-    def pairs(self) -> list[tuple[int, int]]:
+    def joined_pairs(self) -> list[tuple[int, int]]:
         """The places that are joined, and which columns: b of the first, a of the second."""
         if self.name == "star":
             return [(0, other) for other in range(1, self.places)]
@@ -75,7 +75,7 @@ class Shape:
 class Workload:
     """What kind of scenario is wanted."""
 
-    shape: Shape
+    shape: JoinShape
     transactions: Transactions
     keyed: bool
     one_source: bool
@@ -83,12 +83,12 @@ class Workload:
 
 def random_scenario(rng: random.Random, workload: Workload) -> Scenario:
     """A scenario of the wanted kind."""
-    relations = _relations(rng, workload)
+    relations = _random_relations(rng, workload)
     # Drawn in any case, so that the choices after it do not depend on who asks.
     keyed = (rng.random() < 0.5) or workload.keyed
-    view = _view(rng, workload.shape, relations)
-    tables = tuple(_table(rng, relation, keyed) for relation in relations)
-    transactions = _transactions(rng, workload, tables)
+    view = _random_view(rng, workload.shape, relations)
+    tables = tuple(_random_table(rng, relation, keyed) for relation in relations)
+    transactions = _random_transactions(rng, workload, tables)
     fifo = rng.random() < 0.5
     late: frozenset[tuple[str, str]] = frozenset()
     if not fifo and rng.random() < 0.5:
@@ -105,9 +105,9 @@ def random_scenario(rng: random.Random, workload: Workload) -> Scenario:
     )
 
 
-def _relations(rng: random.Random, workload: Workload) -> list[Relation]:
+def _random_relations(rng: random.Random, workload: Workload) -> list[Relation]:
     """Tables, spread over sources: each at its own, or some together."""
-    count = workload.shape.tables
+    count = workload.shape.table_count
     if workload.one_source:
         return [Relation("x", f"r{i + 1}") for i in range(count)]
     together = count > 2 and rng.random() < 0.5
@@ -126,76 +126,76 @@ FIELDS = (
 )
 
 
-def _view(rng: random.Random, shape: Shape, relations: list[Relation]) -> ViewDefinition:
-    used = [relations[shape.table(place)] for place in range(shape.places)]
+def _random_view(rng: random.Random, shape: JoinShape, relations: list[Relation]) -> ViewDefinition:
+    used = [relations[shape.table_at(place)] for place in range(shape.places)]
     columns = [f"p{i}.{rng.choice('kabv')} AS c{i}" for i in range(shape.places)]
     if rng.random() < 0.3:
         columns = columns[:1]
-    conditions = [f"p{i}.b = p{j}.a" for i, j in shape.pairs]
+    conditions = [f"p{i}.b = p{j}.a" for i, j in shape.joined_pairs]
     if rng.random() < 0.3:
         conditions.append(f"p{rng.randrange(shape.places)}.v < 2")
     where = " WHERE " + " AND ".join(conditions) if conditions else ""
     tables = ", ".join(f"{relation} p{i}" for i, relation in enumerate(used))
-    return defined(f"SELECT {', '.join(columns)} FROM {tables}{where}")
+    return define_view(f"SELECT {', '.join(columns)} FROM {tables}{where}")
 
 
 @lru_cache(maxsize=10_000)
-def defined(select: str) -> ViewDefinition:
+def define_view(select: str) -> ViewDefinition:
     """A view over tables with the columns k, a, b and v."""
     parsed = parse_view(f"CREATE MATERIALIZED VIEW v AS {select}", None)
-    return bind(parsed, lambda _: FIELDS)
+    return bind_view(parsed, lambda _: FIELDS)
 
 
-def _table(rng: random.Random, relation: Relation, keyed: bool) -> Table:
+def _random_table(rng: random.Random, relation: Relation, keyed: bool) -> ScenarioTable:
     rows: Counter[Row] = Counter()
     for key in range(1, rng.randint(1, 5)):
-        rows[_row(rng, key if keyed else rng.randint(1, 2))] += 1
-    return Table(relation, FIELDS, ("k",) if keyed else (), dict(rows))
+        rows[_random_row(rng, key if keyed else rng.randint(1, 2))] += 1
+    return ScenarioTable(relation, FIELDS, ("k",) if keyed else (), dict(rows))
 
 
-def _row(rng: random.Random, key: int) -> Row:
-    return (key, _value(rng), _value(rng), rng.randrange(VALUES))
+def _random_row(rng: random.Random, key: int) -> Row:
+    return (key, _random_value(rng), _random_value(rng), rng.randrange(VALUES))
 
 
-def _value(rng: random.Random) -> int | None:
+def _random_value(rng: random.Random) -> int | None:
     if rng.random() < 0.06:
         return None
     # Skewed: the first value meets most others.
     return 0 if rng.random() < 0.5 else rng.randrange(VALUES)
 
 
-def _transactions(
-    rng: random.Random, workload: Workload, tables: tuple[Table, ...]
-) -> tuple[Committed, ...]:
+def _random_transactions(
+    rng: random.Random, workload: Workload, tables: tuple[ScenarioTable, ...]
+) -> tuple[CommittedTransaction, ...]:
     now = {table.relation: Counter(dict(table.rows)) for table in tables}
     keyed = {table.relation: bool(table.key) for table in tables}
     made = []
     for number in range(1, rng.randint(3, 9)):
         parts: dict[str, Signed] = {}
-        for source in _participants(rng, workload, sorted({r.source for r in now})):
+        for source in _random_sources(rng, workload, sorted({r.source for r in now})):
             mine = sorted(r for r in now if r.source == source)
             size = 1 if workload.transactions is Transactions.SINGLE else rng.randint(1, 3)
             part: Signed = {}
             for _ in range(size):
                 relation = rng.choice(mine)
-                rows = _change(rng, now[relation], keyed[relation], workload.transactions)
+                rows = _random_change(rng, now[relation], keyed[relation], workload.transactions)
                 part.setdefault(relation, []).extend(rows)
                 for row, count in rows:
                     now[relation][row] += count
             parts[source] = part
         frozen = {s: {r: tuple(rows) for r, rows in part.items()} for s, part in parts.items()}
-        made.append(Committed(f"T{number}", frozen))
+        made.append(CommittedTransaction(f"T{number}", frozen))
     return tuple(made)
 
 
-def _participants(rng: random.Random, workload: Workload, sources: list[str]) -> list[str]:
+def _random_sources(rng: random.Random, workload: Workload, sources: list[str]) -> list[str]:
     wanted = 1
     if workload.transactions is Transactions.GLOBAL and rng.random() < 0.5:
         wanted = rng.randint(2, 3)
     return rng.sample(sources, min(wanted, len(sources)))
 
 
-def _change(
+def _random_change(
     rng: random.Random, rows: Mapping[Row, int], keyed: bool, transactions: Transactions
 ) -> list[tuple[Row, int]]:
     """An insert, a delete, or (where a transaction may have several) an update."""
@@ -203,12 +203,12 @@ def _change(
     live = {row[0] for row in present}
     free = [key for key in range(1, 8) if key not in live] if keyed else [1, 2]
     if free and (not present or rng.random() < 0.5):
-        return [(_row(rng, rng.choice(free)), 1)]
+        return [(_random_row(rng, rng.choice(free)), 1)]
     if not present:
         return []
     victim = rng.choice(present)
     if transactions is Transactions.SINGLE or rng.random() < 0.5:
         return [(victim, -1)]
     changed: list[Any] = list(victim)
-    changed[rng.randrange(1, 4)] = _value(rng)
+    changed[rng.randrange(1, 4)] = _random_value(rng)
     return [(victim, -1), (tuple(changed), 1)]

@@ -12,11 +12,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from viewkeeper.simulate.diagrams.svg import MONO, SANS, Drawing, arrowhead, shortened, width
+from viewkeeper.simulate.diagrams.svg import (
+    MONO,
+    SANS,
+    Drawing,
+    arrowhead_marker,
+    shorten_text,
+    text_width,
+)
 from viewkeeper.simulate.row_text import write_bag
 from viewkeeper.simulate.scripts.script_format import subject_text
-from viewkeeper.simulate.simulated_world import World
-from viewkeeper.simulate.trace import Entry
+from viewkeeper.simulate.simulated_world import SimulatedWorld
+from viewkeeper.simulate.trace import TraceEntry
 
 ROW = 24
 TOP = 64
@@ -44,7 +51,7 @@ STYLE = (
     + "line.store{stroke-width:1} circle{fill:#1f5fae} circle.answer{fill:#2b7d3c}"
     + "circle.store{fill:#7a3e9d} rect.head{fill:#f2f2f2;stroke:#bbb} rect.crash{fill:#fbe9e7}"
     + "</style><defs>"
-    + "".join(arrowhead(kind, colour) for kind, colour in COLOURS.items() if kind != "life")
+    + "".join(arrowhead_marker(kind, colour) for kind, colour in COLOURS.items() if kind != "life")
     + "</defs>"
 )
 
@@ -62,32 +69,32 @@ class Lane:
     leftward: bool
 
 
-def diagram(world: World, title: str) -> str:
+def draw_diagram(world: SimulatedWorld, title: str) -> str:
     """The run of a world as SVG."""
-    return _Diagram(world).drawn(title)
+    return _Diagram(world).draw_page(title)
 
 
 class _Diagram:
     """Where everything of one run goes."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedWorld) -> None:
         self._world = world
         self._entries = world.trace.entries
         self._draw = Drawing()
         labels = {name: list[str]() for name in [*world.sources, WAREHOUSE, VIEW, STEPS]}
         for entry in self._entries:
-            for lane, text in _labels(entry):
+            for lane, text in _labels_of(entry):
                 labels[lane].append(text)
         labels[STEPS] = list(world.trace.steps)
-        starts = self._starts()
+        starts = self._initial_lines()
         for lane, lines in starts.items():
             labels[lane] += [*lines, f"source {lane}"]
         labels[WAREHOUSE].append(f"{subject_text(world.subject)}   ")
         self._lanes: dict[str, Lane] = {}
-        x = 24 + max((width(shortened(t, LIMIT)) for t in labels[STEPS]), default=0) + 30
+        x = 24 + max((text_width(shorten_text(t, LIMIT)) for t in labels[STEPS]), default=0) + 30
         for lane in [*world.sources, WAREHOUSE, VIEW]:
             source = lane in world.sources
-            room = max(120.0, *(width(shortened(t, LIMIT)) for t in labels[lane])) + 36
+            room = max(120.0, *(text_width(shorten_text(t, LIMIT)) for t in labels[lane])) + 36
             heading = f"source {lane}" if source else lane
             at = x + room if source else x + BETWEEN
             self._lanes[lane] = Lane(heading, at, starts.get(lane, ()), source)
@@ -95,7 +102,7 @@ class _Diagram:
         self._wide = max(x, 760.0)
         self._start = TOP + 34 + 18 * max((len(s) for s in starts.values()), default=0)
 
-    def _starts(self) -> dict[str, tuple[str, ...]]:
+    def _initial_lines(self) -> dict[str, tuple[str, ...]]:
         """What every lane has at the start."""
         found: dict[str, tuple[str, ...]] = dict.fromkeys(self._world.sources, ())
         for table in self._world.scenario.tables:
@@ -105,84 +112,89 @@ class _Diagram:
         found[VIEW] = (write_bag(self._world.store.states[0].rows),)
         return found
 
-    def _y(self, index: int) -> float:
+    def _row_y(self, index: int) -> float:
         return self._start + ROW * (index + 1)
 
-    def drawn(self, title: str) -> str:
-        bottom = self._y(len(self._entries))
-        self._draw.text(24, 26, title, "title", limit=120)
-        self._crashes()
-        self._lifelines(bottom)
-        self._steps()
-        self._messages()
+    def draw_page(self, title: str) -> str:
+        bottom = self._row_y(len(self._entries))
+        self._draw.draw_text(24, 26, title, "title", limit=120)
+        self._draw_crashes()
+        self._draw_lifelines(bottom)
+        self._draw_steps()
+        self._draw_messages()
         for index, entry in enumerate(self._entries):
-            self._mark(index, entry)
-        self._legend(bottom + 34)
-        return self._draw.page(self._wide, bottom + 64, STYLE, title)
+            self._draw_marks(index, entry)
+        self._draw_legend(bottom + 34)
+        return self._draw.render_page(self._wide, bottom + 64, STYLE, title)
 
     # -- parts -------------------------------------------------------------------------------------
 
-    def _crashes(self) -> None:
+    def _draw_crashes(self) -> None:
         for index, entry in enumerate(self._entries):
             if entry.what == "crash":
-                top = self._y(index) - ROW / 2 + 2
-                self._draw.box(12, top, self._wide - 24, ROW - 4, "crash")
+                top = self._row_y(index) - ROW / 2 + 2
+                self._draw.draw_box(12, top, self._wide - 24, ROW - 4, "crash")
 
-    def _lifelines(self, bottom: float) -> None:
+    def _draw_lifelines(self, bottom: float) -> None:
         for name, lane in self._lanes.items():
             high = 22 + 18 * len(lane.lines)
-            self._draw.line(lane.x, TOP - 12 + high, lane.x, bottom, "life", head=False)
-            inner = [width(lane.title, 13), *(width(shortened(t, LIMIT)) for t in lane.lines)]
+            self._draw.draw_line(lane.x, TOP - 12 + high, lane.x, bottom, "life", head=False)
+            inner = [
+                text_width(lane.title, 13),
+                *(text_width(shorten_text(t, LIMIT)) for t in lane.lines),
+            ]
             left = lane.x - max(inner) - 12 if lane.leftward else lane.x - 12
-            self._draw.box(left, TOP - 12, max(inner) + 24, high, "head")
-            self._draw.text(lane.x, TOP, lane.title, "head", end=lane.leftward)
+            self._draw.draw_box(left, TOP - 12, max(inner) + 24, high, "head")
+            self._draw.draw_text(lane.x, TOP, lane.title, "head", end=lane.leftward)
             for number, text in enumerate(lane.lines):
                 kind = "state" if name == VIEW else ""
                 y = TOP + 18 * (number + 1)
-                self._draw.text(lane.x, y, text, kind, LIMIT, lane.leftward)
+                self._draw.draw_text(lane.x, y, text, kind, LIMIT, lane.leftward)
 
-    def _steps(self) -> None:
+    def _draw_steps(self) -> None:
         """The steps, each beside the first thing that it did."""
         said = set[int]()
         for index, entry in enumerate(self._entries):
             if entry.step not in said:
                 said.add(entry.step)
                 text = self._world.trace.steps[entry.step - 1]
-                self._draw.text(24, self._y(index), text, "step", LIMIT)
+                self._draw.draw_text(24, self._row_y(index), text, "step", LIMIT)
 
-    def _messages(self) -> None:
+    def _draw_messages(self) -> None:
         """An arrow for every message, from where it was sent to where it arrived."""
         for index, entry in enumerate(self._entries):
             match entry.what:
                 case "commit":
                     for source in entry.sources:
-                        self._arrow("report", source, WAREHOUSE, index, self._report(index, source))
+                        self._draw_arrow(
+                            "report", source, WAREHOUSE, index, self._find_report(index, source)
+                        )
                 case "ask" | "ask again":
                     (source,) = entry.sources
-                    end = self._next(index, ("evaluate",), entry.number)
-                    self._arrow("question", WAREHOUSE, source, index, end)
+                    end = self._find_arrival(index, ("evaluate",), entry.number)
+                    self._draw_arrow("question", WAREHOUSE, source, index, end)
                 case "evaluate":
                     (source,) = entry.sources
-                    end = self._next(index, ("answer", "ask again"), entry.number)
-                    self._arrow("answer", source, WAREHOUSE, index, end)
+                    end = self._find_arrival(index, ("answer", "ask again"), entry.number)
+                    self._draw_arrow("answer", source, WAREHOUSE, index, end)
                 case "store":
-                    said = shortened(dict(_labels(entry))[WAREHOUSE], LIMIT)
-                    here = self._lanes[WAREHOUSE].x + 16 + width(said)
-                    y = self._y(index)
-                    self._draw.line(here, y, self._lanes[VIEW].x - 5, y, "store")
+                    said = shorten_text(dict(_labels_of(entry))[WAREHOUSE], LIMIT)
+                    here = self._lanes[WAREHOUSE].x + 16 + text_width(said)
+                    y = self._row_y(index)
+                    self._draw.draw_line(here, y, self._lanes[VIEW].x - 5, y, "store")
 
-    def _arrow(self, kind: str, start: str, goal: str, index: int, end: int | None) -> None:
-        x1, x2, y1 = self._lanes[start].x, self._lanes[goal].x, self._y(index)
+    def _draw_arrow(self, kind: str, start: str, goal: str, index: int, end: int | None) -> None:
+        x1, x2, y1 = self._lanes[start].x, self._lanes[goal].x, self._row_y(index)
         if end is not None:
             # Up to the rim of the dot at the other end.
-            self._draw.line(x1, y1, x2 + (5 if x2 < x1 else 0), self._y(end), kind)
+            self._draw.draw_line(x1, y1, x2 + (5 if x2 < x1 else 0), self._row_y(end), kind)
             return
         x, y = x1 + (x2 - x1) * 0.4, y1 + ROW * 0.8
-        self._draw.line(x1, y1, x, y, "lost", head=False)
-        self._draw.line(x - 5, y - 5, x + 5, y + 5, "lost", head=False)
-        self._draw.line(x - 5, y + 5, x + 5, y - 5, "lost", head=False)
+        self._draw.draw_line(x1, y1, x, y, "lost", head=False)
+        self._draw.draw_line(x - 5, y - 5, x + 5, y + 5, "lost", head=False)
+        self._draw.draw_line(x - 5, y + 5, x + 5, y - 5, "lost", head=False)
 
-    def _next(self, index: int, kinds: tuple[str, ...], number: int | None) -> int | None:
+    def _find_arrival(self, index: int, kinds: tuple[str, ...], number: int | None) -> int | None:
         """Where a question or an answer arrived; None if a crash came first."""
         for later in range(index + 1, len(self._entries)):
             entry = self._entries[later]
@@ -192,7 +204,7 @@ class _Diagram:
                 return later
         return None
 
-    def _report(self, index: int, source: str) -> int | None:
+    def _find_report(self, index: int, source: str) -> int | None:
         """Where the report of a commit arrived, whoever brought it; crashes only delay it."""
         (name,) = self._entries[index].names
         for later in range(index + 1, len(self._entries)):
@@ -201,25 +213,25 @@ class _Diagram:
                 return later
         return None
 
-    def _mark(self, index: int, entry: Entry) -> None:
-        y = self._y(index)
+    def _draw_marks(self, index: int, entry: TraceEntry) -> None:
+        y = self._row_y(index)
         kinds = {"compensate": "fix", "crash": "crash", "answer": "told", "deliver": "told"}
         dots = {"commit": "report", "evaluate": "answer", "store": "store"}
-        for name, text in _labels(entry):
+        for name, text in _labels_of(entry):
             lane = self._lanes[name]
             if entry.what in dots:
-                self._draw.dot(lane.x, y, dots[entry.what])
+                self._draw.draw_dot(lane.x, y, dots[entry.what])
             kind = "state" if name == VIEW else kinds.get(entry.what, "")
             x = lane.x - 10 if lane.leftward else lane.x + 10
-            self._draw.text(x, y, text, kind, LIMIT, lane.leftward)
+            self._draw.draw_text(x, y, text, kind, LIMIT, lane.leftward)
 
-    def _legend(self, y: float) -> None:
+    def _draw_legend(self, y: float) -> None:
         x = 24.0
         for kind, text in LEGEND:
-            self._draw.line(x, y, x + 34, y, kind)
-            self._draw.text(x + 42, y, text)
-            x += 42 + width(text) + 28
-        self._draw.text(
+            self._draw.draw_line(x, y, x + 34, y, kind)
+            self._draw.draw_text(x + 42, y, text)
+            x += 42 + text_width(text) + 28
+        self._draw.draw_text(
             x, y, "orange: what compensation takes out of an answer or puts back", "fix"
         )
 
@@ -228,7 +240,7 @@ WAREHOUSE, VIEW, STEPS = "warehouse", "view", ""
 LEGEND = (("report", "report"), ("question", "question"), ("answer", "answer"), ("store", "commit"))
 
 
-def _labels(entry: Entry) -> list[tuple[str, str]]:
+def _labels_of(entry: TraceEntry) -> list[tuple[str, str]]:
     """What an entry says, and in which lane."""
     match entry.what:
         case "commit":

@@ -9,10 +9,10 @@ orders then show different states of the bases, and nothing tells.
 from __future__ import annotations
 
 from viewkeeper.order.global_id import GlobalId
-from viewkeeper.order.mediator import Taken
+from viewkeeper.order.mediator import TakenIds
 
 
-class ByArrival:
+class ArrivalQueue:
     """The queue of one member; `behind` are the bases behind each source."""
 
     def __init__(self, positions: dict[str, int], behind: dict[str, frozenset[str]]) -> None:
@@ -23,15 +23,15 @@ class ByArrival:
         """Where a source stood after an id."""
         self.n = 0
 
-    def heard(self, source: str, id: GlobalId, position: int) -> None:
+    def note_delta(self, source: str, id: GlobalId, position: int) -> None:
         """A delta came from a source; it stood there after it."""
         self._at[source, id] = position
         if id not in self._arrived:
             self._arrived.append(id)
 
-    def take(self, limit: int) -> list[Taken]:
+    def take_ids(self, limit: int) -> list[TakenIds]:
         """The ids that have come from everybody, in the order of their arrival."""
-        taken: list[Taken] = []
+        taken: list[TakenIds] = []
         while self.n < len(self._arrived) and len(taken) < limit:
             id = self._arrived[self.n]
             to = {
@@ -43,5 +43,5 @@ class ByArrival:
             self.n += 1
             forward = {s: at for s, at in moves.items() if at > self.positions[s]}
             self.positions.update(forward)
-            taken.append(Taken(self.n, (id,), forward, self.n))
+            taken.append(TakenIds(self.n, (id,), forward, self.n))
         return taken

@@ -11,11 +11,11 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from viewkeeper.check.fleet.fleet_checker import FleetVerdict, Kind, check_fleet
+from viewkeeper.check.fleet.fleet_checker import FleetFaultKind, FleetVerdict, check_fleet
 from viewkeeper.check.fleet.fleet_explanation import explain_fleet
 from viewkeeper.maintain.promises import Level
-from viewkeeper.simulate.campaigns.algorithm_campaign import Outcome
-from viewkeeper.simulate.fleet.fleet_pace import play
+from viewkeeper.simulate.campaigns.algorithm_campaign import SeedOutcome
+from viewkeeper.simulate.fleet.fleet_pace import play_fleet
 from viewkeeper.simulate.fleet.fleet_scenario import random_fleet
 from viewkeeper.simulate.fleet.fleet_world import FleetWorld
 from viewkeeper.simulate.fleet.mistakes import Mistake
@@ -29,61 +29,61 @@ class FleetCell:
     mistake: Mistake | None = None
 
     @property
-    def promise(self) -> Level:
+    def promised_level(self) -> Level:
         """A run that keeps its promises counts as complete, one that does not as nothing."""
         return Level.COMPLETE if self.ordered else Level.NONE
 
-    def command(self, seed: int) -> str:
+    def replay_command(self, seed: int) -> str:
         """What replays a seed."""
         return (
             f"viewkeeper simulate --fleet{'' if self.ordered else ' --without-order'} --seed {seed}"
         )
 
-    def run(self, seed: int) -> Outcome:
+    def judge_seed(self, seed: int) -> SeedOutcome:
         """Run a seed and check it."""
-        world = self.world(seed)
+        world = self.make_world(seed)
         try:
-            play(world, random.Random(f"{seed} pace"))
-            wrong, facts = judged(world)
+            play_fleet(world, random.Random(f"{seed} pace"))
+            wrong, facts = judge_fleet(world)
         except Exception as raised:  # noqa: BLE001 - whatever is raised is this seed's outcome
             wrong, facts = f"{type(raised).__name__}: {raised}", {"raised": 1}
         found = Level.NONE if wrong else Level.COMPLETE
         error = wrong if self.ordered or facts.get("raised") else None
-        facts |= counted(world)
-        return Outcome(seed, found, found, world.committed, 0, 0, error, facts)
+        facts |= count_fleet_facts(world)
+        return SeedOutcome(seed, found, found, world.committed, 0, 0, error, facts)
 
-    def world(self, seed: int) -> FleetWorld:
+    def make_world(self, seed: int) -> FleetWorld:
         """The world of a seed, before its first step."""
         scenario = random_fleet(random.Random(f"{seed} fleet"))
         return FleetWorld(scenario, random.Random(f"{seed} chances"), self.mistake, self.ordered)
 
 
-def counted(world: FleetWorld) -> dict[str, int]:
+def count_fleet_facts(world: FleetWorld) -> dict[str, int]:
     """What happened in a run that a summary should say."""
     registry = world.registry
-    orders = [group for group in (*registry.removed, *registry.groups) if not group.alone]
+    orders = [group for group in (*registry.removed, *registry.groups) if not group.is_alone]
     return {
         "orders": len(orders),
         "removed": len(registry.removed),
         "trimmed": sum(group.trimmed for group in orders),
-        "virtual": sum(not group.bases.issubset(world.bases) for group in orders),
+        "virtual": sum(not group.outside_bases.issubset(world.bases) for group in orders),
         "moves": sum(max(0, len(w.spans) - 1) for w in world.warehouses.values()),
         "crashes": world.crashes,
     }
 
 
-def judged(world: FleetWorld) -> tuple[str | None, dict[str, int]]:
+def judge_fleet(world: FleetWorld) -> tuple[str | None, dict[str, int]]:
     """What is wrong with a run that came to rest, in words, and what was found."""
     verdict = verdict_of(world)
-    stuck = [] if world.mistake is None and not world.ordered else world.waiting()
+    stuck = [] if world.mistake is None and not world.ordered else world.describe_waits()
     facts = {
         "members": len(verdict.history.members),
         "states": sum(len(member.states) for member in verdict.history.members),
-        "base": bool(verdict.of(Kind.BASE)),
-        "view": bool(verdict.of(Kind.VIEW)),
-        "last": bool(verdict.of(Kind.LAST)),
-        "claim": bool(verdict.of(Kind.CLAIM, Kind.BACKWARDS)),
-        "unknown": bool(verdict.of(Kind.UNKNOWN)),
+        "base": bool(verdict.faults_of(FleetFaultKind.BASE)),
+        "view": bool(verdict.faults_of(FleetFaultKind.VIEW)),
+        "last": bool(verdict.faults_of(FleetFaultKind.LAST)),
+        "claim": bool(verdict.faults_of(FleetFaultKind.CLAIM, FleetFaultKind.BACKWARDS)),
+        "unknown": bool(verdict.faults_of(FleetFaultKind.UNKNOWN)),
         "stuck": bool(stuck),
     }
     wrong = [*(f"it stands still: {said}" for said in stuck[:3]), *explain_fleet(verdict)]
@@ -92,5 +92,5 @@ def judged(world: FleetWorld) -> tuple[str | None, dict[str, int]]:
 
 def verdict_of(world: FleetWorld) -> FleetVerdict:
     """What the checker says; who is a member in the end must have everything."""
-    history = world.history()
-    return check_fleet(history, [name for name in history.member if name not in world.left])
+    history = world.fleet_history()
+    return check_fleet(history, [name for name in history.member_by_name if name not in world.left])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from viewkeeper.errors import SimulationError
 from viewkeeper.simulate.fleet.fleet_registry import LEASE
 from viewkeeper.simulate.fleet.fleet_world import FleetWorld
-from viewkeeper.simulate.fleet.simulated_member import Member
+from viewkeeper.simulate.fleet.simulated_member import SimulatedMember
 
 ROUNDS_MAX = 2_000
 """Rounds after which a run that does not end is called stuck."""
@@ -47,84 +47,84 @@ def random_pace(rng: random.Random, world: FleetWorld) -> Pace:
     )
 
 
-def play(world: FleetWorld, rng: random.Random) -> None:
+def play_fleet(world: FleetWorld, rng: random.Random) -> None:
     """Run a world to its end by chance."""
     pace = random_pace(rng, world)
     world.loss = pace.loss
     updates = len(world.scenario.updates)
     while world.committed < updates:
         for _ in range(rng.randint(0, 2 * pace.steps)):
-            _step(world, rng, pace)
-        world.commit()
+            _make_step(world, rng, pace)
+        world.commit_update()
     for _ in range(rng.randint(0, 2 * pace.steps)):
-        _step(world, rng, pace)
-    settle(world)
+        _make_step(world, rng, pace)
+    settle_fleet(world)
 
 
-def _step(world: FleetWorld, rng: random.Random, pace: Pace) -> None:
+def _make_step(world: FleetWorld, rng: random.Random, pace: Pace) -> None:
     world.clock += 1
     if rng.random() < pace.outage:
         world.down = not world.down
-    if world.stopped and rng.random() < pace.restart:
-        world.start(rng.choice(world.stopped))
+    if world.stopped_members and rng.random() < pace.restart:
+        world.start_member(rng.choice(world.stopped_members))
     if not world.members:
         return
     name = rng.choice(sorted(world.members))
     if name in pace.slow and rng.random() < 0.8:
         return
-    act(world.members[name], rng, pace.reach)
+    act_once(world.members[name], rng, pace.reach)
     if rng.random() < pace.crash:
-        world.crash(name)
+        world.crash_member(name)
 
 
-def act(member: Member, rng: random.Random, reach: int) -> None:
+def act_once(member: SimulatedMember, rng: random.Random, reach: int) -> None:
     """One thing that a member can do, by chance."""
     limit = rng.randint(1, reach)
     match rng.choice(["order", "source", "source", "report", "work", "work", "other"]):
         case "order":
             member.hear_order(limit)
         case "source":
-            member.hear_source(rng.choice(sorted(member.warehouse.plan.facts.reads)), limit)
-        case "report" if member.outside:
-            member.report(rng.choice(member.outside))
+            member.hear_source(rng.choice(sorted(member.warehouse.plan.facts.read_names)), limit)
+        case "report" if member.outside_sources:
+            member.report_source(rng.choice(member.outside_sources))
         case "work":
-            member.work(limit)
+            member.continue_work(limit)
         case _:
-            member.load()
+            member.load_when_ready()
             member.hear_reached()
             member.move_on()
 
 
-def settle(world: FleetWorld) -> None:
+def settle_fleet(world: FleetWorld) -> None:
     """Let everybody run in turn until nothing changes; a SimulationError if that never comes."""
     world.down, world.loss = False, 0.0
-    for name in world.stopped:
-        world.start(name)
+    for name in world.stopped_members:
+        world.start_member(name)
     before: tuple[object, ...] = ()
     for _ in range(ROUNDS_MAX):
         world.clock += LEASE
         for member in world.members.values():
-            everything(member)
-        if world.fingerprint == before and all(m.idle for m in world.members.values()):
+            act_fully(member)
+        if world.fingerprint == before and all(m.is_idle for m in world.members.values()):
             return
         before = world.fingerprint
     raise SimulationError(f"the fleet did not come to rest within {ROUNDS_MAX} rounds")
 
 
-def everything(member: Member) -> None:
+def act_fully(member: SimulatedMember) -> None:
     """All that a member can do, once; what it takes it finishes."""
     many = 1_000
-    member.load()
-    for source in member.outside:
-        member.report(source)
+    member.load_when_ready()
+    for source in member.outside_sources:
+        member.report_source(source)
     member.hear_order(many)
-    for source in sorted(member.warehouse.plan.facts.reads):
+    for source in sorted(member.warehouse.plan.facts.read_names):
         member.hear_source(source, many)
     member.hear_reached()
-    member.work(many)
-    while not member.idle:
-        member.work(many)
-    member.work(many)
-    while not member.idle:
+    member.continue_work(many)
+    while not member.is_idle:
+        member.continue_work(many)
+    member.continue_work(many)
+    while not member.is_idle:
         member.work(many)
     member.move_on()

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from viewkeeper.check.history.recorded_history import Bag, Row
-from viewkeeper.order.registry_protocol import Facts
-from viewkeeper.simulate.campaigns.workload import FIELDS, defined
+from viewkeeper.order.registry_protocol import MemberFacts
+from viewkeeper.simulate.campaigns.workload import FIELDS, define_view
 from viewkeeper.view.definition import Relation, ViewDefinition
 
 COLUMNS = tuple(field.name for field in FIELDS)
@@ -23,7 +23,7 @@ VALUES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class BaseUpdate:
     """A transaction of one base: signed rows by table."""
 
     base: str
@@ -36,7 +36,7 @@ class MemberPlan:
 
     name: str
     views: Mapping[str, ViewDefinition]
-    facts: Facts
+    facts: MemberFacts
     joins: int = 0
     leaves: int | None = None
 
@@ -47,7 +47,7 @@ class FleetScenario:
 
     tables: Mapping[str, Mapping[str, Bag]]
     """The rows of every base's tables at the start."""
-    updates: tuple[Update, ...]
+    updates: tuple[BaseUpdate, ...]
     members: tuple[MemberPlan, ...]
     """Parents come before those who read them."""
 
@@ -55,19 +55,19 @@ class FleetScenario:
 def random_fleet(rng: random.Random) -> FleetScenario:
     """A fleet of two to seven members over one to four bases."""
     tables = {
-        f"b{number}": {name: _rows(rng) for name in ("r", "s")[: rng.randint(1, 2)]}
+        f"b{number}": {name: _random_rows(rng) for name in ("r", "s")[: rng.randint(1, 2)]}
         for number in range(1, rng.randint(2, 5))
     }
-    updates = _updates(rng, tables, rng.randint(3, 9))
-    return FleetScenario(tables, updates, _members(rng, tables, len(updates)))
+    updates = _random_updates(rng, tables, rng.randint(3, 9))
+    return FleetScenario(tables, updates, _random_members(rng, tables, len(updates)))
 
 
 def member_plan(name: str, views: Mapping[str, str], together: str = "") -> MemberPlan:
     """A member with these views, by their SELECT; a source that begins with b is a base."""
-    made = {view: defined(select) for view, select in views.items()}
+    made = {view: define_view(select) for view, select in views.items()}
     read = {relation for view in made.values() for relation in view.relations}
     bases = sorted({r.source for r in read if r.source.startswith("b")})
-    facts = Facts(
+    facts = MemberFacts(
         {base: tuple(sorted(r.table for r in read if r.source == base)) for base in bases},
         tuple(sorted({r.source for r in read} - set(bases))),
         together,
@@ -75,7 +75,7 @@ def member_plan(name: str, views: Mapping[str, str], together: str = "") -> Memb
     return MemberPlan(name, made, facts)
 
 
-def _members(
+def _random_members(
     rng: random.Random, tables: Mapping[str, Mapping[str, Bag]], updates: int
 ) -> tuple[MemberPlan, ...]:
     known = [Relation(base, table) for base, mine in tables.items() for table in mine]
@@ -87,36 +87,38 @@ def _members(
     for number in range(1, count + 1):
         name = f"m{number}"
         if second and number == 1 + count // 3 and made:
-            known = _second(rng, known, made)
+            known = _second_cluster(rng, known, made)
         usable = [relation for relation in known if depth[relation.source] < DEPTH_MAX]
         views = {
-            f"v{i}": _select(rng, usable, newest) for i in range(1, 3 if rng.random() < 0.2 else 2)
+            f"v{i}": _random_select(rng, usable, newest)
+            for i in range(1, 3 if rng.random() < 0.2 else 2)
         }
         label = "all" if one_group else rng.choice(["", "some"]) if labels else ""
         plan = member_plan(name, views, label)
-        depth[name] = 1 + max(depth[source] for source in plan.facts.reads)
+        depth[name] = 1 + max(depth[source] for source in plan.facts.read_names)
         known += [Relation(name, view) for view in views]
-        made[name] = _timed(rng, plan, made, updates)
+        made[name] = _draw_joining(rng, plan, made, updates)
     parents = {parent for plan in made.values() for parent in plan.facts.parents}
     return tuple(
-        _leaving(rng, plan, updates) if plan.name not in parents else plan for plan in made.values()
+        _draw_leaving(rng, plan, updates) if plan.name not in parents else plan
+        for plan in made.values()
     )
 
 
-def _second(
+def _second_cluster(
     rng: random.Random, known: list[Relation], made: Mapping[str, MemberPlan]
 ) -> list[Relation]:
     """What a second cluster reads of the first: the views of one member, and bases besides it."""
     chosen = rng.choice(sorted(made))
     behind, waiting = set[str](), [chosen]
     while waiting:
-        reads = made[waiting.pop()].facts.reads
+        reads = made[waiting.pop()].facts.read_names
         behind |= reads
         waiting += [name for name in reads if name in made]
     return [r for r in known if r.source == chosen or r.source not in (*made, *behind)]
 
 
-def _timed(
+def _draw_joining(
     rng: random.Random, plan: MemberPlan, made: Mapping[str, MemberPlan], updates: int
 ) -> MemberPlan:
     """When it comes: not before those that it reads."""
@@ -125,7 +127,7 @@ def _timed(
     return MemberPlan(plan.name, plan.views, plan.facts, joins)
 
 
-def _leaving(rng: random.Random, plan: MemberPlan, updates: int) -> MemberPlan:
+def _draw_leaving(rng: random.Random, plan: MemberPlan, updates: int) -> MemberPlan:
     if rng.random() < 0.85:
         return plan
     return MemberPlan(
@@ -133,7 +135,7 @@ def _leaving(rng: random.Random, plan: MemberPlan, updates: int) -> MemberPlan:
     )
 
 
-def _select(rng: random.Random, known: list[Relation], newest: int) -> str:
+def _random_select(rng: random.Random, known: list[Relation], newest: int) -> str:
     """A chain over one to three relations; what is newest is read most, where that is wanted."""
     count = min(rng.choice([1, 2, 2, 2, 3]), len(known))
     weights = [1 + newest * number for number in range(len(known))]
@@ -150,17 +152,17 @@ def _select(rng: random.Random, known: list[Relation], newest: int) -> str:
     return f"SELECT {', '.join(columns)} FROM {tables}{where}"
 
 
-def _rows(rng: random.Random) -> dict[Row, int]:
-    return dict(Counter(_row(rng) for _ in range(rng.randint(1, 3))))
+def _random_rows(rng: random.Random) -> dict[Row, int]:
+    return dict(Counter(_random_row(rng) for _ in range(rng.randint(1, 3))))
 
 
-def _row(rng: random.Random) -> Row:
+def _random_row(rng: random.Random) -> Row:
     return (rng.randrange(VALUES), rng.randrange(VALUES), rng.randrange(VALUES), rng.randrange(9))
 
 
-def _updates(
+def _random_updates(
     rng: random.Random, tables: Mapping[str, Mapping[str, Bag]], count: int
-) -> tuple[Update, ...]:
+) -> tuple[BaseUpdate, ...]:
     now = {b: {t: Counter(dict(rows)) for t, rows in mine.items()} for b, mine in tables.items()}
     made = []
     for _ in range(count):
@@ -170,8 +172,8 @@ def _updates(
             table = rng.choice(sorted(now[base]))
             present = sorted(row for row, n in now[base][table].items() if n > 0)
             delete = present and rng.random() < 0.4
-            row, sign = (rng.choice(present), -1) if delete else (_row(rng), 1)
+            row, sign = (rng.choice(present), -1) if delete else (_random_row(rng), 1)
             now[base][table][row] += sign
             changes.setdefault(table, []).append((row, sign))
-        made.append(Update(base, {table: tuple(rows) for table, rows in changes.items()}))
+        made.append(BaseUpdate(base, {table: tuple(rows) for table, rows in changes.items()}))
     return tuple(made)

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from viewkeeper.check.fleet.fleet_history import BaseHistory, BaseState, FleetHistory
 from viewkeeper.order.mediator import Mediator
 from viewkeeper.simulate.fleet.fleet_registry import FleetRegistry
-from viewkeeper.simulate.fleet.fleet_scenario import COLUMNS, FleetScenario, Update
-from viewkeeper.simulate.fleet.member_agreement import settled
-from viewkeeper.simulate.fleet.member_warehouse import Warehouse
+from viewkeeper.simulate.fleet.fleet_scenario import COLUMNS, BaseUpdate, FleetScenario
+from viewkeeper.simulate.fleet.member_agreement import agreement_start
+from viewkeeper.simulate.fleet.member_warehouse import MemberWarehouse
 from viewkeeper.simulate.fleet.mistakes import Mistake
 from viewkeeper.simulate.fleet.signed_log import SignedLog
-from viewkeeper.simulate.fleet.simulated_member import Member
+from viewkeeper.simulate.fleet.simulated_member import SimulatedMember
 
 
 class FleetWorld:
@@ -39,10 +39,10 @@ class FleetWorld:
         self.bases: Mapping[str, SignedLog] = {
             name: SignedLog(tables) for name, tables in scenario.tables.items()
         }
-        self.warehouses: Mapping[str, Warehouse] = {
-            plan.name: Warehouse(plan) for plan in scenario.members
+        self.warehouses: Mapping[str, MemberWarehouse] = {
+            plan.name: MemberWarehouse(plan) for plan in scenario.members
         }
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, SimulatedMember] = {}
         """Those that run."""
         self.left: set[str] = set()
         self.clock = 0
@@ -51,54 +51,54 @@ class FleetWorld:
         self.loss = 0.0
         self.crashes = 0
         first = {p.name: p.facts for p in scenario.members if not ordered or p.joins == 0}
-        self.registry.change(first)
+        self.registry.change_members(first)
         for name in first:
-            self.start(name)
+            self.start_member(name)
             self.members[name].load_at_start()
 
     @property
-    def answers(self) -> bool:
+    def can_reach_registry(self) -> bool:
         """Whether the registry answers this time."""
         return not self.down and self.rng.random() >= self.loss
 
     # -- bases, members that come and go -----------------------------------------------------------
 
-    def commit(self) -> None:
+    def commit_update(self) -> None:
         """The next update of the scenario."""
-        update: Update = self.scenario.updates[self.committed]
+        update: BaseUpdate = self.scenario.updates[self.committed]
         log = self.bases[update.base]
-        changes = {table: _summed(rows) for table, rows in update.changes.items()}
-        log.commit(log.position + 1, changes)
+        changes = {table: _sum_rows(rows) for table, rows in update.changes.items()}
+        log.commit_changes(log.position + 1, changes)
         self.committed += 1
-        self.come_and_go()
+        self.update_membership()
 
-    def come_and_go(self) -> None:
+    def update_membership(self) -> None:
         """Members whose time has come join, or leave."""
         for plan in self.scenario.members:
             known = plan.name in self.registry.facts
             if not self.ordered or plan.name in self.left:
                 continue
             if not known and plan.joins <= self.committed:
-                self.registry.change({plan.name: plan.facts})
-                self.start(plan.name)
+                self.registry.change_members({plan.name: plan.facts})
+                self.start_member(plan.name)
             elif known and plan.leaves is not None and plan.leaves <= self.committed:
-                self.registry.change({}, [plan.name])
+                self.registry.change_members({}, [plan.name])
                 self.left.add(plan.name)
                 self.members.pop(plan.name, None)
 
     # -- faults ------------------------------------------------------------------------------------
 
-    def start(self, name: str) -> None:
+    def start_member(self, name: str) -> None:
         """Start a member, from what is on its disk."""
-        self.members[name] = Member(self, self.warehouses[name])
+        self.members[name] = SimulatedMember(self, self.warehouses[name])
 
-    def crash(self, name: str) -> None:
+    def crash_member(self, name: str) -> None:
         """A member loses all that it has not committed."""
         del self.members[name]
         self.crashes += 1
 
     @property
-    def stopped(self) -> list[str]:
+    def stopped_members(self) -> list[str]:
         """Members that should run and do not."""
         return [name for name in self.registry.facts if name not in self.members]
 
@@ -108,40 +108,44 @@ class FleetWorld:
     def fingerprint(self) -> tuple[object, ...]:
         """What changes when anything lasting has happened."""
         groups = self.registry.groups
-        orders = tuple((group.name, group.last, group.closed, group.trimmed) for group in groups)
+        orders = tuple(
+            (group.name, group.last_number, group.closed, group.trimmed) for group in groups
+        )
         spans = tuple(
             (name, w.ts, len(w.spans), w.span.n if w.spans else -1)
             for name, w in self.warehouses.items()
         )
         return orders, spans
 
-    def waiting(self) -> list[str]:
+    def describe_waits(self) -> list[str]:
         """Who waits for whom, in words."""
         said = []
         for name, member in self.members.items():
             if member.mediator is None:
                 said.append(f"{name} is not loaded")
-            elif isinstance(member.mediator, Mediator) and member.mediator.wait is not None:
-                wait = member.mediator.wait
+            elif isinstance(member.mediator, Mediator) and member.mediator.next_wait is not None:
+                wait = member.mediator.next_wait
                 said.append(f"{name} waits for {wait.source} to take {wait.next.id}")
         return said
 
-    def history(self) -> FleetHistory:
+    def fleet_history(self) -> FleetHistory:
         """The run as the checker sees it."""
         bases = []
         for name, log in self.bases.items():
             columns = dict.fromkeys(self.scenario.tables[name], COLUMNS)
-            states = (BaseState(p, log.at(p), f"{name}@{p}" if p else "") for p in log.positions)
+            states = (
+                BaseState(p, log.tables_at(p), f"{name}@{p}" if p else "") for p in log.positions
+            )
             bases.append(BaseHistory(name, columns, tuple(states)))
         began = {
-            group.name: settled(group, self.warehouses) if self.ordered else 0
+            group.name: agreement_start(group, self.warehouses) if self.ordered else 0
             for group in (*self.registry.removed, *self.registry.groups)
         }
-        shown = [w.history(began) for w in self.warehouses.values() if w.log is not None]
+        shown = [w.member_history(began) for w in self.warehouses.values() if w.log is not None]
         return FleetHistory(tuple(bases), tuple(shown))
 
 
-def _summed(rows: tuple[tuple[tuple[object, ...], int], ...]) -> dict[tuple[object, ...], int]:
+def _sum_rows(rows: tuple[tuple[tuple[object, ...], int], ...]) -> dict[tuple[object, ...], int]:
     total: dict[tuple[object, ...], int] = {}
     for row, count in rows:
         total[row] = total.get(row, 0) + count

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from viewkeeper.simulate.fleet.fleet_registry import GroupOrder
-from viewkeeper.simulate.fleet.member_warehouse import Warehouse
+from viewkeeper.simulate.fleet.member_warehouse import MemberWarehouse
 
 
-def settled(group: GroupOrder, warehouses: Mapping[str, Warehouse]) -> int:
+def agreement_start(group: GroupOrder, warehouses: Mapping[str, MemberWarehouse]) -> int:
     """The number; beyond the end of the order if it has not come to that."""
     begun = {
         name: span
@@ -22,10 +22,10 @@ def settled(group: GroupOrder, warehouses: Mapping[str, Warehouse]) -> int:
         for span in warehouses[name].spans
         if span.group == group.name
     }
-    starts: dict[str, set[int]] = {base: set() for base in group.bases}
+    starts: dict[str, set[int]] = {base: set() for base in group.outside_bases}
     together = True
     for name, span in begun.items():
-        for source, position in warehouses[name].stood(span.since).items():
+        for source, position in warehouses[name].positions_at(span.since).items():
             if source in starts:
                 starts[source].add(position)
             else:
@@ -38,4 +38,4 @@ def settled(group: GroupOrder, warehouses: Mapping[str, Warehouse]) -> int:
             del waiting[each.id.source]
         if not waiting:
             return each.n
-    return group.last + 1
+    return group.last_number + 1

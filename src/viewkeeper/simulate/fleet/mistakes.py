@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from enum import Enum
 
-from viewkeeper.order.mediator import Base, Mediator
-from viewkeeper.order.registry_protocol import Ordered
+from viewkeeper.order.mediator import Mediator, RegisteredBase
+from viewkeeper.order.registry_protocol import OrderedId
 
 
 class Mistake(Enum):
@@ -25,19 +25,19 @@ class Mistake(Enum):
 
 
 class _NoParentWait(Mediator):
-    def _missing(self, each: Ordered) -> str | None:
-        source = super()._missing(each)
-        return source if source and isinstance(self._upstream[source], Base) else None
+    def _missing_source(self, each: OrderedId) -> str | None:
+        source = super()._missing_source(each)
+        return source if source and isinstance(self._upstream[source], RegisteredBase) else None
 
 
 class _NoLogWait(Mediator):
-    def _missing(self, each: Ordered) -> str | None:
-        source = super()._missing(each)
-        return None if source and isinstance(self._upstream[source], Base) else source
+    def _missing_source(self, each: OrderedId) -> str | None:
+        source = super()._missing_source(each)
+        return None if source and isinstance(self._upstream[source], RegisteredBase) else source
 
 
 class _TakesHidden(Mediator):
-    def _shown(self, n: int) -> bool:
+    def _is_shown(self, n: int) -> bool:
         return True
 
 

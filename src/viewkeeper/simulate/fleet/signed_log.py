@@ -37,7 +37,7 @@ class SignedLog:
         """The newest."""
         return self.positions[-1]
 
-    def commit(self, position: int, changes: Signed) -> None:
+    def commit_changes(self, position: int, changes: Signed) -> None:
         state = dict(self._states[-1])
         for table, rows in changes.items():
             state[table] = dict(state[table])
@@ -49,11 +49,11 @@ class SignedLog:
         self.positions.append(position)
         self._states.append(state)
 
-    def at(self, position: int) -> Mapping[str, Mapping[Row, int]]:
+    def tables_at(self, position: int) -> Mapping[str, Mapping[Row, int]]:
         """All tables as of a position."""
         return self._states[bisect_right(self.positions, position) - 1]
 
-    def changes(self, table: str, after: int, until: int) -> Iterator[Change]:
+    def changes_between(self, table: str, after: int, until: int) -> Iterator[Change]:
         listed = self._changes[table]
         begin = bisect_right(listed, after, key=lambda change: change[0])
         for change in listed[begin:]:
@@ -61,13 +61,13 @@ class SignedLog:
                 return
             yield change
 
-    def answer(self, lookup: Lookup, at: int, after: int) -> Answer:
+    def answer_lookup(self, lookup: Lookup, at: int, after: int) -> Answer:
         """The rows as of a position, with the changes that bring them back to another one."""
         indexes = [COLUMNS.index(name) for name in lookup.columns]
-        rows = self.at(at)[lookup.relation.table]
+        rows = self.tables_at(at)[lookup.relation.table]
         listed = [tuple(row[i] for i in indexes) for row in rows]
-        found = _table(lookup.columns, listed, {COUNT: list(rows.values())})
-        tail = list(self.changes(lookup.relation.table, after, at))
+        found = _arrow_table(lookup.columns, listed, {COUNT: list(rows.values())})
+        tail = list(self.changes_between(lookup.relation.table, after, at))
         return Answer(found, Cut(at), after, change_table(lookup.columns, tail))
 
 
@@ -76,7 +76,7 @@ def change_table(columns: tuple[str, ...], changes: Iterable[Change]) -> pa.Tabl
     listed = list(changes)
     indexes = [COLUMNS.index(name) for name in columns]
     extra = {COUNT: [count for _, _, count in listed], POSITION: [at for at, _, _ in listed]}
-    return _table(columns, [tuple(row[i] for i in indexes) for _, row, _ in listed], extra)
+    return _arrow_table(columns, [tuple(row[i] for i in indexes) for _, row, _ in listed], extra)
 
 
 def stamped_table(columns: tuple[str, ...], changes: Iterable[tuple[int, Change]]) -> pa.Table:
@@ -86,7 +86,9 @@ def stamped_table(columns: tuple[str, ...], changes: Iterable[tuple[int, Change]
     return found.append_column(TS, pa.array([ts for ts, _ in listed], pa.int64()))
 
 
-def _table(columns: tuple[str, ...], rows: list[Row], extra: Mapping[str, list[int]]) -> pa.Table:
+def _arrow_table(
+    columns: tuple[str, ...], rows: list[Row], extra: Mapping[str, list[int]]
+) -> pa.Table:
     by_column = zip(*rows, strict=True) if rows else ((),) * len(columns)
     arrays = [pa.array(values, pa.int64()) for values in by_column]
     more = [pa.array(values, pa.int64()) for values in extra.values()]

@@ -19,14 +19,14 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from viewkeeper.order.global_id import GlobalId
-from viewkeeper.order.mediator import Base, Mediator, ParentView, Taken
-from viewkeeper.order.registry_protocol import Ordered, Reporter
-from viewkeeper.simulate.fleet.arrival_queue import ByArrival
+from viewkeeper.order.mediator import Mediator, ParentView, RegisteredBase, TakenIds
+from viewkeeper.order.registry_protocol import OrderedId, Reporter
+from viewkeeper.simulate.fleet.arrival_queue import ArrivalQueue
 from viewkeeper.simulate.fleet.fleet_registry import FleetRegistry, GroupOrder
-from viewkeeper.simulate.fleet.member_warehouse import Entry, Warehouse
+from viewkeeper.simulate.fleet.member_warehouse import MemberEntry, MemberWarehouse
 from viewkeeper.simulate.fleet.mistakes import Mistake, make_mediator
 from viewkeeper.simulate.fleet.signed_log import SignedLog
-from viewkeeper.simulate.fleet.sweep_run import Received, Run, begin, loaded
+from viewkeeper.simulate.fleet.sweep_run import ReceivedLogs, SweepRun, begin_run, rows_loaded_at
 from viewkeeper.updates.source_protocol import Answer, Lookup
 
 
@@ -35,7 +35,7 @@ class Surroundings(Protocol):
 
     registry: FleetRegistry
     bases: Mapping[str, SignedLog]
-    warehouses: Mapping[str, Warehouse]
+    warehouses: Mapping[str, MemberWarehouse]
     rng: random.Random
     clock: int
     mistake: Mistake | None
@@ -43,147 +43,157 @@ class Surroundings(Protocol):
     down: bool
 
     @property
-    def answers(self) -> bool:
+    def can_reach_registry(self) -> bool:
         """Whether the registry answers this time."""
 
 
-class Member:
+class SimulatedMember:
     """One process, from its start to its end or crash."""
 
-    def __init__(self, world: Surroundings, warehouse: Warehouse) -> None:
+    def __init__(self, world: Surroundings, warehouse: MemberWarehouse) -> None:
         self.warehouse = warehouse
         self._world = world
-        self.mediator: Mediator | ByArrival | None = None
-        self._run: Run | None = None
+        self.mediator: Mediator | ArrivalQueue | None = None
+        self._run: SweepRun | None = None
         self._reporters: dict[str, Reporter] = {}
         self._received: dict[str, int] = {}
         self.group: GroupOrder | None = None
         if warehouse.log is not None:
-            self._follow(world.registry.group(warehouse.span.group))
+            self._follow_group(world.registry.group_named(warehouse.span.group))
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         return self._run is None
 
     @property
-    def inside(self) -> list[str]:
+    def group_parents(self) -> list[str]:
         """The parents in our group."""
         facts = self.group.facts if self.group is not None else {}
         return [parent for parent in self.warehouse.plan.facts.parents if parent in facts]
 
     @property
-    def outside(self) -> list[str]:
+    def outside_sources(self) -> list[str]:
         """The bases of our group that we read: databases, and views of other groups."""
-        return [name for name in sorted(self.warehouse.plan.facts.reads) if name not in self.inside]
+        return [
+            name
+            for name in sorted(self.warehouse.plan.facts.read_names)
+            if name not in self.group_parents
+        ]
 
-    def _log(self, source: str) -> SignedLog | None:
+    def _log_of(self, source: str) -> SignedLog | None:
         base = self._world.bases.get(source)
         return base if base is not None else self._world.warehouses[source].log
 
-    def _logs(self) -> dict[str, SignedLog]:
-        logs = {source: self._log(source) for source in self.warehouse.plan.facts.reads}
+    def _source_logs(self) -> dict[str, SignedLog]:
+        logs = {source: self._log_of(source) for source in self.warehouse.plan.facts.read_names}
         return {source: log for source, log in logs.items() if log is not None}
 
     # -- groups ------------------------------------------------------------------------------------
 
-    def _follow(self, group: GroupOrder) -> None:
+    def _follow_group(self, group: GroupOrder) -> None:
         """Take part in a group, from what is durable."""
         self.group = group
         self._reporters = {}
         self._received = dict(self.warehouse.positions)
         if not self._world.ordered:
-            behind = {s: self._behind(s) for s in self.warehouse.plan.facts.reads}
-            self.mediator = ByArrival(dict(self.warehouse.positions), behind)
+            behind = {s: self._databases_behind(s) for s in self.warehouse.plan.facts.read_names}
+            self.mediator = ArrivalQueue(dict(self.warehouse.positions), behind)
             return
-        mediator = make_mediator(self._world.mistake, 0 if group.alone else self.warehouse.span.n)
-        for source in self.warehouse.plan.facts.reads:
-            inside = source in self.inside
-            upstream = ParentView(group.behind(source)) if inside else Base(source)
-            mediator.follow(source, upstream, self.warehouse.positions[source])
+        mediator = make_mediator(
+            self._world.mistake, 0 if group.is_alone else self.warehouse.span.n
+        )
+        for source in self.warehouse.plan.facts.read_names:
+            inside = source in self.group_parents
+            upstream = ParentView(group.bases_behind(source)) if inside else RegisteredBase(source)
+            mediator.follow_source(source, upstream, self.warehouse.positions[source])
         self.mediator = mediator
 
-    def _behind(self, source: str) -> frozenset[str]:
+    def _databases_behind(self, source: str) -> frozenset[str]:
         """The databases behind a source."""
         if source in self._world.bases:
             return frozenset({source})
-        reads = self._world.warehouses[source].plan.facts.reads
-        return frozenset().union(*map(self._behind, reads))
+        reads = self._world.warehouses[source].plan.facts.read_names
+        return frozenset().union(*map(self._databases_behind, reads))
 
     def move_on(self) -> None:
         """Go to the next group, when the order of ours has ended and is taken."""
         group, mediator = self.group, self.mediator
         if mediator is not None and group is not None and not self._world.down:
-            self._world.registry.note(self.warehouse.name, group, self.warehouse.span.n)
-        if group is None or mediator is None or not group.closed or not self.idle:
+            self._world.registry.note_progress(self.warehouse.name, group, self.warehouse.span.n)
+        if group is None or mediator is None or not group.closed or not self.is_idle:
             return
-        if not group.alone and self.warehouse.span.n < group.last:
+        if not group.is_alone and self.warehouse.span.n < group.last_number:
             return
         following = self._world.registry.next_group(self.warehouse.name, group.name)
-        if following is not None and self._world.answers:
-            self.warehouse.enter(following.name)
-            self._follow(following)
+        if following is not None and self._world.can_reach_registry:
+            self.warehouse.enter_group(following.name)
+            self._follow_group(following)
 
     # -- loading -----------------------------------------------------------------------------------
 
-    def load(self) -> None:
+    def load_when_ready(self) -> None:
         """Join, and load all views, once the parents show states that go together."""
-        if self.warehouse.log is not None or not self._world.answers:
+        if self.warehouse.log is not None or not self._world.can_reach_registry:
             return
         group = self._world.registry.next_group(self.warehouse.name, None)
-        if group is None or len(self._logs()) < len(self.warehouse.plan.facts.reads):
+        if group is None or len(self._source_logs()) < len(self.warehouse.plan.facts.read_names):
             return
         if group is not self.group:
             self.group, self._reporters = group, {}
-        n = self._number(group)
-        positions = None if n is None else self._positions(group, n)
+        n = self._loading_number(group)
+        positions = None if n is None else self._positions_at(group, n)
         if n is not None and positions is not None:
-            self._load(group, n, positions)
+            self._load_views(group, n, positions)
 
     def load_at_start(self) -> None:
         """Load before anything has happened."""
         group = self._world.registry.next_group(self.warehouse.name, None)
         assert group is not None, "it is a member"
-        self._load(group, 0, dict.fromkeys(self.warehouse.plan.facts.reads, 0))
+        self._load_views(group, 0, dict.fromkeys(self.warehouse.plan.facts.read_names, 0))
 
-    def _load(self, group: GroupOrder, n: int, positions: dict[str, int]) -> None:
-        logs = self._logs()
-        rows = {v: loaded(p, logs, positions) for v, p in self.warehouse.plans.items()}
-        self.warehouse.load(rows, positions, group.name, n)
-        self._follow(group)
+    def _load_views(self, group: GroupOrder, n: int, positions: dict[str, int]) -> None:
+        logs = self._source_logs()
+        rows = {v: rows_loaded_at(p, logs, positions) for v, p in self.warehouse.plans.items()}
+        self.warehouse.load_rows(rows, positions, group.name, n)
+        self._follow_group(group)
 
-    def _number(self, group: GroupOrder) -> int | None:
+    def _loading_number(self, group: GroupOrder) -> int | None:
         """A number at which all parents in the group have arrived; None if they have not."""
-        if group.alone:
+        if group.is_alone:
             return 0
-        spans = [self._world.warehouses[parent].marks(group.name) for parent in self.inside]
+        spans = [
+            self._world.warehouses[parent].marks_of(group.name) for parent in self.group_parents
+        ]
         if not all(marks for marks, _ in spans):
             return None
-        n = min((reached for _, reached in spans), default=group.last)
+        n = min((reached for _, reached in spans), default=group.last_number)
         newest = ([mark for mark in marks if mark.n <= n] for marks, _ in spans)
         return n if all(marks and marks[-1].shown for marks in newest) else None
 
-    def _positions(self, group: GroupOrder, n: int) -> dict[str, int] | None:
+    def _positions_at(self, group: GroupOrder, n: int) -> dict[str, int] | None:
         """Where our sources stand as of a number; None if parents do not agree about a base."""
         found: dict[str, int] = {}
         stands: dict[str, set[int]] = {}
-        for parent in self.inside:
-            marks, _ = self._world.warehouses[parent].marks(group.name)
+        for parent in self.group_parents:
+            marks, _ = self._world.warehouses[parent].marks_of(group.name)
             found[parent] = [mark for mark in marks if mark.n <= n][-1].position
-            self._stands(group, parent, found[parent], stands)
-        for name in self.outside:
+            self._collect_positions(group, parent, found[parent], stands)
+        for name in self.outside_sources:
             registered = [each.id.position for each in group.order[:n] if each.id.source == name]
-            log = self._log(name)
-            alone = [log.position] if group.alone and log is not None else []
+            log = self._log_of(name)
+            alone = [log.position] if group.is_alone and log is not None else []
             if not (registered or alone):
                 return None
             found[name] = min(stands.get(name) or [*registered, *alone][-1:])
         agreed = all(len(at) == 1 for at in stands.values())
         return found if agreed or self._world.mistake is Mistake.LOADS_ANYWHERE else None
 
-    def _stands(self, group: GroupOrder, member: str, ts: int, into: dict[str, set[int]]) -> None:
-        for name, position in self._world.warehouses[member].stood(ts).items():
+    def _collect_positions(
+        self, group: GroupOrder, member: str, ts: int, into: dict[str, set[int]]
+    ) -> None:
+        for name, position in self._world.warehouses[member].positions_at(ts).items():
             if name in group.facts:
-                self._stands(group, name, position, into)
+                self._collect_positions(group, name, position, into)
             else:
                 into.setdefault(name, set()).add(position)
 
@@ -195,51 +205,53 @@ class Member:
         if (
             isinstance(self.mediator, Mediator)
             and group
-            and not group.alone
-            and self._world.answers
+            and not group.is_alone
+            and self._world.can_reach_registry
         ):
-            self.mediator.ordered(group.following(self.mediator.last, limit))
+            self.mediator.add_ordered(group.ordered_after(self.mediator.last_number, limit))
 
     def hear_source(self, source: str, limit: int) -> None:
         """Read the log of a base or of a parent, some positions further."""
-        log = self._log(source)
+        log = self._log_of(source)
         if self.mediator is None or log is None:
             return
         ahead = [at for at in log.positions if at > self._received[source]][:limit]
         for position in ahead:
-            self._hear(source, position)
+            self._hear_position(source, position)
 
-    def _hear(self, source: str, position: int) -> None:
+    def _hear_position(self, source: str, position: int) -> None:
         mediator, group = self.mediator, self.group
         assert mediator is not None, "it follows"
         assert group is not None, "it follows"
-        if isinstance(mediator, ByArrival):
-            mediator.heard(source, self._cause(source, position), position)
-        elif source in self.inside:
+        if isinstance(mediator, ArrivalQueue):
+            mediator.note_delta(source, self._cause_of(source, position), position)
+        elif source in self.group_parents:
             self._hear_marks(mediator, group, source, position)
         else:
-            mediator.received(source, position)
-            if group.alone:
-                mediator.ordered([Ordered(mediator.last + 1, GlobalId(source, position))])
+            mediator.note_received(source, position)
+            if group.is_alone:
+                mediator.add_ordered(
+                    [OrderedId(mediator.last_number + 1, GlobalId(source, position))]
+                )
         self._received[source] = position
 
     def _hear_marks(self, mediator: Mediator, group: GroupOrder, parent: str, ts: int) -> None:
-        marks, reached = self._world.warehouses[parent].marks(group.name)
+        marks, reached = self._world.warehouses[parent].marks_of(group.name)
         heard = [mark for mark in marks if mark.position <= ts]
         if heard:
             newest = ts == self._world.warehouses[parent].ts
-            mediator.committed(parent, heard, reached if newest else heard[-1].n)
+            mediator.note_committed(parent, heard, reached if newest else heard[-1].n)
 
     def hear_reached(self) -> None:
         """Parents also say how far they are when nothing concerned them."""
         group = self.group
         if isinstance(self.mediator, Mediator) and group is not None:
-            for parent in self.inside:
+            for parent in self.group_parents:
                 warehouse = self._world.warehouses[parent]
                 if warehouse.log is not None and self._received[parent] >= warehouse.ts:
                     self._hear_marks(self.mediator, group, parent, warehouse.ts)
 
-    def _cause(self, source: str, position: int) -> GlobalId:
+    def _cause_of(self, source: str, position: int) -> GlobalId:
         """The id of the base update that a delta comes from."""
         if source in self._world.bases:
             return GlobalId(source, position)
@@ -248,36 +260,40 @@ class Member:
 
     # -- reporting ---------------------------------------------------------------------------------
 
-    def report(self, source: str) -> None:
+    def report_source(self, source: str) -> None:
         """Register what a source has committed, if nobody else does."""
-        group, log = self.group, self._log(source)
-        if group is None or group.alone or log is None:
+        group, log = self.group, self._log_of(source)
+        if group is None or group.is_alone or log is None:
             return
-        if not self._world.answers or not self._world.ordered:
+        if not self._world.can_reach_registry or not self._world.ordered:
             return
-        reporter = self._reporter(group, source)
+        reporter = self._claim_reporter(group, source)
         if reporter is None:
             return
-        positions = self._new(source, log, max(group.numbers.get(source, {}), default=None))
+        positions = self._unregistered_positions(
+            source, log, max(group.numbers.get(source, {}), default=None)
+        )
         if positions:
-            accepted = self._world.registry.register(group, positions, reporter)
-            if not accepted or not self._world.answers:
+            accepted = self._world.registry.register_positions(group, positions, reporter)
+            if not accepted or not self._world.can_reach_registry:
                 # Stale, or the answer was lost: claimed again, and sent again.
                 del self._reporters[source]
 
-    def _reporter(self, group: GroupOrder, source: str) -> Reporter | None:
+    def _claim_reporter(self, group: GroupOrder, source: str) -> Reporter | None:
         """Our claim on a source, renewed; None while it is another member's."""
         registry, clock = self._world.registry, self._world.clock
         found = self._reporters.get(source)
         if found is not None:
-            registry.renew(group, found, clock)
+            registry.renew_claim(group, found, clock)
             return found
-        found = registry.claim(group, source, self.warehouse.name, clock)
+        found = registry.claim_source(group, source, self.warehouse.name, clock)
         if found is not None:
             self._reporters[source] = found
         return found
 
-    def _new(self, source: str, log: SignedLog, registered: int | None) -> list[int]:
+    def _unregistered_positions(
+        self, source: str, log: SignedLog, registered: int | None
+    ) -> list[int]:
         """The positions to register: some of those that are new, the last always."""
         mistake = self._world.mistake
         stands = self.warehouse.positions.get(source, log.position)
@@ -292,40 +308,40 @@ class Member:
 
     # -- working -----------------------------------------------------------------------------------
 
-    def work(self, limit: int) -> None:
+    def continue_work(self, limit: int) -> None:
         """Take what can be taken, or go on with what was."""
         if self.mediator is None:
             return
         if self._run is None:
-            taken = self.mediator.take(limit)
+            taken = self.mediator.take_ids(limit)
             if taken:
-                self._begin(taken)
-            elif self.group is not None and not self.group.alone:
-                self.warehouse.reach(self.mediator.n)
-        elif self._run.step(self._answer):
-            self._commit(self._run)
+                self._begin_run(taken)
+            elif self.group is not None and not self.group.is_alone:
+                self.warehouse.note_reached(self.mediator.n)
+        elif self._run.answer_next(self._answer_lookup):
+            self._commit_run(self._run)
 
-    def _begin(self, taken: list[Taken]) -> None:
+    def _begin_run(self, taken: list[TakenIds]) -> None:
         assert self.mediator is not None, "it follows"
-        received = Received(self._logs(), dict(self._received))
+        received = ReceivedLogs(self._source_logs(), dict(self._received))
         world = self._world
         n = self.mediator.n
-        self._run = begin(self.warehouse, taken, n, received, world.rng, world.ordered)
+        self._run = begin_run(self.warehouse, taken, n, received, world.rng, world.ordered)
         if all(work.ended for work in self._run.works):
-            self._commit(self._run)
+            self._commit_run(self._run)
 
-    def _answer(self, lookup: Lookup, end: int) -> Answer:
+    def _answer_lookup(self, lookup: Lookup, end: int) -> Answer:
         source = lookup.relation.source
-        log = self._log(source)
+        log = self._log_of(source)
         assert log is not None, "it is followed"
         if source in self._world.bases:
-            return log.answer(lookup, log.position, end)
+            return log.answer_lookup(lookup, log.position, end)
         if self._world.mistake is Mistake.READS_NEWEST:
-            return log.answer(lookup, log.position, log.position)
-        return log.answer(lookup, end, end)
+            return log.answer_lookup(lookup, log.position, log.position)
+        return log.answer_lookup(lookup, end, end)
 
-    def _commit(self, run: Run) -> None:
-        entries: list[Entry] = run.entries
-        alone = self.group is not None and self.group.alone
-        self.warehouse.commit(entries, run.rows(), 0 if alone else run.n)
+    def _commit_run(self, run: SweepRun) -> None:
+        entries: list[MemberEntry] = run.entries
+        alone = self.group is not None and self.group.is_alone
+        self.warehouse.commit_entries(entries, run.rows_by_ts(), 0 if alone else run.n)
         self._run = None

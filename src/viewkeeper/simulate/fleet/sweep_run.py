@@ -15,13 +15,13 @@ import pyarrow as pa
 
 from viewkeeper.check.history.recorded_history import Row
 from viewkeeper.delta.algebra import Algebra
-from viewkeeper.delta.reference_carrier import Reference, Rows
+from viewkeeper.delta.reference_carrier import Reference, ReferenceDelta
 from viewkeeper.maintain.algorithm_protocol import Term
 from viewkeeper.maintain.query_terms import sum_of_terms
-from viewkeeper.maintain.sweep_family.batch_sweep import batch_sweep, drive
-from viewkeeper.maintain.view_change import Sweep, shown
-from viewkeeper.order.mediator import Taken
-from viewkeeper.simulate.fleet.member_warehouse import Entry, Warehouse
+from viewkeeper.maintain.sweep_family.batch_sweep import batch_sweep, run_sweep
+from viewkeeper.maintain.view_change import Sweep, project_outputs
+from viewkeeper.order.mediator import TakenIds
+from viewkeeper.simulate.fleet.member_warehouse import MemberEntry, MemberWarehouse
 from viewkeeper.simulate.fleet.signed_log import Change, SignedLog, change_table, stamped_table
 from viewkeeper.updates.source_protocol import Answer, Lookup
 from viewkeeper.view.definition import Relation
@@ -31,27 +31,27 @@ Ask = Callable[[Lookup, int], Answer]
 """Answers a lookup for a run that ends at a position of the lookup's source."""
 Logs = Mapping[str, SignedLog]
 Stamped = dict[Relation, list[tuple[int, Change]]]
-REFERENCE: Algebra[Rows] = Reference()
+REFERENCE: Algebra[ReferenceDelta] = Reference()
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class RunChanges:
     """The changes of a run, as compensation asks for them."""
 
     changes: Stamped
 
-    def matching(self, lookup: Lookup) -> pa.Table:
+    def matching_changes(self, lookup: Lookup) -> pa.Table:
         return stamped_table(lookup.columns, self.changes.get(lookup.relation, []))
 
 
 @dataclass(slots=True)
-class Work:
+class ViewSweep:
     """One view's sweep, and the lookups that it waits for."""
 
     view: str
-    sweep: Sweep[Rows | None]
+    sweep: Sweep[ReferenceDelta | None]
     lookups: tuple[Lookup, ...] = ()
-    result: Rows | None = None
+    result: ReferenceDelta | None = None
     ended: bool = False
 
     def go_on(self, answers: tuple[Answer, ...] | None) -> None:
@@ -62,25 +62,27 @@ class Work:
 
 
 @dataclass(slots=True)
-class Run:
+class SweepRun:
     """Ids under way: the entries that they will be, and the sweeps of all views."""
 
     n: int
-    entries: list[Entry]
-    works: list[Work] = field(default_factory=list)
+    entries: list[MemberEntry]
+    works: list[ViewSweep] = field(default_factory=list)
 
     @property
-    def end(self) -> Mapping[str, int]:
+    def end_positions(self) -> Mapping[str, int]:
         return self.entries[-1].positions
 
-    def step(self, ask: Ask) -> bool:
+    def answer_next(self, ask: Ask) -> bool:
         """Answer what one sweep waits for; whether all have ended."""
         work = next((work for work in self.works if not work.ended), None)
         if work is not None:
-            work.go_on(tuple(ask(each, self.end[each.relation.source]) for each in work.lookups))
+            work.go_on(
+                tuple(ask(each, self.end_positions[each.relation.source]) for each in work.lookups)
+            )
         return all(work.ended for work in self.works)
 
-    def rows(self) -> dict[int, dict[str, dict[Row, int]]]:
+    def rows_by_ts(self) -> dict[int, dict[str, dict[Row, int]]]:
         """Per ts and view, the signed rows."""
         found: dict[int, dict[str, dict[Row, int]]] = {}
         for work in self.works:
@@ -90,27 +92,27 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceivedLogs:
     """What a member has of its sources: their logs, each up to a position."""
 
     logs: Logs
     until: Mapping[str, int]
 
-    def changes(self, relation: Relation, after: int, until: int) -> Iterator[Change]:
+    def changes_between(self, relation: Relation, after: int, until: int) -> Iterator[Change]:
         end = min(until, self.until[relation.source])
-        return self.logs[relation.source].changes(relation.table, after, end)
+        return self.logs[relation.source].changes_between(relation.table, after, end)
 
 
-def begin(
-    warehouse: Warehouse,
-    taken: Sequence[Taken],
+def begin_run(
+    warehouse: MemberWarehouse,
+    taken: Sequence[TakenIds],
     n: int,
-    received: Received,
+    received: ReceivedLogs,
     rng: random.Random,
     merges: bool = True,
-) -> Run:
+) -> SweepRun:
     """A run over what was taken; now and then two of them become one state, as barriers make it."""
-    entries: list[Entry] = []
+    entries: list[MemberEntry] = []
     at = dict(warehouse.positions)
     ts, group = warehouse.ts, warehouse.span.group
     merge = merges and rng.random() < 0.15
@@ -118,22 +120,24 @@ def begin(
         ts += 0 if entries and not entries[-1].shown else 1
         if each.first < each.n:
             # Whoever reads us must not take our state before these ids for one with some of them.
-            entries.append(Entry(ts, group, each.first, each.ids[0], False, at))
+            entries.append(MemberEntry(ts, group, each.first, each.ids[0], False, at))
         at = {**at, **each.moves}
         hidden = merge and each is not taken[-1] and rng.random() < 0.5
-        entries.append(Entry(ts, group, each.n, each.ids[-1], not hidden, at))
-    run = Run(n, entries)
-    changes = _changes(warehouse, entries, received)
+        entries.append(MemberEntry(ts, group, each.n, each.ids[-1], not hidden, at))
+    run = SweepRun(n, entries)
+    changes = _stamp_changes(warehouse, entries, received)
     for view, plan in warehouse.plans.items():
-        origins = _origins(plan, changes)
-        sweep = batch_sweep(REFERENCE, plan, origins, Pending(changes))
-        work = Work(view, sweep)
+        origins = _origins_of(plan, changes)
+        sweep = batch_sweep(REFERENCE, plan, origins, RunChanges(changes))
+        work = ViewSweep(view, sweep)
         work.go_on(None)
         run.works.append(work)
     return run
 
 
-def _changes(warehouse: Warehouse, entries: Sequence[Entry], received: Received) -> Stamped:
+def _stamp_changes(
+    warehouse: MemberWarehouse, entries: Sequence[MemberEntry], received: ReceivedLogs
+) -> Stamped:
     """What the sources changed on the way, each with the ts that it becomes part of."""
     found: Stamped = {}
     relations = {r for view in warehouse.plan.views.values() for r in view.relations}
@@ -141,13 +145,13 @@ def _changes(warehouse: Warehouse, entries: Sequence[Entry], received: Received)
     for entry in entries:
         for relation in relations:
             begin, end = before[relation.source], entry.positions[relation.source]
-            for change in received.changes(relation, begin, end):
+            for change in received.changes_between(relation, begin, end):
                 found.setdefault(relation, []).append((entry.ts, change))
         before = entry.positions
     return found
 
 
-def _origins(plan: SweepPlan, changes: Stamped) -> dict[int, pa.Table]:
+def _origins_of(plan: SweepPlan, changes: Stamped) -> dict[int, pa.Table]:
     return {
         place.index: stamped_table(place.columns, changes[place.relation])
         for place in plan.view.places
@@ -155,20 +159,22 @@ def _origins(plan: SweepPlan, changes: Stamped) -> dict[int, pa.Table]:
     }
 
 
-def loaded(plan: SweepPlan, logs: Logs, positions: Mapping[str, int]) -> dict[Row, int]:
+def rows_loaded_at(plan: SweepPlan, logs: Logs, positions: Mapping[str, int]) -> dict[Row, int]:
     """A view over its sources as of positions."""
     bound = {
-        place.index: change_table(place.columns, _all(logs, place.relation, positions))
+        place.index: change_table(place.columns, _rows_at(logs, place.relation, positions))
         for place in plan.view.places
     }
-    rows, _ = drive(sum_of_terms(Reference(), plan, [Term(1, bound)]), _refuse)
-    return {row[:-1]: count for row, count in shown(Reference(), plan, rows).counts.items()}
+    rows, _ = run_sweep(sum_of_terms(Reference(), plan, [Term(1, bound)]), _refuse_lookup)
+    return {
+        row[:-1]: count for row, count in project_outputs(Reference(), plan, rows).counts.items()
+    }
 
 
-def _all(logs: Logs, relation: Relation, positions: Mapping[str, int]) -> list[Change]:
-    rows = logs[relation.source].at(positions[relation.source])[relation.table]
+def _rows_at(logs: Logs, relation: Relation, positions: Mapping[str, int]) -> list[Change]:
+    rows = logs[relation.source].tables_at(positions[relation.source])[relation.table]
     return [(0, row, count) for row, count in rows.items()]
 
 
-def _refuse(lookup: Lookup) -> Answer:
+def _refuse_lookup(lookup: Lookup) -> Answer:
     raise AssertionError(f"{lookup.relation} is bound and must not be asked for")

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from viewkeeper.evolution.dyno.rewriter import Wishes
-from viewkeeper.evolution.dyno.table_identity import Key, Shapes
+from viewkeeper.evolution.dyno.table_identity import DynoShapes, Key
 from viewkeeper.simulate.schema_changes.reshaped_tables import Operation, Tables
 
 
 @dataclass(frozen=True, slots=True)
-class Meaning:
+class PlaceMeaning:
     """The table that a place means, and its columns by the letters of the sketch."""
 
     table: Key
@@ -25,7 +25,7 @@ class Meaning:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownOutput:
     """An output of the view: its name, and the letter of the place that it shows."""
 
     name: str
@@ -41,32 +41,32 @@ class Sketch:
     number that its values must be below.
     """
 
-    places: tuple[Meaning, ...]
+    places: tuple[PlaceMeaning, ...]
     joins: tuple[tuple[tuple[int, str], tuple[int, str]], ...]
-    outputs: tuple[Shown, ...]
+    outputs: tuple[ShownOutput, ...]
     limit: tuple[int, str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class MeaningEffect:
     """An effect: a place means another table, or other columns, from now on."""
 
     place: int
-    meaning: Meaning
+    meaning: PlaceMeaning
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class GoneEffect:
     """An effect: the view does without an output from now on."""
 
     output: str
 
 
-Effect = Means | Gone
+Effect = MeaningEffect | GoneEffect
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class ReshapedTransaction:
     """What a source commits as one: operations, rows last; and what that means for the view."""
 
     source: str
@@ -77,7 +77,7 @@ class Transaction:
 
 
 @dataclass(frozen=True, slots=True)
-class Scenario:
+class ReshapedScenario:
     """What happens in a world, each source's transactions in its order.
 
     `fifo`: reports and replies of a source share one channel, as the paper assumes.
@@ -87,13 +87,13 @@ class Scenario:
     sketch: Sketch
     tables: Mapping[str, Tables]
     wishes: Wishes
-    transactions: tuple[Transaction, ...]
+    transactions: tuple[ReshapedTransaction, ...]
     fifo: bool = True
 
     @property
-    def shapes(self) -> Shapes:
+    def initial_shapes(self) -> DynoShapes:
         """All tables as they are at the start."""
-        return Shapes(
+        return DynoShapes(
             {
                 (source, id): table.shape
                 for source, tables in self.tables.items()
@@ -106,9 +106,9 @@ class Scenario:
         """Whether all schema changes do; then the view must show every state."""
         return all(transaction.keeps_values for transaction in self.transactions)
 
-    def logs(self) -> dict[str, list[Transaction]]:
+    def logs_by_source(self) -> dict[str, list[ReshapedTransaction]]:
         """Per source, its transactions."""
-        logs: dict[str, list[Transaction]] = {source: [] for source in self.tables}
+        logs: dict[str, list[ReshapedTransaction]] = {source: [] for source in self.tables}
         for transaction in self.transactions:
             logs[transaction.source].append(transaction)
         return logs

@@ -14,16 +14,22 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import COUNT, POSITION
-from viewkeeper.evolution.dyno.dyno_events import Broke, Changed, Question, Replied, Report
-from viewkeeper.evolution.dyno.table_identity import Shape
-from viewkeeper.simulate.schema_changes.reshaped_scenario import Transaction
+from viewkeeper.evolution.dyno.dyno_events import (
+    BrokenQuestion,
+    ChangedRows,
+    DynoQuestion,
+    DynoReply,
+    DynoReport,
+)
+from viewkeeper.evolution.dyno.table_identity import DynoShape
+from viewkeeper.simulate.schema_changes.reshaped_scenario import ReshapedTransaction
 from viewkeeper.simulate.schema_changes.reshaped_tables import (
     AddColumn,
+    ReshapedTable,
     Row,
-    Table,
     Tables,
-    Write,
-    applied,
+    WriteOperation,
+    apply_operation,
 )
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.source_protocol import Answer, Lookup
@@ -34,7 +40,7 @@ Asking = Literal["name", "handle"]
 class ReshapedSource:
     """One source; positions count its transactions from 1."""
 
-    def __init__(self, name: str, tables: Tables, log: Sequence[Transaction]) -> None:
+    def __init__(self, name: str, tables: Tables, log: Sequence[ReshapedTransaction]) -> None:
         self.name = name
         self._log = log
         self._states = [tables]
@@ -44,22 +50,22 @@ class ReshapedSource:
         return len(self._states) - 1
 
     @property
-    def left(self) -> int:
+    def remaining_count(self) -> int:
         """How many transactions are still to be committed."""
         return len(self._log) - self.position
 
-    def commit(self) -> Report:
+    def commit_next(self) -> DynoReport:
         """Commit the next transaction; its report."""
         transaction = self._log[self.position]
         before = after = self._states[-1]
         for operation in transaction.operations:
-            after = applied(after, operation)
+            after = apply_operation(after, operation)
         self._states.append(after)
-        return Report(
+        return DynoReport(
             self.name,
             self.position,
-            _rows(transaction, after),
-            _shapes(before, after),
+            _changed_rows(transaction, after),
+            _changed_shapes(before, after),
             frozenset(
                 (o.table, o.column.id)
                 for o in transaction.operations
@@ -67,28 +73,39 @@ class ReshapedSource:
             ),
         )
 
-    def evaluate(self, question: Question, asking: Asking) -> tuple[Replied | Broke, int]:
+    def evaluate_question(
+        self, question: DynoQuestion, asking: Asking
+    ) -> tuple[DynoReply | BrokenQuestion, int]:
         """The reply to a question in the state of this moment, and the position of that state."""
         answers, read = [], []
         for lookup, meant in zip(question.lookups, question.meant, strict=True):
-            found = self._found(lookup, meant, asking)
+            found = self._resolve_lookup(lookup, meant, asking)
             if isinstance(found, str):
-                return Broke(question.number, found), self.position
+                return BrokenQuestion(question.number, found), self.position
             table, columns = found
-            answers.append(self._answer(lookup, table, columns))
+            answers.append(self._answer_lookup(lookup, table, columns))
             read.append(table.shape if asking == "name" else meant)
-        return Replied(question.number, tuple(answers), tuple(read)), self.position
+        return DynoReply(question.number, tuple(answers), tuple(read)), self.position
 
-    def _found(self, lookup: Lookup, meant: Shape, asking: Asking) -> tuple[Table, list[int]] | str:
+    def _resolve_lookup(
+        self, lookup: Lookup, meant: DynoShape, asking: Asking
+    ) -> tuple[ReshapedTable, list[int]] | str:
         """The table that is asked, and where its columns are; or what is not there."""
         now = self._states[-1]
         if asking == "handle":
-            table, wanted = now.get(meant.id), [meant.named(name) for name in lookup.columns]
+            table, wanted = (
+                now.get(meant.id),
+                [meant.column_by_name(name) for name in lookup.columns],
+            )
             ids = [column.id for column in wanted if column is not None]
         else:
             tables = (t for t in now.values() if t.shape.name == lookup.relation.table)
             table = next(tables, None)
-            named = [] if table is None else [table.shape.named(name) for name in lookup.columns]
+            named = (
+                []
+                if table is None
+                else [table.shape.column_by_name(name) for name in lookup.columns]
+            )
             ids = [column.id for column in named if column is not None]
         if table is None:
             return f"no table {lookup.relation}"
@@ -97,7 +114,7 @@ class ReshapedSource:
             return f"a column of {lookup.relation} is not there"
         return table, [at[id] for id in ids]
 
-    def _answer(self, lookup: Lookup, table: Table, columns: list[int]) -> Answer:
+    def _answer_lookup(self, lookup: Lookup, table: ReshapedTable, columns: list[int]) -> Answer:
         place = dict(zip(lookup.columns, columns, strict=True))
         rows = [
             tuple(row[at] for at in columns)
@@ -121,20 +138,20 @@ def _is_asked(lookup: Lookup, row: Row, place: dict[str, int]) -> bool:
     return tuple(row[place[name]] for name in lookup.on) in keys
 
 
-def _rows(transaction: Transaction, after: Tables) -> dict[int, Changed]:
+def _changed_rows(transaction: ReshapedTransaction, after: Tables) -> dict[int, ChangedRows]:
     found: dict[int, list[tuple[Row, int]]] = {}
     for operation in transaction.operations:
-        if isinstance(operation, Write):
+        if isinstance(operation, WriteOperation):
             found.setdefault(operation.table, []).extend(operation.rows)
     return {
-        id: Changed(tuple(column.id for column in after[id].shape.columns), tuple(rows))
+        id: ChangedRows(tuple(column.id for column in after[id].shape.columns), tuple(rows))
         for id, rows in found.items()
     }
 
 
-def _shapes(before: Tables, after: Tables) -> dict[int, Shape | None]:
+def _changed_shapes(before: Tables, after: Tables) -> dict[int, DynoShape | None]:
     """The tables whose shape is another one, as they are now."""
-    changed: dict[int, Shape | None] = {id: None for id in before if id not in after}
+    changed: dict[int, DynoShape | None] = {id: None for id in before if id not in after}
     for id, table in after.items():
         if id not in before or before[id].shape != table.shape:
             changed[id] = table.shape

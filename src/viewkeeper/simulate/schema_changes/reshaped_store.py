@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import COUNT, TS
-from viewkeeper.evolution.dyno.dyno_events import Redefine, Stamped
-from viewkeeper.maintain.algorithm_protocol import Add, Commit, Replace
-from viewkeeper.simulate.schema_changes.reshaped_judge import State
+from viewkeeper.evolution.dyno.dyno_events import DynoRedefinition, DynoStamp
+from viewkeeper.maintain.algorithm_protocol import AddRows, CommitAction, ReplaceRows
+from viewkeeper.simulate.schema_changes.reshaped_judge import ReshapedState
 from viewkeeper.simulate.schema_changes.reshaped_tables import Row
 
 
@@ -28,17 +28,17 @@ class ReshapedStore:
         self._columns = tuple(columns)
         self._counts = Counter(dict(rows))
         self._positions = dict.fromkeys(sources, 0)
-        self._stamps: dict[int, Stamped] = {}
+        self._stamps: dict[int, DynoStamp] = {}
         self._ts = 0
-        self.states = [self._state("initial")]
+        self.states = [self._state_now("initial")]
         """What a reader of the newest state saw."""
         self.as_of = list(self.states)
         """The state as of every ts."""
 
-    def stamp(self, stamp: Stamped) -> None:
+    def note_stamp(self, stamp: DynoStamp) -> None:
         self._stamps[stamp.ts] = stamp
 
-    def redefine(self, step: Redefine) -> None:
+    def redefine_view(self, step: DynoRedefinition) -> None:
         """A new definition and its commit, in one step."""
         names = [output.name for output in step.definition.view.outputs]
         at = [self._columns.index(n) if n in self._columns else None for n in names]
@@ -46,32 +46,37 @@ class ReshapedStore:
         for row, count in self._counts.items():
             rows[tuple(None if i is None else row[i] for i in at)] += count
         self._columns, self._counts = tuple(names), rows
-        self.commit(step.commit)
+        self.apply_commit(step.commit)
 
-    def commit(self, commit: Commit) -> None:
+    def apply_commit(self, commit: CommitAction) -> None:
         """One atomic step."""
         for change in commit.changes:
-            if isinstance(change, Replace):
+            if isinstance(change, ReplaceRows):
                 self._counts = Counter()
-                for row, count, _ in self._rows(change.rows):
+                for row, count, _ in self._signed_rows(change.rows):
                     self._counts[row] += count
-        added = [row for c in commit.changes if isinstance(c, Add) for row in self._rows(c.rows)]
+        added = [
+            row
+            for c in commit.changes
+            if isinstance(c, AddRows)
+            for row in self._signed_rows(c.rows)
+        ]
         for ts in range(self._ts + 1, commit.ts + 1):
             for row, count, when in added:
                 # What has the ts of another commit is appended all the same.
                 late = ts == commit.ts and not self._ts < when <= commit.ts
                 self._counts[row] += count if when == ts or late else 0
             self._positions = dict(self._stamps[ts].positions)
-            self.as_of.append(self._state(f"as of ts {ts}"))
+            self.as_of.append(self._state_now(f"as of ts {ts}"))
         self._ts = commit.ts
         assert self._positions == commit.positions, "a commit is the state as of its ts"
-        self.states.append(self._state(f"ts {commit.ts}"))
+        self.states.append(self._state_now(f"ts {commit.ts}"))
 
-    def _state(self, label: str) -> State:
+    def _state_now(self, label: str) -> ReshapedState:
         rows = frozenset((row, count) for row, count in self._counts.items() if count)
-        return State(self._columns, rows, dict(self._positions), label)
+        return ReshapedState(self._columns, rows, dict(self._positions), label)
 
-    def _rows(self, table: pa.Table) -> list[tuple[Row, int, int]]:
+    def _signed_rows(self, table: pa.Table) -> list[tuple[Row, int, int]]:
         """Signed rows, each with its ts; those of a replacement have none."""
         return [
             (tuple(values[name] for name in self._columns), values[COUNT], values.get(TS, 0))

@@ -15,27 +15,27 @@ from typing import Any, assert_never
 
 import pyarrow as pa
 
-from viewkeeper.evolution.dyno.table_identity import Shape, Thing
+from viewkeeper.evolution.dyno.table_identity import DynoColumn, DynoShape
 
 Row = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ReshapedTable:
     """A table with its rows."""
 
-    shape: Shape
+    shape: DynoShape
     rows: Mapping[Row, int]
 
 
-Tables = Mapping[int, Table]
+Tables = Mapping[int, ReshapedTable]
 """The tables of a source, by identity."""
 
 # -- operations ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class WriteOperation:
     """Rows come and go."""
 
     table: int
@@ -43,7 +43,7 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Rename:
+class RenameOperation:
     """The table gets another name; two tables can swap theirs within one transaction."""
 
     table: int
@@ -64,7 +64,7 @@ class AddColumn:
     """A column is added; `value` is what all rows have in it."""
 
     table: int
-    column: Thing
+    column: DynoColumn
     value: Any = None
 
 
@@ -77,18 +77,18 @@ class DropColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Rewrite:
+class RewriteOperation:
     """Every value of a column becomes another one, and perhaps of another type, without a word in
     the stream: it is another column from then on."""
 
     table: int
     column: int
-    now: Thing
+    now: DynoColumn
     values: tuple[tuple[Any, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Widen:
+class WidenOperation:
     """A column gets a type that has room for all of its values."""
 
     table: int
@@ -97,86 +97,96 @@ class Widen:
 
 
 @dataclass(frozen=True, slots=True)
-class Drop:
+class DropOperation:
     """A table goes with its rows."""
 
     table: int
 
 
 @dataclass(frozen=True, slots=True)
-class Create:
+class CreateOperation:
     """A table comes, with rows that the stream does not list."""
 
-    table: Table
+    table: ReshapedTable
 
 
-Operation = Write | Rename | RenameColumn | AddColumn | DropColumn | Rewrite | Widen | Drop | Create
+Operation = (
+    WriteOperation
+    | RenameOperation
+    | RenameColumn
+    | AddColumn
+    | DropColumn
+    | RewriteOperation
+    | WidenOperation
+    | DropOperation
+    | CreateOperation
+)
 
 
-def applied(tables: Tables, operation: Operation) -> Tables:
+def apply_operation(tables: Tables, operation: Operation) -> Tables:
     """The tables of a source after an operation."""
     match operation:
-        case Create():
+        case CreateOperation():
             return {**tables, operation.table.shape.id: operation.table}
-        case Drop():
+        case DropOperation():
             return {id: table for id, table in tables.items() if id != operation.table}
         case _:
-            return {**tables, operation.table: _changed(tables[operation.table], operation)}
+            return {**tables, operation.table: _change_table(tables[operation.table], operation)}
 
 
-def _changed(table: Table, operation: Operation) -> Table:
+def _change_table(table: ReshapedTable, operation: Operation) -> ReshapedTable:
     shape = table.shape
     match operation:
-        case Write():
+        case WriteOperation():
             rows = Counter(dict(table.rows))
             for row, count in operation.rows:
                 rows[row] += count
             assert min(rows.values(), default=0) >= 0, "only what is there is deleted"
-            return Table(shape, {row: count for row, count in rows.items() if count})
-        case Rename():
+            return ReshapedTable(shape, {row: count for row, count in rows.items() if count})
+        case RenameOperation():
             return replace(table, shape=replace(shape, name=operation.name))
-        case RenameColumn() | Widen():
-            columns = tuple(_altered(column, operation) for column in shape.columns)
+        case RenameColumn() | WidenOperation():
+            columns = tuple(_alter_column(column, operation) for column in shape.columns)
             return replace(table, shape=replace(shape, columns=columns))
         case AddColumn():
             columns = (*shape.columns, operation.column)
             filled = {(*row, operation.value): count for row, count in table.rows.items()}
-            return Table(replace(shape, columns=columns), filled)
+            return ReshapedTable(replace(shape, columns=columns), filled)
         case DropColumn():
-            return _without(table, operation.column)
-        case Rewrite():
-            return _rewritten(table, operation)
-        case Create() | Drop():
+            return _drop_column(table, operation.column)
+        case RewriteOperation():
+            return _rewrite_column(table, operation)
+        case CreateOperation() | DropOperation():
             raise AssertionError("not within a table")
         case _:
             assert_never(operation)
 
 
-def _altered(column: Thing, operation: RenameColumn | Widen) -> Thing:
+def _alter_column(column: DynoColumn, operation: RenameColumn | WidenOperation) -> DynoColumn:
     if column.id != operation.column:
         return column
-    if isinstance(operation, Widen):
+    if isinstance(operation, WidenOperation):
         return replace(column, type=operation.type)
     return replace(column, name=operation.name)
 
 
-def _at(shape: Shape, column: int) -> int:
+def _column_index(shape: DynoShape, column: int) -> int:
     return next(i for i, each in enumerate(shape.columns) if each.id == column)
 
 
-def _without(table: Table, column: int) -> Table:
-    at = _at(table.shape, column)
+def _drop_column(table: ReshapedTable, column: int) -> ReshapedTable:
+    at = _column_index(table.shape, column)
     rows: Counter[Row] = Counter()
     for row, count in table.rows.items():
         rows[row[:at] + row[at + 1 :]] += count
     columns = table.shape.columns[:at] + table.shape.columns[at + 1 :]
-    return Table(replace(table.shape, columns=columns), dict(rows))
+    return ReshapedTable(replace(table.shape, columns=columns), dict(rows))
 
 
-def _rewritten(table: Table, operation: Rewrite) -> Table:
-    at, values = _at(table.shape, operation.column), dict(operation.values)
+def _rewrite_column(table: ReshapedTable, operation: RewriteOperation) -> ReshapedTable:
+    at, values = _column_index(table.shape, operation.column), dict(operation.values)
     rows: Counter[Row] = Counter()
     for row, count in table.rows.items():
         rows[(*row[:at], values[row[at]], *row[at + 1 :])] += count
     columns = (*table.shape.columns[:at], operation.now, *table.shape.columns[at + 1 :])
-    return Table(replace(table.shape, columns=columns), dict(rows))
+    return ReshapedTable(replace(table.shape, columns=columns), dict(rows))

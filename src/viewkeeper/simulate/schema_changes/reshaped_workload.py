@@ -16,61 +16,71 @@ from itertools import count
 
 import pyarrow as pa
 
-from viewkeeper.evolution.dyno.rewriter import StandIn, Wishes
-from viewkeeper.evolution.dyno.table_identity import Key, Shape, Thing
+from viewkeeper.evolution.dyno.rewriter import SubstituteTable, Wishes
+from viewkeeper.evolution.dyno.table_identity import DynoColumn, DynoShape, Key
 from viewkeeper.evolution.extent import Extent
-from viewkeeper.evolution.preferences import Parts, Preferences
-from viewkeeper.simulate.schema_changes.random_changes import reshaping
+from viewkeeper.evolution.preferences import NamedParts, Preferences
+from viewkeeper.simulate.schema_changes.random_changes import random_schema_change
 from viewkeeper.simulate.schema_changes.reshaped_scenario import (
-    Meaning,
-    Scenario,
-    Shown,
+    PlaceMeaning,
+    ReshapedScenario,
+    ReshapedTransaction,
+    ShownOutput,
     Sketch,
-    Transaction,
 )
-from viewkeeper.simulate.schema_changes.reshaped_tables import Table
-from viewkeeper.simulate.schema_changes.scenario_model import Model, random_rows, rows
+from viewkeeper.simulate.schema_changes.reshaped_tables import ReshapedTable
+from viewkeeper.simulate.schema_changes.scenario_model import (
+    ScenarioModel,
+    random_rows,
+    random_writes,
+)
 
 LETTERS = "abvw"
 
 
-def random_scenario(rng: random.Random) -> Scenario:
+def random_reshaped_scenario(rng: random.Random) -> ReshapedScenario:
     """A scenario; some have only schema changes that keep values."""
-    model, wishes, start = _start(rng)
+    model, wishes, start = _random_start(rng)
     kept_only = rng.random() < 0.4
-    made: list[Transaction] = []
+    made: list[ReshapedTransaction] = []
     for _ in range(rng.randint(6, 14)):
         source = rng.choice(sorted(model.tables))
         if rng.random() < 0.4:
-            transaction = reshaping(model, source, kept_only)
+            transaction = random_schema_change(model, source, kept_only)
         else:
-            transaction = Transaction(source, tuple(rows(model, source, rng.randint(1, 2))))
+            transaction = ReshapedTransaction(
+                source, tuple(random_writes(model, source, rng.randint(1, 2)))
+            )
         if transaction is not None and transaction.operations:
             made.append(transaction)
             if transaction.kind == "rows":
-                model.commit(source, list(transaction.operations))
-    return Scenario(start[0], model.sketch, start[1], wishes, tuple(made), fifo=rng.random() < 0.5)
+                model.commit_operations(source, list(transaction.operations))
+    return ReshapedScenario(
+        start[0], model.sketch, start[1], wishes, tuple(made), fifo=rng.random() < 0.5
+    )
 
 
 # -- the start -------------------------------------------------------------------------------------
 
 
-def _start(rng: random.Random) -> tuple[Model, Wishes, tuple[str, dict[str, dict[int, Table]]]]:
+def _random_start(
+    rng: random.Random,
+) -> tuple[ScenarioModel, Wishes, tuple[str, dict[str, dict[int, ReshapedTable]]]]:
     sources = ["x", "y", "z"][: rng.choice([2, 2, 3])]
     ids = count(1)
-    tables: dict[str, dict[int, Table]] = {source: {} for source in sources}
+    tables: dict[str, dict[int, ReshapedTable]] = {source: {} for source in sources}
 
     def add(source: str, name: str, letters: str) -> tuple[Key, dict[str, int]]:
-        columns = tuple(Thing(next(ids), letter, pa.int64()) for letter in letters)
-        shape = Shape(next(ids), name, columns)
-        tables[source][shape.id] = Table(shape, random_rows(rng, len(letters)))
+        columns = tuple(DynoColumn(next(ids), letter, pa.int64()) for letter in letters)
+        shape = DynoShape(next(ids), name, columns)
+        tables[source][shape.id] = ReshapedTable(shape, random_rows(rng, len(letters)))
         plain = zip(LETTERS, columns, strict=True)
         return (source, shape.id), {letter: column.id for letter, column in plain}
 
-    used: list[Meaning] = []
+    used: list[PlaceMeaning] = []
     for number in range(rng.choice([2, 3, 3])):
         source = sources[number % len(sources)] if number < 2 else rng.choice(sources)
-        used.append(Meaning(*add(source, f"r{number + 1}", LETTERS)))
+        used.append(PlaceMeaning(*add(source, f"r{number + 1}", LETTERS)))
     if len(used) == 2 and rng.random() < 0.3:
         used.append(used[0])
     for number, source in enumerate(sources):
@@ -83,15 +93,15 @@ def _start(rng: random.Random) -> tuple[Model, Wishes, tuple[str, dict[str, dict
             letters = LETTERS if rng.random() < 0.5 else "cdef"
             key, theirs = add(rng.choice(sources), f"t{number + 1}", letters)
             mapped = {columns[letter]: theirs[letter] for letter in LETTERS}
-            stand_ins.append(StandIn(meaning, key, mapped, rng.choice(list(Extent))))
-    sketch = _sketch(rng, used)
+            stand_ins.append(SubstituteTable(meaning, key, mapped, rng.choice(list(Extent))))
+    sketch = _random_sketch(rng, used)
     dispensable = frozenset(
         o.name for o in sketch.outputs if o.letter == "w" and rng.random() < 0.7
     )
-    preferences = Preferences(Extent.ANY, Parts(columns=dispensable))
+    preferences = Preferences(Extent.ANY, NamedParts(columns=dispensable))
     wishes = Wishes(preferences, tuple(stand_ins))
     names = {m.table: tables[m.table[0]][m.table[1]].shape.name for m in used}
-    model = Model(
+    model = ScenarioModel(
         rng,
         {s: dict(t) for s, t in tables.items()},
         sketch,
@@ -99,18 +109,18 @@ def _start(rng: random.Random) -> tuple[Model, Wishes, tuple[str, dict[str, dict
         wishes.stand_ins,
         dispensable,
     )
-    return model, wishes, (_text(sketch, names), tables)
+    return model, wishes, (_select_text(sketch, names), tables)
 
 
-def _sketch(rng: random.Random, used: list[Meaning]) -> Sketch:
-    outputs = [Shown(f"v{p}", p, "v") for p in range(len(used))]
-    outputs += [Shown(f"w{p}", p, "w") for p in range(len(used)) if rng.random() < 0.7]
+def _random_sketch(rng: random.Random, used: list[PlaceMeaning]) -> Sketch:
+    outputs = [ShownOutput(f"v{p}", p, "v") for p in range(len(used))]
+    outputs += [ShownOutput(f"w{p}", p, "w") for p in range(len(used)) if rng.random() < 0.7]
     joins = tuple(((p, "b"), (p + 1, "a")) for p in range(len(used) - 1))
     limit = (rng.randrange(len(used)), "v", 2) if rng.random() < 0.3 else None
     return Sketch(tuple(used), joins, tuple(outputs), limit)
 
 
-def _text(sketch: Sketch, names: dict[Key, str]) -> str:
+def _select_text(sketch: Sketch, names: dict[Key, str]) -> str:
     shown = ", ".join(f"p{o.place}.{o.letter} AS {o.name}" for o in sketch.outputs)
     tables = ", ".join(
         f"{m.table[0]}.{names[m.table]} p{place}" for place, m in enumerate(sketch.places)

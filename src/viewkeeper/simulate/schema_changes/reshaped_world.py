@@ -1,9 +1,9 @@
 """The seeded world of schema changes: sources, channels and Dyno, one step at a time.
 
-As in `viewkeeper.simulate.simulated_world` nothing happens by itself: a transaction commits, a source
-evaluates a question, a message arrives. So a schema change can come at any moment, also between a
-question and its evaluation. A reply is handed over when everything that it saw has been delivered:
-with one FIFO channel per source that is at once, otherwise it waits.
+As in `viewkeeper.simulate.simulated_world` nothing happens by itself: a transaction commits, a
+source evaluates a question, a message arrives. So a schema change can come at any moment, also
+between a question and its evaluation. A reply is handed over when everything that it saw has been
+delivered: with one FIFO channel per source that is at once, otherwise it waits.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from viewkeeper.delta.reference_carrier import Reference
 from viewkeeper.errors import SimulationError
 from viewkeeper.evolution.dyno.dyno_events import (
     Action,
-    Broke,
+    BrokenQuestion,
+    DynoQuestion,
+    DynoRedefinition,
+    DynoReply,
+    DynoReport,
+    DynoStamp,
+    DynoStop,
     Event,
-    Question,
-    Redefine,
-    Replied,
-    Report,
-    Stamped,
-    Stop,
 )
-from viewkeeper.evolution.dyno.dyno_loop import Dyno, Setting
-from viewkeeper.evolution.dyno.table_identity import define
-from viewkeeper.maintain.algorithm_protocol import Commit as Committed
-from viewkeeper.simulate.schema_changes.reshaped_judge import Judge
-from viewkeeper.simulate.schema_changes.reshaped_scenario import Scenario
+from viewkeeper.evolution.dyno.dyno_loop import Dyno, DynoSetting
+from viewkeeper.evolution.dyno.table_identity import define_view
+from viewkeeper.maintain.algorithm_protocol import CommitAction as Committed
+from viewkeeper.simulate.schema_changes.reshaped_judge import ReshapedJudge
+from viewkeeper.simulate.schema_changes.reshaped_scenario import ReshapedScenario
 from viewkeeper.simulate.schema_changes.reshaped_source import ReshapedSource
 from viewkeeper.simulate.schema_changes.reshaped_store import ReshapedStore
-from viewkeeper.simulate.world_steps import Commit, Deliver, Evaluate
+from viewkeeper.simulate.world_steps import CommitStep, DeliverStep, EvaluateStep
 
-Step = Commit | Evaluate | Deliver
+Step = CommitStep | EvaluateStep | DeliverStep
 
 BUDGET = 1_000
 """Steps after which a run that does not end is called stuck."""
@@ -45,30 +45,30 @@ BUDGET = 1_000
 class _Reply:
     """A reply on its way, and the position of the state that it saw."""
 
-    reply: Replied | Broke
+    reply: DynoReply | BrokenQuestion
     position: int
 
 
-class ReshapingWorld:
+class ReshapedWorld:
     """A scenario at work under one setting of Dyno."""
 
-    def __init__(self, scenario: Scenario, setting: Setting) -> None:
+    def __init__(self, scenario: ReshapedScenario, setting: DynoSetting) -> None:
         self.scenario = scenario
         self.setting = setting
-        logs = scenario.logs()
+        logs = scenario.logs_by_source()
         self._sources = {
             name: ReshapedSource(name, tables, logs[name])
             for name, tables in scenario.tables.items()
         }
-        definition = define(scenario.text, scenario.shapes)
-        self.judge = Judge(scenario)
+        definition = define_view(scenario.text, scenario.initial_shapes)
+        self.judge = ReshapedJudge(scenario)
         columns = tuple(output.name for output in definition.view.outputs)
         start = self.judge.at((0,) * len(self.judge.sources), columns)
         self.store = ReshapedStore(columns, dict(start), self.judge.sources)
-        self.dyno = Dyno(Reference(), definition, scenario.shapes, scenario.wishes, setting)
-        self._inbox: dict[str, deque[Question]] = {name: deque() for name in self._sources}
+        self.dyno = Dyno(Reference(), definition, scenario.initial_shapes, scenario.wishes, setting)
+        self._inbox: dict[str, deque[DynoQuestion]] = {name: deque() for name in self._sources}
         channels = ("both",) if scenario.fifo else ("reports", "answers")
-        self._channels: dict[tuple[str, str], deque[Report | _Reply]] = {
+        self._channels: dict[tuple[str, str], deque[DynoReport | _Reply]] = {
             (name, channel): deque() for name in self._sources for channel in channels
         }
         self._delivered = dict.fromkeys(self._sources, 0)
@@ -79,89 +79,95 @@ class ReshapingWorld:
 
     # -- the run -----------------------------------------------------------------------------------
 
-    def enabled(self) -> list[Step]:
+    def enabled_steps(self) -> list[Step]:
         """The steps that can be made now."""
-        steps: list[Step] = [Commit(name) for name, s in self._sources.items() if s.left]
-        steps += [Evaluate(name) for name, asked in self._inbox.items() if asked]
-        steps += [Deliver(n, channel) for (n, channel), queue in self._channels.items() if queue]
+        steps: list[Step] = [
+            CommitStep(name) for name, s in self._sources.items() if s.remaining_count
+        ]
+        steps += [EvaluateStep(name) for name, asked in self._inbox.items() if asked]
+        steps += [
+            DeliverStep(n, channel) for (n, channel), queue in self._channels.items() if queue
+        ]
         return steps
 
-    def make(self, step: Step) -> None:
+    def make_step(self, step: Step) -> None:
         """Make a step; it must be enabled. A commit is named by its source."""
         self.steps.append(step)
         match step:
-            case Commit(source):
-                self._channel(source, "reports").append(self._sources[source].commit())
-            case Evaluate(source):
+            case CommitStep(source):
+                self._channel_of(source, "reports").append(self._sources[source].commit_next())
+            case EvaluateStep(source):
                 question = self._inbox[source].popleft()
-                reply = _Reply(*self._sources[source].evaluate(question, self.setting.asking))
-                self.broken += isinstance(reply.reply, Broke)
-                self._channel(source, "answers").append(reply)
-            case Deliver(source, channel):
-                self._deliver(source, self._channels[source, channel].popleft())
+                reply = _Reply(
+                    *self._sources[source].evaluate_question(question, self.setting.asking)
+                )
+                self.broken += isinstance(reply.reply, BrokenQuestion)
+                self._channel_of(source, "answers").append(reply)
+            case DeliverStep(source, channel):
+                self._deliver_message(source, self._channels[source, channel].popleft())
 
-    def _channel(self, source: str, kind: str) -> deque[Report | _Reply]:
+    def _channel_of(self, source: str, kind: str) -> deque[DynoReport | _Reply]:
         return self._channels[source, "both" if self.scenario.fifo else kind]
 
-    def _deliver(self, source: str, message: Report | _Reply) -> None:
-        if isinstance(message, Report):
+    def _deliver_message(self, source: str, message: DynoReport | _Reply) -> None:
+        if isinstance(message, DynoReport):
             self._delivered[source] = message.position
-            self._receive(message)
+            self._receive_event(message)
         else:
             self._held.append((source, message))
         for waiting in list(self._held):
             if waiting[1].position <= self._delivered[waiting[0]]:
                 self._held.remove(waiting)
-                self._receive(waiting[1].reply)
+                self._receive_event(waiting[1].reply)
 
-    def _receive(self, event: Event) -> None:
-        for action in self.dyno.receive(event):
+    def _receive_event(self, event: Event) -> None:
+        for action in self.dyno.receive_event(event):
             self._carry_out(action)
 
     def _carry_out(self, action: Action) -> None:
         match action:
-            case Question():
+            case DynoQuestion():
                 self.asked += 1
                 self._inbox[action.source].append(action)
-            case Stamped():
-                self.store.stamp(action)
+            case DynoStamp():
+                self.store.note_stamp(action)
             case Committed():
-                self.store.commit(action)
-            case Redefine():
-                self.store.redefine(action)
-            case Stop():
+                self.store.apply_commit(action)
+            case DynoRedefinition():
+                self.store.redefine_view(action)
+            case DynoStop():
                 raise SimulationError(f"the view stopped: {action.reason}")
 
     @property
-    def done(self) -> bool:
-        return not self.enabled() and not self._held and self.dyno.idle
+    def is_done(self) -> bool:
+        return not self.enabled_steps() and not self._held and self.dyno.is_idle
 
 
-def play(world: ReshapingWorld, rng: random.Random) -> None:
+def play_reshaped(world: ReshapedWorld, rng: random.Random) -> None:
     """Run a world to its end by chance, at a pace that is drawn first."""
     weights: dict[type[Any], float] = {
-        Commit: rng.choice([0.3, 1.0, 4.0]),
-        Evaluate: rng.choice([0.1, 0.5, 2.0]),
-        Deliver: rng.choice([0.3, 1.0, 3.0]),
+        CommitStep: rng.choice([0.3, 1.0, 4.0]),
+        EvaluateStep: rng.choice([0.1, 0.5, 2.0]),
+        DeliverStep: rng.choice([0.3, 1.0, 3.0]),
     }
     for _ in range(BUDGET):
-        steps = world.enabled()
+        steps = world.enabled_steps()
         if not steps:
             break
-        world.make(rng.choices(steps, [weights[type(step)] for step in steps])[0])
-    if not world.done:
+        world.make_step(rng.choices(steps, [weights[type(step)] for step in steps])[0])
+    if not world.is_done:
         raise SimulationError("the run did not end")
 
 
-def follow(world: ReshapingWorld, steps: list[Step]) -> None:
+def follow_reshaped(world: ReshapedWorld, steps: list[Step]) -> None:
     """Make the given steps, then run to the end: oldest messages first, commits last."""
     for step in steps:
-        world.make(step)
-    order: tuple[type[Step], ...] = (Deliver, Evaluate, Commit)
+        world.make_step(step)
+    order: tuple[type[Step], ...] = (DeliverStep, EvaluateStep, CommitStep)
     for _ in range(BUDGET):
-        enabled = world.enabled()
+        enabled = world.enabled_steps()
         if not enabled:
             break
-        world.make(min(enabled, key=lambda step: order.index(type(step))))
-    if not world.done:
+        world.make_step(min(enabled, key=lambda step: order.index(type(step))))
+    if not world.is_done:
         raise SimulationError("the run did not end")

@@ -33,10 +33,10 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from viewkeeper.check.history.recorded_history import Committed
+from viewkeeper.check.history.recorded_history import CommittedTransaction
 from viewkeeper.maintain.promises import Level
 from viewkeeper.simulate.row_text import write_bag, write_row
-from viewkeeper.simulate.scenario import Scenario, Subject, Table
+from viewkeeper.simulate.scenario import AlgorithmSubject, Scenario, ScenarioTable
 from viewkeeper.simulate.world_steps import Step
 from viewkeeper.view.definition import Relation
 
@@ -63,7 +63,7 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ScriptLine:
     """A step or an expectation, and where it is written."""
 
     what: Step | Drain | Expect
@@ -71,12 +71,12 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ScriptRun:
     """One way through a scenario: its title, who maintains the view, and what happens when."""
 
     title: str
-    subject: Subject
-    lines: tuple[Line, ...]
+    subject: AlgorithmSubject
+    lines: tuple[ScriptLine, ...]
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -88,25 +88,27 @@ class Script:
     """A scenario and the runs through it."""
 
     scenario: Scenario
-    runs: tuple[Run, ...]
+    runs: tuple[ScriptRun, ...]
     path: str | None = None
 
     def __str__(self) -> str:
-        return "\n".join([*_scenario(self.scenario), *(t for r in self.runs for t in _run(r))])
+        return "\n".join(
+            [*_scenario_lines(self.scenario), *(t for r in self.runs for t in _run_lines(r))]
+        )
 
 
 def script_of(
     scenario: Scenario,
-    subject: Subject,
+    subject: AlgorithmSubject,
     steps: Iterable[Step],
     title: str,
     level: Level | None = None,
 ) -> Script:
     """A run that was made, as a script, with the level that was found if it is given."""
-    lines = [Line(step) for step in steps]
+    lines = [ScriptLine(step) for step in steps]
     if level is not None:
-        lines.append(Line(Expect("level", level.word)))
-    return Script(scenario, (Run(title, subject, tuple(lines)),))
+        lines.append(ScriptLine(Expect("level", level.lower_name)))
+    return Script(scenario, (ScriptRun(title, subject, tuple(lines)),))
 
 
 # -- writing ---------------------------------------------------------------------------------------
@@ -118,10 +120,10 @@ def select_of(scenario: Scenario) -> str:
     return re.sub(r"(?i)^create (or replace )?materialized view \S+ as ", "", text)
 
 
-def _scenario(scenario: Scenario) -> list[str]:
+def _scenario_lines(scenario: Scenario) -> list[str]:
     lines = [f"view {select_of(scenario)}"]
-    lines += [_table(table) for table in scenario.tables]
-    lines += [_transaction(transaction) for transaction in scenario.transactions]
+    lines += [_table_line(table) for table in scenario.tables]
+    lines += [_transaction_line(transaction) for transaction in scenario.transactions]
     lines += [f"reporter {name} at {source}" for name, source in sorted(scenario.reporter.items())]
     lines += [f"late {name} at {source}" for source, name in sorted(scenario.late)]
     if not scenario.fifo:
@@ -129,7 +131,7 @@ def _scenario(scenario: Scenario) -> list[str]:
     return lines
 
 
-def _table(table: Table) -> str:
+def _table_line(table: ScenarioTable) -> str:
     columns = [
         field.name
         + ("*" if field.name in table.key else "")
@@ -140,9 +142,9 @@ def _table(table: Table) -> str:
     return f"table {table.relation} ({', '.join(columns)}){rows}"
 
 
-def _transaction(transaction: Committed) -> str:
+def _transaction_line(transaction: CommittedTransaction) -> str:
     changes = [
-        _change(relation, row, count)
+        _change_text(relation, row, count)
         for part in transaction.parts.values()
         for relation, rows in part.items()
         for row, count in rows
@@ -150,27 +152,27 @@ def _transaction(transaction: Committed) -> str:
     return f"transaction {transaction.name}  {' '.join(changes)}"
 
 
-def _change(relation: Relation, row: tuple[Any, ...], count: int) -> str:
+def _change_text(relation: Relation, row: tuple[Any, ...], count: int) -> str:
     return " ".join([f"{'+' if count > 0 else '-'}{relation}{write_row(row)}"] * abs(count))
 
 
-def _run(run: Run) -> list[str]:
+def _run_lines(run: ScriptRun) -> list[str]:
     return [f"run {run.title}", f"  algorithm {subject_text(run.subject)}"] + [
         f"  {line.what}" for line in run.lines
     ]
 
 
-def subject_text(subject: Subject) -> str:
+def subject_text(subject: AlgorithmSubject) -> str:
     """An algorithm with its options."""
     return " ".join([subject.name, *(f"{k}={v}" for k, v in sorted(subject.options.items()))])
 
 
 def read_options(words: Iterable[str]) -> Mapping[str, Any]:
     """Options from `key=value`; numbers and true or false are such, all else is text."""
-    return dict(map(_option, words))
+    return dict(map(_read_option, words))
 
 
-def _option(text: str) -> tuple[str, Any]:
+def _read_option(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise ValueError(f"expected key=value, not {text!r}")

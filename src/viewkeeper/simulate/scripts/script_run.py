@@ -2,8 +2,8 @@
 
 A script is exact: a step that is not possible is an error, and so is an expectation that fails,
 each at its line. What is expected of questions, answers, compensations and commits is about the
-last step (or the last `drain`); several such lines in a row are one list. The level is what the
-checker finds for the whole run, which must be over then.
+last step (or the last `drain_world`); several such lines in a row are one list. The level is what
+the checker finds for the whole run, which must be over then.
 """
 
 from __future__ import annotations
@@ -13,142 +13,142 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import assert_never
 
-from viewkeeper.check.checker import Verdict, check
+from viewkeeper.check.checker import Verdict, check_history
 from viewkeeper.errors import ExpectationError, SimulationError
 from viewkeeper.simulate.row_text import read_bag, write_bag
-from viewkeeper.simulate.scripts.script_format import Drain, Expect, Line, Run, Script
-from viewkeeper.simulate.simulated_world import World
-from viewkeeper.simulate.step_choice import drain
+from viewkeeper.simulate.scripts.script_format import Drain, Expect, Script, ScriptLine, ScriptRun
+from viewkeeper.simulate.simulated_world import SimulatedWorld
+from viewkeeper.simulate.step_choice import drain_world
 from viewkeeper.simulate.trace import What
-from viewkeeper.simulate.world_steps import Crash
+from viewkeeper.simulate.world_steps import CrashStep
 
 NOTHING = "nothing"
 
 
 @dataclass(frozen=True, slots=True)
-class Performed:
+class PerformedRun:
     """A run that was made; `verdict` is the checker's, None if the run did not get to its end."""
 
-    world: World
+    world: SimulatedWorld
     verdict: Verdict | None
 
 
-def perform(script: Script, run: Run) -> Performed:
+def perform_run(script: Script, run: ScriptRun) -> PerformedRun:
     """Make a run of a script; a SimulationError names the line that does not hold."""
-    world = World(script.scenario, run.subject, observed=True)
+    world = SimulatedWorld(script.scenario, run.subject, observed=True)
     stage = _Stage(script.path, world)
-    for what, group in groupby(run.lines, key=_kind):
+    for what, group in groupby(run.lines, key=_kind_of):
         lines = list(group)
         if what == "step":
             for line in lines:
-                stage.make(line)
+                stage.make_step(line)
         else:
-            stage.expect(what, lines)
-    return Performed(world, stage.verdict() if world.done else None)
+            stage.check_expectation(what, lines)
+    return PerformedRun(world, stage.check_run() if world.is_done else None)
 
 
-def _kind(line: Line) -> str:
+def _kind_of(line: ScriptLine) -> str:
     return line.what.what if isinstance(line.what, Expect) else "step"
 
 
 class _Stage:
     """A world and the place in its trace where the last step began."""
 
-    def __init__(self, path: str | None, world: World) -> None:
+    def __init__(self, path: str | None, world: SimulatedWorld) -> None:
         self._path = path
         self._world = world
         self._begin = 0
         self._verdict: Verdict | None = None
 
-    def make(self, line: Line) -> None:
+    def make_step(self, line: ScriptLine) -> None:
         """Make a step, which must be possible."""
         world, step = self._world, line.what
         self._begin = len(world.trace.entries)
         if isinstance(step, Drain):
-            drain(world)
+            drain_world(world)
             return
         assert not isinstance(step, Expect)
-        possible = [*world.enabled(), *world.repeatable(), Crash()]
+        possible = [*world.enabled_steps(), *world.repeatable_steps(), CrashStep()]
         if step not in possible:
-            raise self._error(line, f'"{step}" is not possible now', self._hint())
-        world.make(step)
+            raise self._error_at(line, f'"{step}" is not possible now', self._possible_steps())
+        world.make_step(step)
 
-    def _hint(self) -> str:
-        return "possible: " + (", ".join(map(str, self._world.enabled())) or "nothing")
+    def _possible_steps(self) -> str:
+        return "possible: " + (", ".join(map(str, self._world.enabled_steps())) or "nothing")
 
-    def _error(self, line: Line, message: str, hint: str | None = None) -> SimulationError:
+    def _error_at(self, line: ScriptLine, message: str, hint: str | None = None) -> SimulationError:
         return SimulationError(f"{self._path or 'script'}:{line.number}: {message}", hint=hint)
 
-    def verdict(self) -> Verdict:
+    def check_run(self) -> Verdict:
         """What the checker says of the run so far."""
         if self._verdict is None:
-            self._verdict = check(self._world.history())
+            self._verdict = check_history(self._world.run_history())
         return self._verdict
 
     # -- expectations ------------------------------------------------------------------------------
 
-    def expect(self, what: str, lines: Sequence[Line]) -> None:
+    def check_expectation(self, what: str, lines: Sequence[ScriptLine]) -> None:
         """See whether consecutive expectations of one kind hold."""
         wanted = [line.what.text for line in lines if isinstance(line.what, Expect)]
         try:
-            found, wanted = self._compared(lines[0], wanted)
+            found, wanted = self._compare_expected(lines[0], wanted)
         except ValueError as wrong:
-            raise self._error(lines[0], str(wrong)) from wrong
+            raise self._error_at(lines[0], str(wrong)) from wrong
         if found != wanted:
             told, real = " | ".join(wanted) or NOTHING, " | ".join(found) or NOTHING
             where = f"{self._path or 'script'}:{lines[0].number}"
             raise ExpectationError(f"{where}: expected {what} {told}, found {real}")
 
-    def _compared(self, line: Line, wanted: list[str]) -> tuple[list[str], list[str]]:
+    def _compare_expected(self, line: ScriptLine, wanted: list[str]) -> tuple[list[str], list[str]]:
         """What was found and what was wanted, in the same words."""
         assert isinstance(line.what, Expect)
         match line.what.what:
             case "view":
-                return [write_bag(self._world.store.rows)], [_bag(wanted[0])]
+                return [write_bag(self._world.store.visible_rows)], [_normal_bag(wanted[0])]
             case "stored":
-                return [write_bag(self._world.store.counts)], [_bag(wanted[0])]
+                return [write_bag(self._world.store.stored_counts)], [_normal_bag(wanted[0])]
             case "commits":
-                return self._said("store"), _bags(wanted)
+                return self._entries_of("store"), _normal_bags(wanted)
             case "answered":
-                return self._said("evaluate"), _bags(wanted)
+                return self._entries_of("evaluate"), _normal_bags(wanted)
             case "asked":
-                found = self._said("ask") + self._said("ask again")
-                return found, [_question(text) for text in wanted if text != NOTHING]
+                found = self._entries_of("ask") + self._entries_of("ask again")
+                return found, [_normal_question(text) for text in wanted if text != NOTHING]
             case "compensated":
-                return self._said("compensate"), [text for text in wanted if text != NOTHING]
+                return self._entries_of("compensate"), [text for text in wanted if text != NOTHING]
             case "lookups":
                 return [str(sum(self._world.asks.values()))], wanted
             case "level":
-                return [self._level(line)], wanted
+                return [self._level_found(line)], wanted
             case _:
                 assert_never(line.what.what)
 
-    def _said(self, what: What) -> list[str]:
+    def _entries_of(self, what: What) -> list[str]:
         entries = [e for e in self._world.trace.entries[self._begin :] if e.what == what]
         if what in ("store", "evaluate"):
             return [text for entry in entries for text in entry.rows]
         return [entry.text for entry in entries]
 
-    def _level(self, line: Line) -> str:
-        if not self._world.done:
-            raise self._error(line, "the run is not over", self._hint())
-        return self.verdict().level.word
+    def _level_found(self, line: ScriptLine) -> str:
+        if not self._world.is_done:
+            raise self._error_at(line, "the run is not over", self._possible_steps())
+        return self.check_run().level.lower_name
 
 
-def _bag(text: str) -> str:
+def _normal_bag(text: str) -> str:
     return write_bag(read_bag(text))
 
 
-def _bags(wanted: Sequence[str]) -> list[str]:
+def _normal_bags(wanted: Sequence[str]) -> list[str]:
     """Bags in a row, `|` between those of one line."""
-    return [_bag(bag) for text in wanted if text != NOTHING for bag in text.split("|")]
+    return [_normal_bag(bag) for text in wanted if text != NOTHING for bag in text.split("|")]
 
 
-def _question(text: str) -> str:
+def _normal_question(text: str) -> str:
     """A question with its keys in order; a product of terms as it is written."""
     parts = []
     for part in text.split(";"):
         name, _, keys = part.strip().partition(" ")
         plain = keys == "all" or name in "+-"
-        parts.append(part.strip() if plain else f"{name} {_bag(keys)}")
+        parts.append(part.strip() if plain else f"{name} {_normal_bag(keys)}")
     return "; ".join(parts)

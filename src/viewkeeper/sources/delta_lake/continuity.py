@@ -12,8 +12,8 @@ from pathlib import Path
 
 from viewkeeper.errors import GapError
 from viewkeeper.sources.delta_lake import log
-from viewkeeper.sources.delta_lake.state import State
-from viewkeeper.sources.delta_lake.table_version import gone, open_shape
+from viewkeeper.sources.delta_lake.state import DeltaState
+from viewkeeper.sources.delta_lake.table_version import gone_version_error, open_shape
 
 LOAD = "load its views anew: viewkeeper run --full-refresh VIEW"
 
@@ -28,7 +28,7 @@ class _Entry:
 
 
 @dataclass(slots=True)
-class Continuity:
+class LogContinuity:
     """Watches the log of one table; used under the source's lock."""
 
     table: log.TableFolder
@@ -42,9 +42,9 @@ class Continuity:
     def folder(self) -> Path:
         return self.table.path
 
-    def check(self, after: int, state: State | None) -> None:
+    def check_position(self, after: int, state: DeltaState | None) -> None:
         """A GapError unless this is still the table in which `after` was reached."""
-        file, known = self._file(after), self._entry
+        file, known = self._stamp_of_entry(after), self._entry
         if known is not None and (known.version, known.file) == (after, file):
             return
         if state is None:
@@ -55,9 +55,9 @@ class Continuity:
                 hint=LOAD,
             )
         version, shape = open_shape(self.table)
-        is_proven = log.digest(self.folder, state.seen) is not None
+        is_proven = log.digest_entry(self.folder, state.seen) is not None
         if (
-            (shape.id != state.history.newest.id and not is_proven)
+            (shape.id != state.history.newest_shape.id and not is_proven)
             or version < max(after, state.seen)
             or self.is_rewritten(state.seen, state.digest)
             or (known is not None and self.is_rewritten(known.version, known.digest))
@@ -68,28 +68,28 @@ class Continuity:
                 detail="it was restored from a backup, or replaced by another one",
                 hint=LOAD,
             )
-        if version > after and not log.entry(self.folder, after + 1).exists():
-            raise gone(self.source, after + 1, "its log entry was cleaned up")
-        self.note(after)
+        if version > after and not log.entry_path_of(self.folder, after + 1).exists():
+            raise gone_version_error(self.source, after + 1, "its log entry was cleaned up")
+        self.note_position(after)
 
     def is_rewritten(self, version: int, digest: str | None) -> bool:
         """Whether the log has another entry of a version than the one that was there."""
-        found = log.digest(self.folder, version)
+        found = log.digest_entry(self.folder, version)
         return found is not None and digest is not None and found != digest
 
-    def note(self, version: int) -> None:
+    def note_position(self, version: int) -> None:
         """The next look will be from here."""
-        file = self._file(version)
-        digest = log.digest(self.folder, version)
+        file = self._stamp_of_entry(version)
+        digest = log.digest_entry(self.folder, version)
         self._entry = None if file is None else _Entry(version, file, digest)
 
-    def forget(self) -> None:
+    def forget_entry(self) -> None:
         self._entry = None
 
-    def _file(self, version: int) -> tuple[int, int, int] | None:
+    def _stamp_of_entry(self, version: int) -> tuple[int, int, int] | None:
         """What tells the file of a log entry from one that was put in its place."""
         try:
-            found = log.entry(self.folder, version).stat()
+            found = log.entry_path_of(self.folder, version).stat()
         except FileNotFoundError:
             return None
         return found.st_ino, found.st_mtime_ns, found.st_size

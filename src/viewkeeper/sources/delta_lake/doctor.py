@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from viewkeeper.errors import SourceError
 from viewkeeper.sources.delta_lake import log
 from viewkeeper.sources.delta_lake.snapshot import ChangeReader
-from viewkeeper.sources.delta_lake.state import State
-from viewkeeper.sources.delta_lake.table_version import Shape, Version, open_version
-from viewkeeper.sources.files.parquet import chosen
-from viewkeeper.sources.files.parquet_types import Columns
-from viewkeeper.updates.schema_change import called
-from viewkeeper.updates.source_protocol import Behind, Finding, Health, Retained, Tables
+from viewkeeper.sources.delta_lake.state import DeltaState
+from viewkeeper.sources.delta_lake.table_version import DeltaVersion, VersionMetadata, open_version
+from viewkeeper.sources.files.parquet import require_types
+from viewkeeper.sources.files.parquet_types import TableColumns
+from viewkeeper.updates.schema_change import name_of_handle
+from viewkeeper.updates.source_protocol import ChangesBehind, Finding, Health, RetainedLog, Tables
 
 # So many versions are counted for `status`; a view that is further behind is shown with those.
 _COUNTED = 1_000
@@ -27,36 +27,40 @@ _SHORT_SECONDS = 24 * 3600.0
 
 def health_of(
     reader: ChangeReader,
-    state: State | None,
+    state: DeltaState | None,
     version: int,
-    shape: Shape,
+    shape: VersionMetadata,
     positions: tuple[int, ...],
 ) -> Health:
     if state is None:
         return Health(followed=False, position=version, unit="versions")
-    behind = {p: found for p in positions if (found := _behind(reader, p, version)) is not None}
+    behind = {
+        p: found for p in positions if (found := _measure_behind(reader, p, version)) is not None
+    }
     oldest = min(positions, default=version)
     warnings = tuple(
-        _warnings(behind[oldest].oldest_at if oldest in behind else None, shape, oldest)
+        _vacuum_warnings(behind[oldest].oldest_at if oldest in behind else None, shape, oldest)
     )
     retained = max(version - oldest, 0)
-    ours = (Retained("this project", True, oldest, retained),)
+    ours = (RetainedLog("this project", True, oldest, retained),)
     return Health(True, version, retained, "versions", ours, behind, warnings)
 
 
-def _behind(reader: ChangeReader, position: int, version: int) -> Behind | None:
+def _measure_behind(reader: ChangeReader, position: int, version: int) -> ChangesBehind | None:
     changes, oldest_at = 0, None
     for number in range(position + 1, min(version, position + _COUNTED) + 1):
         try:
             commit = log.read_commit(reader.source, reader.folder.path, number)
-            changes += reader.count(commit)
+            changes += reader.count_changes(commit)
         except (FileNotFoundError, SourceError):
             break
         oldest_at = commit.committed_at if oldest_at is None else oldest_at
-    return None if oldest_at is None else Behind(changes, oldest_at)
+    return None if oldest_at is None else ChangesBehind(changes, oldest_at)
 
 
-def _warnings(oldest_at: float | None, shape: Shape, position: int) -> Iterator[str]:
+def _vacuum_warnings(
+    oldest_at: float | None, shape: VersionMetadata, position: int
+) -> Iterator[str]:
     """Files that version p + 1 removed may be vacuumed one retention after it was committed."""
     if oldest_at is None:
         return
@@ -69,44 +73,46 @@ def _warnings(oldest_at: float | None, shape: Shape, position: int) -> Iterator[
         )
 
 
-def diagnose(
-    folder: log.TableFolder, columns: Callable[[str], Columns], tables: Tables
+def diagnose_table(
+    folder: log.TableFolder, columns: Callable[[str], TableColumns], tables: Tables
 ) -> list[Finding]:
     """`columns` are those of a handle; a SchemaError if it stands for none."""
     try:
         version = open_version(folder)
-        lost = list(_files(version))
+        lost = list(_find_lost_files(version))
     except SourceError as error:
         return [Finding("table", "bad", error.message, error.hint)]
     return [
         Finding("table", "good", f"version {version.number} of {folder.path}"),
-        *_columns(folder.source, columns, tables),
+        *_check_columns(folder.source, columns, tables),
         *lost,
-        _feed(version.shape),
-        _retention(version.shape),
-        *_clock(folder, version),
+        _check_feed(version.shape),
+        _check_retention(version.shape),
+        *_check_clock(folder, version),
     ]
 
 
-def _columns(source: str, columns: Callable[[str], Columns], tables: Tables) -> Iterator[Finding]:
+def _check_columns(
+    source: str, columns: Callable[[str], TableColumns], tables: Tables
+) -> Iterator[Finding]:
     for handle, names in tables.items():
-        table = called(handle)
+        table = name_of_handle(handle)
         try:
-            chosen(source, table, columns(handle), names)
+            require_types(source, table, columns(handle), names)
         except SourceError as error:
             yield Finding("columns", "bad", error.message, error.hint)
         else:
             yield Finding("columns", "good", f'all columns of "{table}" that views read are there')
 
 
-def _files(version: Version) -> Iterator[Finding]:
+def _find_lost_files(version: DeltaVersion) -> Iterator[Finding]:
     lost = [file.name for file in version.data_files() if not os.path.exists(file.path)]
     if lost:
         text = f"{len(lost)} data files of the newest version are missing, such as {lost[0]}"
         yield Finding("files", "bad", text, "restore the table, or run FSCK REPAIR TABLE")
 
 
-def _feed(shape: Shape) -> Finding:
+def _check_feed(shape: VersionMetadata) -> Finding:
     if shape.has_feed:
         return Finding("change data feed", "good", "on")
     return Finding(
@@ -117,7 +123,7 @@ def _feed(shape: Shape) -> Finding:
     )
 
 
-def _retention(shape: Shape) -> Finding:
+def _check_retention(shape: VersionMetadata) -> Finding:
     hours = shape.retention_seconds / 3600
     text = f"removed files are kept {hours:.0f} hours"
     if shape.retention_seconds >= _SHORT_SECONDS:
@@ -130,7 +136,7 @@ def _retention(shape: Shape) -> Finding:
     return Finding("retention", "warning", text, mend)
 
 
-def _clock(folder: log.TableFolder, version: Version) -> Iterator[Finding]:
+def _check_clock(folder: log.TableFolder, version: DeltaVersion) -> Iterator[Finding]:
     try:
         commit = log.read_commit(folder.source, folder.path, version.number)
     except (FileNotFoundError, SourceError):

@@ -39,7 +39,7 @@ class LoggedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class DeltaCommit:
     """One version: when it was committed, the files of its changes, and a new shape if it has one.
 
     `feed` are files of the change data feed; where there are any, they are all there is.
@@ -54,24 +54,24 @@ class Commit:
     protocol: Mapping[str, Any] | None
 
 
-def folder_of(table: Path) -> Path:
+def log_folder_of(table: Path) -> Path:
     return table / "_delta_log"
 
 
-def entry(table: Path, version: int) -> Path:
-    return folder_of(table) / f"{version:020d}.json"
+def entry_path_of(table: Path, version: int) -> Path:
+    return log_folder_of(table) / f"{version:020d}.json"
 
 
-def versions(table: Path) -> list[int]:
+def list_versions(table: Path) -> list[int]:
     """The versions whose entries are still there, in order."""
-    names = (_ENTRY.fullmatch(path.name) for path in folder_of(table).iterdir())
+    names = (_ENTRY.fullmatch(path.name) for path in log_folder_of(table).iterdir())
     return sorted(int(found[1]) for found in names if found)
 
 
-def digest(table: Path, version: int) -> str | None:
+def digest_entry(table: Path, version: int) -> str | None:
     """What tells the entry of a version from any other; None if it is gone."""
     try:
-        return hashlib.sha256(entry(table, version).read_bytes()).hexdigest()
+        return hashlib.sha256(entry_path_of(table, version).read_bytes()).hexdigest()
     except FileNotFoundError:
         return None
 
@@ -85,7 +85,7 @@ class TableFolder:
     allow_outside: bool = False
     _inside: dict[Path, bool] = field(default_factory=dict, repr=False, compare=False)
 
-    def locate(self, logged: str) -> Path:
+    def locate_logged_file(self, logged: str) -> Path:
         """Where a file that the log names lies; a SchemaError if it may not lie there."""
         path = self.path / urllib.parse.unquote(
             urllib.parse.urlparse(logged).path if logged.startswith("file:") else logged
@@ -120,23 +120,23 @@ class _FormError(ValueError):
     """An entry of the log is not of the format's form."""
 
 
-def read_commit(source: str, table: Path, version: int) -> Commit:
+def read_commit(source: str, table: Path, version: int) -> DeltaCommit:
     """An entry of the log; FileNotFoundError if there is none."""
-    path = entry(table, version)
+    path = entry_path_of(table, version)
     try:
-        actions = [json.loads(line, object_pairs_hook=_unique) for line in _lines(path)]
+        actions = [json.loads(line, object_pairs_hook=_build_object) for line in _read_lines(path)]
         if not actions:
             raise _FormError("it is empty")
-        return _commit(version, actions, path.stat().st_mtime)
+        return _decode_commit(version, actions, path.stat().st_mtime)
     except _FormError as error:
-        raise _unreadable(source, version, str(error)) from error
+        raise _unreadable_entry(source, version, str(error)) from error
     except RecursionError as error:
-        raise _unreadable(source, version, "it is nested too deeply") from error
+        raise _unreadable_entry(source, version, "it is nested too deeply") from error
     except ValueError as error:
-        raise _unreadable(source, version, "it is cut off, or still being written") from error
+        raise _unreadable_entry(source, version, "it is cut off, or still being written") from error
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object; other readers take the first of two equal keys, or the last."""
     found = dict(pairs)
     if len(found) < len(pairs):
@@ -144,12 +144,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _lines(path: Path) -> list[str]:
+def _read_lines(path: Path) -> list[str]:
     # Not splitlines(), which also ends a line at separators that stand inside a text.
     return [line for line in path.read_text("utf-8").split("\n") if line.strip()]
 
 
-def _unreadable(source: str, version: int, detail: str) -> SourceAwayError:
+def _unreadable_entry(source: str, version: int, detail: str) -> SourceAwayError:
     return SourceAwayError(
         source,
         f"the log entry of version {version} cannot be read",
@@ -158,25 +158,25 @@ def _unreadable(source: str, version: int, detail: str) -> SourceAwayError:
     )
 
 
-def _commit(version: int, actions: list[Any], written_at: float) -> Commit:
+def _decode_commit(version: int, actions: list[Any], written_at: float) -> DeltaCommit:
     found: dict[str, list[dict[str, Any]]] = {}
     for action in actions:
-        said = {w: c for w, c in _mapping(action, "an action").items() if c is not None}
+        said = {w: c for w, c in _require_mapping(action, "an action").items() if c is not None}
         if len(said) > 1:
             raise _FormError("one line has several actions")
         for word, content in said.items():
             if word in _ACTIONS:
-                found.setdefault(word, []).append(_mapping(content, word))
+                found.setdefault(word, []).append(_require_mapping(content, word))
     info: dict[str, Any] = next(iter(found.get("commitInfo", ())), {})
     stamp = info.get("inCommitTimestamp") or info.get("timestamp")
-    return Commit(
+    return DeltaCommit(
         version,
-        written_at if stamp is None else _seconds(stamp),
-        _changing(found.get("add", ())),
-        _changing(found.get("remove", ())),
-        _files(found.get("cdc", ())),
-        _metadata(next(iter(found.get("metaData", ())), None)),
-        _protocol(next(iter(found.get("protocol", ())), None)),
+        written_at if stamp is None else _decode_seconds(stamp),
+        _decode_changing_files(found.get("add", ())),
+        _decode_changing_files(found.get("remove", ())),
+        _decode_files(found.get("cdc", ())),
+        _check_metadata(next(iter(found.get("metaData", ())), None)),
+        _check_protocol(next(iter(found.get("protocol", ())), None)),
     )
 
 
@@ -185,87 +185,93 @@ _ACTIONS = ("add", "remove", "cdc", "commitInfo", "metaData", "protocol")
 _LAST_MS = 253_402_300_800_000
 
 
-def _mapping(value: object, what: str) -> dict[str, Any]:
+def _require_mapping(value: object, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _FormError(f"{what} is no object")
     return value
 
 
-def _text(value: object, what: str) -> str:
+def _require_text(value: object, what: str) -> str:
     if not isinstance(value, str):
         raise _FormError(f"{what} is no text")
     return value
 
 
-def _texts(value: object, what: str) -> list[str]:
+def _require_texts(value: object, what: str) -> list[str]:
     if not isinstance(value, list):
         raise _FormError(f"{what} is no list")
-    return [_text(each, f"one of {what}") for each in value]
+    return [_require_text(each, f"one of {what}") for each in value]
 
 
-def _seconds(stamp: object) -> float:
+def _decode_seconds(stamp: object) -> float:
     if isinstance(stamp, int | float) and 0 <= stamp < _LAST_MS:
         return stamp / 1000
     raise _FormError("its time is no time")
 
 
-def _files(actions: Iterable[dict[str, Any]]) -> tuple[LoggedFile, ...]:
-    files = tuple(map(_file, actions))
+def _decode_files(actions: Iterable[dict[str, Any]]) -> tuple[LoggedFile, ...]:
+    files = tuple(map(_decode_file, actions))
     if len({file.path for file in files}) < len(files):
         raise _FormError("it names a file twice")
     return files
 
 
-def _changing(actions: Iterable[dict[str, Any]]) -> tuple[LoggedFile, ...]:
+def _decode_changing_files(actions: Iterable[dict[str, Any]]) -> tuple[LoggedFile, ...]:
     """The files of actions that do not say that no data changed."""
-    return _files(action for action in actions if action.get("dataChange") is not False)
+    return _decode_files(action for action in actions if action.get("dataChange") is not False)
 
 
-def _file(action: dict[str, Any]) -> LoggedFile:
+def _decode_file(action: dict[str, Any]) -> LoggedFile:
     partition = action.get("partitionValues")
     if partition is not None:
-        texts = _mapping(partition, "partitionValues").values()
+        texts = _require_mapping(partition, "partitionValues").values()
         for text in texts:
-            _text("" if text is None else text, "the value of a partition")
+            _require_text("" if text is None else text, "the value of a partition")
     if action.get("deletionVector") is not None:
         raise _FormError("a file has a deletion vector, which its protocol does not announce")
-    return LoggedFile(_text(action.get("path"), "a path"), partition, _rows(action.get("stats")))
+    return LoggedFile(
+        _require_text(action.get("path"), "a path"), partition, _row_count_of(action.get("stats"))
+    )
 
 
-def _rows(statistics: object) -> int | None:
+def _row_count_of(statistics: object) -> int | None:
     """How many rows a file has, if its statistics say so."""
     if not statistics:
         return None
-    rows = _mapping(json.loads(_text(statistics, "stats")), "stats").get("numRecords")
+    rows = _require_mapping(json.loads(_require_text(statistics, "stats")), "stats").get(
+        "numRecords"
+    )
     return rows if isinstance(rows, int) and 0 <= rows < 2**63 else None
 
 
-def _metadata(action: dict[str, Any] | None) -> dict[str, Any] | None:
+def _check_metadata(action: dict[str, Any] | None) -> dict[str, Any] | None:
     if action is None:
         return None
-    _text(action.get("id"), "the id of the table")
-    _texts(action.get("partitionColumns", []), "partitionColumns")
-    _mapping(action.get("configuration") or {}, "configuration")
-    check_schema(_text(action.get("schemaString"), "schemaString"))
+    _require_text(action.get("id"), "the id of the table")
+    _require_texts(action.get("partitionColumns", []), "partitionColumns")
+    _require_mapping(action.get("configuration") or {}, "configuration")
+    check_schema(_require_text(action.get("schemaString"), "schemaString"))
     return action
 
 
-def _protocol(action: dict[str, Any] | None) -> dict[str, Any] | None:
+def _check_protocol(action: dict[str, Any] | None) -> dict[str, Any] | None:
     if action is not None:
-        _texts(action.get("readerFeatures") or [], "readerFeatures")
+        _require_texts(action.get("readerFeatures") or [], "readerFeatures")
     return action
 
 
 def check_schema(schema: str) -> None:
     """Refuse what is no schema: columns with names, each its own, and types."""
-    fields = _mapping(json.loads(schema), "the schema").get("fields")
+    fields = _require_mapping(json.loads(schema), "the schema").get("fields")
     if not isinstance(fields, list):
         raise _FormError("the schema has no columns")
     names = set()
     for column in fields:
-        names.add(_text(_mapping(column, "a column").get("name"), "a column's name"))
+        names.add(
+            _require_text(_require_mapping(column, "a column").get("name"), "a column's name")
+        )
         if not isinstance(column.get("type"), str | dict):
             raise _FormError("a column has no type")
-        _mapping(column.get("metadata") or {}, "the metadata of a column")
+        _require_mapping(column.get("metadata") or {}, "the metadata of a column")
     if len(names) < len(fields):
         raise _FormError("two columns have one name")

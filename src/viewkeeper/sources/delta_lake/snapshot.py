@@ -24,31 +24,40 @@ import pyarrow.compute
 
 from viewkeeper.errors import BrokenQueryError, ConversionError, SourceAwayError
 from viewkeeper.sources.delta_lake import log
-from viewkeeper.sources.delta_lake.table_version import Version, gone, open_version
-from viewkeeper.sources.delta_lake.types import partition_value
-from viewkeeper.sources.delta_lake.version_shapes import (
-    Asked,
-    History,
-    SeenShape,
-    asked,
-    asked_plainly,
+from viewkeeper.sources.delta_lake.table_version import (
+    DeltaVersion,
+    gone_version_error,
+    open_version,
 )
-from viewkeeper.sources.files.bag_difference import MEMORY_BYTES, net, signed, spelled_out
+from viewkeeper.sources.delta_lake.types import parse_partition_value
+from viewkeeper.sources.delta_lake.version_shapes import (
+    DeltaShapeHistory,
+    SeenShape,
+    StoredColumns,
+    resolve_handle_columns,
+    resolve_plain_columns,
+)
+from viewkeeper.sources.files.bag_difference import (
+    MEMORY_BYTES,
+    add_count,
+    repeat_by_count,
+    sum_signed_rows,
+)
 from viewkeeper.sources.files.parquet import (
-    DataFile,
     Keys,
+    ParquetInput,
     UnreadableFileError,
-    changed,
+    change_columns_of,
     count_rows,
     keys_of,
     read_rows,
-    table_of,
+    table_of_batches,
 )
-from viewkeeper.sources.files.parquet_types import MisfitError
+from viewkeeper.sources.files.parquet_types import FileMisfitError
 from viewkeeper.sources.handles import Book
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.cut import Cut
-from viewkeeper.updates.schema_change import called
+from viewkeeper.updates.schema_change import name_of_handle
 from viewkeeper.updates.source_protocol import COUNT, POSITION, Answer, Lookup, Scan
 from viewkeeper.view.definition import Relation
 
@@ -65,58 +74,66 @@ class DeltaLakeOpener:
 
     settings: SourceSettings
     book: Book
-    history: History | None
+    history: DeltaShapeHistory | None
 
     def __call__(self) -> DeltaLakeSnapshot:
-        return DeltaLakeSnapshot(folder_of(self.settings), self.book, self.history)
+        return DeltaLakeSnapshot(table_folder_of(self.settings), self.book, self.history)
 
 
-def folder_of(settings: SourceSettings) -> log.TableFolder:
-    outside = settings.switch("allow_outside")
-    return log.TableFolder(settings.name, settings.path(), outside)
+def table_folder_of(settings: SourceSettings) -> log.TableFolder:
+    outside = settings.is_switched_on("allow_outside")
+    return log.TableFolder(settings.name, settings.read_path(), outside)
 
 
 class DeltaLakeSnapshot:
     """Reads one table at any version that it still has; used by one task."""
 
-    def __init__(self, folder: log.TableFolder, book: Book, history: History | None) -> None:
+    def __init__(
+        self, folder: log.TableFolder, book: Book, history: DeltaShapeHistory | None
+    ) -> None:
         self._source = folder.source
         self._folder = folder
         self._book = book
         self._history = history
-        self._version: Version | None = None
+        self._version: DeltaVersion | None = None
 
-    def ask(self, lookup: Lookup, after: int) -> Answer:
-        handle, version = lookup.relation.table, self._at(after)
-        columns = self._asked(handle, version, lookup.columns)
+    def answer_lookup(self, lookup: Lookup, after: int) -> Answer:
+        handle, version = lookup.relation.table, self._open_at(after)
+        columns = self._resolve_columns(handle, version, lookup.columns)
         keys = keys_of(lookup)
         if keys is not None:
-            on = self._asked(handle, version, tuple(keys.values)).stored
+            on = self._resolve_columns(handle, version, tuple(keys.values)).stored
             keys = Keys({on[name]: values for name, values in keys.values.items()})
         pieces: list[pa.RecordBatch] = []
-        with reading(self._source, after):
+        with translate_file_errors(self._source, after):
             for file in version.data_files(keys):
-                rows = read_rows(self._source, called(handle), file, columns.in_files(), keys)
-                pieces += (columns.renamed(batch) for batch in rows)
-        tail = table_of([], changed(columns.types))
-        return Answer(table_of(pieces, columns.types), Cut(after), after, tail)
+                rows = read_rows(
+                    self._source, name_of_handle(handle), file, columns.types_in_files(), keys
+                )
+                pieces += (columns.rename_batch(batch) for batch in rows)
+        tail = table_of_batches([], change_columns_of(columns.types))
+        return Answer(table_of_batches(pieces, columns.types), Cut(after), after, tail)
 
-    def scan(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
-        version = self._at(after)
-        wanted = self._asked(relation.table, version, columns)
-        rows = rows_of(version, called(relation.table), wanted)
+    def scan_relation(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
+        version = self._open_at(after)
+        wanted = self._resolve_columns(relation.table, version, columns)
+        rows = rows_of_version(version, name_of_handle(relation.table), wanted)
         return Scan(Cut(after), rows, iter(()))
 
-    def _asked(self, handle: str, version: Version, columns: Sequence[str]) -> Asked:
+    def _resolve_columns(
+        self, handle: str, version: DeltaVersion, columns: Sequence[str]
+    ) -> StoredColumns:
         named, seen = self._book.get(handle), version.shape.seen
         if named is None or self._history is None or not set(columns) <= set(named.columns):
-            return asked_plainly(self._source, called(handle), seen, columns)
+            return resolve_plain_columns(self._source, name_of_handle(handle), seen, columns)
         if seen.id != named.identity:
-            raise BrokenQueryError(self._source, called(handle), "another table is called so")
+            raise BrokenQueryError(
+                self._source, name_of_handle(handle), "another table is called so"
+            )
         span = (version.number, version.number)
-        return asked(self._source, self._history, handle, named, columns, span)
+        return resolve_handle_columns(self._source, self._history, handle, named, columns, span)
 
-    def _at(self, after: int) -> Version:
+    def _open_at(self, after: int) -> DeltaVersion:
         if self._version is None or self._version.number != after:
             self._version = open_version(self._folder, after)
         return self._version
@@ -125,13 +142,15 @@ class DeltaLakeSnapshot:
         self._version = None
 
 
-def rows_of(version: Version, table: str, columns: Asked) -> Iterator[pa.RecordBatch]:
+def rows_of_version(
+    version: DeltaVersion, table: str, columns: StoredColumns
+) -> Iterator[pa.RecordBatch]:
     """Every row of a version."""
     source = version.folder.source
-    with reading(source, version.number):
+    with translate_file_errors(source, version.number):
         for file in version.data_files():
-            for batch in read_rows(source, table, file, columns.in_files()):
-                yield columns.renamed(batch)
+            for batch in read_rows(source, table, file, columns.types_in_files()):
+                yield columns.rename_batch(batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,38 +166,40 @@ class ChangeReader:
     def source(self) -> str:
         return self.folder.source
 
-    def changes(
-        self, commit: log.Commit, columns: Asked, known: SeenShape
+    def read_changes(
+        self, commit: log.DeltaCommit, columns: StoredColumns, known: SeenShape
     ) -> Iterator[pa.RecordBatch]:
         """The signed rows of a version; `known` is the shape of the table as of it."""
-        with reading(self.source, commit.version):
-            for batch in self._signed(commit, columns.in_files(), known):
+        with translate_file_errors(self.source, commit.version):
+            for batch in self._read_signed(commit, columns.types_in_files(), known):
                 position = pa.repeat(pa.scalar(commit.version, pa.int64()), batch.num_rows)
-                yield columns.renamed(batch.append_column(POSITION, position))
+                yield columns.rename_batch(batch.append_column(POSITION, position))
 
-    def _signed(
-        self, commit: log.Commit, columns: Mapping[str, pa.DataType], known: SeenShape
+    def _read_signed(
+        self, commit: log.DeltaCommit, columns: Mapping[str, pa.DataType], known: SeenShape
     ) -> Iterator[pa.RecordBatch]:
         if commit.feed:
-            for file in self._located(commit, commit.feed, known):
-                yield from self._fed(file, columns)
+            for file in self._locate_files(commit, commit.feed, known):
+                yield from self._read_feed(file, columns)
             return
-        added = signed(self._rows(commit, commit.added, columns, known), 1)
-        removed = signed(self._rows(commit, commit.removed, columns, known), -1)
+        added = add_count(self._read_files(commit, commit.added, columns, known), 1)
+        removed = add_count(self._read_files(commit, commit.removed, columns, known), -1)
         if not (commit.added and commit.removed):
             yield from chain(added, removed)
             return
-        with tempfile.TemporaryDirectory(dir=self._scratch()) as folder:
+        with tempfile.TemporaryDirectory(dir=self._scratch_folder()) as folder:
             schema = pa.schema([*columns.items(), (COUNT, pa.int64())])
             both = chain(removed, added)
-            for table in net(both, schema, Path(folder), self.memory_bytes):
-                yield from spelled_out(table).to_batches()
+            for table in sum_signed_rows(both, schema, Path(folder), self.memory_bytes):
+                yield from repeat_by_count(table).to_batches()
 
-    def _scratch(self) -> Path:
+    def _scratch_folder(self) -> Path:
         self.scratch.mkdir(parents=True, exist_ok=True)
         return self.scratch
 
-    def _fed(self, file: DataFile, columns: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+    def _read_feed(
+        self, file: ParquetInput, columns: Mapping[str, pa.DataType]
+    ) -> Iterator[pa.RecordBatch]:
         words = pa.array(_SIGNS)
         signs = pa.array(_SIGNS.values(), pa.int64())
         wanted = {**columns, _KIND: pa.string()}
@@ -186,30 +207,32 @@ class ChangeReader:
             count = signs.take(pc.index_in(batch.column(_KIND), value_set=words))
             yield batch.drop_columns([_KIND]).append_column(COUNT, count)
 
-    def _rows(
+    def _read_files(
         self,
-        commit: log.Commit,
+        commit: log.DeltaCommit,
         files: Sequence[log.LoggedFile],
         columns: Mapping[str, pa.DataType],
         known: SeenShape,
     ) -> Iterator[pa.RecordBatch]:
-        for file in self._located(commit, files, known):
+        for file in self._locate_files(commit, files, known):
             yield from read_rows(self.source, self.table, file, columns)
 
-    def _located(
-        self, commit: log.Commit, files: Sequence[log.LoggedFile], known: SeenShape
-    ) -> Iterator[DataFile]:
-        types = {stored: known.type_of(stored) for stored in known.stored()}
-        before: Version | None = None
+    def _locate_files(
+        self, commit: log.DeltaCommit, files: Sequence[log.LoggedFile], known: SeenShape
+    ) -> Iterator[ParquetInput]:
+        types = {stored: known.type_of(stored) for stored in known.names_by_stored()}
+        before: DeltaVersion | None = None
         for file in files:
-            path = self.folder.locate(file.path)
+            path = self.folder.locate_logged_file(file.path)
             if file.partition is None:
                 before = before or open_version(self.folder, commit.version - 1)
-                yield DataFile(path, file.path, before.partition_of(file.path))
+                yield ParquetInput(path, file.path, before.partition_of(file.path))
                 continue
-            yield DataFile(path, file.path, self._fixed(file.path, file.partition, types))
+            yield ParquetInput(
+                path, file.path, self._partition_values(file.path, file.partition, types)
+            )
 
-    def _fixed(
+    def _partition_values(
         self,
         file: str,
         partition: Mapping[str, str | None],
@@ -220,8 +243,8 @@ class ChangeReader:
         for name, text in partition.items():
             if (kind := types.get(name)) is not None:
                 try:
-                    fixed[name] = partition_value(text, kind)
-                except MisfitError as error:
+                    fixed[name] = parse_partition_value(text, kind)
+                except FileMisfitError as error:
                     raise ConversionError(
                         self.source,
                         f'table "{self.table}", column "{name}": {error}',
@@ -230,21 +253,21 @@ class ChangeReader:
                     ) from error
         return fixed
 
-    def count(self, commit: log.Commit) -> int:
+    def count_changes(self, commit: log.DeltaCommit) -> int:
         """How many rows a version's changes are at most, without reading them."""
         files = commit.feed or (*commit.added, *commit.removed)
-        with reading(self.source, commit.version):
-            paths = ((file, self.folder.locate(file.path)) for file in files)
+        with translate_file_errors(self.source, commit.version):
+            paths = ((file, self.folder.locate_logged_file(file.path)) for file in files)
             return sum(count_rows(p) if f.rows is None else f.rows for f, p in paths)
 
 
 @contextmanager
-def reading(source: str, version: int) -> Iterator[None]:
+def translate_file_errors(source: str, version: int) -> Iterator[None]:
     """A data file that is gone was vacuumed; one that cannot be read is damaged."""
     try:
         yield
     except FileNotFoundError as error:
-        raise gone(source, version, str(error)) from error
+        raise gone_version_error(source, version, str(error)) from error
     except (OSError, UnreadableFileError) as error:
         raise SourceAwayError(
             source,

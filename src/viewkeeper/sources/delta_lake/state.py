@@ -10,15 +10,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from viewkeeper.sources.delta_lake.version_shapes import History, SeenShape
-from viewkeeper.sources.state_files import read_kept, write_kept
+from viewkeeper.sources.delta_lake.version_shapes import DeltaShapeHistory, SeenShape
+from viewkeeper.sources.state_files import read_state_file, write_state_file
 from viewkeeper.storage.typed_json import read_typed
 
 FILE = "state.json"
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class DeltaState:
     """The shapes that the followed table had since it is followed, and the newest version that was
     reported.
 
@@ -30,17 +30,17 @@ class State:
     digest: str | None
 
     @property
-    def history(self) -> History:
-        return History(self.shapes)
+    def history(self) -> DeltaShapeHistory:
+        return DeltaShapeHistory(self.shapes)
 
 
-def read_state(home: Path) -> State | None:
-    return read_kept(home / FILE, "state", _decode)
+def read_state(home: Path) -> DeltaState | None:
+    return read_state_file(home / FILE, "state", _decode_state)
 
 
-def _decode(body: Any) -> State:
-    return read_typed(State, body)
+def _decode_state(body: Any) -> DeltaState:
+    return read_typed(DeltaState, body)
 
 
-def write_state(home: Path, state: State) -> None:
-    write_kept(home / FILE, "state", asdict(state))
+def write_state(home: Path, state: DeltaState) -> None:
+    write_state_file(home / FILE, "state", asdict(state))

@@ -25,8 +25,8 @@ from viewkeeper.errors import GapError, SchemaError, SourceAwayError, Viewkeeper
 from viewkeeper.sources.delta_lake import log
 from viewkeeper.sources.delta_lake.types import physical_names
 from viewkeeper.sources.delta_lake.version_shapes import SeenShape
-from viewkeeper.sources.files.parquet import DataFile, Keys, allows
-from viewkeeper.sources.files.parquet_types import Columns
+from viewkeeper.sources.files.parquet import Keys, ParquetInput, can_match
+from viewkeeper.sources.files.parquet_types import TableColumns
 
 pc: Any = pyarrow.compute
 """Untyped: the stubs do not know that every function takes arrays and scalars alike."""
@@ -53,7 +53,7 @@ _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_80
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class VersionMetadata:
     """What a version's metadata says: which table it is, its columns, how it is partitioned."""
 
     seen: SeenShape
@@ -64,8 +64,8 @@ class Shape:
         return self.seen.id
 
     @property
-    def columns(self) -> Columns:
-        return self.seen.columns()
+    def columns(self) -> TableColumns:
+        return self.seen.parse_columns()
 
     @property
     def has_feed(self) -> bool:
@@ -78,48 +78,48 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class DeltaVersion:
     """A table as of one version; `files` is a table of its files with their statistics."""
 
     folder: log.TableFolder
     number: int
-    shape: Shape
+    shape: VersionMetadata
     files: pa.Table
 
-    def data_files(self, keys: Keys | None = None) -> Iterator[DataFile]:
+    def data_files(self, keys: Keys | None = None) -> Iterator[ParquetInput]:
         """The files whose partition and statistics do not rule the keys out; columns are called as
         in files."""
-        paths, partitions = self._column("path"), self._partitions()
-        wanted = self._matching(keys) if keys else [True] * len(paths)
+        paths, partitions = self._file_column("path"), self._partition_values()
+        wanted = self._match_keys(keys) if keys else [True] * len(paths)
         for logged, fixed, matches in zip(paths, partitions, wanted, strict=True):
             if matches:
-                yield DataFile(self.folder.locate(logged), logged, fixed)
+                yield ParquetInput(self.folder.locate_logged_file(logged), logged, fixed)
 
-    def _partitions(self) -> list[dict[str, Any]]:
+    def _partition_values(self) -> list[dict[str, Any]]:
         if "partition" not in self.files.column_names:
             return [{}] * self.files.num_rows
         stored = physical_names(self.shape.seen.schema)
         return [
             {stored.get(name, name): value for name, value in partition.items()}
-            for partition in self._column("partition")
+            for partition in self._file_column("partition")
         ]
 
-    def _column(self, name: str) -> list[Any]:
+    def _file_column(self, name: str) -> list[Any]:
         return self.files[name].to_pylist()
 
-    def _matching(self, keys: Keys) -> list[bool]:
+    def _match_keys(self, keys: Keys) -> list[bool]:
         wanted = [True] * self.files.num_rows
         for name in keys.values:
-            lows, highs = self._statistics("min", name), self._statistics("max", name)
+            lows, highs = self._statistics_of("min", name), self._statistics_of("max", name)
             if lows is None or highs is None:
                 continue
-            nulls = self._statistics("null_count", name) or [None] * len(wanted)
+            nulls = self._statistics_of("null_count", name) or [None] * len(wanted)
             for row, (low, high, null) in enumerate(zip(lows, highs, nulls, strict=True)):
                 if _is_telling(low, high):
-                    wanted[row] &= allows(keys, name, low, high, null)
+                    wanted[row] &= can_match(keys, name, low, high, null)
         return wanted
 
-    def _statistics(self, what: str, column: str) -> list[Any] | None:
+    def _statistics_of(self, what: str, column: str) -> list[Any] | None:
         """Statistics of a column, one value per file, if they bound what they stand for.
 
         Those of times are cut to milliseconds by some writers, and those of floating-point numbers
@@ -136,7 +136,7 @@ class Version:
 
     def partition_of(self, logged: str) -> dict[str, Any]:
         """The partition of an active file, for entries that do not say it."""
-        pairs = zip(self._column("path"), self._partitions(), strict=True)
+        pairs = zip(self._file_column("path"), self._partition_values(), strict=True)
         for path, partition in pairs:
             if path == logged:
                 return partition
@@ -154,40 +154,40 @@ def _is_telling(low: object, high: object) -> bool:
     return not isinstance(high, str) or len(high) <= _TEXT_MAX
 
 
-def open_version(folder: log.TableFolder, number: int | None = None) -> Version:
+def open_version(folder: log.TableFolder, number: int | None = None) -> DeltaVersion:
     """The table as of a version, or as it is now."""
-    with errors(folder, number):
+    with translate_library_errors(folder, number):
         handle = DeltaTable(str(folder.path), version=number)
         check_features(folder.source, handle)
         files = pa.table(handle.get_add_actions(flatten=False))
         found = int(handle.version())
-        return Version(folder, found, _shape(handle, found), files)
+        return DeltaVersion(folder, found, _read_metadata(handle, found), files)
 
 
-def open_shape(folder: log.TableFolder) -> tuple[int, Shape]:
+def open_shape(folder: log.TableFolder) -> tuple[int, VersionMetadata]:
     """The newest version and its shape, without the list of its files."""
-    with errors(folder, None):
+    with translate_library_errors(folder, None):
         handle = DeltaTable(str(folder.path))
         check_features(folder.source, handle)
         version = int(handle.version())
-        return version, _shape(handle, version)
+        return version, _read_metadata(handle, version)
 
 
-def _shape(handle: DeltaTable, version: int) -> Shape:
+def _read_metadata(handle: DeltaTable, version: int) -> VersionMetadata:
     metadata = handle.metadata()
     partitioned = tuple(metadata.partition_columns)
     seen = SeenShape(version, str(metadata.id), handle.schema().to_json(), partitioned)
-    return Shape(seen, {k: v for k, v in metadata.configuration.items() if v is not None})
+    return VersionMetadata(seen, {k: v for k, v in metadata.configuration.items() if v is not None})
 
 
 def check_features(source: str, handle: DeltaTable) -> None:
     """Refuse a table that needs what we do not read."""
     protocol = {"readerFeatures": handle.protocol().reader_features}
     metadata = {"configuration": handle.metadata().configuration}
-    refuse_features(source, features_in(protocol, metadata))
+    refuse_features(source, unsupported_features_of(protocol, metadata))
 
 
-def features_in(protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> set[str]:
+def unsupported_features_of(protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> set[str]:
     """The features that a protocol and metadata ask readers for and that we do not have."""
     needed = set(protocol.get("readerFeatures") or ()) - _HARMLESS
     mapping = (metadata.get("configuration") or {}).get("delta.columnMapping.mode", "none")
@@ -204,7 +204,7 @@ def refuse_features(source: str, needed: set[str]) -> None:
 
 
 @contextmanager
-def errors(folder: log.TableFolder, number: int | None) -> Iterator[None]:
+def translate_library_errors(folder: log.TableFolder, number: int | None) -> Iterator[None]:
     """What the library says about a table, in our terms.
 
     At a log that it did not expect it raises errors of many kinds, or panics: that is an exception
@@ -215,15 +215,15 @@ def errors(folder: log.TableFolder, number: int | None) -> Iterator[None]:
     except ViewkeeperError:
         raise
     except TableNotFoundError as error:
-        raise missing(folder.source, folder.path) from error
+        raise missing_table_error(folder.source, folder.path) from error
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        if not log.folder_of(folder.path).is_dir():
-            raise missing(folder.source, folder.path) from error
+        if not log.log_folder_of(folder.path).is_dir():
+            raise missing_table_error(folder.source, folder.path) from error
         detail = (str(error) or type(error).__name__).partition("\n")[0]
         if number is not None:
-            raise gone(folder.source, number, detail) from error
+            raise gone_version_error(folder.source, number, detail) from error
         raise SourceAwayError(
             folder.source,
             "the table cannot be opened",
@@ -232,7 +232,7 @@ def errors(folder: log.TableFolder, number: int | None) -> Iterator[None]:
         ) from error
 
 
-def missing(source: str, folder: Path) -> SourceAwayError:
+def missing_table_error(source: str, folder: Path) -> SourceAwayError:
     return SourceAwayError(
         source,
         f"there is no Delta Lake table in {folder}",
@@ -240,7 +240,7 @@ def missing(source: str, folder: Path) -> SourceAwayError:
     )
 
 
-def gone(source: str, number: int, detail: str) -> GapError:
+def gone_version_error(source: str, number: int, detail: str) -> GapError:
     return GapError(
         source,
         f"version {number} of the table cannot be read any more",

@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from viewkeeper.sources.files.parquet_types import DIGITS_MAX, Columns, Refusal
-from viewkeeper.sources.files.text_types import from_text
+from viewkeeper.sources.files.parquet_types import DIGITS_MAX, FileTypeRefusal, TableColumns
+from viewkeeper.sources.files.text_types import values_from_text
 from viewkeeper.view.definition import Field
 
 _TYPES: dict[str, pa.DataType] = {
@@ -34,21 +34,21 @@ _PHYSICAL = "delta.columnMapping.physicalName"
 _UNSURE = (pa.float32(), pa.float64(), pa.binary())
 
 
-def columns_of(schema: str, partitioned_by: tuple[str, ...]) -> Columns:
+def columns_of_schema(schema: str, partitioned_by: tuple[str, ...]) -> TableColumns:
     """How the columns of a table are kept, by the schema in its log."""
     kept, refused = [], {}
     for column in json.loads(schema)["fields"]:
         name, target = str(column["name"]), _type_of(column["type"])
         if isinstance(target, pa.DataType) and name in partitioned_by and target in _UNSURE:
-            target = Refusal(
+            target = FileTypeRefusal(
                 f"the table is partitioned by it, and its values of type {target} are kept as text",
                 "partition by a column of another type",
             )
-        if isinstance(target, Refusal):
+        if isinstance(target, FileTypeRefusal):
             refused[name] = str(target)
         else:
             kept.append(Field(name, target))
-    return Columns(tuple(kept), refused)
+    return TableColumns(tuple(kept), refused)
 
 
 def physical_names(schema: str) -> dict[str, str]:
@@ -59,7 +59,7 @@ def physical_names(schema: str) -> dict[str, str]:
     }
 
 
-def _type_of(stored: object) -> pa.DataType | Refusal:
+def _type_of(stored: object) -> pa.DataType | FileTypeRefusal:
     if isinstance(stored, str):
         if stored in _TYPES:
             return _TYPES[stored]
@@ -68,17 +68,17 @@ def _type_of(stored: object) -> pa.DataType | Refusal:
             if 0 < digits <= DIGITS_MAX >= places:
                 return pa.decimal128(digits, places)
     word = stored.get("type") if isinstance(stored, Mapping) else stored
-    return Refusal(
+    return FileTypeRefusal(
         f"values of type {word} cannot be kept",
         "use a number, string, binary, boolean, date or timestamp column",
     )
 
 
-def partition_value(text: str | None, kind: pa.DataType) -> Any:
+def parse_partition_value(text: str | None, kind: pa.DataType) -> Any:
     """The value of a partition column that a log has as text; the empty text is NULL.
 
     A text that is no value of the type is a MisfitError.
     """
     if text is None or text == "":
         return None
-    return from_text(pa.array([text], pa.string()), kind)[0].as_py()
+    return values_from_text(pa.array([text], pa.string()), kind)[0].as_py()

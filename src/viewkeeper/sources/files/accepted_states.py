@@ -32,12 +32,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from viewkeeper.errors import GapError, SourceError
-from viewkeeper.sources.files.parquet_types import Columns
-from viewkeeper.sources.files.table_files import Listing, Stamp
-from viewkeeper.sources.files.text_types import type_of, word_of
-from viewkeeper.sources.state_files import read_kept, write_kept
+from viewkeeper.sources.files.parquet_types import TableColumns
+from viewkeeper.sources.files.table_files import FileStamp, Listing
+from viewkeeper.sources.files.text_types import type_of_word, type_word_of
+from viewkeeper.sources.state_files import read_state_file, write_state_file
 from viewkeeper.storage import disk
-from viewkeeper.storage.named_digest import Written, digest_name
+from viewkeeper.storage.named_digest import DigestNamedFile, digest_name
 from viewkeeper.storage.typed_json import read_typed
 from viewkeeper.view.definition import Field
 
@@ -49,7 +49,7 @@ _LEASE_SECONDS_MAX = 3600.0
 class KeptFile:
     """A data file as it was accepted, and the copy that was made of it."""
 
-    stamp: Stamp
+    stamp: FileStamp
     copy: str
     rows: int
 
@@ -58,9 +58,9 @@ class KeptFile:
 class KeptTable:
     """A table in an accepted state.
 
-    `declared` is what it was read by; `changes` is how many there are against the state before.
-    `made` and `since` are the numbers of the states from which on the table and each of its columns
-    have been there; `filled` are columns that this state added, with values in them.
+    `declared` is what it was read by; `changes` is how many there are against the state
+    before. `made` and `since` are the numbers of the states from which on the table and each of its
+    columns have been there; `filled` are columns that this state added, with values in them.
     """
 
     declared: str
@@ -75,10 +75,12 @@ class KeptTable:
     key: Sequence[str] = ()
     gone: bool = False
 
-    def kept_columns(self) -> Columns:
-        return Columns(tuple(Field(n, _type(w)) for n, w in self.columns.items()), {**self.refused})
+    def kept_columns(self) -> TableColumns:
+        return TableColumns(
+            tuple(Field(n, _type_of_kept(w)) for n, w in self.columns.items()), {**self.refused}
+        )
 
-    def is_of(self, listing: Listing, declared: str) -> bool:
+    def has_same_files(self, listing: Listing, declared: str) -> bool:
         """Whether a listing shows the very files of this state, to be read in the same way."""
         stamps = {name: file.stamp for name, file in self.files.items()}
         if self.gone or listing.gone:
@@ -86,14 +88,14 @@ class KeptTable:
         return stamps == listing.files and declared == self.declared
 
 
-def _type(word: str) -> pa.DataType:
-    kind = type_of(word)
+def _type_of_kept(word: str) -> pa.DataType:
+    kind = type_of_word(word)
     assert kind is not None, f"{word} was written by us"
     return kind
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class AcceptedState:
     """An accepted state of all followed tables; `before` is the number of the one before it."""
 
     number: int
@@ -102,11 +104,11 @@ class State:
     tables: Mapping[str, KeptTable]
 
     @property
-    def changes(self) -> int:
+    def change_count(self) -> int:
         return sum(table.changes for table in self.tables.values())
 
 
-class Kept:
+class StateFolder:
     """The folder of one source."""
 
     def __init__(self, source: str, home: Path) -> None:
@@ -114,48 +116,50 @@ class Kept:
         self.home = home
         self._copies: dict[str, str] | None = None
 
-    def followed(self) -> dict[str, list[str]]:
-        return read_kept(self.home / "followed.json", "followed", _decode_followed) or {}
+    def read_followed(self) -> dict[str, list[str]]:
+        return read_state_file(self.home / "followed.json", "followed", _decode_followed) or {}
 
     def write_followed(self, tables: Mapping[str, list[str]]) -> None:
-        write_kept(self.home / "followed.json", "followed", dict(tables))
+        write_state_file(self.home / "followed.json", "followed", dict(tables))
 
-    def numbers(self) -> list[int]:
+    def list_numbers(self) -> list[int]:
         """The states that are there, in order."""
         names = (path.stem for path in (self.home / "states").glob("*.json"))
         return sorted(int(name) for name in names if name.isdigit())
 
-    def state(self, number: int) -> State:
+    def read_state(self, number: int) -> AcceptedState:
         """An accepted state; a GapError if it is not there any more."""
         try:
-            stored = read_kept(self.home / "states" / f"{number}.json", "state", _decode_state)
+            stored = read_state_file(
+                self.home / "states" / f"{number}.json", "state", _decode_state
+            )
         except SourceError as error:
-            raise self.gap(number, f"it was damaged: {error.detail}") from error
+            raise self.gap_error(number, f"it was damaged: {error.detail}") from error
         if stored is None:
-            raise self.gap(number, "it was removed")
+            raise self.gap_error(number, "it was removed")
         return replace(stored, number=number)
 
-    def between(
+    def read_between(
         self, after: int, until: int | None = None, limit: int | None = None
-    ) -> list[State]:
+    ) -> list[AcceptedState]:
         """The states after one and up to another, none missing; a GapError if one is."""
-        numbers = self.numbers()
+        numbers = self.list_numbers()
         wanted = [n for n in numbers if n > after and (until is None or n <= until)][:limit]
-        states = [self.state(number) for number in wanted]
+        states = [self.read_state(number) for number in wanted]
         for state, before in zip(states, [after, *wanted], strict=False):
             if state.before != before or after not in numbers:
-                raise self.gap(before, "it is missing among those that are kept")
+                raise self.gap_error(before, "it is missing among those that are kept")
         if until is not None and [after, *wanted][-1] != until:
-            raise self.gap(until, "it was removed or damaged")
+            raise self.gap_error(until, "it was removed or damaged")
         return states
 
-    def newest(self) -> State | None:
-        numbers = self.numbers()
-        return self.state(numbers[-1]) if numbers else None
+    def read_newest(self) -> AcceptedState | None:
+        numbers = self.list_numbers()
+        return self.read_state(numbers[-1]) if numbers else None
 
-    def write_state(self, state: State) -> None:
+    def write_state(self, state: AcceptedState) -> None:
         """The moment at which a state is accepted."""
-        write_kept(self.home / "states" / f"{state.number}.json", "state", asdict(state))
+        write_state_file(self.home / "states" / f"{state.number}.json", "state", asdict(state))
 
     def copy_path(self, copy: str) -> Path:
         return self.home / "copies" / f"{copy}.parquet"
@@ -177,14 +181,14 @@ class Kept:
         """Where the changes of a state are; where they will be, but for their digests, if not."""
         name = f"{number}-{urllib.parse.quote(table, safe='')}.parquet"
         path = self.home / "changes" / name
-        return next(_called(path), path)
+        return next(_files_named(path), path)
 
     def set_aside(self, path: Path) -> None:
         """Let a damaged file count as lost; what no state refers to is removed in time."""
         with suppress(OSError):
             os.replace(path, path.with_name(f"{path.name}.damaged"))
 
-    def gap(self, number: int, detail: str) -> GapError:
+    def gap_error(self, number: int, detail: str) -> GapError:
         return GapError(
             self._source,
             f"state {number} of the files is not kept any more",
@@ -193,21 +197,21 @@ class Kept:
         )
 
     def write_lease(self, name: str, until: float) -> None:
-        lease = {"name": name, "until": until, "oldest": self._oldest()}
-        write_kept(self._lease(name), "lease", lease)
+        lease = {"name": name, "until": until, "oldest": self._oldest_number()}
+        write_state_file(self._lease_path(name), "lease", lease)
 
-    def _oldest(self) -> int:
-        return next(iter(self.numbers()), 0)
+    def _oldest_number(self) -> int:
+        return next(iter(self.list_numbers()), 0)
 
     def end_lease(self, name: str) -> None:
-        self._lease(name).unlink(missing_ok=True)
+        self._lease_path(name).unlink(missing_ok=True)
 
-    def leases(self) -> list[dict[str, Any]]:
+    def read_leases(self) -> list[dict[str, Any]]:
         """Those that have not run out; the others are removed."""
         found = []
         for path in sorted((self.home / "leases").glob("*.json")):
             try:
-                lease = read_kept(path, "lease", _decode_lease)
+                lease = read_state_file(path, "lease", _decode_lease)
             except SourceError:
                 # Nothing is removed on a guess; as long as a lease may last, it counts.
                 lease = self._damaged_lease(path)
@@ -219,14 +223,16 @@ class Kept:
 
     def _damaged_lease(self, path: Path) -> dict[str, Any]:
         until = path.stat().st_mtime + _LEASE_SECONDS_MAX
-        return {"name": path.stem, "until": until, "oldest": self._oldest()}
+        return {"name": path.stem, "until": until, "oldest": self._oldest_number()}
 
-    def _lease(self, name: str) -> Path:
+    def _lease_path(self, name: str) -> Path:
         return self.home / "leases" / f"{urllib.parse.quote(name, safe='')}.json"
 
-    def problem(self) -> str | None:
+    def read_problem(self) -> str | None:
         try:
-            return read_kept(self.home / "problem.json", "problem", lambda body: str(body["text"]))
+            return read_state_file(
+                self.home / "problem.json", "problem", lambda body: str(body["text"])
+            )
         except SourceError as error:
             return str(error)
 
@@ -235,21 +241,21 @@ class Kept:
         if text is None:
             path.unlink(missing_ok=True)
         else:
-            write_kept(path, "problem", {"text": text})
+            write_state_file(path, "problem", {"text": text})
 
-    def forget(self, position: int) -> None:
+    def forget_before(self, position: int) -> None:
         """Remove what only states before `position` need; leases keep it."""
-        self.remove_before(min([position, *(int(lease["oldest"]) for lease in self.leases())]))
+        self.remove_before(min([position, *(int(lease["oldest"]) for lease in self.read_leases())]))
         self.remove_unnamed()
 
     def remove_before(self, position: int) -> None:
-        for number in self.numbers():
+        for number in self.list_numbers():
             if number < position:
                 (self.home / "states" / f"{number}.json").unlink(missing_ok=True)
 
     def remove_unnamed(self) -> None:
         """Remove what no state refers to: outlived, or left over from a crash."""
-        states = [self.state(number) for number in self.numbers()]
+        states = [self.read_state(number) for number in self.list_numbers()]
         files = [file for s in states for t in s.tables.values() for file in t.files.values()]
         named = {self.copy_path(file.copy) for file in files}
         # The oldest state's own changes lead to it from one that is gone.
@@ -259,29 +265,29 @@ class Kept:
                 if path not in named:
                     path.unlink(missing_ok=True)
 
-    def bytes(self) -> int:
+    def measure_bytes(self) -> int:
         """How much disk the copies and changes take."""
         found = (path for name in ("copies", "changes") for path in (self.home / name).glob("*"))
         return sum(path.stat().st_size for path in found)
 
     @contextmanager
-    def writing(self, path: Path, schema: pa.Schema) -> Iterator[Written]:
+    def write_parquet(self, path: Path, schema: pa.Schema) -> Iterator[DigestNamedFile]:
         """Write a Parquet file that gets its name, with digests, when it is whole and on disk."""
         disk.make_folder(path.parent)
         temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}{_TEMPORARY}")
         try:
-            with disk.refusals("write", path):
+            with disk.translate_os_errors("write", path):
                 writer = pq.ParquetWriter(
                     temporary, schema, compression="zstd", write_page_checksum=True
                 )
             try:
-                written = Written(writer, path)
+                written = DigestNamedFile(writer, path)
                 yield written
             except BaseException:
                 with suppress(OSError):
                     writer.close()
                 raise
-            with disk.refusals("write", path):
+            with disk.translate_os_errors("write", path):
                 writer.close()
                 disk.protect_file(temporary)
                 disk.sync_file(temporary)
@@ -292,7 +298,7 @@ class Kept:
             temporary.unlink(missing_ok=True)
 
 
-def _called(path: Path) -> Iterator[Path]:
+def _files_named(path: Path) -> Iterator[Path]:
     """The files that have a name, with digests or, if they were written before, without."""
     if path.parent.is_dir():
         pattern = re.compile(rf"{re.escape(path.stem)}(-[0-9a-f]{{36}})?\.parquet")
@@ -304,8 +310,8 @@ def _decode_followed(body: Any) -> dict[str, list[str]]:
     return read_typed(dict[str, list[str]], body)
 
 
-def _decode_state(body: Any) -> State:
-    return read_typed(State, body)
+def _decode_state(body: Any) -> AcceptedState:
+    return read_typed(AcceptedState, body)
 
 
 def _decode_lease(body: Any) -> dict[str, Any]:
@@ -315,5 +321,5 @@ def _decode_lease(body: Any) -> dict[str, Any]:
     return {"name": name, "until": until, "oldest": oldest}
 
 
-def words_of(columns: Columns) -> dict[str, str]:
-    return {field.name: word_of(field.type) for field in columns.fields}
+def type_words_of(columns: TableColumns) -> dict[str, str]:
+    return {field.name: type_word_of(field.type) for field in columns.fields}

@@ -9,9 +9,9 @@ make no change.
 
 It is taken over the columns that go on from one state to the next (`shapes`).
 
-A small difference is taken here, in bounded memory (`net`); a large one by a `Differ`, which
-the engine lends us, on Spark. A table with a declared key is accepted only if no key is NULL or
-occurs twice. That holds in the state before, so only the keys that came have to be looked at.
+A small difference is taken here, in bounded memory (`sum_signed_rows`); a large one by a `Differ`,
+which the engine lends us, on Spark. A table with a declared key is accepted only if no key is NULL
+or occurs twice. That holds in the state before, so only the keys that came have to be looked at.
 """
 
 from __future__ import annotations
@@ -31,14 +31,42 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 
 from viewkeeper.errors import ConversionError
-from viewkeeper.sources.files.accepted_states import Kept, KeptFile, KeptTable, State, words_of
-from viewkeeper.sources.files.bag_difference import MEMORY_BYTES, net, signed, spelled_out
-from viewkeeper.sources.files.file_parser import Parser
-from viewkeeper.sources.files.parquet import DataFile, Keys, count_rows, read_rows, stored_schema
-from viewkeeper.sources.files.parquet_types import Columns, columns_of, shortened, type_change
+from viewkeeper.sources.files.accepted_states import (
+    AcceptedState,
+    KeptFile,
+    KeptTable,
+    StateFolder,
+    type_words_of,
+)
+from viewkeeper.sources.files.bag_difference import (
+    MEMORY_BYTES,
+    add_count,
+    repeat_by_count,
+    sum_signed_rows,
+)
+from viewkeeper.sources.files.file_parser import FileParser
+from viewkeeper.sources.files.parquet import (
+    Keys,
+    ParquetInput,
+    count_rows,
+    read_rows,
+    read_stored_schema,
+)
+from viewkeeper.sources.files.parquet_types import (
+    TableColumns,
+    classify_type_change,
+    columns_of_parquet,
+    shorten_value,
+)
 from viewkeeper.sources.files.settings import FolderSettings, TableSettings
-from viewkeeper.sources.files.snapshot import reading
-from viewkeeper.sources.files.table_files import Listing, Stamp, list_table, locate_file, stamp_of
+from viewkeeper.sources.files.snapshot import translate_kept_errors
+from viewkeeper.sources.files.table_files import (
+    FileStamp,
+    Listing,
+    list_table,
+    locate_file,
+    stamp_of,
+)
 from viewkeeper.updates.source_protocol import COUNT
 from viewkeeper.view.definition import Field
 
@@ -63,29 +91,33 @@ class Acceptor:
     """Makes accepted states of one source."""
 
     settings: FolderSettings
-    kept: Kept
+    kept: StateFolder
     differ: Differ | None = None
     differ_bytes: int = DIFFER_BYTES
     memory_bytes: int = MEMORY_BYTES
 
-    def accept(self, listings: Mapping[str, Listing], before: State | None) -> State:
+    def accept_state(
+        self, listings: Mapping[str, Listing], before: AcceptedState | None
+    ) -> AcceptedState:
         """Write the next state; nothing is accepted unless all of it is."""
-        number = max([time.time_ns() // 1_000_000, *(n + 1 for n in self.kept.numbers())])
+        number = max([time.time_ns() // 1_000_000, *(n + 1 for n in self.kept.list_numbers())])
         tables = {}
         previous = before.number if before else None
         for name, listing in listings.items():
             old = before.tables.get(name) if before else None
-            with reading(self.settings.source, self.kept, previous or number):
-                tables[name] = self._table(number, name, listing, old)
+            with translate_kept_errors(self.settings.source, self.kept, previous or number):
+                tables[name] = self._accept_table(number, name, listing, old)
             if not listing.gone and list_table(self.settings, name).files != listing.files:
                 raise UnsettledError(name)
-        state = State(number, previous, committed_at(listings, before), tables)
+        state = AcceptedState(number, previous, commit_time_of(listings, before), tables)
         self.kept.write_state(state)
         return state
 
-    def _table(self, number: int, name: str, listing: Listing, old: KeptTable | None) -> KeptTable:
-        declared = self.settings.table(name).fingerprint()
-        if old is not None and old.is_of(listing, declared):
+    def _accept_table(
+        self, number: int, name: str, listing: Listing, old: KeptTable | None
+    ) -> KeptTable:
+        declared = self.settings.settings_of(name).fingerprint_text()
+        if old is not None and old.has_same_files(listing, declared):
             return replace(old, done_ns=listing.done_ns, changes=0, filled=())
         if listing.gone:
             nothing = old or KeptTable(declared, {}, {}, {}, None, 0)
@@ -97,28 +129,36 @@ class Acceptor:
         for file, stamp in listing.files.items():
             known = same.get(file)
             if known is None or known.stamp != stamp:
-                known, shapes[file] = self._copied(name, file, stamp)
+                known, shapes[file] = self._copy_file(name, file, stamp)
             else:
-                shapes[file] = columns_of(stored_schema(self.kept.copy_path(known.copy)))
+                shapes[file] = columns_of_parquet(
+                    read_stored_schema(self.kept.copy_path(known.copy))
+                )
             files[file] = known
-        columns = self._columns(name, shapes, old)
+        columns = self._columns_of_files(name, shapes, old)
         table = KeptTable(
-            declared, words_of(columns), columns.refused, files, listing.done_ns, changes=0
+            declared, type_words_of(columns), columns.refused, files, listing.done_ns, changes=0
         )
-        table = self._shaped(number, name, table, old)
-        return replace(table, changes=self._difference(number, name, table, old))
+        table = self._with_shape(number, name, table, old)
+        return replace(table, changes=self._write_difference(number, name, table, old))
 
-    def _columns(self, name: str, shapes: Mapping[str, Columns], old: KeptTable | None) -> Columns:
+    def _columns_of_files(
+        self, name: str, shapes: Mapping[str, TableColumns], old: KeptTable | None
+    ) -> TableColumns:
         """The columns that all files have, in one type; those of before if there is no file."""
-        declared = self.settings.table(name)
-        nothing = Columns(tuple(Field(*pair) for pair in declared.columns.items()), {})
-        return merged(shapes) or (old.kept_columns() if old else nothing)
+        declared = self.settings.settings_of(name)
+        nothing = TableColumns(tuple(Field(*pair) for pair in declared.columns.items()), {})
+        return merge_columns(shapes) or (old.kept_columns() if old else nothing)
 
-    def _shaped(self, number: int, name: str, table: KeptTable, old: KeptTable | None) -> KeptTable:
+    def _with_shape(
+        self, number: int, name: str, table: KeptTable, old: KeptTable | None
+    ) -> KeptTable:
         """A table that knows since when it and its columns are there, and which are new in it."""
-        key = self.settings.table(name).key
+        key = self.settings.settings_of(name).key
         since = dict.fromkeys(table.columns, number)
-        since |= {column: old.since.get(column, 0) for column in _going_on(table, old) if old}
+        since |= {
+            column: old.since.get(column, 0) for column in _continued_columns(table, old) if old
+        }
         fresh = [c for c in table.columns if old is not None and c not in old.columns]
         return replace(
             table,
@@ -130,21 +170,21 @@ class Acceptor:
 
     def _has_values(self, name: str, table: KeptTable, column: str) -> bool:
         copies = (file.copy for file in table.files.values())
-        rows = self._rows(name, copies, _only(table, [column]))
+        rows = self._read_copies(name, copies, _types_of(table, [column]))
         return any(batch.column(0).null_count < batch.num_rows for batch in rows)
 
-    def _copied(self, table: str, name: str, stamp: Stamp) -> tuple[KeptFile, Columns]:
+    def _copy_file(self, table: str, name: str, stamp: FileStamp) -> tuple[KeptFile, TableColumns]:
         """The copy of a file, made unless there is one with that content and those types."""
-        declared, path = self.settings.table(table), locate_file(self.settings, name)
-        parser = Parser(self.settings.source, self.settings.format, declared)
+        declared, path = self.settings.settings_of(table), locate_file(self.settings, name)
+        parser = FileParser(self.settings.source, self.settings.format, declared)
         try:
-            columns = parser.columns(path, name)
-            content = _fingerprint(path, columns, declared)
+            columns = parser.read_columns(path, name)
+            content = _fingerprint_copy(path, columns, declared)
             copy = self.kept.find_copy(content)
             if copy is None:
-                schema = pa.schema(list(columns.types().items()))
-                with self.kept.writing(self.kept.copy_path(content), schema) as written:
-                    for batch in parser.batches(path, name, columns):
+                schema = pa.schema(list(columns.types_by_name().items()))
+                with self.kept.write_parquet(self.kept.copy_path(content), schema) as written:
+                    for batch in parser.read_batches(path, name, columns):
                         written.write(batch)
                     if stamp_of(path) != stamp:
                         raise UnsettledError(table)
@@ -154,22 +194,26 @@ class Acceptor:
             raise UnsettledError(table) from None
         return KeptFile(stamp, copy, count_rows(self.kept.copy_path(copy))), columns
 
-    def _difference(self, number: int, name: str, table: KeptTable, old: KeptTable | None) -> int:
+    def _write_difference(
+        self, number: int, name: str, table: KeptTable, old: KeptTable | None
+    ) -> int:
         """Write the changes against the state before; how many there are."""
-        columns = _going_on(table, old)
+        columns = _continued_columns(table, old)
         path = self.kept.changes_path(number, name)
         if old is None:
             self._check_whole(name, table)
             return 0
-        came, went = _changed(table, old)
+        came, went = _changed_copies(table, old)
         schema, changes = pa.schema([*columns.items(), (COUNT, pa.int64())]), 0
-        with self.kept.writing(path, schema) as written:
-            for batch in self._signed(name, came, went, columns, old):
-                piece = spelled_out(pa.Table.from_batches([batch]).select(schema.names))
+        with self.kept.write_parquet(path, schema) as written:
+            for batch in self._signed_rows(name, came, went, columns, old):
+                piece = repeat_by_count(pa.Table.from_batches([batch]).select(schema.names))
                 written.write(piece)
                 changes += piece.num_rows
         names = [*table.key, COUNT]
-        if list(table.key) != list(old.key) or _only(table, table.key) != _only(old, table.key):
+        if list(table.key) != list(old.key) or _types_of(table, table.key) != _types_of(
+            old, table.key
+        ):
             self._check_whole(name, table)
         elif table.key:
             batches = (
@@ -182,10 +226,10 @@ class Acceptor:
         """The key holds in all rows; nothing is known of the state before."""
         if table.key:
             copies = (file.copy for file in table.files.values())
-            rows = self._rows(name, copies, _only(table, table.key))
-            self._check_key(name, signed(rows, 1), (), table)
+            rows = self._read_copies(name, copies, _types_of(table, table.key))
+            self._check_key(name, add_count(rows, 1), (), table)
 
-    def _signed(
+    def _signed_rows(
         self,
         name: str,
         came: Sequence[str],
@@ -199,24 +243,25 @@ class Acceptor:
         # Spark does not tell names apart that differ in case only.
         plain = len({name.lower() for name in columns}) == len(columns)
         # Nor does it read a column in a wider type than a file has it.
-        plain = plain and columns.items() <= old.kept_columns().types().items()
+        plain = plain and columns.items() <= old.kept_columns().types_by_name().items()
         if self.differ is not None and plain and size > self.differ_bytes:
             yield from self.differ(paths[0], paths[1], pa.schema(list(columns.items())))
             return
         both = chain(
-            signed(self._rows(name, went, columns), -1), signed(self._rows(name, came, columns), 1)
+            add_count(self._read_copies(name, went, columns), -1),
+            add_count(self._read_copies(name, came, columns), 1),
         )
-        for table in self._net(both, schema):
+        for table in self._sum_rows(both, schema):
             yield from table.to_batches()
 
-    def _net(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    def _sum_rows(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
         scratch = self.kept.home / "scratch"
         try:
-            yield from net(batches, schema, scratch, self.memory_bytes)
+            yield from sum_signed_rows(batches, schema, scratch, self.memory_bytes)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
-    def _rows(
+    def _read_copies(
         self,
         name: str,
         copies: Iterable[str],
@@ -224,7 +269,7 @@ class Acceptor:
         keys: Keys | None = None,
     ) -> Iterator[pa.RecordBatch]:
         for copy in copies:
-            file = DataFile(self.kept.copy_path(copy), copy)
+            file = ParquetInput(self.kept.copy_path(copy), copy)
             yield from read_rows(self.settings.source, name, file, columns, keys)
 
     def _check_key(
@@ -236,34 +281,36 @@ class Acceptor:
     ) -> None:
         """The keys that came are not NULL, come once, and were not there before."""
         key = tuple(table.key)
-        schema = pa.schema([*_only(table, key).items(), (COUNT, pa.int64())])
+        schema = pa.schema([*_types_of(table, key).items(), (COUNT, pa.int64())])
         copies = [file.copy for file in old]
-        for netted in self._net(batches, schema):
+        for netted in self._sum_rows(batches, schema):
             came = netted.filter(pc.greater(netted[COUNT], 0))
             twice = came.filter(pc.greater(came[COUNT], 1))
             nulls = [pc.is_null(came[column]) for column in key]
             for bad in (
                 twice,
                 *(came.filter(null) for null in nulls),
-                *self._met(name, copies, came),
+                *self._find_existing_keys(name, copies, came),
             ):
                 if bad.num_rows:
                     raise self._key_error(name, key, bad.select(list(key)).to_pylist()[0])
 
-    def _met(self, name: str, copies: Sequence[str], came: pa.Table) -> Iterator[pa.Table]:
+    def _find_existing_keys(
+        self, name: str, copies: Sequence[str], came: pa.Table
+    ) -> Iterator[pa.Table]:
         """The rows that came with a key that a row has which did not go."""
         if not came.num_rows or not copies:
             return
         columns = {n: came.schema.field(n).type for n in came.column_names if n != COUNT}
         keys = Keys({column: pc.unique(came[column].combine_chunks()) for column in columns})
-        for batch in self._rows(name, copies, columns, keys):
+        for batch in self._read_copies(name, copies, columns, keys):
             there = pa.Table.from_batches([batch])
             yield there.join(came.drop_columns([COUNT]), list(columns), join_type="left semi")
 
     def _key_error(
         self, name: str, key: tuple[str, ...], values: Mapping[str, object]
     ) -> ConversionError:
-        shown = ", ".join(f"{column} = {shortened(values[column])}" for column in key)
+        shown = ", ".join(f"{column} = {shorten_value(values[column])}" for column in key)
         null = any(value is None for value in values.values())
         return ConversionError(
             self.settings.source,
@@ -272,29 +319,29 @@ class Acceptor:
         )
 
 
-def _only(table: KeptTable, key: Sequence[str]) -> dict[str, pa.DataType]:
-    types = table.kept_columns().types()
+def _types_of(table: KeptTable, key: Sequence[str]) -> dict[str, pa.DataType]:
+    types = table.kept_columns().types_by_name()
     return {column: types[column] for column in key if column in types}
 
 
-def _going_on(table: KeptTable, old: KeptTable | None) -> dict[str, pa.DataType]:
+def _continued_columns(table: KeptTable, old: KeptTable | None) -> dict[str, pa.DataType]:
     """The columns that the state before has too, their values kept, in the types of now."""
-    before = old.kept_columns().types() if old is not None else {}
+    before = old.kept_columns().types_by_name() if old is not None else {}
     return {
         name: kind
-        for name, kind in table.kept_columns().types().items()
-        if name in before and type_change(before[name], kind) in (None, "widen_type")
+        for name, kind in table.kept_columns().types_by_name().items()
+        if name in before and classify_type_change(before[name], kind) in (None, "widen_type")
     }
 
 
-def _changed(table: KeptTable, old: KeptTable) -> tuple[list[str], list[str]]:
+def _changed_copies(table: KeptTable, old: KeptTable) -> tuple[list[str], list[str]]:
     """The copies that came and those that went; files with the same content cancel out."""
     now = Counter(file.copy for file in table.files.values())
     before = Counter(file.copy for file in old.files.values())
     return list((now - before).elements()), list((before - now).elements())
 
 
-def merged(shapes: Mapping[str, Columns]) -> Columns | None:
+def merge_columns(shapes: Mapping[str, TableColumns]) -> TableColumns | None:
     """The columns that all files have in one type; why others cannot be used."""
     if not shapes:
         return None
@@ -310,13 +357,13 @@ def merged(shapes: Mapping[str, Columns]) -> Columns | None:
                     " write all files alike"
                 )
     for name in kept:
-        lacking = [file for file, columns in shapes.items() if name not in columns.types()]
+        lacking = [file for file, columns in shapes.items() if name not in columns.types_by_name()]
         if lacking and name not in refused:
             refused[name] = f"{lacking[0]} does not have it; write all files alike"
-    return Columns(tuple(f for n, f in kept.items() if n not in refused), refused)
+    return TableColumns(tuple(f for n, f in kept.items() if n not in refused), refused)
 
 
-def committed_at(listings: Mapping[str, Listing], before: State | None) -> float:
+def commit_time_of(listings: Mapping[str, Listing], before: AcceptedState | None) -> float:
     """When the newest file that is not as it was got so; when the folder did if files went."""
     known = {
         (name, file, kept.stamp)
@@ -333,10 +380,10 @@ def committed_at(listings: Mapping[str, Listing], before: State | None) -> float
     return min(newest / 1e9, time.time())
 
 
-def _fingerprint(path: Path, columns: Columns, declared: TableSettings) -> str:
+def _fingerprint_copy(path: Path, columns: TableColumns, declared: TableSettings) -> str:
     """What a copy is called: after the content of the file and how it is read."""
-    words = sorted(words_of(columns).items())
-    content = hashlib.sha256(f"{words}{declared.fingerprint()}".encode())
+    words = sorted(type_words_of(columns).items())
+    content = hashlib.sha256(f"{words}{declared.fingerprint_text()}".encode())
     with open(path, "rb") as file:
         while block := file.read(_HASH_BYTES):
             content.update(block)

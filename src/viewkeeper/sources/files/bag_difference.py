@@ -33,13 +33,13 @@ _DEPTH_MAX = 3
 _WEIGHTS = 1 << 12
 
 
-def signed(batches: Iterable[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
+def add_count(batches: Iterable[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
     """The same rows with a `_count`."""
     for batch in batches:
         yield batch.append_column(COUNT, pa.repeat(pa.scalar(count, pa.int64()), batch.num_rows))
 
 
-def net(
+def sum_signed_rows(
     batches: Iterable[pa.RecordBatch],
     schema: pa.Schema,
     scratch: Path,
@@ -49,10 +49,10 @@ def net(
 
     `scratch` is a folder for parts; what is put there is gone at the end.
     """
-    yield from _net(iter(batches), schema, scratch, memory_bytes, 0)
+    yield from _sum_or_split(iter(batches), schema, scratch, memory_bytes, 0)
 
 
-def _net(
+def _sum_or_split(
     batches: Iterator[pa.RecordBatch], schema: pa.Schema, scratch: Path, limit: int, depth: int
 ) -> Iterator[pa.Table]:
     held: list[pa.RecordBatch] = []
@@ -61,22 +61,26 @@ def _net(
         held.append(batch)
         size += batch.nbytes
         if size > limit and depth < _DEPTH_MAX:
-            summed = _summed(pa.Table.from_batches(held, schema))
+            summed = _sum_table(pa.Table.from_batches(held, schema))
             held, size = summed.to_batches(), summed.nbytes
             # Where most rows cancel each other, going on in memory is cheaper than a split.
             if size > limit // 2:
-                yield from _split(_chain(held, batches), schema, scratch, limit, depth)
+                yield from _split_by_hash(
+                    _chain_batches(held, batches), schema, scratch, limit, depth
+                )
                 return
-    yield _summed(pa.Table.from_batches(held, schema))
+    yield _sum_table(pa.Table.from_batches(held, schema))
 
 
-def _chain(held: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _chain_batches(
+    held: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     while held:
         yield held.pop(0)
     yield from rest
 
 
-def _split(
+def _split_by_hash(
     batches: Iterator[pa.RecordBatch], schema: pa.Schema, scratch: Path, limit: int, depth: int
 ) -> Iterator[pa.Table]:
     scratch.mkdir(parents=True, exist_ok=True)
@@ -86,16 +90,16 @@ def _split(
         with ExitStack() as stack:
             writers = [stack.enter_context(pa.ipc.new_stream(str(path), schema)) for path in paths]
             for batch in batches:
-                _deal(batch, writers, depth)
+                _deal_rows(batch, writers, depth)
         for path in paths:
-            yield from _net(_read(path), schema, scratch, limit, depth + 1)
+            yield from _sum_or_split(_read_part(path), schema, scratch, limit, depth + 1)
             path.unlink()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _deal(batch: pa.RecordBatch, writers: list[Any], depth: int) -> None:
-    parts = row_hashes(batch.drop_columns([COUNT]), depth) % np.uint64(PARTS)
+def _deal_rows(batch: pa.RecordBatch, writers: list[Any], depth: int) -> None:
+    parts = hash_rows(batch.drop_columns([COUNT]), depth) % np.uint64(PARTS)
     order = np.argsort(parts, kind="stable")
     bounds = np.searchsorted(parts[order], np.arange(PARTS + 1))
     dealt = batch.take(pa.array(order, pa.int64()))
@@ -104,22 +108,22 @@ def _deal(batch: pa.RecordBatch, writers: list[Any], depth: int) -> None:
             writer.write_batch(dealt.slice(bounds[number], bounds[number + 1] - bounds[number]))
 
 
-def _read(path: Path) -> Iterator[pa.RecordBatch]:
+def _read_part(path: Path) -> Iterator[pa.RecordBatch]:
     with pa.OSFile(str(path), "rb") as file, pa.ipc.open_stream(file) as reader:
         yield from reader
 
 
-def _summed(table: pa.Table) -> pa.Table:
+def _sum_table(table: pa.Table) -> pa.Table:
     names = [name for name in table.column_names if name != COUNT]
     grouped = table.group_by(names, use_threads=False).aggregate([(COUNT, "sum")])
     summed = grouped.select([*names, f"{COUNT}_sum"]).rename_columns([*names, COUNT])
     return summed.filter(pc.not_equal(summed[COUNT], 0)).select(table.column_names)
 
 
-def spelled_out(table: pa.Table) -> pa.Table:
+def repeat_by_count(table: pa.Table) -> pa.Table:
     """Each tuple as often as its count says, counted 1 or -1 each.
 
-    >>> spelled_out(pa.table({"a": [1, 2], "_count": [2, -1]})).to_pydict()
+    >>> repeat_by_count(pa.table({"a": [1, 2], "_count": [2, -1]})).to_pydict()
     {'a': [1, 1, 2], '_count': [1, 1, -1]}
     """
     counts = table[COUNT].to_numpy()
@@ -133,15 +137,15 @@ def spelled_out(table: pa.Table) -> pa.Table:
     )
 
 
-def row_hashes(batch: pa.RecordBatch, seed: int) -> Any:
+def hash_rows(batch: pa.RecordBatch, seed: int) -> Any:
     """A 64-bit number per row; equal rows have equal numbers."""
     numbers = np.full(batch.num_rows, seed + 1, np.uint64)
     for column in batch.columns:
-        numbers = _mixed(numbers * np.uint64(0x9E3779B97F4A7C15) + _column_hashes(column))
+        numbers = _mix_bits(numbers * np.uint64(0x9E3779B97F4A7C15) + _column_hashes(column))
     return numbers
 
 
-def _mixed(numbers: Any) -> Any:
+def _mix_bits(numbers: Any) -> Any:
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         numbers = (numbers ^ (numbers >> np.uint64(shift))) * np.uint64(factor)
     return numbers ^ (numbers >> np.uint64(31))
@@ -165,7 +169,7 @@ def _word_hashes(column: Any) -> Any:
     else:
         whole = pa.int32() if pa.types.is_date32(kind) else pa.int64()
         bits = column.cast(whole).cast(pa.int64()).fill_null(0).to_numpy().view(np.uint64)
-    return _mixed(bits)
+    return _mix_bits(bits)
 
 
 def _byte_hashes(column: Any) -> Any:
@@ -175,6 +179,6 @@ def _byte_hashes(column: Any) -> Any:
     data = np.frombuffer(b"".join(filled.to_pylist()), np.uint8).astype(np.uint64)
     starts = np.concatenate(([0], np.cumsum(lengths)))
     places = np.arange(len(data)) - np.repeat(starts[:-1], lengths)
-    weights = _mixed(np.arange(1, _WEIGHTS + 1, dtype=np.uint64))[places % _WEIGHTS]
+    weights = _mix_bits(np.arange(1, _WEIGHTS + 1, dtype=np.uint64))[places % _WEIGHTS]
     sums = np.concatenate(([np.uint64(0)], np.cumsum((data + np.uint64(1)) * weights)))
-    return _mixed(sums[starts[1:]] - sums[starts[:-1]] + lengths.astype(np.uint64))
+    return _mix_bits(sums[starts[1:]] - sums[starts[:-1]] + lengths.astype(np.uint64))

@@ -20,10 +20,15 @@ import pyarrow.csv as arrow_csv
 
 from viewkeeper.errors import ConversionError, SchemaError
 from viewkeeper.sources.files import parquet_types as files_values
-from viewkeeper.sources.files.parquet import DataFile, UnreadableFileError, read_rows, stored_schema
-from viewkeeper.sources.files.parquet_types import Columns, MisfitError
+from viewkeeper.sources.files.parquet import (
+    ParquetInput,
+    UnreadableFileError,
+    read_rows,
+    read_stored_schema,
+)
+from viewkeeper.sources.files.parquet_types import FileMisfitError, TableColumns
 from viewkeeper.sources.files.settings import TableSettings
-from viewkeeper.sources.files.text_types import from_text, word_of
+from viewkeeper.sources.files.text_types import type_word_of, values_from_text
 from viewkeeper.view.definition import Field
 
 EXTENSIONS = {"csv": (".csv",), "json": (".json", ".jsonl", ".ndjson"), "parquet": (".parquet",)}
@@ -36,7 +41,7 @@ _LINES = 20_000
 LINE_CHARACTERS = 32 << 20
 
 
-class Parser:
+class FileParser:
     """Reads the files of one table."""
 
     def __init__(self, source: str, format: str, table: TableSettings) -> None:
@@ -44,37 +49,39 @@ class Parser:
         self._format = format
         self._table = table
 
-    def columns(self, path: Path, name: str) -> Columns:
+    def read_columns(self, path: Path, name: str) -> TableColumns:
         """The columns that a file has; a declared one that its header lacks is not among them."""
         if self._format == "parquet":
-            with self._reading(name):
-                return files_values.columns_of(stored_schema(path))
+            with self._translate_errors(name):
+                return files_values.columns_of_parquet(read_stored_schema(path))
         declared = self._table.columns
-        names = list(declared) if self._format == "json" else self._header(path, name)
+        names = list(declared) if self._format == "json" else self._read_header(path, name)
         if not names:
             raise SchemaError(
                 self._source,
                 f'table "{self._table.name}" has no declared columns',
                 hint=f"declare them: tables: {{{self._table.name}: {{columns: {{name: string}}}}}}",
             )
-        return Columns(tuple(Field(n, declared.get(n, pa.string())) for n in names), {})
+        return TableColumns(tuple(Field(n, declared.get(n, pa.string())) for n in names), {})
 
-    def batches(self, path: Path, name: str, columns: Columns) -> Iterator[pa.RecordBatch]:
+    def read_batches(
+        self, path: Path, name: str, columns: TableColumns
+    ) -> Iterator[pa.RecordBatch]:
         """The rows of a file, in pieces."""
-        types = columns.types()
-        with self._reading(name):
+        types = columns.types_by_name()
+        with self._translate_errors(name):
             if self._format == "parquet":
-                file = DataFile(path, name)
+                file = ParquetInput(path, name)
                 yield from read_rows(self._source, self._table.name, file, types)
             elif self._format == "json":
-                yield from self._json(path, name, types)
+                yield from self._read_json(path, name, types)
             else:
-                yield from self._csv(path, name, types)
+                yield from self._read_csv(path, name, types)
 
-    def _header(self, path: Path, name: str) -> list[str]:
+    def _read_header(self, path: Path, name: str) -> list[str]:
         if not self._table.dialect.header:
             return list(self._table.columns)
-        with self._reading(name):
+        with self._translate_errors(name):
             reader = self._open_csv(path, {})
             names: list[str] = reader.schema.names
             reader.close()
@@ -111,7 +118,7 @@ class Parser:
             ),
         )
 
-    def _csv(
+    def _read_csv(
         self, path: Path, name: str, types: Mapping[str, pa.DataType]
     ) -> Iterator[pa.RecordBatch]:
         self._check_quotes(path, name)
@@ -119,7 +126,7 @@ class Parser:
             first = 1
             for batch in reader:
                 texts = {column: batch.column(column) for column in types}
-                yield self._typed(texts, types, name, range(first, first + batch.num_rows))
+                yield self._convert_texts(texts, types, name, range(first, first + batch.num_rows))
                 first += batch.num_rows
 
     def _check_quotes(self, path: Path, name: str) -> None:
@@ -133,25 +140,27 @@ class Parser:
             while block := file.read(BLOCK_BYTES):
                 count += block.count(dialect.quote)
         if count % 2:
-            raise self._broken(name, "a quoted text is not closed; it seems to be cut off")
+            raise self._broken_file_error(
+                name, "a quoted text is not closed; it seems to be cut off"
+            )
 
-    def _json(
+    def _read_json(
         self, path: Path, name: str, types: Mapping[str, pa.DataType]
     ) -> Iterator[pa.RecordBatch]:
         rows: list[Any] = []
         lines: list[int] = []
         size = 0
-        for number, line in self._lines(path, name):
-            rows.append(self._object(line, number, name))
+        for number, line in self._read_lines(path, name):
+            rows.append(self._decode_object(line, number, name))
             lines.append(number)
             size += len(line)
             if len(rows) == _LINES or size > LINE_CHARACTERS:
-                yield self._objects(rows, types, name, lines)
+                yield self._convert_objects(rows, types, name, lines)
                 rows, lines, size = [], [], 0
         if rows:
-            yield self._objects(rows, types, name, lines)
+            yield self._convert_objects(rows, types, name, lines)
 
-    def _lines(self, path: Path, name: str) -> Iterator[tuple[int, str]]:
+    def _read_lines(self, path: Path, name: str) -> Iterator[tuple[int, str]]:
         """The lines that are not blank, with their numbers."""
         with open(path, encoding="utf-8-sig") as file:
             for number in itertools.count(1):
@@ -162,22 +171,22 @@ class Parser:
                     detail = (
                         f"line {number} has more than {LINE_CHARACTERS >> 20} million characters"
                     )
-                    raise self._broken(name, detail)
+                    raise self._broken_file_error(name, detail)
                 if line.strip():
                     yield number, line
 
-    def _object(self, line: str, number: int, name: str) -> Mapping[str, object]:
+    def _decode_object(self, line: str, number: int, name: str) -> Mapping[str, object]:
         try:
             found = _DECODER.decode(line)
         except RecursionError as error:
-            raise self._broken(name, f"line {number} is nested too deeply") from error
+            raise self._broken_file_error(name, f"line {number} is nested too deeply") from error
         except ValueError as error:
-            raise self._broken(name, f"line {number} is not JSON: {error}") from error
+            raise self._broken_file_error(name, f"line {number} is not JSON: {error}") from error
         if not isinstance(found, dict):
-            raise self._broken(name, f"line {number} is not an object")
+            raise self._broken_file_error(name, f"line {number} is not an object")
         return found
 
-    def _objects(
+    def _convert_objects(
         self,
         rows: Sequence[Mapping[str, object]],
         types: Mapping[str, pa.DataType],
@@ -187,12 +196,12 @@ class Parser:
         texts = {}
         for column, kind in types.items():
             try:
-                texts[column] = _texts([row.get(column) for row in rows], kind)
-            except MisfitError as error:
-                raise self._misfit(name, column, error, lines) from error
-        return self._typed(texts, types, name, lines)
+                texts[column] = _texts_of([row.get(column) for row in rows], kind)
+            except FileMisfitError as error:
+                raise self._misfit_error(name, column, error, lines) from error
+        return self._convert_texts(texts, types, name, lines)
 
-    def _typed(
+    def _convert_texts(
         self,
         texts: Mapping[str, Any],
         types: Mapping[str, pa.DataType],
@@ -202,13 +211,13 @@ class Parser:
         arrays = []
         for column, kind in types.items():
             try:
-                arrays.append(from_text(texts[column], kind))
-            except MisfitError as error:
-                raise self._misfit(name, column, error, numbers) from error
+                arrays.append(values_from_text(texts[column], kind))
+            except FileMisfitError as error:
+                raise self._misfit_error(name, column, error, numbers) from error
         return pa.record_batch(arrays, schema=pa.schema(list(types.items())))
 
-    def _misfit(
-        self, name: str, column: str, error: MisfitError, numbers: Sequence[int]
+    def _misfit_error(
+        self, name: str, column: str, error: FileMisfitError, numbers: Sequence[int]
     ) -> ConversionError:
         unit = "line" if self._format == "json" else "row"
         return ConversionError(
@@ -218,7 +227,7 @@ class Parser:
             hint="mend the file, or declare another type for the column",
         )
 
-    def _broken(self, name: str, detail: str) -> ConversionError:
+    def _broken_file_error(self, name: str, detail: str) -> ConversionError:
         return ConversionError(
             self._source,
             f'table "{self._table.name}": the file {name} cannot be read',
@@ -226,14 +235,14 @@ class Parser:
             hint=f"mend the file, or check that it is {self._format} as declared",
         )
 
-    def _reading(self, name: str) -> _Reading:
+    def _translate_errors(self, name: str) -> _Reading:
         return _Reading(self, name)
 
 
 class _Reading:
     """Turns what Arrow says about a file into our error."""
 
-    def __init__(self, parser: Parser, name: str) -> None:
+    def __init__(self, parser: FileParser, name: str) -> None:
         self._parser = parser
         self._name = name
 
@@ -242,7 +251,7 @@ class _Reading:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, _FAILURES):
-            raise self._parser._broken(self._name, str(error)) from error
+            raise self._parser._broken_file_error(self._name, str(error)) from error
 
 
 class _Number(str):
@@ -251,24 +260,24 @@ class _Number(str):
     __slots__ = ()
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of a JSON file; which of two equal keys is meant, nobody can know."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [key for key, _ in pairs]
         twice = next(key for key in names if names.count(key) > 1)
-        raise ValueError(f"the key {files_values.shortened(twice)} occurs twice in one object")
+        raise ValueError(f"the key {files_values.shorten_value(twice)} occurs twice in one object")
     return found
 
 
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=_unique, parse_int=_Number, parse_float=_Number, parse_constant=_Number
+    object_pairs_hook=_build_object, parse_int=_Number, parse_float=_Number, parse_constant=_Number
 )
 
 _NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
 
 
-def _texts(values: Sequence[object], kind: pa.DataType) -> Any:
+def _texts_of(values: Sequence[object], kind: pa.DataType) -> Any:
     """JSON values as texts: numbers and texts where the column's type allows them."""
     numeric = any(holds(kind) for holds in _NUMERIC)
     from_words = not pa.types.is_integer(kind)
@@ -281,12 +290,12 @@ def _texts(values: Sequence[object], kind: pa.DataType) -> Any:
         elif isinstance(value, str) and (numeric if isinstance(value, _Number) else from_words):
             texts.append(value)
         else:
-            raise MisfitError(index, value, f"a value of type {word_of(kind)}")
+            raise FileMisfitError(index, value, f"a value of type {type_word_of(kind)}")
     try:
         return pa.array(texts, pa.string())
     except UnicodeEncodeError:
         index = next(i for i, text in enumerate(texts) if text and not _is_unicode(text))
-        raise MisfitError(index, texts[index], "Unicode text") from None
+        raise FileMisfitError(index, texts[index], "Unicode text") from None
 
 
 def _is_unicode(text: str) -> bool:

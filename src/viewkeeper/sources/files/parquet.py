@@ -28,8 +28,13 @@ import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
 from viewkeeper.errors import ConversionError, SchemaError
-from viewkeeper.sources.files.parquet_types import Columns, MisfitError, exact, is_kept_in
-from viewkeeper.sources.settings import nearest
+from viewkeeper.sources.files.parquet_types import (
+    FileMisfitError,
+    TableColumns,
+    cast_exactly,
+    is_kept_in,
+)
+from viewkeeper.sources.settings import suggest_nearest
 from viewkeeper.storage.named_digest import has_own_footer
 from viewkeeper.updates.source_protocol import COUNT, POSITION, Lookup
 
@@ -53,7 +58,7 @@ _FORMAT: Any = pyarrow.dataset.ParquetFileFormat()
 
 
 @dataclass(frozen=True, slots=True)
-class DataFile:
+class ParquetInput:
     """A Parquet file, what to call it, and the columns that have one value in all of it."""
 
     path: Path
@@ -71,7 +76,7 @@ class Keys:
 class UnreadableFileError(Exception):
     """A Parquet file cannot be read: damaged, encrypted, or refused by the operating system."""
 
-    def __init__(self, file: DataFile, error: BaseException) -> None:
+    def __init__(self, file: ParquetInput, error: BaseException) -> None:
         super().__init__(f"{file.name}: {_first_line(error)}")
         self.path = file.path
         self.is_damaged = not (isinstance(error, OSError) and error.errno is not None)
@@ -83,7 +88,7 @@ def _first_line(error: BaseException) -> str:
 
 
 @contextmanager
-def _reading(file: DataFile) -> Iterator[None]:
+def _translate_errors(file: ParquetInput) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
@@ -104,9 +109,9 @@ def keys_of(lookup: Lookup) -> Keys | None:
     return Keys(found)
 
 
-def stored_schema(path: Path) -> pa.Schema:
+def read_stored_schema(path: Path) -> pa.Schema:
     """The schema that a Parquet file has, as we read it."""
-    with _reading(DataFile(path, path.name)), _opened(path) as parquet:
+    with _translate_errors(ParquetInput(path, path.name)), _open_parquet(path) as parquet:
         schema: pa.Schema = parquet.schema_arrow
         return schema
 
@@ -114,15 +119,16 @@ def stored_schema(path: Path) -> pa.Schema:
 def read_rows(
     source: str,
     table: str,
-    file: DataFile,
+    file: ParquetInput,
     columns: Mapping[str, pa.DataType],
     keys: Keys | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file in pieces, with these columns in these types."""
     target, start = pa.schema(list(columns.items())), 0
-    for rows in _pieces(source, table, file, columns, keys):
+    for rows in _read_pieces(source, table, file, columns, keys):
         arrays = [
-            _values(source, table, file, name, kind, rows, start) for name, kind in columns.items()
+            _values_of(source, table, file, name, kind, rows, start)
+            for name, kind in columns.items()
         ]
         start += rows.num_rows
         if rows.num_rows:
@@ -130,17 +136,17 @@ def read_rows(
             yield pa.record_batch(arrays, schema=target) if arrays else rows.select([])
 
 
-def _pieces(
+def _read_pieces(
     source: str,
     table: str,
-    file: DataFile,
+    file: ParquetInput,
     columns: Mapping[str, pa.DataType],
     keys: Keys | None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows as they are stored, as far as the keys allow."""
-    with _reading(file), _opened(file.path) as parquet:
+    with _translate_errors(file), _open_parquet(file.path) as parquet:
         stored = parquet.schema_arrow
-        found = _comparisons(keys, file, stored) if keys else {}
+        found = _comparable_keys(keys, file, stored) if keys else {}
         if found is None:
             return
         present = [name for name in columns if name in stored.names and name not in file.fixed]
@@ -152,11 +158,11 @@ def _pieces(
             columns=[*dict.fromkeys([*present, *found])],
             use_threads=False,
         ):
-            yield _filtered(batch, found)
+            yield _filter_rows(batch, found)
 
 
 def _check_type(
-    source: str, table: str, file: DataFile, name: str, stored: pa.DataType, kind: pa.DataType
+    source: str, table: str, file: ParquetInput, name: str, stored: pa.DataType, kind: pa.DataType
 ) -> None:
     """A file may have a column in a narrower type than its table, not in any other."""
     if not is_kept_in(stored, kind):
@@ -170,11 +176,11 @@ def _check_type(
 
 def count_rows(path: Path) -> int:
     """The number of rows of a file, from its footer."""
-    with _reading(DataFile(path, path.name)), _opened(path) as parquet:
+    with _translate_errors(ParquetInput(path, path.name)), _open_parquet(path) as parquet:
         return max(int(parquet.metadata.num_rows), 0)
 
 
-def _opened(path: Path) -> Any:
+def _open_parquet(path: Path) -> Any:
     """A file to be read piece by piece: a scanner of Arrow's would read ahead without a limit.
 
     Spark writes timestamps of 12 bytes unless it is told not to; as nanoseconds, what Arrow makes
@@ -191,10 +197,10 @@ def _opened(path: Path) -> Any:
     )
 
 
-def _values(
+def _values_of(
     source: str,
     table: str,
-    file: DataFile,
+    file: ParquetInput,
     name: str,
     kind: Any,
     batch: pa.RecordBatch,
@@ -206,8 +212,8 @@ def _values(
     if name not in batch.schema.names:
         return pa.nulls(batch.num_rows, kind)
     try:
-        return exact(batch.column(name), kind)
-    except MisfitError as error:
+        return cast_exactly(batch.column(name), kind)
+    except FileMisfitError as error:
         raise ConversionError(
             source,
             f'table "{table}", column "{name}": {error}',
@@ -216,7 +222,7 @@ def _values(
         ) from error
 
 
-def _comparisons(keys: Keys, file: DataFile, stored: pa.Schema) -> dict[str, Any] | None:
+def _comparable_keys(keys: Keys, file: ParquetInput, stored: pa.Schema) -> dict[str, Any] | None:
     """The values that a row may have, per stored column; None if no row can match."""
     found = {}
     for name, values in keys.values.items():
@@ -227,13 +233,13 @@ def _comparisons(keys: Keys, file: DataFile, stored: pa.Schema) -> dict[str, Any
             if not values.null_count:
                 return None
         else:
-            comparable = _comparable(values, stored.field(name).type)
+            comparable = _cast_keys(values, stored.field(name).type)
             if comparable is not None:
                 found[name] = comparable
     return found
 
 
-def _filtered(batch: Any, allowed: Mapping[str, Any]) -> Any:
+def _filter_rows(batch: Any, allowed: Mapping[str, Any]) -> Any:
     if allowed and any(field.type in _VIEWS for field in batch.schema):
         # Some writers of Delta Lake tables store views of text, which Arrow cannot pick rows of.
         types = [(field.name, _VIEWS.get(field.type, field.type)) for field in batch.schema]
@@ -251,7 +257,7 @@ def _row_groups(path: Path, allowed: Mapping[str, Any]) -> list[int]:
     return [group.id for group in narrowed.row_groups]
 
 
-def _comparable(values: Any, stored: pa.DataType) -> Any:
+def _cast_keys(values: Any, stored: pa.DataType) -> Any:
     """The keys in the type that the file has; None if they cannot be compared there."""
     if values.type == stored:
         return values
@@ -275,7 +281,7 @@ def _is_ordered(kind: pa.DataType) -> bool:
     return not (pa.types.is_boolean(kind) or pa.types.is_binary(kind))
 
 
-def allows(keys: Keys, name: str, low: Any, high: Any, nulls: int | None) -> bool:
+def can_match(keys: Keys, name: str, low: Any, high: Any, nulls: int | None) -> bool:
     """Whether a file whose values of a column lie in these bounds can have a row for the keys."""
     values = keys.values.get(name)
     if values is None:
@@ -286,11 +292,11 @@ def allows(keys: Keys, name: str, low: Any, high: Any, nulls: int | None) -> boo
     return bool(pc.any(inside).as_py())
 
 
-def chosen(
-    source: str, table: str, columns: Columns, names: Sequence[str]
+def require_types(
+    source: str, table: str, columns: TableColumns, names: Sequence[str]
 ) -> dict[str, pa.DataType]:
     """The types of some columns; a SchemaError for one that is missing or refused."""
-    types = columns.types()
+    types = columns.types_by_name()
     for name in names:
         if name in columns.refused:
             raise SchemaError(source, f'table "{table}", column "{name}": {columns.refused[name]}')
@@ -298,17 +304,17 @@ def chosen(
             raise SchemaError(
                 source,
                 f'table "{table}" has no column "{name}"',
-                hint=f"columns: {', '.join(types)}{nearest(name, types)}",
+                hint=f"columns: {', '.join(types)}{suggest_nearest(name, types)}",
             )
     return {name: types[name] for name in names}
 
 
-def changed(columns: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
+def change_columns_of(columns: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
     """The columns of a change batch."""
     return {**columns, COUNT: pa.int64(), POSITION: pa.int64()}
 
 
-def table_of(
+def table_of_batches(
     batches: Sequence[pa.RecordBatch] | Iterator[pa.RecordBatch],
     columns: Mapping[str, pa.DataType],
 ) -> pa.Table:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from viewkeeper.delta.exact_cast import exact_cast
-from viewkeeper.delta.kernel import canonical
+from viewkeeper.delta.kernel import canonical_floats
 from viewkeeper.updates.schema_change import ChangeKind
 from viewkeeper.view.definition import Field
 
@@ -32,7 +32,7 @@ _IN_TIME = "in the years 1 to 9999"
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class FileTypeRefusal:
     """Why a column cannot be used, and what would help."""
 
     reason: str
@@ -43,21 +43,23 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class TableColumns:
     """The columns of a table: those that can be kept exactly, and why the others cannot."""
 
     fields: tuple[Field, ...]
     refused: dict[str, str]
 
-    def types(self) -> dict[str, pa.DataType]:
+    def types_by_name(self) -> dict[str, pa.DataType]:
         return {field.name: field.type for field in self.fields}
 
 
-def type_change(old: pa.DataType, new: pa.DataType | None) -> ChangeKind | None:
+def classify_type_change(old: pa.DataType, new: pa.DataType | None) -> ChangeKind | None:
     """What it means to values that a type became another one.
 
-    >>> type_change(pa.float32(), pa.float64()), type_change(pa.int64(), pa.float64())
-    ('widen_type', 'change_type')
+    >>> classify_type_change(pa.float32(), pa.float64())
+    'widen_type'
+    >>> classify_type_change(pa.int64(), pa.float64())
+    'change_type'
     """
     if old == new:
         return None
@@ -70,39 +72,39 @@ def type_change(old: pa.DataType, new: pa.DataType | None) -> ChangeKind | None:
     return "widen_type" if (old, new) == (pa.float32(), pa.float64()) else "change_type"
 
 
-class MisfitError(ValueError):
+class FileMisfitError(ValueError):
     """The value at `index` of a column does not fit; callers say where it was found."""
 
     def __init__(self, index: int, value: object, expects: str) -> None:
-        super().__init__(f"{shortened(value)} is not {expects}")
+        super().__init__(f"{shorten_value(value)} is not {expects}")
         self.index = index
         self.value = value
 
 
-def shortened(value: object) -> str:
+def shorten_value(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def columns_of(schema: pa.Schema) -> Columns:
+def columns_of_parquet(schema: pa.Schema) -> TableColumns:
     """How the columns of a Parquet file are kept."""
     kept, refused = [], {}
     for field in schema:
-        target = exact_type(field.type)
+        target = exact_type_of(field.type)
         if schema.names.count(field.name) > 1:
             refused[field.name] = "several columns have this name; give each its own"
-        elif isinstance(target, Refusal):
+        elif isinstance(target, FileTypeRefusal):
             refused[field.name] = str(target)
         else:
             kept.append(Field(field.name, target))
-    return Columns(tuple(kept), refused)
+    return TableColumns(tuple(kept), refused)
 
 
-def exact_type(stored: pa.DataType) -> pa.DataType | Refusal:
+def exact_type_of(stored: pa.DataType) -> pa.DataType | FileTypeRefusal:
     """The type in which values of a stored type are kept exactly, or why there is none."""
     kinds = pa.types
     if kinds.is_dictionary(stored):
-        return exact_type(stored.value_type)
+        return exact_type_of(stored.value_type)
     if kinds.is_uint64(stored):
         return pa.decimal128(20, 0)
     if kinds.is_decimal(stored):
@@ -112,7 +114,7 @@ def exact_type(stored: pa.DataType) -> pa.DataType | Refusal:
     for holds, target in _TARGETS:
         if holds(stored):
             return target
-    return Refusal(
+    return FileTypeRefusal(
         f"values of type {stored} cannot be kept",
         "write it as a number, text, binary, boolean, date or timestamp",
     )
@@ -124,14 +126,14 @@ def is_kept_in(stored: pa.DataType, kind: pa.DataType) -> bool:
     >>> is_kept_in(pa.int8(), pa.int64()), is_kept_in(pa.float64(), pa.decimal128(10, 2))
     (True, False)
     """
-    found = exact_type(stored)
-    if isinstance(found, Refusal):
+    found = exact_type_of(stored)
+    if isinstance(found, FileTypeRefusal):
         return pa.types.is_null(stored)
     texts = (pa.string(), pa.binary())
     if (pa.types.is_timestamp(found) and pa.types.is_timestamp(kind)) or found in texts:
         # Spark's timestamps of 12 bytes have no zone, and some writers do not call a text a text.
         return pa.types.is_timestamp(kind) or kind in texts
-    return type_change(found, kind) in (None, "widen_type")
+    return classify_type_change(found, kind) in (None, "widen_type")
 
 
 _TARGETS: tuple[tuple[Any, pa.DataType], ...] = (
@@ -150,27 +152,27 @@ _TARGETS: tuple[tuple[Any, pa.DataType], ...] = (
 )
 
 
-def _exact_decimal(stored: Any) -> pa.DataType | Refusal:
+def _exact_decimal(stored: Any) -> pa.DataType | FileTypeRefusal:
     if stored.precision > DIGITS_MAX or not 0 <= stored.scale <= stored.precision:
-        return Refusal(
+        return FileTypeRefusal(
             f"values of type {stored} have more digits than can be kept",
             f"write it with at most {DIGITS_MAX} digits",
         )
     return pa.decimal128(stored.precision, stored.scale)
 
 
-def exact(values: Any, target: pa.DataType) -> Any:
+def cast_exactly(values: Any, target: pa.DataType) -> Any:
     """An array in its target type, every value unchanged; a MisfitError for the first that is
     not."""
     try:
-        kept = _believed(values, target)
+        kept = _cast_validated(values, target)
     except ValueError:
-        raise _culprit(values, target) from None
+        raise _find_misfit(values, target) from None
     _check_time(kept)
-    return canonical(kept)
+    return canonical_floats(kept)
 
 
-def _believed(values: Any, target: pa.DataType) -> Any:
+def _cast_validated(values: Any, target: pa.DataType) -> Any:
     """The values cast, and looked at: a file can hold texts that are no UTF-8, and decimals with
     more digits than their own type has."""
     values.validate(full=True)
@@ -179,21 +181,21 @@ def _believed(values: Any, target: pa.DataType) -> Any:
     return kept
 
 
-def _culprit(values: Any, target: pa.DataType) -> MisfitError:
+def _find_misfit(values: Any, target: pa.DataType) -> FileMisfitError:
     """The first value that cannot be cast, found by halving."""
     first, count = 0, len(values)
     while count > 1:
         half = count // 2
         try:
-            _believed(values.slice(first, half), target)
+            _cast_validated(values.slice(first, half), target)
         except ValueError:
             count = half
         else:
             first, count = first + half, count - half
-    return MisfitError(first, _shown(values.slice(first, 1)), str(target))
+    return FileMisfitError(first, _show_value(values.slice(first, 1)), str(target))
 
 
-def _shown(value: Any) -> object:
+def _show_value(value: Any) -> object:
     """A value as a text for people: some are beyond what Python's own types hold."""
     try:
         return str(value.cast(pa.string())[0])
@@ -213,4 +215,4 @@ def _check_time(values: Any) -> None:
     if bounds["min"].is_valid and (bounds["min"].as_py() < low or bounds["max"].as_py() > high):
         outside = pc.or_(pc.less(numbers, low), pc.greater(numbers, high))
         index = int(pc.index(outside, True).as_py())
-        raise MisfitError(index, str(values.slice(index, 1).cast(pa.string())[0]), _IN_TIME)
+        raise FileMisfitError(index, str(values.slice(index, 1).cast(pa.string())[0]), _IN_TIME)

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from viewkeeper.errors import ProjectError, SchemaError
-from viewkeeper.sources.files.text_types import WORDS, type_of
-from viewkeeper.sources.settings import SourceSettings, nearest
+from viewkeeper.sources.files.text_types import WORDS, type_of_word
+from viewkeeper.sources.settings import SourceSettings, suggest_nearest
 
 SETTLE_SECONDS = 1.0
 _DIALECT = {"header": bool, "delimiter": str, "quote": str, "escape": str, "null": str}
@@ -43,7 +43,7 @@ class TableSettings:
     key: tuple[str, ...]
     dialect: Dialect
 
-    def fingerprint(self) -> str:
+    def fingerprint_text(self) -> str:
         """What the files are read by, as a text that changes with it."""
         return f"{[(n, str(kind)) for n, kind in self.columns.items()]} {self.key} {self.dialect}"
 
@@ -60,7 +60,7 @@ class FolderSettings:
     tables: Mapping[str, TableSettings]
     allow_outside: bool = False
 
-    def table(self, name: str) -> TableSettings:
+    def settings_of(self, name: str) -> TableSettings:
         """What is declared about a table, which may be nothing."""
         if name != Path(name).name or name.startswith(("_", ".")):
             raise SchemaError(
@@ -71,22 +71,24 @@ class FolderSettings:
         return self.tables.get(name) or TableSettings(name, {}, (), Dialect())
 
 
-def folder_settings(settings: SourceSettings) -> FolderSettings:
+def read_folder_settings(settings: SourceSettings) -> FolderSettings:
     declared = settings.options.get("tables") or {}
     assert isinstance(declared, Mapping)
-    tables = {str(name): _table(settings, str(name), given) for name, given in declared.items()}
+    tables = {
+        str(name): _read_table(settings, str(name), given) for name, given in declared.items()
+    }
     return FolderSettings(
         settings.name,
-        settings.path(),
+        settings.read_path(),
         Path(settings.home),
-        settings.text("format"),
-        settings.number("settle_seconds", SETTLE_SECONDS),
+        settings.read_text("format"),
+        settings.read_number("settle_seconds", SETTLE_SECONDS),
         tables,
-        settings.switch("allow_outside"),
+        settings.is_switched_on("allow_outside"),
     )
 
 
-def _table(settings: SourceSettings, name: str, given: object) -> TableSettings:
+def _read_table(settings: SourceSettings, name: str, given: object) -> TableSettings:
     where = f'source "{settings.name}": table "{name}"'
     if not isinstance(given, Mapping):
         raise ProjectError(
@@ -94,12 +96,12 @@ def _table(settings: SourceSettings, name: str, given: object) -> TableSettings:
         )
     for option in given:
         if option not in _KNOWN:
-            hint = f"options of a table: {', '.join(_KNOWN)}{nearest(str(option), _KNOWN)}"
+            hint = f"options of a table: {', '.join(_KNOWN)}{suggest_nearest(str(option), _KNOWN)}"
             raise ProjectError(f'{where}: unknown option "{option}"', hint=hint)
-    columns = _columns(where, given.get("columns") or {})
-    key = _key(where, given.get("key") or (), columns)
-    dialect = _dialect(where, {k: v for k, v in given.items() if k in _DIALECT})
-    if settings.text("format") == "parquet" and (columns or dialect != Dialect()):
+    columns = _read_columns(where, given.get("columns") or {})
+    key = _read_key(where, given.get("key") or (), columns)
+    dialect = _read_dialect(where, {k: v for k, v in given.items() if k in _DIALECT})
+    if settings.read_text("format") == "parquet" and (columns or dialect != Dialect()):
         raise ProjectError(
             f"{where}: a Parquet file says itself what its columns are",
             hint="declare nothing but the key",
@@ -109,38 +111,38 @@ def _table(settings: SourceSettings, name: str, given: object) -> TableSettings:
     return TableSettings(name, columns, key, dialect)
 
 
-def _columns(where: str, given: object) -> dict[str, pa.DataType]:
+def _read_columns(where: str, given: object) -> dict[str, pa.DataType]:
     if not isinstance(given, Mapping):
         raise ProjectError(f"{where}: columns must be a mapping", hint="columns: {sku: string}")
     found = {}
     for name, word in given.items():
-        kind = type_of(str(word))
+        kind = type_of_word(str(word))
         if kind is None:
             raise ProjectError(
                 f'{where}, column "{name}": unknown type {str(word)[:60]}', hint=f"types: {WORDS}"
             )
-        found[_name(where, name)] = kind
+        found[_read_name(where, name)] = kind
     return found
 
 
-def _name(where: str, given: object) -> str:
+def _read_name(where: str, given: object) -> str:
     """The name of a column; a number is one too, as some headers have years."""
     if not isinstance(given, str | int) or isinstance(given, bool) or given == "":
         raise ProjectError(f"{where}: {given!r} is no name of a column", hint="write it in quotes")
     return str(given)
 
 
-def _key(where: str, given: object, columns: Mapping[str, Any]) -> tuple[str, ...]:
+def _read_key(where: str, given: object, columns: Mapping[str, Any]) -> tuple[str, ...]:
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise ProjectError(f"{where}: key must be a list", hint="key: [sku]")
-    names = tuple(_name(where, name) for name in given)
+    names = tuple(_read_name(where, name) for name in given)
     for name in names:
         if pa.types.is_floating(columns.get(name, pa.string())):
             raise ProjectError(f'{where}: a key of floating-point numbers ("{name}") tells nothing')
     return names
 
 
-def _dialect(where: str, given: Mapping[str, object]) -> Dialect:
+def _read_dialect(where: str, given: Mapping[str, object]) -> Dialect:
     for name, value in given.items():
         wanted = _DIALECT[name]
         if not isinstance(value, wanted):

@@ -25,34 +25,39 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from viewkeeper.errors import GapError, SchemaError, SourceError
-from viewkeeper.sources.files.accepted_states import Kept, KeptTable, State
-from viewkeeper.sources.files.acceptor import Differ, merged
-from viewkeeper.sources.files.doctor import diagnose, health_of
-from viewkeeper.sources.files.file_parser import Parser
-from viewkeeper.sources.files.parquet import DataFile, changed, chosen, read_rows
-from viewkeeper.sources.files.parquet_types import Columns
-from viewkeeper.sources.files.settings import FolderSettings, folder_settings
-from viewkeeper.sources.files.snapshot import FilesOpener, reading
-from viewkeeper.sources.files.state_sequence import States
+from viewkeeper.sources.files.accepted_states import AcceptedState, KeptTable, StateFolder
+from viewkeeper.sources.files.acceptor import Differ, merge_columns
+from viewkeeper.sources.files.doctor import diagnose_folder, health_of
+from viewkeeper.sources.files.file_parser import FileParser
+from viewkeeper.sources.files.parquet import (
+    ParquetInput,
+    change_columns_of,
+    read_rows,
+    require_types,
+)
+from viewkeeper.sources.files.parquet_types import TableColumns
+from viewkeeper.sources.files.settings import FolderSettings, read_folder_settings
+from viewkeeper.sources.files.snapshot import FilesOpener, translate_kept_errors
+from viewkeeper.sources.files.state_sequence import StateSequence
 from viewkeeper.sources.files.state_shapes import (
-    asked,
-    identities,
-    identity_of,
-    is_behind,
+    column_identities_of,
+    is_followed_table,
+    resolve_state_columns,
     schema_changes,
-    table_name,
+    table_identity_of,
+    table_name_of,
 )
 from viewkeeper.sources.files.table_files import list_table, locate_file, require_table
-from viewkeeper.sources.handles import Names
+from viewkeeper.sources.handles import SourceHandles
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.updates.source_protocol import (
     COUNT,
     LOOK_TRANSACTIONS,
     POSITION,
-    Became,
     Boundary,
-    Detached,
+    CurrentNames,
+    DetachResult,
     Finding,
     Health,
     Opener,
@@ -62,7 +67,7 @@ from viewkeeper.view.definition import Field
 
 
 def open_source(settings: SourceSettings, reader: str) -> FilesSource:
-    return FilesSource(folder_settings(settings))
+    return FilesSource(read_folder_settings(settings))
 
 
 class FilesSource:
@@ -74,10 +79,10 @@ class FilesSource:
     def __init__(self, settings: FolderSettings) -> None:
         self.name = settings.source
         self._settings = settings
-        self._kept = Kept(self.name, settings.home)
-        self._names = Names(settings.home)
+        self._kept = StateFolder(self.name, settings.home)
+        self._names = SourceHandles(settings.home)
         self._lock = threading.RLock()
-        self.states = States(settings, self._kept)
+        self.states = StateSequence(settings, self._kept)
 
     @property
     def differ(self) -> Differ | None:
@@ -87,166 +92,176 @@ class FilesSource:
     def differ(self, differ: Differ | None) -> None:
         self.states.differ = differ
 
-    def describe(self) -> str:
+    def describe_source(self) -> str:
         return f"{self._settings.format} files in {self._settings.folder}"
 
-    def advice(self) -> str | None:
+    def advise_setup(self) -> str | None:
         """None: lookups read the kept copy, which disturbs nobody."""
         return None
 
-    def handle(self, name: str) -> str:
+    def handle_of(self, name: str) -> str:
         with self._lock:
             require_table(self._settings, name)
-            table = self._accepted(name)
+            table = self._accepted_table(name)
             if table is None or table.gone:
-                return self._names.handle(name, "", {})
-            return self._names.handle(name, identity_of(name, table), identities(table))
+                return self._names.choose_handle(name, "", {})
+            return self._names.choose_handle(
+                name, table_identity_of(name, table), column_identities_of(table)
+            )
 
-    def became(self, handle: str) -> Became | None:
+    def current_names_of(self, handle: str) -> CurrentNames | None:
         with self._lock:
-            named = self._names.get(handle)
-            name = table_name(handle, named)
-            table = self._accepted(name)
+            named = self._names.target_of(handle)
+            name = table_name_of(handle, named)
+            table = self._accepted_table(name)
             if named is None:
-                return Became(name, {field.name: field.name for field in self.schema(handle)})
-            if table is None or not is_behind(named, table):
+                return CurrentNames(
+                    name, {field.name: field.name for field in self.schema_of(handle)}
+                )
+            if table is None or not is_followed_table(named, table):
                 return None
-            now = identities(table)
-            return Became(name, {c: c for c, each in named.columns.items() if now.get(c) == each})
+            now = column_identities_of(table)
+            return CurrentNames(
+                name, {c: c for c, each in named.columns.items() if now.get(c) == each}
+            )
 
-    def schema(self, table: str) -> tuple[Field, ...]:
-        return self._columns(table).fields
+    def schema_of(self, table: str) -> tuple[Field, ...]:
+        return self._columns_of(table).fields
 
-    def refused(self, table: str) -> Mapping[str, str]:
-        return self._columns(table).refused
+    def refusals_of(self, table: str) -> Mapping[str, str]:
+        return self._columns_of(table).refused
 
-    def key(self, table: str) -> tuple[str, ...]:
+    def key_of(self, table: str) -> tuple[str, ...]:
         """The declared key, if all its columns are there: a state in which it does not hold is
         never accepted."""
-        columns = self._columns(table).types()
-        key = self._settings.table(self._name(table)).key
+        columns = self._columns_of(table).types_by_name()
+        key = self._settings.settings_of(self._table_name_of(table)).key
         return key if set(key) <= set(columns) else ()
 
-    def indexed(self, table: str, columns: Sequence[str]) -> bool:
+    def is_indexed(self, table: str, columns: Sequence[str]) -> bool:
         """Never: a lookup reads the kept copy, except row groups that cannot match."""
-        chosen(self.name, self._name(table), self._columns(table), columns)
+        require_types(self.name, self._table_name_of(table), self._columns_of(table), columns)
         return False
 
-    def finds_by_key(self, table: str, columns: Sequence[str]) -> bool:
-        types = chosen(self.name, self._name(table), self._columns(table), columns)
+    def can_find_by_key(self, table: str, columns: Sequence[str]) -> bool:
+        types = require_types(
+            self.name, self._table_name_of(table), self._columns_of(table), columns
+        )
         return any(not pa.types.is_floating(kind) for kind in types.values())
 
-    def _name(self, handle: str) -> str:
-        return table_name(handle, self._names.get(handle))
+    def _table_name_of(self, handle: str) -> str:
+        return table_name_of(handle, self._names.target_of(handle))
 
-    def _accepted(self, name: str) -> KeptTable | None:
+    def _accepted_table(self, name: str) -> KeptTable | None:
         """A table as it was accepted last; None if it was not followed, or that is lost."""
         try:
-            newest = self._kept.newest()
+            newest = self._kept.read_newest()
         except GapError:
             return None
         return newest.tables.get(name) if newest else None
 
-    def _columns(self, handle: str) -> Columns:
+    def _columns_of(self, handle: str) -> TableColumns:
         """The columns that a handle has, and those besides that have no name of its own."""
         with self._lock:
-            named, name = self._names.get(handle), self._name(handle)
-            found, table = self._present(name), self._accepted(name)
+            named, name = self._names.target_of(handle), self._table_name_of(handle)
+            found, table = self._present_columns(name), self._accepted_table(name)
             if named is None:
                 return found
-            if table is None or not is_behind(named, table):
+            if table is None or not is_followed_table(named, table):
                 raise SchemaError(
                     self.name,
                     f'the files of table "{name}" are gone, or were for a time',
                     hint="bring them back, or change the views that use them",
                 )
-            now, types = identities(table), table.kept_columns().types()
+            now, types = column_identities_of(table), table.kept_columns().types_by_name()
             own = {c: types[c] for c, each in named.columns.items() if now.get(c) == each}
             fields = [
                 Field(field.name, own.get(field.name, field.type))
                 for field in found.fields
                 if field.name in own or field.name not in named.columns
             ]
-            return Columns(tuple(fields), found.refused)
+            return TableColumns(tuple(fields), found.refused)
 
-    def _present(self, table: str) -> Columns:
+    def _present_columns(self, table: str) -> TableColumns:
         """As the files have them now, if they can be read; else as accepted last."""
-        known = self._accepted(table)
+        known = self._accepted_table(table)
         if known is None or known.gone:
             return self._live_columns(table)
         try:
             listing = list_table(self._settings, table)
-            if known.is_of(listing, self._settings.table(table).fingerprint()):
+            if known.has_same_files(listing, self._settings.settings_of(table).fingerprint_text()):
                 return known.kept_columns()
             return self._live_columns(table)
         except SourceError:
             return known.kept_columns()
 
-    def _live_columns(self, table: str) -> Columns:
-        declared = self._settings.table(table)
-        parser = Parser(self.name, self._settings.format, declared)
+    def _live_columns(self, table: str) -> TableColumns:
+        declared = self._settings.settings_of(table)
+        parser = FileParser(self.name, self._settings.format, declared)
         files = require_table(self._settings, table).files
-        found = merged({n: parser.columns(locate_file(self._settings, n), n) for n in files})
+        found = merge_columns(
+            {n: parser.read_columns(locate_file(self._settings, n), n) for n in files}
+        )
         if found is None and not declared.columns:
             raise SchemaError(
                 self.name,
                 f'table "{table}" has no files, so its columns are not known',
                 hint="put a file there, or declare its columns",
             )
-        return found or Columns(tuple(Field(*pair) for pair in declared.columns.items()), {})
+        return found or TableColumns(tuple(Field(*pair) for pair in declared.columns.items()), {})
 
-    def follow(self, tables: Tables) -> int:
+    def follow_tables(self, tables: Tables) -> int:
         """Keep these tables from now on; the number of an accepted state that has them.
 
         Whoever goes on from an earlier position looks first: where the present state cannot follow
         from the last one, this begins anew.
         """
         with self._lock:
-            self.states.recheck()
+            self.states.recheck_newest()
             if self._is_lost():
-                self._names.clear()
+                self._names.forget_all()
             wanted: dict[str, list[str]] = {}
             for handle, columns in tables.items():
-                named, name = self._names.get(handle), self._name(handle)
-                if named is not None and not is_behind(named, self._accepted(name)):
+                named, name = self._names.target_of(handle), self._table_name_of(handle)
+                if named is not None and not is_followed_table(named, self._accepted_table(name)):
                     continue
                 known = named.columns if named is not None else {}
                 fresh = [column for column in columns if column not in known]
-                chosen(self.name, name, self._present(name), fresh)
+                require_types(self.name, name, self._present_columns(name), fresh)
                 wanted.setdefault(name, []).extend(fresh)
-            state = self.states.cover(wanted)
-            self._note(tables, state)
+            state = self.states.cover_tables(wanted)
+            self._note_handles(tables, state)
             return state.number
 
-    def _is_of(self, state: State) -> bool:
+    def _has_tables_of(self, state: AcceptedState) -> bool:
         """Whether all handles stand for tables of a state."""
         return all(
-            is_behind(named, state.tables.get(table_name(handle, named)))
-            for handle, named in self._names.book().items()
+            is_followed_table(named, state.tables.get(table_name_of(handle, named)))
+            for handle, named in self._names.copy_book().items()
         )
 
     def _is_lost(self) -> bool:
         """Whether there is no state to go on from."""
         try:
-            return self.states.newest() is None
+            return self.states.newest_state() is None
         except GapError:
             return True
 
-    def _note(self, tables: Tables, state: State) -> None:
+    def _note_handles(self, tables: Tables, state: AcceptedState) -> None:
         """What the handles stand for, by the state that was accepted last; those whose table or
         column has just gone stand for what they stood for."""
-        if state.before is None and not self._is_of(state):
-            self._names.clear()
+        if state.before is None and not self._has_tables_of(state):
+            self._names.forget_all()
         for handle, columns in tables.items():
-            named, name = self._names.get(handle), self._name(handle)
+            named, name = self._names.target_of(handle), self._table_name_of(handle)
             table = state.tables.get(name)
-            if table is None or (named is not None and not is_behind(named, table)):
+            if table is None or (named is not None and not is_followed_table(named, table)):
                 continue
-            now = identities(table)
+            now = column_identities_of(table)
             known = {column: now[column] for column in columns if column in now}
-            self._names.follow(handle, identity_of(name, table), known)
+            self._names.add_target(handle, table_identity_of(name, table), known)
 
-    def look(self, after: int) -> tuple[Boundary, ...]:
+    def look_for_transactions(self, after: int) -> tuple[Boundary, ...]:
         """The accepted states after a position; accepts the present one if it is at rest.
 
         While nothing changes, a look lists the folders and asks for no more than sizes and times.
@@ -254,100 +269,109 @@ class FilesSource:
         looks once sees them.
         """
         with self._lock:
-            newest = self.states.newest()
-            if newest is None or after not in self._kept.numbers():
-                raise self._kept.gap(after, "what was kept of the files was lost or damaged")
-            if self.states.advance(newest) is None and after == newest.number:
+            newest = self.states.newest_state()
+            if newest is None or after not in self._kept.list_numbers():
+                raise self._kept.gap_error(after, "what was kept of the files was lost or damaged")
+            if self.states.advance_state(newest) is None and after == newest.number:
                 self.states.raise_refusal()
                 return ()
-            states = self._kept.between(after, limit=LOOK_TRANSACTIONS)
-            found, before = [], self._kept.state(after)
+            states = self._kept.read_between(after, limit=LOOK_TRANSACTIONS)
+            found, before = [], self._kept.read_state(after)
             for state in states:
-                reshaped = self._reshaped(before, state)
+                reshaped = self._schema_changes_between(before, state)
                 found.append(
-                    Boundary(state.number, state.committed_at, state.changes, reshaped=reshaped)
+                    Boundary(
+                        state.number, state.committed_at, state.change_count, reshaped=reshaped
+                    )
                 )
                 before = state
             return tuple(found)
 
-    def passed(self, position: int) -> bool:
-        newest = self.states.newest()
+    def has_passed(self, position: int) -> bool:
+        newest = self.states.newest_state()
         return newest is not None and position <= newest.number
 
-    def _reshaped(self, before: State, now: State) -> tuple[SchemaChange, ...]:
+    def _schema_changes_between(
+        self, before: AcceptedState, now: AcceptedState
+    ) -> tuple[SchemaChange, ...]:
         """The schema changes of a state that concern what is followed."""
         found: list[SchemaChange] = []
-        for handle, named in self._names.book().items():
-            name = table_name(handle, named)
+        for handle, named in self._names.copy_book().items():
+            name = table_name_of(handle, named)
             tables = before.tables.get(name), now.tables.get(name)
             found += schema_changes(handle, named, *tables)
         return tuple(found)
 
-    def changes(
+    def read_changes(
         self, tables: Tables, after: int, until: int
     ) -> Iterator[tuple[str, pa.RecordBatch]]:
         """State by state, in pieces; `_position` is the number of the state."""
-        states = self._kept.between(after, until)
+        states = self._kept.read_between(after, until)
         if not states:
             return
-        whole, newest = [self._kept.state(after), *states], self._kept.newest() or states[-1]
+        whole, newest = (
+            [self._kept.read_state(after), *states],
+            self._kept.read_newest() or states[-1],
+        )
         wanted = {
-            handle: asked(self.name, handle, self._names.get(handle), columns, whole, newest)
+            handle: resolve_state_columns(
+                self.name, handle, self._names.target_of(handle), columns, whole, newest
+            )
             for handle, columns in tables.items()
         }
         for state in states:
             for handle, each in wanted.items():
                 table = state.tables.get(each.table)
                 if table is not None and table.changes:
-                    for batch in self._changes(state.number, each.table, each.types):
+                    for batch in self._read_changes_of(state.number, each.table, each.types):
                         yield handle, batch
 
-    def _changes(
+    def _read_changes_of(
         self, number: int, name: str, types: Mapping[str, pa.DataType]
     ) -> Iterator[pa.RecordBatch]:
-        file = DataFile(self._kept.changes_path(number, name), f"changes of {number}")
-        with reading(self.name, self._kept, number):
+        file = ParquetInput(self._kept.changes_path(number, name), f"changes of {number}")
+        with translate_kept_errors(self.name, self._kept, number):
             for batch in read_rows(self.name, name, file, {**types, COUNT: pa.int64()}):
                 position = pa.repeat(pa.scalar(number, pa.int64()), batch.num_rows)
                 numbered = batch.append_column(POSITION, position)
-                yield numbered.select(list(changed(types)))
+                yield numbered.select(list(change_columns_of(types)))
 
     @contextmanager
-    def snapshots(self, after: int, tables: Tables) -> Iterator[Opener]:
+    def prepare_snapshots(self, after: int, tables: Tables) -> Iterator[Opener]:
         """Every snapshot reads the kept state `after`."""
-        yield FilesOpener(self.name, str(self._kept.home.absolute()), self._names.book())
+        yield FilesOpener(self.name, str(self._kept.home.absolute()), self._names.copy_book())
 
-    def acknowledge(self, position: int) -> None:
+    def acknowledge_position(self, position: int) -> None:
         """Remove the states before a position, and the copies and changes that only they need."""
         with self._lock:
-            newest = self.states.newest()
-            if newest is not None and self._kept.numbers()[0] < position:
-                self._kept.forget(min(position, newest.number))
+            newest = self.states.newest_state()
+            if newest is not None and self._kept.list_numbers()[0] < position:
+                self._kept.forget_before(min(position, newest.number))
 
-    def hold(self, name: str, seconds: float) -> None:
+    def begin_hold(self, name: str, seconds: float) -> None:
         self._kept.write_lease(name, time.time() + seconds)
 
-    def release(self, name: str) -> None:
+    def end_hold(self, name: str) -> None:
         self._kept.end_lease(name)
 
-    def health(self, positions: Iterable[int]) -> Health:
+    def read_health(self, positions: Iterable[int]) -> Health:
         return health_of(self._settings, self._kept, tuple(positions))
 
-    def diagnose(self, tables: Tables) -> list[Finding]:
+    def diagnose_source(self, tables: Tables) -> list[Finding]:
         named: dict[str, list[str]] = {}
         for handle, columns in tables.items():
-            named.setdefault(self._name(handle), []).extend(columns)
-        return diagnose(self._settings, self._kept, named)
+            named.setdefault(self._table_name_of(handle), []).extend(columns)
+        return diagnose_folder(self._settings, self._kept, named)
 
-    def detach(self, force: bool = False) -> Detached:
+    def detach_source(self, force: bool = False) -> DetachResult:
         """Forget the files; nothing of ours is among them."""
         with self._lock:
-            followed = bool(self._kept.numbers())
-            self._names.clear()
+            followed = bool(self._kept.list_numbers())
+            self._names.forget_all()
             shutil.rmtree(self._kept.home, ignore_errors=True)
             self.close()
-            return Detached(followed, capture_dropped=followed)
+            return DetachResult(followed, capture_dropped=followed)
 
     def close(self) -> None:
         with self._lock:
-            self.states.forget()
+            self.states.forget_memory()

@@ -18,11 +18,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from viewkeeper.errors import ConversionError, GapError, SchemaError, SourceAwayError
-from viewkeeper.sources.files.accepted_states import Kept, State
+from viewkeeper.sources.files.accepted_states import AcceptedState, StateFolder
 from viewkeeper.sources.files.acceptor import DIFFER_BYTES, Acceptor, Differ, UnsettledError
 from viewkeeper.sources.files.bag_difference import MEMORY_BYTES
 from viewkeeper.sources.files.settings import FolderSettings
-from viewkeeper.sources.files.table_files import Listing, list_gone, list_table
+from viewkeeper.sources.files.table_files import Listing, list_gone_table, list_table
 from viewkeeper.updates.source_protocol import Tables
 
 # How long whoever begins to follow waits for files to come to rest.
@@ -37,50 +37,50 @@ Listings = Mapping[str, Listing]
 
 
 @dataclass(slots=True)
-class States:
+class StateSequence:
     """The accepted states of one source; used under the source's lock."""
 
     settings: FolderSettings
-    kept: Kept
+    kept: StateFolder
     differ: Differ | None = None
     differ_bytes: int = DIFFER_BYTES
     memory_bytes: int = MEMORY_BYTES
     gone_seconds: float | None = None
-    _newest: State | None = None
+    _newest: AcceptedState | None = None
     _missing: dict[str, float] = field(default_factory=dict)
     _has_looked: bool = False
     _resting: tuple[Listings, float] | None = None
     _refused: tuple[Listings, ConversionError | SchemaError] | None = None
 
-    def newest(self) -> State | None:
+    def newest_state(self) -> AcceptedState | None:
         """The newest accepted state; everything that it needs is there."""
         if self._newest is None:
-            newest = self.kept.newest()
+            newest = self.kept.read_newest()
             for table in newest.tables.values() if newest else ():
                 for file in table.files.values():
                     if newest and not self.kept.copy_path(file.copy).exists():
-                        raise self.kept.gap(newest.number, "a kept copy was removed")
+                        raise self.kept.gap_error(newest.number, "a kept copy was removed")
             self._newest = newest
         return self._newest
 
-    def recheck(self) -> None:
+    def recheck_newest(self) -> None:
         """Look again whether everything is there that the newest state needs."""
         self._newest = None
 
-    def forget(self) -> None:
+    def forget_memory(self) -> None:
         """Know nothing any more that is not on disk."""
         self._newest = self._resting = self._refused = None
 
-    def advance(self, newest: State) -> State | None:
+    def advance_state(self, newest: AcceptedState) -> AcceptedState | None:
         """Accept the present state if it is another one and at rest.
 
         The first time, wait for files that have just been written, so that whoever looks once sees
         them.
         """
-        accepted = self._try(newest)
+        accepted = self._try_accept(newest)
         if accepted is None and self._resting is not None and not self._has_looked:
             time.sleep(min(self.settings.settle_seconds, _FIRST_SECONDS))
-            accepted = self._try(newest)
+            accepted = self._try_accept(newest)
         self._has_looked = True
         return accepted
 
@@ -99,50 +99,52 @@ class States:
             hint=f"{error.hint}; the views wait, and go on by themselves",
         ) from error
 
-    def cover(self, tables: Tables) -> State:
+    def cover_tables(self, tables: Tables) -> AcceptedState:
         """An accepted state that has these columns; what was followed before stays followed."""
-        wanted = self.kept.followed()
+        wanted = self.kept.read_followed()
         for table, columns in tables.items():
             wanted[table] = list(dict.fromkeys([*wanted.get(table, ()), *columns]))
-        newest = self._current()
+        newest = self._current_state()
         if newest is None or (self._refused and isinstance(self._refused[1], SchemaError)):
             wanted = {table: list(columns) for table, columns in tables.items()}
-            newest = self._begin(wanted)
-        elif not _covers(newest, tables):
+            newest = self._accept_first(wanted)
+        elif not _has_columns(newest, tables):
             newest = self._accept_at_rest(wanted, newest)
         self.kept.write_followed(wanted)
         return newest
 
-    def _current(self) -> State | None:
+    def _current_state(self) -> AcceptedState | None:
         """The newest state, the present one if that can be; None if there is none to go on from."""
         try:
-            newest = self.newest()
+            newest = self.newest_state()
         except GapError:
             return None
         if newest is None:
             return None
         try:
-            return self._try(newest) or newest
+            return self._try_accept(newest) or newest
         except SourceAwayError:
             return newest
 
-    def _begin(self, wanted: Tables) -> State:
+    def _accept_first(self, wanted: Tables) -> AcceptedState:
         """Accept the present state as the first one; earlier ones are gone then."""
-        self.forget()
+        self.forget_memory()
         state = self._accept_at_rest(wanted, None)
         self.kept.remove_before(state.number)
         self.kept.remove_unnamed()
         return state
 
-    def _accept_at_rest(self, wanted: Tables, before: State | None) -> State:
+    def _accept_at_rest(self, wanted: Tables, before: AcceptedState | None) -> AcceptedState:
         """Wait until the files rest, then accept them as they are."""
         until = time.monotonic() + max(_PATIENCE_SECONDS, 10 * self.settings.settle_seconds)
         while time.monotonic() < until:
-            listings = self._list(wanted)
+            listings = self._list_tables(wanted)
             time.sleep(self.settings.settle_seconds)
-            if self._list(wanted) == listings and not any(x.is_open for x in listings.values()):
+            if self._list_tables(wanted) == listings and not any(
+                x.is_open for x in listings.values()
+            ):
                 try:
-                    return self._accept(listings, before)
+                    return self._accept_listings(listings, before)
                 except UnsettledError:
                     continue
         raise SourceAwayError(
@@ -152,7 +154,7 @@ class States:
             hint="have them written under another name and renamed, or raise settle_seconds",
         )
 
-    def _list(self, tables: Iterable[str]) -> dict[str, Listing]:
+    def _list_tables(self, tables: Iterable[str]) -> dict[str, Listing]:
         return {table: self._list_one(table) for table in tables}
 
     def _list_one(self, table: str) -> Listing:
@@ -160,9 +162,12 @@ class States:
             listing = list_table(self.settings, table)
         except SourceAwayError:
             known = self._newest.tables.get(table) if self._newest else None
-            if not (known and known.gone) and self._missing_seconds(table) < self._patience():
+            if (
+                not (known and known.gone)
+                and self._missing_seconds(table) < self._seconds_until_gone()
+            ):
                 raise
-            return list_gone(self.settings)
+            return list_gone_table(self.settings)
         self._missing.pop(table, None)
         return listing
 
@@ -170,23 +175,23 @@ class States:
         now = time.monotonic()
         return now - self._missing.setdefault(table, now)
 
-    def _patience(self) -> float:
+    def _seconds_until_gone(self) -> float:
         """How long files may be missing before their table is gone."""
         if self.gone_seconds is not None:
             return self.gone_seconds
         return max(_GONE_SECONDS, _GONE_TIMES * self.settings.settle_seconds)
 
-    def _accept(self, listings: Listings, before: State | None) -> State:
+    def _accept_listings(self, listings: Listings, before: AcceptedState | None) -> AcceptedState:
         acceptor = Acceptor(
             self.settings, self.kept, self.differ, self.differ_bytes, self.memory_bytes
         )
-        self._newest = acceptor.accept(listings, before)
+        self._newest = acceptor.accept_state(listings, before)
         self._resting = self._refused = None
         self.kept.write_problem(None)
         return self._newest
 
-    def _try(self, newest: State) -> State | None:
-        listings = self._list(newest.tables)
+    def _try_accept(self, newest: AcceptedState) -> AcceptedState | None:
+        listings = self._list_tables(newest.tables)
         if not any(self._is_new(name, listing, newest) for name, listing in listings.items()):
             self._resting = self._refused = None
             return None
@@ -195,7 +200,7 @@ class States:
         if not self._is_at_rest(listings, newest):
             return None
         try:
-            return self._accept(listings, newest)
+            return self._accept_listings(listings, newest)
         except UnsettledError:
             self._resting = None
         except (ConversionError, SchemaError) as error:
@@ -203,10 +208,12 @@ class States:
             self.kept.write_problem(str(error))
         return None
 
-    def _is_new(self, name: str, listing: Listing, newest: State) -> bool:
-        return not newest.tables[name].is_of(listing, self.settings.table(name).fingerprint())
+    def _is_new(self, name: str, listing: Listing, newest: AcceptedState) -> bool:
+        return not newest.tables[name].has_same_files(
+            listing, self.settings.settings_of(name).fingerprint_text()
+        )
 
-    def _is_at_rest(self, listings: Listings, newest: State) -> bool:
+    def _is_at_rest(self, listings: Listings, newest: AcceptedState) -> bool:
         """By the word of `_SUCCESS` files, or because nothing has moved for some time."""
         told = {name: x for name, x in listings.items() if x.done_ns is not None}
         for name, listing in told.items():
@@ -225,7 +232,7 @@ class States:
         return now - self._resting[1] >= settle
 
 
-def _covers(state: State, wanted: Tables) -> bool:
+def _has_columns(state: AcceptedState, wanted: Tables) -> bool:
     return all(
         table in state.tables and set(columns) <= set(state.tables[table].columns)
         for table, columns in wanted.items()

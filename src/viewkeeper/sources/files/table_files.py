@@ -22,14 +22,14 @@ from pathlib import Path
 from viewkeeper.errors import ConversionError, SchemaError, SourceAwayError
 from viewkeeper.sources.files.file_parser import EXTENSIONS
 from viewkeeper.sources.files.settings import FolderSettings
-from viewkeeper.sources.settings import nearest
+from viewkeeper.sources.settings import suggest_nearest
 
 _DONE = "_SUCCESS"
 _UNFINISHED = (".tmp", ".part")
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
+class FileStamp:
     """What tells a file from itself before it was written again, without reading it."""
 
     size: int
@@ -46,7 +46,7 @@ class Listing:
     `gone`: there is neither folder nor file of that name.
     """
 
-    files: Mapping[str, Stamp]
+    files: Mapping[str, FileStamp]
     done_ns: int | None
     changed_ns: int
     touched_ns: int
@@ -61,7 +61,7 @@ class Listing:
 
 def list_table(settings: FolderSettings, table: str) -> Listing:
     """The files of a table; SourceAwayError if there is neither folder nor file of that name."""
-    settings.table(table)
+    settings.settings_of(table)
     extensions = EXTENSIONS[settings.format]
     folder = settings.folder / table
     try:
@@ -71,14 +71,16 @@ def list_table(settings: FolderSettings, table: str) -> Listing:
             single = settings.folder / f"{table}{extension}"
             if single.is_file():
                 found = single.stat()
-                files = {single.name: _stamp(found)}
+                files = {single.name: _stamp_from(found)}
                 return Listing(files, None, found.st_mtime_ns, found.st_ctime_ns)
     except OSError as error:
-        raise _away(settings, table, str(error)) from error
-    raise _away(settings, table, f"neither {folder} nor {folder}{extensions[0]} is there")
+        raise _missing_files_error(settings, table, str(error)) from error
+    raise _missing_files_error(
+        settings, table, f"neither {folder} nor {folder}{extensions[0]} is there"
+    )
 
 
-def list_gone(settings: FolderSettings) -> Listing:
+def list_gone_table(settings: FolderSettings) -> Listing:
     """What is there of a table that is gone for good, while the source's own folder is there."""
     require_folder(settings)
     found = settings.folder.stat()
@@ -94,7 +96,7 @@ def _list_folder(folder: Path, table: str, extensions: tuple[str, ...]) -> Listi
                 done = entry.stat().st_mtime_ns
             elif _is_data(entry.name, extensions) and entry.is_file():
                 found = entry.stat()
-                files[f"{table}/{entry.name}"] = _stamp(found)
+                files[f"{table}/{entry.name}"] = _stamp_from(found)
                 touched = max(touched, found.st_ctime_ns)
     return Listing(files, done, own.st_mtime_ns, touched)
 
@@ -120,15 +122,15 @@ def locate_file(settings: FolderSettings, name: str) -> Path:
     return path
 
 
-def stamp_of(path: Path) -> Stamp:
-    return _stamp(path.stat())
+def stamp_of(path: Path) -> FileStamp:
+    return _stamp_from(path.stat())
 
 
-def _stamp(found: os.stat_result) -> Stamp:
-    return Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
+def _stamp_from(found: os.stat_result) -> FileStamp:
+    return FileStamp(found.st_size, found.st_mtime_ns, found.st_ino)
 
 
-def _away(settings: FolderSettings, table: str, detail: str) -> SourceAwayError:
+def _missing_files_error(settings: FolderSettings, table: str, detail: str) -> SourceAwayError:
     return SourceAwayError(
         settings.source,
         f'the files of table "{table}" are not there',
@@ -153,16 +155,16 @@ def require_table(settings: FolderSettings, table: str) -> Listing:
     try:
         return list_table(settings, table)
     except SourceAwayError as error:
-        known = sorted(_tables(settings))
+        known = sorted(_table_names(settings))
         raise SchemaError(
             settings.source,
             f'there is no table "{table}"',
             detail=error.detail,
-            hint=f"tables: {', '.join(known) or 'none'}{nearest(table, known)}",
+            hint=f"tables: {', '.join(known) or 'none'}{suggest_nearest(table, known)}",
         ) from error
 
 
-def _tables(settings: FolderSettings) -> Iterable[str]:
+def _table_names(settings: FolderSettings) -> Iterable[str]:
     for path in settings.folder.iterdir():
         if path.is_dir() and not path.name.startswith(("_", ".")):
             yield path.name

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from viewkeeper.delta.exact_cast import decimals_of
-from viewkeeper.sources.files.parquet_types import DIGITS_MAX, MisfitError, exact
+from viewkeeper.sources.files.parquet_types import DIGITS_MAX, FileMisfitError, cast_exactly
 
 pc: Any = pyarrow.compute
 """Untyped: the stubs do not know that every function takes arrays and scalars alike."""
@@ -55,10 +55,10 @@ _ZONED = r"(Z|[+-]\d\d(:?\d\d)?)$"
 _CLOCK = r"\d:\d\d"
 
 
-def type_of(word: str) -> pa.DataType | None:
+def type_of_word(word: str) -> pa.DataType | None:
     """The Arrow type of a type's word; None if it is no word that we know.
 
-    >>> type_of("decimal(10,2)"), type_of("INT"), type_of("map")
+    >>> type_of_word("decimal(10,2)"), type_of_word("INT"), type_of_word("map")
     (Decimal128Type(decimal128(10, 2)), DataType(int64), None)
     """
     text = " ".join(word.lower().split())
@@ -68,56 +68,56 @@ def type_of(word: str) -> pa.DataType | None:
     return _WORDS.get(text)
 
 
-def word_of(kind: Any) -> str:
-    """The word of a type, such that `type_of` gives the type again."""
+def type_word_of(kind: Any) -> str:
+    """The word of a type, such that `type_of_word` gives the type again."""
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     return next(word for word, known in _WORDS.items() if known == kind)
 
 
-def from_text(texts: Any, kind: pa.DataType) -> Any:
+def values_from_text(texts: Any, kind: pa.DataType) -> Any:
     """An array of texts as values of a type; a MisfitError for the first that is none."""
     try:
-        return exact(_converted(texts, kind), kind)
+        return cast_exactly(_convert_texts(texts, kind), kind)
     except (pa.ArrowException, ValueError):
         pass
-    raise _culprit(texts, kind)
+    raise _find_misfit(texts, kind)
 
 
-def _culprit(texts: Any, kind: pa.DataType) -> MisfitError:
+def _find_misfit(texts: Any, kind: pa.DataType) -> FileMisfitError:
     """The first text that cannot be converted, found by halving."""
     first, count = 0, len(texts)
     while count > 1:
         half = count // 2
         try:
-            exact(_converted(texts.slice(first, half), kind), kind)
+            cast_exactly(_convert_texts(texts.slice(first, half), kind), kind)
         except (pa.ArrowException, ValueError):
             count = half
         else:
             first, count = first + half, count - half
-    return MisfitError(first, texts[first].as_py(), f"a value of type {word_of(kind)}")
+    return FileMisfitError(first, texts[first].as_py(), f"a value of type {type_word_of(kind)}")
 
 
-def _converted(texts: Any, kind: pa.DataType) -> Any:
+def _convert_texts(texts: Any, kind: pa.DataType) -> Any:
     for holds, convert in _CONVERTERS:
         if holds(kind):
             return convert(texts, kind)
     return texts.cast(kind)
 
 
-def _integers(texts: Any, kind: pa.DataType) -> Any:
-    _require(pc.match_substring_regex(texts, _INTEGER))
+def _convert_integers(texts: Any, kind: pa.DataType) -> Any:
+    _require_all(pc.match_substring_regex(texts, _INTEGER))
     return pc.replace_substring_regex(texts, r"^\+", "").cast(kind)
 
 
-def _floats(texts: Any, kind: pa.DataType) -> Any:
-    _require(pc.match_substring_regex(texts, _FLOAT))
+def _convert_floats(texts: Any, kind: pa.DataType) -> Any:
+    _require_all(pc.match_substring_regex(texts, _FLOAT))
     values = texts.cast(kind)
-    _require(pc.or_(pc.invert(pc.is_inf(values)), pc.match_substring_regex(texts, _INFINITE)))
+    _require_all(pc.or_(pc.invert(pc.is_inf(values)), pc.match_substring_regex(texts, _INFINITE)))
     return values
 
 
-def _timestamps(texts: Any, kind: Any) -> Any:
+def _convert_timestamps(texts: Any, kind: Any) -> Any:
     if kind.tz is None:
         return texts.cast(kind)
     # A day alone ends like a zone, so a zone is looked for behind a clock time only.
@@ -127,7 +127,7 @@ def _timestamps(texts: Any, kind: Any) -> Any:
     return pc.binary_join_element_wise(texts, missing, "").cast(kind)
 
 
-def _bytes(texts: Any, kind: pa.DataType) -> Any:
+def _convert_bytes(texts: Any, kind: pa.DataType) -> Any:
     try:
         return pa.array(
             [
@@ -140,15 +140,15 @@ def _bytes(texts: Any, kind: pa.DataType) -> Any:
         raise ValueError("not base64") from error
 
 
-def _require(conditions: Any) -> None:
+def _require_all(conditions: Any) -> None:
     if not pc.all(conditions, min_count=0).as_py():
         raise ValueError("a text does not have the form of its type")
 
 
 _CONVERTERS: tuple[tuple[Any, Callable[[Any, Any], Any]], ...] = (
-    (pa.types.is_integer, _integers),
-    (pa.types.is_floating, _floats),
+    (pa.types.is_integer, _convert_integers),
+    (pa.types.is_floating, _convert_floats),
     (pa.types.is_decimal, decimals_of),
-    (pa.types.is_timestamp, _timestamps),
-    (pa.types.is_binary, _bytes),
+    (pa.types.is_timestamp, _convert_timestamps),
+    (pa.types.is_binary, _convert_bytes),
 )

@@ -15,68 +15,68 @@ _WIDTHS = {252: 2, 253: 3, 254: 8}
 _COMPRESSED, _COMPRESSED_MASK, _WIDTH_MASK = 0x80, 0xF0, 0x07
 
 
-class MalformedError(ValueError):
+class MalformedBytesError(ValueError):
     """Bytes that MariaDB would not write."""
 
 
-def piece(data: bytes, at: int, size: int) -> bytes:
+def read_piece(data: bytes, at: int, size: int) -> bytes:
     """So many bytes from an offset on.
 
-    >>> piece(b"abcdef", 2, 3)
+    >>> read_piece(b"abcdef", 2, 3)
     b'cde'
     """
     found = data[at : at + size]
     if len(found) != size:
-        raise MalformedError(f"{size} bytes were announced, {len(found)} are there")
+        raise MalformedBytesError(f"{size} bytes were announced, {len(found)} are there")
     return found
 
 
-def length_coded(data: bytes, at: int) -> tuple[int, int]:
+def read_length(data: bytes, at: int) -> tuple[int, int]:
     """A number in the protocol's form of 1 to 9 bytes, and where it ends.
 
-    >>> length_coded(bytes([252, 1, 2]), 0)
+    >>> read_length(bytes([252, 1, 2]), 0)
     (513, 3)
     """
-    first = piece(data, at, 1)[0]
+    first = read_piece(data, at, 1)[0]
     if first < 251:
         return first, at + 1
     width = _WIDTHS.get(first)
     if width is None:
-        raise MalformedError(f"no length begins with {first}")
-    return int.from_bytes(piece(data, at + 1, width), "little"), at + 1 + width
+        raise MalformedBytesError(f"no length begins with {first}")
+    return int.from_bytes(read_piece(data, at + 1, width), "little"), at + 1 + width
 
 
-def length_coded_piece(data: bytes, at: int) -> tuple[bytes, int]:
+def read_sized_piece(data: bytes, at: int) -> tuple[bytes, int]:
     """Bytes with their length before them, and where they end."""
-    size, start = length_coded(data, at)
-    return piece(data, start, size), start + size
+    size, start = read_length(data, at)
+    return read_piece(data, start, size), start + size
 
 
-def text(data: bytes) -> str:
+def decode_name(data: bytes) -> str:
     """The text of a name."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise MalformedError(f"a name is not text: {error.reason}") from None
+        raise MalformedBytesError(f"a name is not text: {error.reason}") from None
 
 
-def uncompressed(data: bytes) -> bytes:
+def decompress_bytes(data: bytes) -> bytes:
     """What `log_bin_compress` has compressed: how, its length, then zlib's bytes.
 
-    >>> uncompressed(bytes([0x81, 3]) + zlib.compress(b"abc"))
+    >>> decompress_bytes(bytes([0x81, 3]) + zlib.compress(b"abc"))
     b'abc'
     """
-    head = piece(data, 0, 1)[0]
+    head = read_piece(data, 0, 1)[0]
     width = head & _WIDTH_MASK
-    size = int.from_bytes(piece(data, 1, width), "big")
+    size = int.from_bytes(read_piece(data, 1, width), "big")
     if head & _COMPRESSED_MASK != _COMPRESSED or size > LARGEST_BYTES:
-        raise MalformedError("what is compressed is not zlib's, or too large")
+        raise MalformedBytesError("what is compressed is not zlib's, or too large")
     reader = zlib.decompressobj()
     try:
         # One byte more than there may be: whatever the bytes say, no more is made of them.
         found = reader.decompress(data[1 + width :], size + 1)
     except zlib.error as error:
-        raise MalformedError(f"compressed bytes are damaged: {error}") from None
+        raise MalformedBytesError(f"compressed bytes are damaged: {error}") from None
     if len(found) != size or not reader.eof:
-        raise MalformedError("compressed bytes have another length than they say")
+        raise MalformedBytesError("compressed bytes have another length than they say")
     return found

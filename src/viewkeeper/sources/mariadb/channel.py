@@ -68,7 +68,7 @@ class Channel:
     def mode(self) -> Mode:
         chosen = dict(self.options)
         if _MODE in chosen:
-            return _word(str(chosen[_MODE]))
+            return _parse_mode(str(chosen[_MODE]))
         if chosen.get("ssl_verify_identity"):
             return "verify-full"
         if "ssl_verify_cert" in chosen:
@@ -79,26 +79,26 @@ class Channel:
             return "verify-full"
         return "required" if chosen else "off"
 
-    def context(self) -> ssl.SSLContext | None:
+    def make_context(self) -> ssl.SSLContext | None:
         """How connections are encrypted; None if they are not."""
-        return None if self.mode == "off" else _context(self.mode, self.options)
+        return None if self.mode == "off" else _make_ssl_context(self.mode, self.options)
 
 
-def _word(text: str) -> Mode:
+def _parse_mode(text: str) -> Mode:
     found: Mode = next(word for word in get_args(Mode) if word == text)
     return found
 
 
-def channel_options(
+def parse_channel_options(
     source: str, query: Iterable[tuple[str, str]], folder: str
 ) -> tuple[Option, ...]:
     """The options behind the question mark of a url; a ProjectError if they make no sense."""
-    found = dict(_options(source, query, folder))
+    found = dict(_parse_options(source, query, folder))
     _require_sense(source, found)
     return tuple(found.items())
 
 
-def _options(source: str, query: Iterable[tuple[str, str]], folder: str) -> Iterator[Option]:
+def _parse_options(source: str, query: Iterable[tuple[str, str]], folder: str) -> Iterator[Option]:
     for name, value in query:
         if name in _FLAGS:
             yield name, value.lower() in ("", "1", "true", "yes", "on")
@@ -131,7 +131,7 @@ def _require_sense(source: str, options: Mapping[str, str | bool]) -> None:
 
 
 @lru_cache
-def _context(mode: Mode, options: tuple[Option, ...]) -> ssl.SSLContext:
+def _make_ssl_context(mode: Mode, options: tuple[Option, ...]) -> ssl.SSLContext:
     """Made once, because reading the system's certificates takes longer than to connect."""
     chosen = dict(options)
     authority = chosen.get("ssl_ca")

@@ -18,16 +18,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import pymysql
 
 from viewkeeper.errors import SourceError
-from viewkeeper.sources.mariadb.binlog.log import Log, log_files, newest
-from viewkeeper.sources.mariadb.binlog.tail import server_id
+from viewkeeper.sources.mariadb.binlog.log import BinlogReader, read_log_files, read_newest_position
+from viewkeeper.sources.mariadb.binlog.tail import make_server_id
 from viewkeeper.sources.mariadb.position import FIRST_OFFSET, file_of, offset_of, position_of
-from viewkeeper.sources.mariadb.requirements import shortcomings, unlogged, variables
-from viewkeeper.sources.mariadb.schema import Table, read_table
-from viewkeeper.sources.mariadb.server_connection import Connection, Server, quote, texts
-from viewkeeper.sources.mariadb.state import State, check_history
-from viewkeeper.sources.mariadb.types import Refusal
+from viewkeeper.sources.mariadb.requirements import find_shortcomings, find_unlogged, read_variables
+from viewkeeper.sources.mariadb.schema import MariadbTable, read_table
+from viewkeeper.sources.mariadb.server_connection import (
+    Connection,
+    MariadbServer,
+    fetch_texts,
+    quote_name,
+)
+from viewkeeper.sources.mariadb.state import MariadbState, check_history
+from viewkeeper.sources.mariadb.types import MariadbRefusal
 from viewkeeper.sources.stream.spool import Spool
-from viewkeeper.updates.source_protocol import Behind, Finding, Health, Retained
+from viewkeeper.updates.source_protocol import ChangesBehind, Finding, Health, RetainedLog
 
 _SHORT_SECONDS = 86_400
 _CLOCK_SECONDS = 2.0
@@ -36,18 +41,18 @@ _CLOCK_SECONDS = 2.0
 class MariadbDoctor:
     """Checks one source; `reader` is how we are called among those who follow it."""
 
-    def __init__(self, server: Server, reader: str, state: State | None) -> None:
+    def __init__(self, server: MariadbServer, reader: str, state: MariadbState | None) -> None:
         self._server = server
         self._reader = reader
         self._state = state
 
     def collect_findings(self, tables: Mapping[str, Sequence[str]]) -> list[Finding]:
         try:
-            connection = self._server.connect()
+            connection = self._server.open_connection()
         except SourceError as error:
             return [Finding("reachable", "bad", _error_text(error), error.hint)]
         try:
-            with self._server.errors():
+            with self._server.translate_errors():
                 return list(self._check_all(connection, tables))
         except SourceError as error:
             return [Finding("reachable", "bad", _error_text(error), error.hint)]
@@ -57,10 +62,10 @@ class MariadbDoctor:
     def _check_all(
         self, connection: Connection, tables: Mapping[str, Sequence[str]]
     ) -> Iterator[Finding]:
-        known = variables(connection)
-        yield Finding("reachable", "good", f"{self._server.where()}, {known['version']}")
+        known = read_variables(connection)
+        yield Finding("reachable", "good", f"{self._server.describe_address()}, {known['version']}")
         yield self._check_encryption()
-        for name, wrong in shortcomings(known).items():
+        for name, wrong in find_shortcomings(known).items():
             if wrong is None:
                 yield Finding(name, "good", f"{name} is {known[name]}")
             else:
@@ -75,7 +80,7 @@ class MariadbDoctor:
         yield self._check_clock(connection)
 
     def _check_encryption(self) -> Finding:
-        channel = self._server.address().channel
+        channel = self._server.parse_address().channel
         says = {
             "off": "nothing is encrypted",
             "required": "encrypted, but nobody's certificate is checked",
@@ -91,20 +96,20 @@ class MariadbDoctor:
         return Finding("encryption", "good", says)
 
     def _check_rights(self, connection: Connection, known: Mapping[str, str]) -> Iterator[Finding]:
-        user = _quote_account(texts(connection, "SELECT CURRENT_USER()")[0][0])
+        user = _quote_account(fetch_texts(connection, "SELECT CURRENT_USER()")[0][0])
         if known["log_bin"] != "ON":
             return
         grant = f"GRANT BINLOG MONITOR ON *.* TO {user}"
         try:
-            files = log_files(connection)
+            files = read_log_files(connection)
         except pymysql.Error as error:
             yield Finding("right to see the binlog", "bad", str(error.args[-1]), grant)
             return
         yield Finding("right to see the binlog", "good", f"{len(files)} files")
         try:
             start = position_of(max(files), FIRST_OFFSET)
-            log = Log(self._server, server_id(self._reader), start, blocking=False)
-            next(log.events(), None)
+            log = BinlogReader(self._server, make_server_id(self._reader), start, blocking=False)
+            next(log.read_events(), None)
             log.close()
         except SourceError as error:
             mend = f"GRANT REPLICATION SLAVE ON *.* TO {user}"
@@ -117,42 +122,44 @@ class MariadbDoctor:
     ) -> Iterator[Finding]:
         check = f"table {name}"
         try:
-            database = self._server.address().database
+            database = self._server.parse_address().database
             table = read_table(connection, self._server.source, database, name)
         except SourceError as error:
             yield Finding(check, "bad", _error_text(error), self._grant_select(connection, name))
             return
-        refusal = table.refusal()
+        refusal = table.refusal_error()
         if refusal is not None:
             yield Finding(check, "bad", _error_text(refusal), refusal.hint)
-        elif unlogged(connection, [table.database]):
+        elif find_unlogged(connection, [table.database]):
             mend = "remove binlog_do_db and binlog_ignore_db from the server's configuration"
             yield Finding(check, "bad", "changes of its database are not logged", mend)
         else:
             yield self._check_columns(connection, check, table, columns)
 
     def _check_columns(
-        self, connection: Connection, check: str, table: Table, columns: Sequence[str]
+        self, connection: Connection, check: str, table: MariadbTable, columns: Sequence[str]
     ) -> Finding:
         try:
-            kinds = [table.column(name) for name in columns]
+            kinds = [table.find_column(name) for name in columns]
         except SourceError as error:
             return Finding(check, "bad", _error_text(error), error.hint)
         for column in kinds:
-            if isinstance(column.kind, Refusal):
+            if isinstance(column.kind, MariadbRefusal):
                 text = f'column "{column.name}": {column.kind.reason}'
                 return Finding(check, "bad", text, column.kind.hint)
         try:
-            texts(connection, f"SELECT 1 FROM {table.quoted} LIMIT 0")
+            fetch_texts(connection, f"SELECT 1 FROM {table.quoted_name} LIMIT 0")
         except pymysql.Error as error:
             mend = self._grant_select(connection, table.full_name)
             return Finding(check, "bad", str(error.args[-1]), mend)
         return Finding(check, "good", f"InnoDB, {len(columns)} columns in use")
 
     def _grant_select(self, connection: Connection, name: str) -> str:
-        user = _quote_account(texts(connection, "SELECT CURRENT_USER()")[0][0])
+        user = _quote_account(fetch_texts(connection, "SELECT CURRENT_USER()")[0][0])
         database, _, table = name.rpartition(".")
-        place = f"{quote(database or self._server.address().database)}.{quote(table)}"
+        place = (
+            f"{quote_name(database or self._server.parse_address().database)}.{quote_name(table)}"
+        )
         return f"GRANT SELECT ON {place} TO {user}"
 
     def _check_retention(self, known: Mapping[str, str]) -> Iterator[Finding]:
@@ -180,18 +187,18 @@ class MariadbDoctor:
             "SET GLOBAL sync_binlog = 1",
         )
 
-    def _check_position(self, connection: Connection, state: State) -> Finding:
+    def _check_position(self, connection: Connection, state: MariadbState) -> Finding:
         try:
-            check_history(connection, self._server, server_id(self._reader), state)
+            check_history(connection, self._server, make_server_id(self._reader), state)
         except SourceError as error:
             return Finding("position", "bad", _error_text(error), error.hint)
-        behind = count_retained_bytes(log_files(connection), state.position)
+        behind = count_retained_bytes(read_log_files(connection), state.position)
         text = f"GTID position {state.gtid or 'none'}, {behind} bytes of binlog behind it"
         return Finding("position", "good", text)
 
     def _check_clock(self, connection: Connection) -> Finding:
         before = time.time()
-        theirs = float(texts(connection, "SELECT UNIX_TIMESTAMP(NOW(6))")[0][0])
+        theirs = float(fetch_texts(connection, "SELECT UNIX_TIMESTAMP(NOW(6))")[0][0])
         ours = (before + time.time()) / 2
         text = f"its clock differs from ours by {theirs - ours:+.1f} seconds"
         if abs(theirs - ours) < _CLOCK_SECONDS:
@@ -208,7 +215,7 @@ def _error_text(error: SourceError) -> str:
 def _quote_account(user: str) -> str:
     """The account of a session, as GRANT wants it.
 
-    >>> _account("viewkeeper@10.%")
+    >>> _quote_account("viewkeeper@10.%")
     "'viewkeeper'@'10.%'"
     """
     name, _, host = user.rpartition("@")
@@ -219,16 +226,16 @@ _NEAR = 0.5
 
 
 def health_of(
-    server: Server,
+    server: MariadbServer,
     connection: Connection,
     reader: str,
-    state: State | None,
-    behind: Mapping[int, Behind],
+    state: MariadbState | None,
+    behind: Mapping[int, ChangesBehind],
 ) -> Health:
-    position = newest(connection)
+    position = read_newest_position(connection)
     if state is None:
         return Health(False, position, unit="bytes")
-    files = log_files(connection)
+    files = read_log_files(connection)
     kept = count_retained_bytes(files, state.position)
     warnings = []
     if file_of(state.position) not in files:
@@ -238,7 +245,7 @@ def health_of(
         )
     elif max(files) > file_of(state.position):
         warnings += _expiry_warnings(server, connection, reader, state.position)
-    mine = Retained(reader, True, state.position, kept)
+    mine = RetainedLog(reader, True, state.position, kept)
     return Health(True, position, kept, "bytes", (mine,), behind, tuple(warnings))
 
 
@@ -250,16 +257,18 @@ def count_retained_bytes(files: Mapping[int, int], position: int) -> int:
 
 
 def _expiry_warnings(
-    server: Server, connection: Connection, reader: str, position: int
+    server: MariadbServer, connection: Connection, reader: str, position: int
 ) -> list[str]:
     """A warning when the file that we stand in is likely to be removed before we leave it."""
-    limit = float(texts(connection, "SELECT @@binlog_expire_logs_seconds")[0][0])
+    limit = float(fetch_texts(connection, "SELECT @@binlog_expire_logs_seconds")[0][0])
     if not limit:
         return []
     start = position_of(file_of(position) + 1, FIRST_OFFSET)
-    log = Log(server, server_id(reader), start, blocking=False)
+    log = BinlogReader(server, make_server_id(reader), start, blocking=False)
     try:
-        closed_at = next((float(event.time) for event in log.events() if event.time), time.time())
+        closed_at = next(
+            (float(event.time) for event in log.read_events() if event.time), time.time()
+        )
     finally:
         log.close()
     age = time.time() - closed_at
@@ -271,12 +280,12 @@ def _expiry_warnings(
     ]
 
 
-def measure_behind(spool: Spool, start: int, positions: Iterable[int]) -> dict[int, Behind]:
+def measure_behind(spool: Spool, start: int, positions: Iterable[int]) -> dict[int, ChangesBehind]:
     """What lies beyond positions, as far as it has been read."""
     found = {}
     for position in positions:
-        transactions = spool.transactions(position) if position >= start else ()
+        transactions = spool.transactions_after(position) if position >= start else ()
         if transactions:
             changes = sum(one.changes for one in transactions)
-            found[position] = Behind(changes, transactions[0].committed_at)
+            found[position] = ChangesBehind(changes, transactions[0].committed_at)
     return found

@@ -11,46 +11,63 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from viewkeeper.errors import SchemaError
-from viewkeeper.sources.handles import Named, Names
-from viewkeeper.sources.mariadb.binlog.log import log_end
-from viewkeeper.sources.mariadb.logged_shapes import Shape, ShapedColumn, Shapes, shape_of
+from viewkeeper.sources.handles import HandleTarget, SourceHandles
+from viewkeeper.sources.mariadb.binlog.log import read_log_end
+from viewkeeper.sources.mariadb.logged_shapes import (
+    LoggedShape,
+    LoggedShapes,
+    ShapedColumn,
+    shape_of,
+)
 from viewkeeper.sources.mariadb.requirements import require_logged
-from viewkeeper.sources.mariadb.schema import Table, nearest, read_named, read_table
-from viewkeeper.sources.mariadb.server_connection import Connection, Server, execute, texts
+from viewkeeper.sources.mariadb.schema import (
+    MariadbTable,
+    nearest_hint,
+    read_table,
+    read_table_of_handle,
+)
+from viewkeeper.sources.mariadb.server_connection import (
+    Connection,
+    MariadbServer,
+    fetch_texts,
+    run_statement,
+)
 from viewkeeper.updates.source_protocol import Tables
 
-ShapesAt = Callable[[int], Shapes]
+ShapesAt = Callable[[int], LoggedShapes]
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class FollowedHandle:
     """A handle, the shape of its table now, and its columns' identities by the handle's names."""
 
     handle: str
-    shape: Shape
+    shape: LoggedShape
     columns: Mapping[str, str]
 
 
-def hold(connection: Connection, source: str, database: str, handle: str) -> tuple[Table, int]:
+def hold_table(
+    connection: Connection, source: str, database: str, handle: str
+) -> tuple[MariadbTable, int]:
     """A table as it is at a position of the log, exactly."""
-    execute(connection, "START TRANSACTION")
+    run_statement(connection, "START TRANSACTION")
     try:
-        found = read_named(connection, source, database, handle)
-        texts(connection, f"SELECT 1 FROM {found.quoted} LIMIT 1")
-        return read_table(connection, source, database, found.full_name), log_end(connection)
+        found = read_table_of_handle(connection, source, database, handle)
+        fetch_texts(connection, f"SELECT 1 FROM {found.quoted_name} LIMIT 1")
+        return read_table(connection, source, database, found.full_name), read_log_end(connection)
     finally:
-        execute(connection, "ROLLBACK")
+        run_statement(connection, "ROLLBACK")
 
 
-def follow_all(
+def follow_handles(
     connection: Connection,
-    server: Server,
-    names: Names,
-    shapes: Shapes,
+    server: MariadbServer,
+    names: SourceHandles,
+    shapes: LoggedShapes,
     shapes_at: ShapesAt,
     tables: Tables,
     passed_over: Sequence[str] = (),
-) -> tuple[list[Followed], Shapes]:
+) -> tuple[list[FollowedHandle], LoggedShapes]:
     """What handles are to stand for, and the shapes with those of new tables.
 
     `shapes` are those of now, `shapes_at` gives them as of a position of the log. `passed_over`
@@ -60,7 +77,9 @@ def follow_all(
     for handle, columns in tables.items():
         try:
             asked = (handle, columns)
-            one = _resolve(connection, server, names.get(handle), shapes, shapes_at, asked)
+            one = _resolve_handle(
+                connection, server, names.target_of(handle), shapes, shapes_at, asked
+            )
         except SchemaError:
             if handle in passed_over:
                 continue
@@ -72,44 +91,46 @@ def follow_all(
     return found, shapes
 
 
-def _resolve(
+def _resolve_handle(
     connection: Connection,
-    server: Server,
-    named: Named | None,
-    shapes: Shapes,
+    server: MariadbServer,
+    named: HandleTarget | None,
+    shapes: LoggedShapes,
     shapes_at: ShapesAt,
     asked: tuple[str, Sequence[str]],
-) -> Followed | None:
+) -> FollowedHandle | None:
     """What a handle with some columns is to stand for; None if its table is gone."""
     handle, columns = asked
-    source, database = server.source, server.address().database
+    source, database = server.source, server.parse_address().database
     if named is not None:
-        shape = shapes.get(named.identity)
+        shape = shapes.shape_by_id(named.identity)
         own = {name.lower() for name in named.columns}
         columns = [name for name in columns if name.lower() not in own]
         if shape is None:
             return None
-        if any(shape.called(name) is None for name in columns):
-            table, position = hold(connection, source, database, shape.full_name)
-            shape = shapes_at(position).get(shape.id) or shape
+        if any(shape.column_named(name) is None for name in columns):
+            table, position = hold_table(connection, source, database, shape.full_name)
+            shape = shapes_at(position).shape_by_id(shape.id) or shape
             shape = _with_columns(shape, table, columns, position)
-        return Followed(handle, shape, _by_name(source, shape, columns))
-    table, position = hold(connection, source, database, handle)
-    refusal = table.refusal()
+        return FollowedHandle(handle, shape, _column_ids_of(source, shape, columns))
+    table, position = hold_table(connection, source, database, handle)
+    refusal = table.refusal_error()
     if refusal is not None:
         raise refusal
     for column in columns:
-        table.kept(column)
-    shape = shapes_at(position).find(*table.place) or shapes.find(*table.place)
+        table.require_kept_column(column)
+    shape = shapes_at(position).find_shape(*table.place) or shapes.find_shape(*table.place)
     if shape is None:
         shape = shape_of(table, f"{position}-{len(shapes.tables)}", position)
     shape = _with_columns(shape, table, columns, position)
-    return Followed(handle, shape, _by_name(source, shape, columns))
+    return FollowedHandle(handle, shape, _column_ids_of(source, shape, columns))
 
 
-def _with_columns(shape: Shape, table: Table, columns: Sequence[str], position: int) -> Shape:
+def _with_columns(
+    shape: LoggedShape, table: MariadbTable, columns: Sequence[str], position: int
+) -> LoggedShape:
     """A table that only some columns are known of, with more of them, from now on."""
-    missing = [table.column(name) for name in columns if shape.called(name) is None]
+    missing = [table.find_column(name) for name in columns if shape.column_named(name) is None]
     if not missing:
         return shape
     added = (
@@ -119,15 +140,15 @@ def _with_columns(shape: Shape, table: Table, columns: Sequence[str], position: 
     return replace(shape, columns=(*shape.columns, *added), since=position)
 
 
-def _by_name(source: str, shape: Shape, columns: Sequence[str]) -> dict[str, str]:
+def _column_ids_of(source: str, shape: LoggedShape, columns: Sequence[str]) -> dict[str, str]:
     found = {}
     for name in columns:
-        column = shape.called(name)
+        column = shape.column_named(name)
         if column is None:
             raise SchemaError(
                 source,
                 f'table "{shape.full_name}" has no column "{name}"',
-                hint=nearest(name, list(shape.names)),
+                hint=nearest_hint(name, list(shape.ids_by_name)),
             )
         found[column.name] = column.id
     return found

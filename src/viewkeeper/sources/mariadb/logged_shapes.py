@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from viewkeeper.sources.mariadb.schema import Table
-from viewkeeper.sources.mariadb.types import Declared, Kind, Refusal, kind_of
+from viewkeeper.sources.mariadb.schema import MariadbTable
+from viewkeeper.sources.mariadb.types import DeclaredType, MariadbKind, MariadbRefusal, kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +28,19 @@ class ShapedColumn:
 
     id: str
     name: str
-    declared: Declared
+    declared: DeclaredType
     nullable: bool = True
     generated: bool = False
 
     @property
-    def kind(self) -> Kind | None:
+    def kind(self) -> MariadbKind | None:
         """How its values are kept; None if they cannot be."""
         found = kind_of(self.declared)
-        return None if isinstance(found, Refusal) else found
+        return None if isinstance(found, MariadbRefusal) else found
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class LoggedShape:
     """A table at some place of the log.
 
     `key` are the identities of the columns of its key, `charset` is what text columns get that say
@@ -60,99 +60,99 @@ class Shape:
     def full_name(self) -> str:
         return f"{self.database}.{self.name}"
 
-    def called(self, name: str) -> ShapedColumn | None:
+    def column_named(self, name: str) -> ShapedColumn | None:
         """A column by its name, in MariaDB's way: without regard to case."""
         folded = name.lower()
         return next((column for column in self.columns if column.name.lower() == folded), None)
 
-    def column(self, id: str) -> ShapedColumn | None:
+    def column_by_id(self, id: str) -> ShapedColumn | None:
         return next((column for column in self.columns if column.id == id), None)
 
     @property
-    def names(self) -> dict[str, str]:
+    def ids_by_name(self) -> dict[str, str]:
         """The identities of the columns by their names."""
         return {column.name: column.id for column in self.columns}
 
 
 @dataclass(frozen=True, slots=True)
-class Shapes:
+class LoggedShapes:
     """The followed tables by identity, at one place of the log.
 
     `folds` where the server does not tell upper from lower case in names of tables.
     """
 
-    tables: Mapping[str, Shape]
+    tables: Mapping[str, LoggedShape]
     folds: bool = False
 
-    def __iter__(self) -> Iterator[Shape]:
+    def __iter__(self) -> Iterator[LoggedShape]:
         """The tables that are there."""
         return (shape for shape in self.tables.values() if not shape.gone)
 
-    def get(self, id: str) -> Shape | None:
+    def shape_by_id(self, id: str) -> LoggedShape | None:
         """A table by its identity; None if it is gone."""
         found = self.tables.get(id)
         return None if found is None or found.gone else found
 
-    def find(self, database: str, name: str) -> Shape | None:
+    def find_shape(self, database: str, name: str) -> LoggedShape | None:
         """The table that is called so."""
-        return next((shape for shape in self if self.same(shape, database, name)), None)
+        return next((shape for shape in self if self.has_name(shape, database, name)), None)
 
-    def lost(self, database: str, name: str) -> Iterator[Shape]:
+    def find_lost(self, database: str, name: str) -> Iterator[LoggedShape]:
         """The tables that were called so when they went."""
         gone = (shape for shape in self.tables.values() if shape.gone)
-        return (shape for shape in gone if self.same(shape, database, name))
+        return (shape for shape in gone if self.has_name(shape, database, name))
 
-    def same(self, shape: Shape, database: str, name: str) -> bool:
-        return self.fold(shape.database, shape.name) == self.fold(database, name)
+    def has_name(self, shape: LoggedShape, database: str, name: str) -> bool:
+        return self.fold_name(shape.database, shape.name) == self.fold_name(database, name)
 
-    def fold(self, database: str, name: str) -> tuple[str, str]:
+    def fold_name(self, database: str, name: str) -> tuple[str, str]:
         return (database.lower(), name.lower()) if self.folds else (database, name)
 
-    def with_table(self, shape: Shape) -> Shapes:
-        return Shapes({**self.tables, shape.id: shape}, self.folds)
+    def with_table(self, shape: LoggedShape) -> LoggedShapes:
+        return LoggedShapes({**self.tables, shape.id: shape}, self.folds)
 
-    def without(self, ids: Iterable[str]) -> Shapes:
+    def without_tables(self, ids: Iterable[str]) -> LoggedShapes:
         dropped = set(ids)
         left = {id: shape for id, shape in self.tables.items() if id not in dropped}
-        return Shapes(left, self.folds)
+        return LoggedShapes(left, self.folds)
 
-    def known_from(self, position: int) -> Shapes:
+    def known_from(self, position: int) -> LoggedShapes:
         """The same, where nothing is known of the time before a position."""
         tables = {
             id: replace(shape, since=max(shape.since, position))
             for id, shape in self.tables.items()
         }
-        return Shapes(tables, self.folds)
+        return LoggedShapes(tables, self.folds)
 
 
-def shape_of(table: Table, id: str, since: int) -> Shape:
+def shape_of(table: MariadbTable, id: str, since: int) -> LoggedShape:
     """A table as the server describes it, with new identities."""
     columns = tuple(
         ShapedColumn(f"{id}.{number}", one.name, one.declared, one.nullable, one.generated)
         for number, one in enumerate(table.columns, 1)
     )
-    shape = Shape(id, table.database, table.name, columns, (), table.charset, since)
+    shape = LoggedShape(id, table.database, table.name, columns, (), table.charset, since)
     return replace(shape, key=key_ids(shape, table.exact_key))
 
 
-def key_ids(shape: Shape, names: Sequence[str]) -> tuple[str, ...]:
+def key_ids(shape: LoggedShape, names: Sequence[str]) -> tuple[str, ...]:
     """The identities of the columns of a key; () if one of them is not known."""
-    found = [shape.called(name) for name in names]
+    found = [shape.column_named(name) for name in names]
     return tuple(column.id for column in found if column is not None) if all(found) else ()
 
 
-def to_json(shapes: Shapes) -> dict[str, Any]:
+def shapes_to_json(shapes: LoggedShapes) -> dict[str, Any]:
     return {"folds": shapes.folds, "tables": [asdict(one) for one in shapes.tables.values()]}
 
 
-def from_json(read: Mapping[str, Any]) -> Shapes:
-    tables = {one["id"]: _table(one) for one in read["tables"]}
-    return Shapes(tables, read["folds"])
+def shapes_from_json(read: Mapping[str, Any]) -> LoggedShapes:
+    tables = {one["id"]: _decode_shape(one) for one in read["tables"]}
+    return LoggedShapes(tables, read["folds"])
 
 
-def _table(read: Mapping[str, Any]) -> Shape:
+def _decode_shape(read: Mapping[str, Any]) -> LoggedShape:
     columns = tuple(
-        ShapedColumn(**{**column, "declared": Declared(**column["declared"])})
+        ShapedColumn(**{**column, "declared": DeclaredType(**column["declared"])})
         for column in read["columns"]
     )
-    return Shape(**{**read, "columns": columns, "key": tuple(read["key"])})
+    return LoggedShape(**{**read, "columns": columns, "key": tuple(read["key"])})

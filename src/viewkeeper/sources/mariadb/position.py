@@ -40,27 +40,27 @@ def offset_of(position: int) -> int:
     return position & _OFFSET_MASK
 
 
-def number_of(name: str) -> int:
+def file_number_of(name: str) -> int:
     """The number of a binlog file.
 
-    >>> number_of("binlog.000017")
+    >>> file_number_of("binlog.000017")
     17
     """
     return int(name.rpartition(".")[2])
 
 
-def file_name(base: str, number: int) -> str:
+def file_name_of(base: str, number: int) -> str:
     """
-    >>> file_name("binlog", 17)
+    >>> file_name_of("binlog", 17)
     'binlog.000017'
     """
     return f"{base}.{number:06d}"
 
 
-def spelled(base: str, position: int) -> str:
+def spell_position(base: str, position: int) -> str:
     """A position as people know it.
 
-    >>> spelled("binlog", position_of(17, 328))
+    >>> spell_position("binlog", position_of(17, 328))
     'binlog.000017:328'
     """
-    return f"{file_name(base, file_of(position))}:{offset_of(position)}"
+    return f"{file_name_of(base, file_of(position))}:{offset_of(position)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from viewkeeper.errors import SchemaError
-from viewkeeper.sources.mariadb.server_connection import Connection, pairs, texts
+from viewkeeper.sources.mariadb.server_connection import Connection, fetch_pairs, fetch_texts
 
 _OLDEST = (10, 5)
 _SETTINGS = {
@@ -23,9 +23,9 @@ _SETTINGS = {
 }
 
 
-def variables(connection: Connection) -> dict[str, str]:
+def read_variables(connection: Connection) -> dict[str, str]:
     """The server's global variables, by their names."""
-    return pairs(connection, "SHOW GLOBAL VARIABLES")
+    return fetch_pairs(connection, "SHOW GLOBAL VARIABLES")
 
 
 def version_of(text: str) -> tuple[int, int]:
@@ -37,7 +37,7 @@ def version_of(text: str) -> tuple[int, int]:
     return int(major), int(minor.partition("-")[0])
 
 
-def version_shortcoming(known: Mapping[str, str]) -> tuple[str, str] | None:
+def find_version_shortcoming(known: Mapping[str, str]) -> tuple[str, str] | None:
     """What is wrong with the version, and what mends it."""
     version = known["version"]
     if "mariadb" in version.lower() and version_of(version) >= _OLDEST:
@@ -48,9 +48,9 @@ def version_shortcoming(known: Mapping[str, str]) -> tuple[str, str] | None:
     )
 
 
-def shortcomings(known: Mapping[str, str]) -> dict[str, tuple[str, str] | None]:
+def find_shortcomings(known: Mapping[str, str]) -> dict[str, tuple[str, str] | None]:
     """By setting: what is wrong with it and what mends it, or None."""
-    found: dict[str, tuple[str, str] | None] = {"version": version_shortcoming(known)}
+    found: dict[str, tuple[str, str] | None] = {"version": find_version_shortcoming(known)}
     for name, (wanted, mend) in _SETTINGS.items():
         value = known.get(name, "")
         is_wrong = value.upper() != wanted
@@ -65,18 +65,18 @@ def shortcomings(known: Mapping[str, str]) -> dict[str, tuple[str, str] | None]:
     return found
 
 
-def unlogged(connection: Connection, databases: Iterable[str]) -> list[str]:
+def find_unlogged(connection: Connection, databases: Iterable[str]) -> list[str]:
     """Those of some databases whose changes the server does not log."""
-    status = texts(connection, "SHOW MASTER STATUS")
+    status = fetch_texts(connection, "SHOW MASTER STATUS")
     if not status:
         return []
     only, never = (set(filter(None, names.split(","))) for names in status[0][2:4])
     return sorted(name for name in set(databases) if name in never or (only and name not in only))
 
 
-def require(connection: Connection, source: str) -> None:
+def require_followable(connection: Connection, source: str) -> None:
     """A SchemaError that names everything that must be changed about the server."""
-    wrong = [found for found in shortcomings(variables(connection)).values() if found]
+    wrong = [found for found in find_shortcomings(read_variables(connection)).values() if found]
     if wrong:
         raise SchemaError(
             source,
@@ -89,7 +89,7 @@ def require(connection: Connection, source: str) -> None:
 
 
 def require_logged(connection: Connection, source: str, databases: Iterable[str]) -> None:
-    missing = unlogged(connection, databases)
+    missing = find_unlogged(connection, databases)
     if missing:
         raise SchemaError(
             source,

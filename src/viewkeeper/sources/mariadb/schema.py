@@ -14,26 +14,26 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from viewkeeper.errors import SchemaError
-from viewkeeper.sources.mariadb.server_connection import Connection, quote, texts
-from viewkeeper.sources.mariadb.types import Declared, Kind, Refusal, kind_of
-from viewkeeper.updates.schema_change import called
+from viewkeeper.sources.mariadb.server_connection import Connection, fetch_texts, quote_name
+from viewkeeper.sources.mariadb.types import DeclaredType, MariadbKind, MariadbRefusal, kind_of
+from viewkeeper.updates.schema_change import name_of_handle
 
 _EVERY_BYTE = bytes(range(256)).hex()
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class MariadbColumn:
     """A column: how it is kept, or why it is not."""
 
     name: str
-    declared: Declared
-    kind: Kind | Refusal
+    declared: DeclaredType
+    kind: MariadbKind | MariadbRefusal
     nullable: bool
     generated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class MariadbIndex:
     """The columns of an index, in order; `whole` unless it has only the start of a value."""
 
     name: str
@@ -43,7 +43,7 @@ class Index:
 
 
 @dataclass(frozen=True)
-class Table:
+class MariadbTable:
     """A table; `database` and `name` as the server spells them, `charset` that of new texts."""
 
     source: str
@@ -51,8 +51,8 @@ class Table:
     name: str
     engine: str
     type: str
-    columns: tuple[Column, ...]
-    indexes: tuple[Index, ...]
+    columns: tuple[MariadbColumn, ...]
+    indexes: tuple[MariadbIndex, ...]
     cascades: tuple[str, ...]
     charset: str = ""
 
@@ -65,32 +65,32 @@ class Table:
         return self.database, self.name
 
     @property
-    def quoted(self) -> str:
-        return f"{quote(self.database)}.{quote(self.name)}"
+    def quoted_name(self) -> str:
+        return f"{quote_name(self.database)}.{quote_name(self.name)}"
 
     @cached_property
-    def _folded(self) -> dict[str, Column]:
+    def _columns_by_name(self) -> dict[str, MariadbColumn]:
         return {column.name.lower(): column for column in self.columns}
 
-    def column(self, name: str) -> Column:
+    def find_column(self, name: str) -> MariadbColumn:
         """A column by its name, in MariaDB's way: without regard to case."""
-        found = self._folded.get(name.lower())
+        found = self._columns_by_name.get(name.lower())
         if found is None:
             names = [column.name for column in self.columns]
             raise SchemaError(
                 self.source,
                 f'table "{self.full_name}" has no column "{name}"',
-                hint=nearest(name, names),
+                hint=nearest_hint(name, names),
             )
         return found
 
-    def has(self, name: str) -> bool:
-        return name.lower() in self._folded
+    def has_column(self, name: str) -> bool:
+        return name.lower() in self._columns_by_name
 
-    def kept(self, name: str) -> tuple[str, Kind]:
+    def require_kept_column(self, name: str) -> tuple[str, MariadbKind]:
         """The column's own name and kind; a SchemaError if it cannot be kept."""
-        column = self.column(name)
-        if isinstance(column.kind, Refusal):
+        column = self.find_column(name)
+        if isinstance(column.kind, MariadbRefusal):
             raise SchemaError(
                 self.source,
                 f'table "{self.full_name}": column "{column.name}" cannot be kept exactly',
@@ -99,7 +99,7 @@ class Table:
             )
         return column.name, column.kind
 
-    def prefix(self, columns: Sequence[str]) -> tuple[str, ...]:
+    def index_prefix_of(self, columns: Sequence[str]) -> tuple[str, ...]:
         """The longest start of an index that consists of these columns."""
         wanted = set(columns)
         best: tuple[str, ...] = ()
@@ -122,15 +122,15 @@ class Table:
     @property
     def exact_key(self) -> tuple[str, ...]:
         """The strict key, if all of its columns can be kept."""
-        columns = [self.column(name) for name in self.strict_key]
-        refused = any(isinstance(column.kind, Refusal) for column in columns)
+        columns = [self.find_column(name) for name in self.strict_key]
+        refused = any(isinstance(column.kind, MariadbRefusal) for column in columns)
         return () if refused else self.strict_key
 
-    def _is_strict(self, index: Index) -> bool:
-        columns = [self.column(name) for name in index.columns]
+    def _is_strict(self, index: MariadbIndex) -> bool:
+        columns = [self.find_column(name) for name in index.columns]
         return index.whole and not any(column.nullable for column in columns)
 
-    def refusal(self) -> SchemaError | None:
+    def refusal_error(self) -> SchemaError | None:
         """Why the table cannot be captured, with the way out; None if it can."""
         reason: tuple[str, str] | None = None
         if self.type == "VIEW":
@@ -138,46 +138,48 @@ class Table:
         elif self.type != "BASE TABLE":
             reason = (
                 f"is a table of the type {self.type.lower()}, which cannot be captured",
-                f"ALTER TABLE {self.quoted} DROP SYSTEM VERSIONING"
+                f"ALTER TABLE {self.quoted_name} DROP SYSTEM VERSIONING"
                 if self.type == "SYSTEM VERSIONED"
                 else "use an ordinary table",
             )
         elif self.engine.lower() != "innodb":
             reason = (
                 f"has the engine {self.engine}, which ignores snapshots",
-                f"ALTER TABLE {self.quoted} ENGINE=InnoDB",
+                f"ALTER TABLE {self.quoted_name} ENGINE=InnoDB",
             )
         elif self.cascades:
             reason = (
                 "is changed by a foreign key itself, which the binlog does not show "
                 f"({', '.join(self.cascades)})",
-                "; ".join(self._recreated(name) for name in self.cascades)
+                "; ".join(self._recreate_statement(name) for name in self.cascades)
                 + "; and let the application or a trigger on the parent do what the key did",
             )
         if reason is None:
             return None
         return SchemaError(self.source, f'"{self.full_name}" {reason[0]}', hint=reason[1])
 
-    def _recreated(self, constraint: str) -> str:
-        name = quote(constraint.partition(" ")[0])
+    def _recreate_statement(self, constraint: str) -> str:
+        name = quote_name(constraint.partition(" ")[0])
         return (
-            f"ALTER TABLE {self.quoted} DROP FOREIGN KEY {name}, ADD CONSTRAINT {name}"
+            f"ALTER TABLE {self.quoted_name} DROP FOREIGN KEY {name}, ADD CONSTRAINT {name}"
             " FOREIGN KEY (...) REFERENCES ... ON DELETE RESTRICT ON UPDATE RESTRICT"
         )
 
 
-def read_named(connection: Connection, source: str, database: str, handle: str) -> Table:
+def read_table_of_handle(
+    connection: Connection, source: str, database: str, handle: str
+) -> MariadbTable:
     """The table that a handle is the name of, now; `orders#2` is called `orders`, unless there is
     a table with just that name."""
     try:
         return read_table(connection, source, database, handle)
     except SchemaError:
-        if called(handle) == handle:
+        if name_of_handle(handle) == handle:
             raise
-        return read_table(connection, source, database, called(handle))
+        return read_table(connection, source, database, name_of_handle(handle))
 
 
-def read_table(connection: Connection, source: str, database: str, table: str) -> Table:
+def read_table(connection: Connection, source: str, database: str, table: str) -> MariadbTable:
     """The shape of a table now; a SchemaError with the nearest names if there is none."""
     place, _, rest = table.partition(".")
     schema, name = (place, rest) if rest else (database, table)
@@ -186,32 +188,32 @@ def read_table(connection: Connection, source: str, database: str, table: str) -
         " FROM information_schema.tables"
         " WHERE table_schema = %s AND table_name = %s"
     )
-    found = texts(connection, query, (schema, name))
+    found = fetch_texts(connection, query, (schema, name))
     if not found:
         raise SchemaError(
-            source, f'there is no table "{table}"', hint=_known(connection, schema, name)
+            source, f'there is no table "{table}"', hint=_nearest_tables(connection, schema, name)
         )
     schema, name, engine, kind, collation = found[0]
-    return Table(
+    return MariadbTable(
         source,
         schema,
         name,
         engine,
         kind,
-        _columns(connection, schema, name),
-        _indexes(connection, schema, name),
-        _cascades(connection, schema, name),
+        _read_columns(connection, schema, name),
+        _read_indexes(connection, schema, name),
+        _read_cascades(connection, schema, name),
         collation.split("_")[0],
     )
 
 
-def folds_names(connection: Connection) -> bool:
+def has_folded_names(connection: Connection) -> bool:
     """Whether the server does not tell upper from lower case in the names of tables."""
-    return texts(connection, "SELECT @@lower_case_table_names")[0][0] != "0"
+    return fetch_texts(connection, "SELECT @@lower_case_table_names")[0][0] != "0"
 
 
-def _columns(connection: Connection, schema: str, table: str) -> tuple[Column, ...]:
-    rows = texts(
+def _read_columns(connection: Connection, schema: str, table: str) -> tuple[MariadbColumn, ...]:
+    rows = fetch_texts(
         connection,
         "SELECT c.column_name, c.column_type, c.character_set_name, c.collation_name,"
         " c.is_nullable, s.maxlen, c.is_generated FROM information_schema.columns AS c"
@@ -226,9 +228,9 @@ def _columns(connection: Connection, schema: str, table: str) -> tuple[Column, .
     }
     found = []
     for name, declared_type, charset, collation, nullable, _, generated in rows:
-        declared = Declared(declared_type, charset, collation, characters.get(charset, ""))
+        declared = DeclaredType(declared_type, charset, collation, characters.get(charset, ""))
         kind = kind_of(declared)
-        found.append(Column(name, declared, kind, nullable == "YES", generated == "ALWAYS"))
+        found.append(MariadbColumn(name, declared, kind, nullable == "YES", generated == "ALWAYS"))
     return tuple(found)
 
 
@@ -236,14 +238,14 @@ def characters_of(connection: Connection, charset: str) -> str:
     """The characters that a one-byte character set has for the bytes 0 to 255, as the server
     itself converts them; "" for any other character set."""
     query = "SELECT maxlen FROM information_schema.character_sets WHERE character_set_name = %s"
-    if texts(connection, query, (charset,)) != [("1",)] or not charset.isalnum():
+    if fetch_texts(connection, query, (charset,)) != [("1",)] or not charset.isalnum():
         return ""
     query = f"SELECT CONVERT(_{charset} X'{_EVERY_BYTE}' USING utf8mb4)"
-    return texts(connection, query)[0][0]
+    return fetch_texts(connection, query)[0][0]
 
 
-def _indexes(connection: Connection, schema: str, table: str) -> tuple[Index, ...]:
-    rows = texts(
+def _read_indexes(connection: Connection, schema: str, table: str) -> tuple[MariadbIndex, ...]:
+    rows = fetch_texts(
         connection,
         "SELECT index_name, column_name, non_unique, sub_part FROM information_schema.statistics"
         " WHERE table_schema = %s AND table_name = %s AND index_type = 'BTREE'"
@@ -256,13 +258,13 @@ def _indexes(connection: Connection, schema: str, table: str) -> tuple[Index, ..
         parts = [row for row in rows if row[0] == name]
         columns = tuple(column for _, column, _, _ in parts)
         unique = parts[0][2] == "0"
-        found.append(Index(name, columns, unique, not any(part for *_, part in parts)))
+        found.append(MariadbIndex(name, columns, unique, not any(part for *_, part in parts)))
     return tuple(found)
 
 
-def _cascades(connection: Connection, schema: str, table: str) -> tuple[str, ...]:
+def _read_cascades(connection: Connection, schema: str, table: str) -> tuple[str, ...]:
     """The foreign keys by which InnoDB changes rows of this table by itself."""
-    rows = texts(
+    rows = fetch_texts(
         connection,
         "SELECT constraint_name, delete_rule, update_rule"
         " FROM information_schema.referential_constraints"
@@ -277,12 +279,12 @@ def _cascades(connection: Connection, schema: str, table: str) -> tuple[str, ...
     )
 
 
-def _known(connection: Connection, schema: str, name: str) -> str:
+def _nearest_tables(connection: Connection, schema: str, name: str) -> str:
     query = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s"
-    return nearest(name, [row[0] for row in texts(connection, query, (schema,))])
+    return nearest_hint(name, [row[0] for row in fetch_texts(connection, query, (schema,))])
 
 
-def nearest(name: str, known: list[str]) -> str:
+def nearest_hint(name: str, known: list[str]) -> str:
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     if close:
         return "did you mean " + " or ".join(f'"{match}"' for match in close) + "?"

@@ -31,9 +31,9 @@ from viewkeeper.sources.mariadb.channel import (
     GuardedConnection,
     Option,
     UntrustedError,
-    channel_options,
+    parse_channel_options,
 )
-from viewkeeper.sources.settings import SourceSettings, environment
+from viewkeeper.sources.settings import SourceSettings, read_environment
 
 Connection: TypeAlias = "pymysql.connections.Connection[Any]"
 Row: TypeAlias = tuple[str, ...]
@@ -58,7 +58,7 @@ _DRIVER_NONSENSE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ServerAddress:
     """Where a server is and as whom we come; `tls` is what the url says about encryption."""
 
     host: str
@@ -74,7 +74,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class MariadbServer:
     """One server, as one source sees it; may be sent to other processes, and holds no secret."""
 
     settings: SourceSettings
@@ -85,38 +85,40 @@ class Server:
 
     @property
     def statement_seconds(self) -> float:
-        return self.settings.number("statement_seconds", STATEMENT_SECONDS)
+        return self.settings.read_number("statement_seconds", STATEMENT_SECONDS)
 
-    def address(self) -> Address:
+    def parse_address(self) -> ServerAddress:
         raw = str(self.settings.options["url"])
-        match = _URL.fullmatch(raw) or _URL.fullmatch(self.settings.text("url"))
+        match = _URL.fullmatch(raw) or _URL.fullmatch(self.settings.read_text("url"))
         if match is None or not match["host"]:
             raise ProjectError(
                 f'source "{self.source}": the url is not of the form '
                 "mariadb://user:password@host:port/database?ssl_mode=verify-full&ssl_ca=file",
                 hint="write the password as ${NAME} and export NAME",
             )
-        part = {name: self._resolved(text or "") for name, text in match.groupdict().items()}
+        part = {
+            name: self._resolve_references(text or "") for name, text in match.groupdict().items()
+        }
         read = parse_qsl(match["query"] or "", keep_blank_values=True)
-        query = [(name, self._resolved(value)) for name, value in read]
-        return Address(
+        query = [(name, self._resolve_references(value)) for name, value in read]
+        return ServerAddress(
             host=part["host"].strip("[]"),
-            port=self._port(part["port"]),
+            port=self._parse_port(part["port"]),
             user=part["user"],
             password=part["password"],
             database=part["database"],
-            tls=channel_options(self.source, query, self.settings.folder),
+            tls=parse_channel_options(self.source, query, self.settings.folder),
         )
 
-    def _resolved(self, text: str) -> str:
+    def _resolve_references(self, text: str) -> str:
         """References are taken as they are; what is written in the url may be percent-encoded."""
         parts = _REFERENCE.split(text)
         return "".join(
-            environment(self.source, part[2:-1]) if number % 2 else unquote(part)
+            read_environment(self.source, part[2:-1]) if number % 2 else unquote(part)
             for number, part in enumerate(parts)
         )
 
-    def _port(self, text: str) -> int:
+    def _parse_port(self, text: str) -> int:
         if not text:
             return 3306
         if not text.isdigit():
@@ -126,18 +128,20 @@ class Server:
             )
         return int(text)
 
-    def where(self) -> str:
+    def describe_address(self) -> str:
         """The server for people."""
-        address = self.address()
+        address = self.parse_address()
         return f"{address.host}:{address.port}/{address.database}"
 
-    def connect(self) -> Connection:
+    def open_connection(self) -> Connection:
         """A connection in autocommit mode."""
-        address = self.address()
-        with self.errors(), understanding():
-            return self._connect(address, address.channel.context())
+        address = self.parse_address()
+        with self.translate_errors(), refuse_nonsense():
+            return self._open_guarded(address, address.channel.make_context())
 
-    def _connect(self, address: Address, encryption: ssl.SSLContext | None) -> Connection:
+    def _open_guarded(
+        self, address: ServerAddress, encryption: ssl.SSLContext | None
+    ) -> Connection:
         seconds = self.statement_seconds
         encoders: dict[Any, Any] = dict(pymysql.converters.encoders)
         connection: Any = GuardedConnection(
@@ -167,18 +171,18 @@ class Server:
         return opened
 
     @contextmanager
-    def errors(self) -> Iterator[None]:
+    def translate_errors(self) -> Iterator[None]:
         """Inside, every error of the driver becomes one of ours."""
         try:
             yield
         except (pymysql.Error, OSError) as error:
-            raise translate(self.source, error) from None
+            raise translate_error(self.source, error) from None
         except _NONSENSE as error:
-            raise _nonsense(self.source, f"{type(error).__name__}: {error}") from error
+            raise _nonsense_error(self.source, f"{type(error).__name__}: {error}") from error
 
 
 @contextmanager
-def understanding(connection: Connection | None = None) -> Iterator[None]:
+def refuse_nonsense(connection: Connection | None = None) -> Iterator[None]:
     """Inside, bytes that the driver stumbles over are an error of the driver, and end the
     connection: where its next answer begins is not known any more."""
     try:
@@ -191,25 +195,25 @@ def understanding(connection: Connection | None = None) -> Iterator[None]:
         raise pymysql.err.OperationalError(CR.CR_MALFORMED_PACKET, text) from error
 
 
-def texts(connection: Connection, query: str, arguments: Sequence[object] = ()) -> list[Row]:
+def fetch_texts(connection: Connection, query: str, arguments: Sequence[object] = ()) -> list[Row]:
     """All rows of a small result, as text; NULL is the empty text."""
-    with understanding(connection), connection.cursor() as cursor:
+    with refuse_nonsense(connection), connection.cursor() as cursor:
         cursor.execute(query, arguments or None)
         rows: Sequence[Sequence[bytes | None]] = cursor.fetchall()
     return [tuple("" if v is None else v.decode() for v in row) for row in rows]
 
 
-def pairs(connection: Connection, query: str) -> dict[str, str]:
+def fetch_pairs(connection: Connection, query: str) -> dict[str, str]:
     """A small result of names and values."""
-    return {row[0]: row[1] for row in texts(connection, query)}
+    return {row[0]: row[1] for row in fetch_texts(connection, query)}
 
 
-def execute(connection: Connection, statement: str) -> None:
-    with understanding(connection), connection.cursor() as cursor:
+def run_statement(connection: Connection, statement: str) -> None:
+    with refuse_nonsense(connection), connection.cursor() as cursor:
         cursor.execute(statement)
 
 
-def quote(name: str) -> str:
+def quote_name(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -271,7 +275,7 @@ _MEANINGS = (
 )
 
 
-def translate(source: str, error: Exception) -> SourceError:
+def translate_error(source: str, error: Exception) -> SourceError:
     """The one place where MariaDB's error numbers become typed errors."""
     number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = str(error.args[1]) if len(error.args) > 1 else str(error)
@@ -282,7 +286,7 @@ def translate(source: str, error: Exception) -> SourceError:
     if isinstance(error, UntrustedError):
         return SourceAwayError(source, _UNTRUSTED, detail=text, hint=_UNTRUSTED_HINT)
     if number == CR.CR_MALFORMED_PACKET:
-        return _nonsense(source, text)
+        return _nonsense_error(source, text)
     if isinstance(getattr(error, "original_exception", error), ssl.SSLError) or number == _NO_TLS:
         return SourceAwayError(source, _UNPROVED, detail=detail, hint=_UNPROVED_HINT)
     if isinstance(error, _AWAY):
@@ -295,7 +299,7 @@ def translate(source: str, error: Exception) -> SourceError:
     return SourceError(source, "MariaDB refused a statement", detail=detail)
 
 
-def _nonsense(source: str, detail: str) -> SourceAwayError:
+def _nonsense_error(source: str, detail: str) -> SourceAwayError:
     return SourceAwayError(
         source,
         "the server's answer cannot be understood",

@@ -24,46 +24,46 @@ from dataclasses import replace
 import pyarrow as pa
 
 from viewkeeper.errors import GapError, SchemaError, SourceAwayError
-from viewkeeper.sources.handles import Names
+from viewkeeper.sources.handles import SourceHandles
 from viewkeeper.sources.mariadb.answers.snapshot import MariadbOpener
-from viewkeeper.sources.mariadb.binlog.capture import READ_SECONDS, Capture
-from viewkeeper.sources.mariadb.binlog.log import newest
-from viewkeeper.sources.mariadb.binlog.shape_tracker import Watch
-from viewkeeper.sources.mariadb.binlog.stream import Stream
-from viewkeeper.sources.mariadb.binlog.tail import select, server_id
+from viewkeeper.sources.mariadb.binlog.capture import READ_SECONDS, BinlogCapture
+from viewkeeper.sources.mariadb.binlog.log import read_newest_position
+from viewkeeper.sources.mariadb.binlog.shape_tracker import ShapeWatch
+from viewkeeper.sources.mariadb.binlog.stream import BinlogStream
+from viewkeeper.sources.mariadb.binlog.tail import make_server_id, select_columns
 from viewkeeper.sources.mariadb.bound_handles import (
-    Meaning,
-    became,
-    bound,
+    MariadbMeaning,
+    bind_handle,
+    current_form_of,
+    find_first_column,
     meaning_of,
-    reported,
-    type_of,
-    wanted,
+    report_changes,
+    wanted_columns_of,
 )
 from viewkeeper.sources.mariadb.doctor import MariadbDoctor, health_of, measure_behind
-from viewkeeper.sources.mariadb.follow import Followed, follow_all
-from viewkeeper.sources.mariadb.logged_shapes import Shape, Shapes
+from viewkeeper.sources.mariadb.follow import FollowedHandle, follow_handles
+from viewkeeper.sources.mariadb.logged_shapes import LoggedShape, LoggedShapes
 from viewkeeper.sources.mariadb.position import file_of, offset_of
-from viewkeeper.sources.mariadb.requirements import require
-from viewkeeper.sources.mariadb.schema import folds_names, read_named, read_table
+from viewkeeper.sources.mariadb.requirements import require_followable
+from viewkeeper.sources.mariadb.schema import has_folded_names, read_table, read_table_of_handle
 from viewkeeper.sources.mariadb.server_connection import Connection
 from viewkeeper.sources.mariadb.state import (
-    State,
-    born_at,
+    MariadbState,
     check_history,
-    gtid_at,
+    read_file_time,
+    read_gtid_at,
     read_state,
     remove_state,
     write_state,
 )
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.sources.stream.spool import Streamed
+from viewkeeper.sources.stream.spool import StreamedTransaction
 from viewkeeper.updates.source_protocol import (
     LOOK_SECONDS,
     LOOK_TRANSACTIONS,
-    Became,
     Boundary,
-    Detached,
+    CurrentNames,
+    DetachResult,
     Finding,
     Health,
     Tables,
@@ -81,124 +81,134 @@ def open_source(settings: SourceSettings, reader: str) -> MariadbSource:
     return MariadbSource(settings, reader)
 
 
-class MariadbSource(Capture):
+class MariadbSource(BinlogCapture):
     """One database of a MariaDB server, followed by the project `reader`."""
 
-    def describe(self) -> str:
-        return f"MariaDB at {self._server.where()}"
+    def describe_source(self) -> str:
+        return f"MariaDB at {self._server.describe_address()}"
 
-    def advice(self) -> str | None:
+    def advise_setup(self) -> str | None:
         return None
 
-    def handle(self, name: str) -> str:
-        with self._using() as connection:
-            names, shapes = self._known(connection)
-            table = read_table(connection, self.name, self._database, name)
-            shape = shapes.find(*table.place)
+    def handle_of(self, name: str) -> str:
+        with self._use_connection() as connection:
+            names, shapes = self._known_shapes(connection)
+            table = read_table(connection, self.name, self._database_name, name)
+            shape = shapes.find_shape(*table.place)
             if shape is None:
-                return names.handle(name, "", {})
-            return names.handle(name, shape.id, shape.names)
+                return names.choose_handle(name, "", {})
+            return names.choose_handle(name, shape.id, shape.ids_by_name)
 
-    def became(self, handle: str) -> Became | None:
-        with self._using() as connection:
-            names, shapes = self._known(connection)
-            named = names.get(handle)
+    def current_names_of(self, handle: str) -> CurrentNames | None:
+        with self._use_connection() as connection:
+            names, shapes = self._known_shapes(connection)
+            named = names.target_of(handle)
             if named is None:
                 try:
-                    table = read_named(connection, self.name, self._database, handle)
+                    table = read_table_of_handle(connection, self.name, self._database_name, handle)
                 except SchemaError:
                     return None
                 columns = [column.name for column in table.columns]
-                shape: Shape | None = Shape("", *table.place, ())
+                shape: LoggedShape | None = LoggedShape("", *table.place, ())
             else:
                 columns = []
-                shape = shapes.get(named.identity)
+                shape = shapes.shape_by_id(named.identity)
             if shape is None:
                 return None
-            return became(handle, named, shape, self._database, columns)
+            return current_form_of(handle, named, shape, self._database_name, columns)
 
-    def _known(self, connection: Connection) -> tuple[Names, Shapes]:
+    def _known_shapes(self, connection: Connection) -> tuple[SourceHandles, LoggedShapes]:
         """Our handles and the shapes now; nothing, if the log does not lead from what we remember
         to now: then every handle is a name, as it is for whoever follows the source again."""
         try:
             return self._names, self._shapes_now(connection)
         except GapError:
-            return Names(None), Shapes({}, folds_names(connection))
+            return SourceHandles(None), LoggedShapes({}, has_folded_names(connection))
 
-    def schema(self, table: str) -> tuple[Field, ...]:
-        """The columns that can be kept exactly; `refused` says why the others cannot."""
-        return self._meaning(table).fields
+    def schema_of(self, table: str) -> tuple[Field, ...]:
+        """The columns that can be kept exactly; `refusals_of` says why the others cannot."""
+        return self._meaning_of(table).fields
 
-    def refused(self, table: str) -> dict[str, str]:
-        return self._meaning(table).refused
+    def refusals_of(self, table: str) -> dict[str, str]:
+        return self._meaning_of(table).refused_columns
 
-    def key(self, table: str) -> tuple[str, ...]:
+    def key_of(self, table: str) -> tuple[str, ...]:
         """The columns of a key that MariaDB enforces and that cannot be NULL; () without one."""
-        return self._meaning(table).key
+        return self._meaning_of(table).key
 
-    def indexed(self, table: str, columns: Sequence[str]) -> bool:
-        found = self._meaning(table)
-        return bool(found.table.prefix([found.table.kept(found.now(c))[0] for c in columns]))
+    def is_indexed(self, table: str, columns: Sequence[str]) -> bool:
+        found = self._meaning_of(table)
+        return bool(
+            found.table.index_prefix_of(
+                [found.table.require_kept_column(found.name_now_of(c))[0] for c in columns]
+            )
+        )
 
-    def finds_by_key(self, table: str, columns: Sequence[str]) -> bool:
+    def can_find_by_key(self, table: str, columns: Sequence[str]) -> bool:
         """Every kind of value that is kept can be compared."""
-        found = self._meaning(table)
-        return bool([found.table.kept(found.now(column)) for column in columns])
+        found = self._meaning_of(table)
+        return bool(
+            [found.table.require_kept_column(found.name_now_of(column)) for column in columns]
+        )
 
-    def _meaning(self, handle: str) -> Meaning:
+    def _meaning_of(self, handle: str) -> MariadbMeaning:
         """What a handle means now; a SchemaError if that is gone or cannot be captured."""
-        with self._using() as connection:
-            names, shapes = self._known(connection)
-            named = names.get(handle)
+        with self._use_connection() as connection:
+            names, shapes = self._known_shapes(connection)
+            named = names.target_of(handle)
             if named is None:
                 shape = None
-                found = read_named(connection, self.name, self._database, handle)
+                found = read_table_of_handle(connection, self.name, self._database_name, handle)
             else:
-                shape = shapes.get(named.identity)
+                shape = shapes.shape_by_id(named.identity)
                 if shape is None:
                     raise SchemaError(self.name, f'table "{handle}" is not there any more')
-                found = read_table(connection, self.name, self._database, shape.full_name)
-        refusal = found.refusal()
+                found = read_table(connection, self.name, self._database_name, shape.full_name)
+        refusal = found.refusal_error()
         if refusal is not None:
             raise refusal
         return meaning_of(found, named, shape)
 
-    def follow(self, tables: Tables) -> int:
+    def follow_tables(self, tables: Tables) -> int:
         """Capture these columns too, besides what is followed already and still there.
 
         Nothing is changed at the server. What was read ahead is read again if columns are new,
         because it was read without them. Whoever goes on from an earlier position looks first: if
         the server is not the one that was followed, it is from now on.
         """
-        with self._using() as connection:
+        with self._use_connection() as connection:
             self._ask_for(tables)
-            require(connection, self.name)
-            position = newest(connection)
+            require_followable(connection, self.name)
+            position = read_newest_position(connection)
             state = self._same_state(connection)
             if state is not None:
-                self._extend(connection, state, tables)
+                self._extend_following(connection, state, tables)
             else:
-                self._begin(connection, position, tables)
+                self._begin_following(connection, position, tables)
             return position
 
-    def _begin(self, connection: Connection, position: int, tables: Tables) -> None:
+    def _begin_following(self, connection: Connection, position: int, tables: Tables) -> None:
         """Follow a server that was not followed, or is not the one that was."""
-        born = born_at(self._server, server_id(self.reader), position)
-        shapes = Shapes({}, folds_names(connection))
-        before, names = list(self._names), Names(None)
+        born = read_file_time(self._server, make_server_id(self.reader), position)
+        shapes = LoggedShapes({}, has_folded_names(connection))
+        before, names = list(self._names), SourceHandles(None)
         nothing = shapes
-        found, shapes = follow_all(
+        found, shapes = follow_handles(
             connection, self._server, names, shapes, lambda _: nothing, tables, before
         )
-        write_state(self._home, State(position, gtid_at(connection, position), born, shapes))
-        self._names.clear()
+        write_state(
+            self._home, MariadbState(position, read_gtid_at(connection, position), born, shapes)
+        )
+        self._names.forget_all()
         self._stand_for(found)
-        self._forget()
+        self._forget_stream()
 
-    def _extend(self, connection: Connection, state: State, tables: Tables) -> None:
+    def _extend_following(
+        self, connection: Connection, state: MariadbState, tables: Tables
+    ) -> None:
         """Follow more, besides what is followed."""
         now = self._shapes_now(connection)
-        found, after = follow_all(
+        found, after = follow_handles(
             connection,
             self._server,
             self._names,
@@ -207,40 +217,40 @@ class MariadbSource(Capture):
             tables,
         )
         added = [shape for id, shape in after.tables.items() if now.tables.get(id) != shape]
-        before = wanted(self._names)
+        before = wanted_columns_of(self._names)
         if added:
             shapes = state.shapes
             for shape in added:
                 shapes = shapes.with_table(shape)
             write_state(self._home, replace(state, shapes=shapes))
         self._stand_for(found)
-        if wanted(self._names) != before:
-            self._forget()
+        if wanted_columns_of(self._names) != before:
+            self._forget_stream()
 
-    def _stand_for(self, found: Sequence[Followed]) -> None:
+    def _stand_for(self, found: Sequence[FollowedHandle]) -> None:
         """Only when the tables are remembered: a handle must not stand for what is not known."""
         for one in found:
-            self._names.follow(one.handle, one.shape.id, one.columns)
+            self._names.add_target(one.handle, one.shape.id, one.columns)
 
-    def _same_state(self, connection: Connection) -> State | None:
+    def _same_state(self, connection: Connection) -> MariadbState | None:
         """What we remember, if this is still the server that we remember it of."""
         state = read_state(self._home)
         if state is not None and not self._checked:
             try:
-                check_history(connection, self._server, server_id(self.reader), state)
+                check_history(connection, self._server, make_server_id(self.reader), state)
             except GapError:
                 return None
         return state
 
-    def look(self, after: int) -> tuple[Boundary, ...]:
+    def look_for_transactions(self, after: int) -> tuple[Boundary, ...]:
         """The transactions that changed followed tables.
 
         While nothing was committed a look costs one short statement. Where only other tables
         were changed, an empty one is reported now and then, so that we do not stay behind.
         """
-        with self._using() as connection:
+        with self._use_connection() as connection:
             stream = self._stream_from(connection, after)
-            end = newest(connection)
+            end = read_newest_position(connection)
             if end < max(after, stream.position):
                 raise GapError(
                     self.name,
@@ -249,13 +259,13 @@ class MariadbSource(Capture):
                     hint="viewkeeper run --full-refresh VIEW loads its views anew",
                 )
             if end > stream.position and self._spool_has_room(after):
-                self._advance(stream, end, _LOOK_SECONDS, LOOK_TRANSACTIONS)
-            self._audit.run(connection, stream.tracker, wanted(self._names))
-            found = self._spool.transactions(after, LOOK_TRANSACTIONS)
+                self._advance_stream(stream, end, _LOOK_SECONDS, LOOK_TRANSACTIONS)
+            self._audit.audit_shapes(connection, stream.tracker, wanted_columns_of(self._names))
+            found = self._spool.transactions_after(after, LOOK_TRANSACTIONS)
             self._passed = (
                 found[-1].position if len(found) >= LOOK_TRANSACTIONS else stream.position
             )
-            boundaries = [self._boundary(stream, one) for one in found]
+            boundaries = [self._make_boundary(stream, one) for one in found]
             # A change of shape that concerns no handle is nothing to report.
             said = [b for b in boundaries if b.changes or b.emptied or b.reshaped]
             if said:
@@ -264,136 +274,140 @@ class MariadbSource(Capture):
                 if not self._passes_over(stream):
                     raise stream.halted
                 if self._stream is None:
-                    return self.look(after)
+                    return self.look_for_transactions(after)
             reached = stream.position
             grown = offset_of(reached - after) > _IDLE_BYTES
             if reached > after and (grown or file_of(reached) > file_of(after)):
                 return (Boundary(reached, time.time(), 0),)
             return ()
 
-    def passed(self, position: int) -> bool:
+    def has_passed(self, position: int) -> bool:
         return position <= self._passed
 
-    def _boundary(self, stream: Stream, one: Streamed) -> Boundary:
-        emptied = tuple(name for table in one.emptied for name in self._names.of(table))
+    def _make_boundary(self, stream: BinlogStream, one: StreamedTransaction) -> Boundary:
+        emptied = tuple(name for table in one.emptied for name in self._names.handles_of(table))
         tracker = stream.tracker
         # Most transactions tell nothing, and there are many.
-        told = tracker.between(one.position - 1, one.position) if tracker.told else ()
-        reshaped = reported(told, self._names, self._database) if told else ()
+        told = tracker.changes_between(one.position - 1, one.position) if tracker.told else ()
+        reshaped = report_changes(told, self._names, self._database_name) if told else ()
         return Boundary(one.position, one.committed_at, one.changes, emptied, reshaped=reshaped)
 
     def _spool_has_room(self, after: int) -> bool:
-        return len(self._spool.transactions(after, LOOK_TRANSACTIONS)) < LOOK_TRANSACTIONS
+        return len(self._spool.transactions_after(after, LOOK_TRANSACTIONS)) < LOOK_TRANSACTIONS
 
-    def changes(
+    def read_changes(
         self, tables: Tables, after: int, until: int
     ) -> Iterator[tuple[str, pa.RecordBatch]]:
         """From the spool; what is not in it any more, or not yet, is read from the log."""
-        with self._using() as connection:
+        with self._use_connection() as connection:
             stream = self._stream_from(connection, after)
-            self._advance(stream, until, READ_SECONDS)
+            self._advance_stream(stream, until, READ_SECONDS)
             if stream.position < until:
                 raise stream.halted or SourceAwayError(
                     self.name, f"reading its binlog up to position {until} takes too long"
                 )
             columns = {
-                handle: self._types(stream, handle, asked, until)
+                handle: self._types_of(stream, handle, asked, until)
                 for handle, asked in tables.items()
             }
         for handle, kinds in columns.items():
-            named = self._names.get(handle)
+            named = self._names.target_of(handle)
             assert named is not None, "its types were found"
-            for batch in select(self._spool.changes(named.identity, after, until), kinds):
+            for batch in select_columns(
+                self._spool.changes_of(named.identity, after, until), kinds
+            ):
                 yield handle, batch
 
-    def _types(
-        self, stream: Stream, handle: str, columns: Sequence[str], until: int
+    def _types_of(
+        self, stream: BinlogStream, handle: str, columns: Sequence[str], until: int
     ) -> dict[str, tuple[str, pa.DataType]]:
         """Columns of a handle with their identity and type: that of now, or the last one."""
-        named = self._names.get(handle)
+        named = self._names.target_of(handle)
         if named is None:
             raise SchemaError(self.name, f'table "{handle}" is not followed')
         tracker = stream.tracker
         versions = [
             shapes.tables.get(named.identity)
-            for shapes in (tracker.shapes, tracker.at(until), tracker.at(self._start))
+            for shapes in (tracker.shapes, tracker.shapes_at(until), tracker.shapes_at(self._start))
         ]
         own = {name.lower(): id for name, id in named.columns.items()}
         found: dict[str, tuple[str, pa.DataType]] = {}
         for name in columns:
             if name.lower() not in own:
                 raise SchemaError(self.name, f'column "{name}" of table "{handle}" is not followed')
-            column = type_of(own[name.lower()], versions)
+            column = find_first_column(own[name.lower()], versions)
             kind = None if column is None else column.kind
             found[name] = (own[name.lower()], pa.null() if kind is None else kind.arrow)
         return found
 
     @contextmanager
-    def snapshots(self, after: int, tables: Tables) -> Iterator[MariadbOpener]:
+    def prepare_snapshots(self, after: int, tables: Tables) -> Iterator[MariadbOpener]:
         """Every opening has a connection, a cut and a tail of its own."""
-        yield self._opener(after, tables)
+        yield self._make_opener(after, tables)
 
-    def _opener(self, after: int, tables: Tables) -> MariadbOpener:
-        with self._using() as connection:
+    def _make_opener(self, after: int, tables: Tables) -> MariadbOpener:
+        with self._use_connection() as connection:
             state = read_state(self._home)
             if state is None:
-                latest = Shapes({}, folds_names(connection))
-                watch = Watch(latest, after, {})
+                latest = LoggedShapes({}, has_folded_names(connection))
+                watch = ShapeWatch(latest, after, {})
             else:
                 stream = self._stream_from(connection, after)
-                self._advance(stream, after, READ_SECONDS)
-                latest, shapes = stream.tracker.shapes, stream.tracker.at(after)
-                watch = Watch(shapes, after, {})
-            asked = {name: bound(name, own, self._names, latest) for name, own in tables.items()}
+                self._advance_stream(stream, after, READ_SECONDS)
+                latest, shapes = stream.tracker.shapes, stream.tracker.shapes_at(after)
+                watch = ShapeWatch(shapes, after, {})
+            asked = {
+                name: bind_handle(name, own, self._names, latest) for name, own in tables.items()
+            }
             columns: dict[str, tuple[str, ...]] = {}
             for one in asked.values():
                 columns[one.identity] = (*columns.get(one.identity, ()), *one.asked_ids)
-            watch = Watch(watch.shapes, watch.position, columns)
+            watch = ShapeWatch(watch.shapes, watch.position, columns)
             return MariadbOpener(self._server, self.reader, asked, watch)
 
-    def acknowledge(self, position: int) -> None:
+    def acknowledge_position(self, position: int) -> None:
         """Remember it; the server keeps its binlog by its own rules."""
-        with self._using() as connection:
+        with self._use_connection() as connection:
             state = read_state(self._home)
             if state is None or position <= state.position:
                 return
             # What is remembered from now on must not be that of another server.
-            self._check(connection, state)
-            mark = self._stream.mark(position) if self._stream is not None else None
-            gtid, born = gtid_at(connection, position), state.born_at
+            self._check_server(connection, state)
+            mark = self._stream.mark_at(position) if self._stream is not None else None
+            gtid, born = read_gtid_at(connection, position), state.born_at
             if file_of(position) != file_of(state.position):
-                born = born_at(self._server, server_id(self.reader), position)
+                born = read_file_time(self._server, make_server_id(self.reader), position)
             shapes = self._shapes_at(connection, state, position)
-            write_state(self._home, State(position, gtid, born, shapes, mark))
+            write_state(self._home, MariadbState(position, gtid, born, shapes, mark))
             if self._stream is not None:
-                self._stream.forget(position)
-            self._spool.forget(position)
+                self._stream.forget_before(position)
+            self._spool.forget_until(position)
             self._start = max(self._start, position)
 
-    def hold(self, name: str, seconds: float) -> None:
+    def begin_hold(self, name: str, seconds: float) -> None:
         """Nothing to do: the server keeps its binlog for its own time, whoever reads it."""
 
-    def release(self, name: str) -> None:
+    def end_hold(self, name: str) -> None:
         """Nothing was held."""
 
-    def health(self, positions: Iterable[int]) -> Health:
+    def read_health(self, positions: Iterable[int]) -> Health:
         """Bytes of the binlog that we still need; what lies beyond positions, as far as it has
         been read in this process."""
-        with self._using() as connection:
-            read = self._start if self._stream is not None else newest(connection)
+        with self._use_connection() as connection:
+            read = self._start if self._stream is not None else read_newest_position(connection)
             known = measure_behind(self._spool, read, positions)
             return health_of(self._server, connection, self.reader, read_state(self._home), known)
 
-    def diagnose(self, tables: Tables) -> list[Finding]:
+    def diagnose_source(self, tables: Tables) -> list[Finding]:
         return MariadbDoctor(self._server, self.reader, read_state(self._home)).collect_findings(
             tables
         )
 
-    def detach(self, force: bool = False) -> Detached:
+    def detach_source(self, force: bool = False) -> DetachResult:
         """Forget the source; nothing of ours is in the database."""
         with self._lock:
-            self._forget()
+            self._forget_stream()
             self._checked = False
             was_following = remove_state(self._home)
-            self._names.clear()
-            return Detached(was_following, True)
+            self._names.forget_all()
+            return DetachResult(was_following, True)

@@ -14,74 +14,87 @@ from pathlib import Path
 from typing import Any
 
 from viewkeeper.errors import GapError
-from viewkeeper.sources.mariadb.binlog.event_frames import Mark
-from viewkeeper.sources.mariadb.binlog.log import event_after, log_base, log_end, log_files
-from viewkeeper.sources.mariadb.logged_shapes import Shape, ShapedColumn, Shapes, from_json, to_json
+from viewkeeper.sources.mariadb.binlog.event_frames import EventMark
+from viewkeeper.sources.mariadb.binlog.log import (
+    read_event_after,
+    read_log_base,
+    read_log_end,
+    read_log_files,
+)
+from viewkeeper.sources.mariadb.logged_shapes import (
+    LoggedShape,
+    LoggedShapes,
+    ShapedColumn,
+    shapes_from_json,
+    shapes_to_json,
+)
 from viewkeeper.sources.mariadb.position import (
     FIRST_OFFSET,
-    file_name,
+    file_name_of,
     file_of,
     offset_of,
     position_of,
-    spelled,
+    spell_position,
 )
-from viewkeeper.sources.mariadb.server_connection import Connection, Server, texts
-from viewkeeper.sources.mariadb.types import Declared
-from viewkeeper.sources.state_files import read_kept, write_kept
+from viewkeeper.sources.mariadb.server_connection import Connection, MariadbServer, fetch_texts
+from viewkeeper.sources.mariadb.types import DeclaredType
+from viewkeeper.sources.state_files import read_state_file, write_state_file
 from viewkeeper.storage.typed_json import read_typed
 
 _FILE = "state.json"
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class MariadbState:
     """The acknowledged position, its GTID position, when its file was begun, and the shapes of the
     followed tables there; of those that were followed later, as they were then."""
 
     position: int
     gtid: str
     born_at: int
-    shapes: Shapes
-    mark: Mark | None = None
+    shapes: LoggedShapes
+    mark: EventMark | None = None
 
 
-def read_state(home: Path) -> State | None:
+def read_state(home: Path) -> MariadbState | None:
     """What was written last; None if nothing is followed."""
-    return read_kept(home / _FILE, "state", _decode)
+    return read_state_file(home / _FILE, "state", _decode_state)
 
 
-def _decode(read: Any) -> State:
-    shapes = from_json(read["shapes"]) if "shapes" in read else _without_identities(read)
-    mark = read_typed(Mark, read["mark"]) if read["mark"] else None
+def _decode_state(read: Any) -> MariadbState:
+    shapes = shapes_from_json(read["shapes"]) if "shapes" in read else _without_identities(read)
+    mark = read_typed(EventMark, read["mark"]) if read["mark"] else None
     position, gtid, born_at = read_typed(
         tuple[int, str, int], [read["position"], read["gtid"], read["born_at"]]
     )
-    return State(position, gtid, born_at, shapes, mark)
+    return MariadbState(position, gtid, born_at, shapes, mark)
 
 
-def _without_identities(read: Mapping[str, Any]) -> Shapes:
+def _without_identities(read: Mapping[str, Any]) -> LoggedShapes:
     """The shapes in a file that was written before tables had identities."""
-    tables: dict[str, Shape] = {}
+    tables: dict[str, LoggedShape] = {}
     for number, table in enumerate(read["tables"].values()):
         database, _, name = table["full_name"].partition(".")
         id = f"{read['position']}-{number}"
         columns = tuple(
-            ShapedColumn(f"{id}.{place}", column, Declared(**declared))
+            ShapedColumn(f"{id}.{place}", column, DeclaredType(**declared))
             for place, (column, declared) in enumerate(table["columns"].items(), 1)
         )
-        tables[table["full_name"]] = Shape(id, database, name, columns, since=read["position"])
-    return Shapes({shape.id: shape for shape in tables.values()})
+        tables[table["full_name"]] = LoggedShape(
+            id, database, name, columns, since=read["position"]
+        )
+    return LoggedShapes({shape.id: shape for shape in tables.values()})
 
 
-def write_state(home: Path, state: State) -> None:
+def write_state(home: Path, state: MariadbState) -> None:
     body = {
         "position": state.position,
         "gtid": state.gtid,
         "born_at": state.born_at,
-        "shapes": to_json(state.shapes),
+        "shapes": shapes_to_json(state.shapes),
         "mark": None if state.mark is None else asdict(state.mark),
     }
-    write_kept(home / _FILE, "state", body)
+    write_state_file(home / _FILE, "state", body)
 
 
 def remove_state(home: Path) -> bool:
@@ -93,45 +106,51 @@ def remove_state(home: Path) -> bool:
     return True
 
 
-def gtid_at(connection: Connection, position: int) -> str:
+def read_gtid_at(connection: Connection, position: int) -> str:
     """The GTID position of a place in the binlog; "" if the server does not know the place."""
-    file = file_name(log_base(connection), file_of(position))
-    return texts(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (file, offset_of(position)))[0][0]
+    file = file_name_of(read_log_base(connection), file_of(position))
+    return fetch_texts(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (file, offset_of(position)))[
+        0
+    ][0]
 
 
-def born_at(server: Server, server_id: int, position: int) -> int:
+def read_file_time(server: MariadbServer, server_id: int, position: int) -> int:
     """When the file that has a position was begun; a log that was reset begins with new files."""
-    event = event_after(server, server_id, position_of(file_of(position), FIRST_OFFSET))
+    event = read_event_after(server, server_id, position_of(file_of(position), FIRST_OFFSET))
     return 0 if event is None else event.time
 
 
 def check_place(connection: Connection, source: str, position: int) -> None:
     """A GapError unless the server still has its binlog from a position on."""
-    place = spelled(log_base(connection), position)
-    if position > log_end(connection):
-        raise _gap(source, f"{place} lies beyond the end of its binlog", _RESTORED)
-    if file_of(position) not in log_files(connection):
-        raise _gap(source, f"its binlog does not begin before {place} any more", _PURGED)
+    place = spell_position(read_log_base(connection), position)
+    if position > read_log_end(connection):
+        raise _gap_error(source, f"{place} lies beyond the end of its binlog", _RESTORED)
+    if file_of(position) not in read_log_files(connection):
+        raise _gap_error(source, f"its binlog does not begin before {place} any more", _PURGED)
 
 
-def check_history(connection: Connection, server: Server, server_id: int, state: State) -> None:
+def check_history(
+    connection: Connection, server: MariadbServer, server_id: int, state: MariadbState
+) -> None:
     """A GapError unless this is the server, with the history, that was read up to now.
 
     Two histories that parted may have the same GTID at the same place, if their transactions are
     alike; so the event that ends there is looked at too.
     """
     check_place(connection, server.source, state.position)
-    place = spelled(log_base(connection), state.position)
-    if gtid_at(connection, state.position) != state.gtid:
+    place = spell_position(read_log_base(connection), state.position)
+    if read_gtid_at(connection, state.position) != state.gtid:
         text = f"{place} is not the GTID position {state.gtid or 'at the beginning'} any more"
-        raise _gap(server.source, text, _RESTORED)
-    if born_at(server, server_id, state.position) != state.born_at:
-        raise _gap(server.source, f"the file of {place} is not the one that was read", _RESTORED)
+        raise _gap_error(server.source, text, _RESTORED)
+    if read_file_time(server, server_id, state.position) != state.born_at:
+        raise _gap_error(
+            server.source, f"the file of {place} is not the one that was read", _RESTORED
+        )
     if state.mark is not None and state.mark.can_be_read:
-        found = event_after(server, server_id, state.mark.start)
-        if found is None or (found.position, found.mark()) != (state.position, state.mark):
+        found = read_event_after(server, server_id, state.mark.start)
+        if found is None or (found.position, found.make_mark()) != (state.position, state.mark):
             text = f"what ends at {place} is another transaction than the one that was read"
-            raise _gap(server.source, text, _RESTORED)
+            raise _gap_error(server.source, text, _RESTORED)
 
 
 _PURGED = (
@@ -145,5 +164,5 @@ _RESTORED = (
 )
 
 
-def _gap(source: str, message: str, reason: tuple[str, str]) -> GapError:
+def _gap_error(source: str, message: str, reason: tuple[str, str]) -> GapError:
     return GapError(source, message, detail=reason[0], hint=reason[1])

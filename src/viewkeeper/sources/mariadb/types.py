@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from viewkeeper.delta.exact_cast import decimals_of
-from viewkeeper.sources.mariadb.server_connection import quote
+from viewkeeper.sources.mariadb.server_connection import quote_name
 
 Array: TypeAlias = "pa.Array[pa.Scalar[pa.DataType]]"
 Values = Sequence[bytes | None]
@@ -56,7 +56,7 @@ _TIMESTAMP = pa.timestamp("us")
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredType:
     """A column's type as information_schema has it.
 
     `characters` are the 256 characters of a one-byte character set; "" for every other.
@@ -69,7 +69,7 @@ class Declared:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class MariadbKind:
     """How the values of a column are kept.
 
     `characters` are the 256 characters of a one-byte character set; "" where the bytes are UTF-8.
@@ -86,14 +86,14 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class MariadbRefusal:
     """Why a column cannot be used, and what would help."""
 
     reason: str
     hint: str
 
 
-class MisfitError(ValueError):
+class MariadbMisfitError(ValueError):
     """The value at `index` of a column does not fit; callers say where it was found."""
 
     def __init__(self, index: int, value: str) -> None:
@@ -102,7 +102,7 @@ class MisfitError(ValueError):
         self.value = value
 
 
-def kind_of(declared: Declared) -> Kind | Refusal:
+def kind_of(declared: DeclaredType) -> MariadbKind | MariadbRefusal:
     """How a column is kept, or why it is not."""
     match = _DECLARED.fullmatch(declared.type)
     if match is None:
@@ -110,127 +110,133 @@ def kind_of(declared: Declared) -> Kind | Refusal:
     name, inside, signs = match[1], match[2] or "", match[3]
     if name in _INTEGERS:
         big = name == "bigint" and "unsigned" in signs
-        return Kind("unsigned", pa.decimal128(20, 0)) if big else Kind("integer", pa.int64())
+        return (
+            MariadbKind("unsigned", pa.decimal128(20, 0))
+            if big
+            else MariadbKind("integer", pa.int64())
+        )
     if name == "decimal":
-        return _decimal(inside)
+        return _decimal_kind(inside)
     if name == "bit":
-        return _bits(int(inside))
+        return _bits_kind(int(inside))
     if name in _TEXTS:
-        return _text(declared)
+        return _text_kind(declared)
     if name in _BYTES:
-        return Kind("binary", pa.binary(), length=int(inside) if name == "binary" else 0)
+        return MariadbKind("binary", pa.binary(), length=int(inside) if name == "binary" else 0)
     if name in ("enum", "set"):
-        return _labelled(name, inside, declared)
-    return _BY_NAME.get(name) or _unknown(declared.type)
+        return _labelled_kind(name, inside, declared)
+    return _BY_NAME.get(name) or _refuse_unknown(declared.type)
 
 
-_BY_NAME: Mapping[str, Kind] = {
-    "float": Kind("float", pa.float32()),
-    "double": Kind("float", pa.float64()),
-    "date": Kind("date", pa.date32()),
-    "datetime": Kind("datetime", _TIMESTAMP),
-    "timestamp": Kind("timestamp", pa.timestamp("us", "UTC")),
-    "year": Kind("year", pa.int64()),
-    "uuid": Kind("uuid", pa.string()),
-    "inet4": Kind("inet4", pa.string()),
-    "inet6": Kind("inet6", pa.string()),
+_BY_NAME: Mapping[str, MariadbKind] = {
+    "float": MariadbKind("float", pa.float32()),
+    "double": MariadbKind("float", pa.float64()),
+    "date": MariadbKind("date", pa.date32()),
+    "datetime": MariadbKind("datetime", _TIMESTAMP),
+    "timestamp": MariadbKind("timestamp", pa.timestamp("us", "UTC")),
+    "year": MariadbKind("year", pa.int64()),
+    "uuid": MariadbKind("uuid", pa.string()),
+    "inet4": MariadbKind("inet4", pa.string()),
+    "inet6": MariadbKind("inet6", pa.string()),
 }
 
 
-def _decimal(inside: str) -> Kind | Refusal:
+def _decimal_kind(inside: str) -> MariadbKind | MariadbRefusal:
     precision, scale = (int(part) for part in inside.split(","))
     if not scale <= precision <= 38:
-        return Refusal(
+        return MariadbRefusal(
             f"decimal({precision},{scale}) has more than 38 digits",
             "declare it with at most 38 digits, or keep the value as text",
         )
-    return Kind("decimal", pa.decimal128(precision, scale))
+    return MariadbKind("decimal", pa.decimal128(precision, scale))
 
 
-def _bits(length: int) -> Kind:
+def _bits_kind(length: int) -> MariadbKind:
     if length == 1:
-        return Kind("bits", pa.bool_(), length=1)
-    return Kind("bits", pa.int64() if length < 64 else pa.decimal128(20, 0), length=length)
+        return MariadbKind("bits", pa.bool_(), length=1)
+    return MariadbKind("bits", pa.int64() if length < 64 else pa.decimal128(20, 0), length=length)
 
 
-def _text(declared: Declared) -> Kind | Refusal:
+def _text_kind(declared: DeclaredType) -> MariadbKind | MariadbRefusal:
     charset, characters = declared.charset, declared.characters
     if charset in _UNICODE or characters:
-        return Kind("text", pa.string(), declared.collation, charset, characters)
-    return Refusal(
+        return MariadbKind("text", pa.string(), declared.collation, charset, characters)
+    return MariadbRefusal(
         f"the character set {charset} has several bytes per character and is not UTF-8",
         "convert it: ALTER TABLE ... MODIFY ... CHARACTER SET utf8mb4",
     )
 
 
-def _labelled(name: str, inside: str, declared: Declared) -> Kind | Refusal:
-    labels = tuple(_ESCAPE.sub(_unescaped, label) for label in _LABEL.findall(inside))
+def _labelled_kind(name: str, inside: str, declared: DeclaredType) -> MariadbKind | MariadbRefusal:
+    labels = tuple(_ESCAPE.sub(_unescape_match, label) for label in _LABEL.findall(inside))
     if declared.charset not in _UNICODE and not all(label.isascii() for label in labels):
-        return Refusal(
+        return MariadbRefusal(
             f"its labels are not ASCII, in the character set {declared.charset}",
             "convert it: ALTER TABLE ... MODIFY ... CHARACTER SET utf8mb4",
         )
     family: Family = "enum" if name == "enum" else "set"
-    return Kind(family, pa.string(), declared.collation, declared.charset, labels=labels)
+    return MariadbKind(family, pa.string(), declared.collation, declared.charset, labels=labels)
 
 
-def _unescaped(match: re.Match[str]) -> str:
+def _unescape_match(match: re.Match[str]) -> str:
     """A quote that is written twice, or what a backslash stands before."""
     character = match[1]
     return "'" if character is None else _ESCAPED.get(character, character)
 
 
-def _refuse_decorated(declared: str) -> Refusal:
+def _refuse_decorated(declared: str) -> MariadbRefusal:
     if "COMPRESSED" in declared:
-        return Refusal(
+        return MariadbRefusal(
             "the binlog has its values compressed", "ALTER TABLE ... MODIFY ... without COMPRESSED"
         )
     if "mariadb-5.3" in declared:
-        return Refusal(
+        return MariadbRefusal(
             "it is stored in the format of MariaDB 5.3, which the binlog does not describe",
             "SET GLOBAL mysql56_temporal_format = ON; ALTER TABLE ... FORCE",
         )
-    return _unknown(declared)
+    return _refuse_unknown(declared)
 
 
-def _unknown(declared: str) -> Refusal:
+def _refuse_unknown(declared: str) -> MariadbRefusal:
     if declared.startswith("time"):
-        return Refusal(
+        return MariadbRefusal(
             "TIME goes beyond a day and below zero, which no type of Spark does",
             "keep the duration as a number of seconds or microseconds",
         )
-    return Refusal(
+    return MariadbRefusal(
         f"there is no type of Spark for {declared}",
         "add a column that has the value as a number, text or bytes",
     )
 
 
-def select(kind: Kind, column: str) -> str:
+def select_expression(kind: MariadbKind, column: str) -> str:
     """The expression that gives a column as text that says its value exactly."""
     if kind.arrow == pa.float32():
         return f"CAST({column} AS DOUBLE)"
     return f"{column} + 0" if kind.family == "bits" else column
 
 
-def select_list(columns: Sequence[tuple[str, Kind]]) -> str:
-    return ", ".join(select(kind, f"r.{quote(name)}") for name, kind in columns) or "1"
+def select_list_of(columns: Sequence[tuple[str, MariadbKind]]) -> str:
+    return (
+        ", ".join(select_expression(kind, f"r.{quote_name(name)}") for name, kind in columns) or "1"
+    )
 
 
-def from_answer(values: Values, kind: Kind) -> Array:
+def array_from_answer(values: Values, kind: MariadbKind) -> Array:
     """Values of an answer as one Arrow array, or a MisfitError for the first that does not fit."""
     try:
-        return _from_answer(values, kind)
+        return _convert_answer(values, kind)
     except (pa.ArrowException, ValueError):
         pass
     for index, value in enumerate(values):
         try:
-            _from_answer([value], kind)
+            _convert_answer([value], kind)
         except (pa.ArrowException, ValueError):
-            raise MisfitError(index, (value or b"").decode(errors="replace")[:60]) from None
+            raise MariadbMisfitError(index, (value or b"").decode(errors="replace")[:60]) from None
     raise AssertionError("a column that cannot be converted has a value that cannot")
 
 
-def _from_answer(values: Values, kind: Kind) -> Array:
+def _convert_answer(values: Values, kind: MariadbKind) -> Array:
     raw = pa.array(values, pa.binary())
     if kind.family == "binary":
         return raw
@@ -245,13 +251,13 @@ def _from_answer(values: Values, kind: Kind) -> Array:
     if pa.types.is_boolean(kind.arrow):
         return texts.cast(pa.int64()).cast(pa.bool_())
     if kind.family in ("date", "datetime", "timestamp"):
-        return _moments(texts, kind)
+        return _convert_moments(texts, kind)
     if pa.types.is_decimal(kind.arrow):
         return decimals_of(texts, kind.arrow)
     return texts.cast(kind.arrow)
 
 
-def _moments(texts: Any, kind: Kind) -> Array:
+def _convert_moments(texts: Any, kind: MariadbKind) -> Array:
     # Spark's calendar begins with year 1.
     if pc.any(pc.starts_with(texts, "0000"), min_count=0).as_py():
         raise ValueError("there is no year 0")

@@ -11,20 +11,20 @@ from contextlib import contextmanager
 import adbc_driver_manager
 from adbc_driver_postgresql import dbapi  # type: ignore[import-untyped] # it comes without types
 
-from viewkeeper.sources.postgres.postgres_server import Server
+from viewkeeper.sources.postgres.postgres_server import PostgresServer
 
 
-def connect(server: Server) -> dbapi.Connection:
+def connect_arrow(server: PostgresServer) -> dbapi.Connection:
     """A connection in autocommit mode."""
-    with server.errors(), errors(server):
-        return dbapi.connect(server.conninfo(), autocommit=True)
+    with server.translate_errors(), translate_arrow_errors(server):
+        return dbapi.connect(server.connection_string(), autocommit=True)
 
 
 @contextmanager
-def errors(server: Server) -> Iterator[None]:
+def translate_arrow_errors(server: PostgresServer) -> Iterator[None]:
     """Inside, every error of the driver becomes one of ours."""
     try:
         yield
     except adbc_driver_manager.Error as error:
         is_connection = isinstance(error, adbc_driver_manager.OperationalError)
-        raise server.translate(error, error.sqlstate, is_connection) from None
+        raise server.to_source_error(error, error.sqlstate, is_connection) from None

@@ -18,16 +18,16 @@ from typing import Any
 import psycopg
 
 from viewkeeper.errors import SchemaError, SourceAwayError, SourceError
-from viewkeeper.sources.handles import Names
+from viewkeeper.sources.handles import SourceHandles
 from viewkeeper.sources.postgres.answers.lookup import is_indexed, key_columns
 from viewkeeper.sources.postgres.decoding.follow import check_privilege
-from viewkeeper.sources.postgres.postgres_server import OLDEST_VERSION, Server
-from viewkeeper.sources.postgres.schema import Table, find_table, read_table, table_at
+from viewkeeper.sources.postgres.postgres_server import OLDEST_VERSION, PostgresServer
+from viewkeeper.sources.postgres.schema import PostgresTable, find_table, read_table, table_with_oid
 from viewkeeper.sources.postgres.shape_query import prepare_shapes
-from viewkeeper.sources.postgres.types import Refusal
+from viewkeeper.sources.postgres.types import PostgresRefusal
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.updates.schema_change import called
-from viewkeeper.updates.source_protocol import Became, Tables
+from viewkeeper.updates.schema_change import name_of_handle
+from viewkeeper.updates.source_protocol import CurrentNames, Tables
 from viewkeeper.view.definition import Field
 
 
@@ -38,188 +38,190 @@ class PostgresDatabase:
         self.name = settings.name
         self.settings = settings
         self.reader = reader
-        self._server = Server(settings)
+        self._server = PostgresServer(settings)
         self._lock = threading.RLock()
         self._control: psycopg.Connection[Any] | None = None
         self._free: list[psycopg.Connection[Any]] = []
-        self._names = Names(self.home)
+        self._names = SourceHandles(self.home)
         self._path: tuple[str, ...] = ()
 
     @property
     def home(self) -> Path:
         return Path(self.settings.home or self.settings.folder)
 
-    def describe(self) -> str:
-        return self._server.describe()
+    def describe_source(self) -> str:
+        return self._server.describe_location()
 
-    def handle(self, name: str) -> str:
+    def handle_of(self, name: str) -> str:
         """The handle of the table that is called `name` now."""
-        with self._using() as control:
+        with self._use_control() as control:
             table = read_table(control, self.name, name)
-        numbers = {column: str(number) for column, number in table.numbers.items()}
-        return self._names.handle(name, str(table.oid), numbers)
+        numbers = {column: str(number) for column, number in table.column_numbers.items()}
+        return self._names.choose_handle(name, str(table.oid), numbers)
 
-    def became(self, handle: str) -> Became | None:
+    def current_names_of(self, handle: str) -> CurrentNames | None:
         """What the table behind a handle is called now, and its columns."""
-        with self._using() as control:
+        with self._use_control() as control:
             table = self._find_table(control, handle)
             if table is None:
                 return None
             visible = control.execute("SELECT pg_table_is_visible(%s::oid)", (table.oid,))
             row = visible.fetchone()
         plain = bool(row and row[0]) and "." not in table.name
-        is_plain = plain and (self._names.get(handle) is None or "." not in called(handle))
+        is_plain = plain and (
+            self._names.target_of(handle) is None or "." not in name_of_handle(handle)
+        )
         names = {column.number: column.name for column in table.columns}
-        numbers = self._numbers(handle) or table.numbers
-        return Became(
+        numbers = self._column_numbers(handle) or table.column_numbers
+        return CurrentNames(
             table.name if is_plain else f"{table.schema}.{table.name}",
             {name: names[number] for name, number in numbers.items() if number in names},
         )
 
-    def _numbers(self, handle: str) -> dict[str, int]:
+    def _column_numbers(self, handle: str) -> dict[str, int]:
         """The numbers of the columns that are followed under a handle, by its names for them."""
-        named = self._names.get(handle)
+        named = self._names.target_of(handle)
         return {c: int(number) for c, number in named.columns.items()} if named else {}
 
-    def _oid(self, handle: str) -> int:
+    def _oid_of(self, handle: str) -> int:
         """The table behind a handle that is followed."""
-        named = self._names.get(handle)
+        named = self._names.target_of(handle)
         if named is None:
             raise SchemaError(
                 self.name,
-                f'table "{called(handle)}" is not followed',
+                f'table "{name_of_handle(handle)}" is not followed',
                 hint="nothing to do: it is followed when a view that reads it is loaded",
             )
         return int(named.identity)
 
-    def _find_table(self, control: psycopg.Connection[Any], handle: str) -> Table | None:
+    def _find_table(self, control: psycopg.Connection[Any], handle: str) -> PostgresTable | None:
         """The table behind a handle, as it is called now; None if it is gone."""
-        if self._names.get(handle) is not None:
-            return table_at(control, self.name, handle, self._oid(handle))
-        name = handle if find_table(control, handle) is not None else called(handle)
+        if self._names.target_of(handle) is not None:
+            return table_with_oid(control, self.name, handle, self._oid_of(handle))
+        name = handle if find_table(control, handle) is not None else name_of_handle(handle)
         oid = find_table(control, name)
-        return None if oid is None else table_at(control, self.name, handle, oid)
+        return None if oid is None else table_with_oid(control, self.name, handle, oid)
 
-    def _seen_table(self, control: psycopg.Connection[Any], handle: str) -> Table:
+    def _table_by_handle(self, control: psycopg.Connection[Any], handle: str) -> PostgresTable:
         """The table by the handle's names; a SchemaError if it is gone."""
         table = self._find_table(control, handle)
-        if table is None and self._names.get(handle) is not None:
+        if table is None and self._names.target_of(handle) is not None:
             raise SchemaError(
                 self.name,
-                f'table "{called(handle)}" was dropped',
+                f'table "{name_of_handle(handle)}" was dropped',
                 hint="change the views that use it, or name a substitute",
             )
-        table = table or read_table(control, self.name, called(handle))
-        return table.seen_as(handle, self._numbers(handle))
+        table = table or read_table(control, self.name, name_of_handle(handle))
+        return table.named_by_handle(handle, self._column_numbers(handle))
 
-    def schema(self, table: str) -> tuple[Field, ...]:
-        """The columns that can be kept exactly; `refused` says why the others cannot."""
+    def schema_of(self, table: str) -> tuple[Field, ...]:
+        """The columns that can be kept exactly; `refusals_of` says why the others cannot."""
         found = self._read_table(table)
-        refused = self._refusals(found)
+        refused = self._find_refusals(found)
         kinds = ((c.name, c.kind) for c in found.columns if c.name not in refused)
-        return tuple(Field(n, k.arrow) for n, k in kinds if not isinstance(k, Refusal))
+        return tuple(Field(n, k.arrow) for n, k in kinds if not isinstance(k, PostgresRefusal))
 
-    def refused(self, table: str) -> dict[str, str]:
+    def refusals_of(self, table: str) -> dict[str, str]:
         """The columns that no view can use, each with the reason and a hint."""
-        return self._refusals(self._read_table(table))
+        return self._find_refusals(self._read_table(table))
 
-    def _refusals(self, table: Table) -> dict[str, str]:
+    def _find_refusals(self, table: PostgresTable) -> dict[str, str]:
         kinds = ((column.name, column.kind) for column in table.columns)
-        return {n: f"{k.reason}; {k.hint}" for n, k in kinds if isinstance(k, Refusal)}
+        return {n: f"{k.reason}; {k.hint}" for n, k in kinds if isinstance(k, PostgresRefusal)}
 
-    def key(self, table: str) -> tuple[str, ...]:
+    def key_of(self, table: str) -> tuple[str, ...]:
         """The columns of a key that is enforced at once and cannot be NULL; () without one."""
         found = self._read_table(table)
-        refused = self._refusals(found)
+        refused = self._find_refusals(found)
         return next((key for key in found.keys if not refused.keys() & set(key)), ())
 
-    def indexed(self, table: str, columns: Sequence[str]) -> bool:
+    def is_indexed(self, table: str, columns: Sequence[str]) -> bool:
         """Whether a lookup by these columns searches an index instead of reading the table."""
         found = self._read_table(table)
         safe = [False] * len(columns)
         return is_indexed(found, key_columns(self.name, found, columns, safe))
 
-    def finds_by_key(self, table: str, columns: Sequence[str]) -> bool:
+    def can_find_by_key(self, table: str, columns: Sequence[str]) -> bool:
         """All kinds of columns can be compared, if need be by their text."""
         found = self._read_table(table)
         return bool(key_columns(self.name, found, columns, [False] * len(columns)))
 
-    def _read_table(self, table: str) -> Table:
-        with self._using() as control:
-            return self._seen_table(control, table)
+    def _read_table(self, table: str) -> PostgresTable:
+        with self._use_control() as control:
+            return self._table_by_handle(control, table)
 
-    def _followable(
+    def _followable_tables(
         self, control: psycopg.Connection[Any], tables: Tables
-    ) -> dict[str, tuple[Table, dict[str, int]]]:
+    ) -> dict[str, tuple[PostgresTable, dict[str, int]]]:
         """The tables that can be followed, with the numbers of their columns by the handles'
         names; what a handle stands for and is gone is passed over."""
         found = {}
         for handle, columns in tables.items():
-            known = self._numbers(handle)
+            known = self._column_numbers(handle)
             table = self._find_table(control, handle)
-            if table is None and self._names.get(handle) is not None:
+            if table is None and self._names.target_of(handle) is not None:
                 continue
-            seen = self._seen_table(control, handle)
+            seen = self._table_by_handle(control, handle)
             self._check_columns(seen, [column for column in columns if column not in known])
             check_privilege(control, self.name, seen)
             assert table is not None, "what is not there was an error"
-            there = seen.numbers
+            there = seen.column_numbers
             found[handle] = (table, {c: there[c] for c in columns if c in there})
         return found
 
-    def _take_names(self, found: Mapping[str, tuple[Table, Mapping[str, int]]]) -> None:
+    def _add_handles(self, found: Mapping[str, tuple[PostgresTable, Mapping[str, int]]]) -> None:
         """Let handles stand for what is followed under them from now on."""
         for handle, (table, numbers) in found.items():
             texts = {name: str(number) for name, number in numbers.items()}
-            self._names.follow(handle, str(table.oid), texts)
+            self._names.add_target(handle, str(table.oid), texts)
 
-    def _check_columns(self, table: Table, columns: Sequence[str]) -> None:
+    def _check_columns(self, table: PostgresTable, columns: Sequence[str]) -> None:
         """A SchemaError if a column is not there or cannot be used."""
-        refused = self._refusals(table)
+        refused = self._find_refusals(table)
         for column in columns:
-            table.column(self.name, column)
+            table.column_named(self.name, column)
             if column in refused:
                 reason, _, hint = refused[column].partition("; ")
                 raise SchemaError(
                     self.name,
-                    f'table "{called(table.asked)}": column "{column}" cannot be used',
+                    f'table "{name_of_handle(table.asked)}": column "{column}" cannot be used',
                     detail=reason,
                     hint=hint,
                 )
         if table.inherited:
             raise SchemaError(
                 self.name,
-                f'table "{called(table.asked)}" has tables that inherit from it',
+                f'table "{name_of_handle(table.asked)}" has tables that inherit from it',
                 detail="a query shows their rows too, the change stream does not",
                 hint="follow the tables that have the rows, or use declarative partitioning",
             )
 
     @contextmanager
-    def _using(self) -> Iterator[psycopg.Connection[Any]]:
+    def _use_control(self) -> Iterator[psycopg.Connection[Any]]:
         """The control connection, under the lock; a broken one is replaced the next time."""
         with self._lock:
             if self._control is None or self._control.closed:
-                self._control = self._connect()
+                self._control = self._connect_control()
             try:
-                with self._server.errors():
+                with self._server.translate_errors():
                     yield self._control
             except SourceAwayError:
                 # The server can end only when we let go of it.
-                self._disconnect()
+                self._close_connections()
                 raise
 
     @contextmanager
-    def _coordinator(self) -> Iterator[psycopg.Connection[Any]]:
+    def _use_coordinator(self) -> Iterator[psycopg.Connection[Any]]:
         """A connection for one shared snapshot; one that is free again is kept for the next."""
         with self._lock:
             free = self._free.pop() if self._free else None
-        connection = free if free and not free.closed else self._server.connect()
+        connection = free if free and not free.closed else self._server.open_connection()
         try:
             if connection is not free:
-                with self._server.errors():
+                with self._server.translate_errors():
                     prepare_shapes(connection)
             yield connection
-            with self._server.errors():
+            with self._server.translate_errors():
                 connection.execute("ROLLBACK")
         except BaseException:
             connection.close()
@@ -227,10 +229,10 @@ class PostgresDatabase:
         with self._lock:
             self._free.append(connection)
 
-    def _connect(self) -> psycopg.Connection[Any]:
-        control = self._server.connect()
+    def _connect_control(self) -> psycopg.Connection[Any]:
+        control = self._server.open_connection()
         try:
-            with self._server.errors():
+            with self._server.translate_errors():
                 self._check_server(control)
                 prepare_shapes(control)
         except BaseException:
@@ -257,7 +259,7 @@ class PostgresDatabase:
                 hint="let the url name the primary, or add target_session_attrs=read-write",
             )
 
-    def _disconnect(self) -> None:
+    def _close_connections(self) -> None:
         if self._control is not None:
             self._control.close()
         self._control = None
@@ -266,4 +268,4 @@ class PostgresDatabase:
 
     def close(self) -> None:
         with self._lock:
-            self._disconnect()
+            self._close_connections()

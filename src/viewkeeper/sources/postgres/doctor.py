@@ -16,12 +16,12 @@ import psycopg
 from viewkeeper.errors import SchemaError
 from viewkeeper.sources.postgres.decoding.ddl_watch import is_watched, watch_statements
 from viewkeeper.sources.postgres.decoding.follow import check_privilege
-from viewkeeper.sources.postgres.decoding.slot import Slot, read_slot
+from viewkeeper.sources.postgres.decoding.slot import ReplicationSlot, read_slot
 from viewkeeper.sources.postgres.postgres_server import OLDEST_VERSION
-from viewkeeper.sources.postgres.schema import Table, read_table
-from viewkeeper.sources.postgres.types import quote
-from viewkeeper.updates.schema_change import called
-from viewkeeper.updates.source_protocol import Finding, Health, Retained, Tables
+from viewkeeper.sources.postgres.schema import PostgresTable, read_table
+from viewkeeper.sources.postgres.types import quote_name
+from viewkeeper.updates.schema_change import name_of_handle
+from viewkeeper.updates.source_protocol import Finding, Health, RetainedLog, Tables
 
 _SLOTS = """
 SELECT slot_name, (confirmed_flush_lsn - '0/0')::int8,
@@ -48,7 +48,7 @@ _CLOCK_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class ReportSubject:
     """Whom to report on."""
 
     source: str
@@ -56,11 +56,11 @@ class Subject:
     publication: str
     retention: int
     watch: str
-    find: Callable[[psycopg.Connection[Any], str], Table | None]
-    check: Callable[[Table, Sequence[str]], None]
+    find: Callable[[psycopg.Connection[Any], str], PostgresTable | None]
+    check: Callable[[PostgresTable, Sequence[str]], None]
 
 
-def health(control: psycopg.Connection[Any], subject: Subject) -> Health:
+def health_of_slot(control: psycopg.Connection[Any], subject: ReportSubject) -> Health:
     """Who keeps how much of the log, and what somebody should read about it."""
     row = control.execute("SELECT (pg_current_wal_flush_lsn() - '0/0')::int8").fetchone()
     position = int(row[0]) if row else None
@@ -68,34 +68,36 @@ def health(control: psycopg.Connection[Any], subject: Subject) -> Health:
     if slot is None:
         return Health(followed=False, position=position, unit="bytes")
     readers = tuple(
-        Retained(str(name), name == subject.slot, int(at), int(amount))
+        RetainedLog(str(name), name == subject.slot, int(at), int(amount))
         for name, at, amount in control.execute(_SLOTS, (subject.slot,))
     )
     retained = slot.retained or 0
     return Health(
-        True, position, retained, "bytes", readers, warnings=tuple(warnings(subject, slot))
+        True, position, retained, "bytes", readers, warnings=tuple(slot_warnings(subject, slot))
     )
 
 
-def warnings(subject: Subject, slot: Slot) -> Iterator[str]:
+def slot_warnings(subject: ReportSubject, slot: ReplicationSlot) -> Iterator[str]:
     retained = slot.retained or 0
     if slot.is_lost:
         yield f'slot "{subject.slot}" has lost changes that are still needed'
     elif slot.status in ("unreserved", "extended") and slot.safe is not None:
         yield (
-            f'slot "{subject.slot}" keeps {shown(retained)} of the log; the server will drop it '
-            f"after {shown(max(slot.safe, 0))} more (max_slot_wal_keep_size)"
+            f'slot "{subject.slot}" keeps {format_size(retained)} of the log; the server will '
+            "drop it "
+            f"after {format_size(max(slot.safe, 0))} more (max_slot_wal_keep_size)"
         )
     if retained > subject.retention / 2:
         yield (
-            f'slot "{subject.slot}" keeps {shown(retained)} of the log on the server\'s disk; '
-            f"it is dropped at {shown(subject.retention)} (option retention)"
+            f'slot "{subject.slot}" keeps {format_size(retained)} of the log on the server\'s '
+            "disk; "
+            f"it is dropped at {format_size(subject.retention)} (option retention)"
         )
 
 
-def shown(size: int) -> str:
+def format_size(size: int) -> str:
     """
-    >>> shown(3 << 29)
+    >>> format_size(3 << 29)
     '1.5 GB'
     """
     for unit, power in (("GB", 30), ("MB", 20), ("kB", 10)):
@@ -104,8 +106,8 @@ def shown(size: int) -> str:
     return f"{size} bytes"
 
 
-def diagnose(
-    control: psycopg.Connection[Any], subject: Subject, tables: Tables
+def server_findings(
+    control: psycopg.Connection[Any], subject: ReportSubject, tables: Tables
 ) -> Iterator[Finding]:
     """Everything that can be wrong with a server that answers."""
     version = control.info.server_version
@@ -121,19 +123,19 @@ def diagnose(
     assert row is not None
     level, slots, senders, keep, replication, now, create = row
     slot = read_slot(control, subject.slot)
-    yield _level(level)
-    yield _free("replication slots", "max_replication_slots", slots, slot is not None)
-    yield _free("wal senders", "max_wal_senders", senders, slot is not None)
-    yield _replication(control.info.user, bool(replication))
-    yield _publication(control, subject, tables, bool(create))
+    yield _check_wal_level(level)
+    yield _check_free("replication slots", "max_replication_slots", slots, slot is not None)
+    yield _check_free("wal senders", "max_wal_senders", senders, slot is not None)
+    yield _check_replication(control.info.user, bool(replication))
+    yield _check_publication(control, subject, tables, bool(create))
     for name, columns in tables.items():
-        yield _table(control, subject, name, columns)
-    yield _watching(control, subject.watch)
-    yield _retention(subject, slot, str(keep))
-    yield clock(float(now))
+        yield _check_table(control, subject, name, columns)
+    yield _check_watch(control, subject.watch)
+    yield _check_retention(subject, slot, str(keep))
+    yield check_clock(float(now))
 
 
-def _level(level: str) -> Finding:
+def _check_wal_level(level: str) -> Finding:
     if level == "logical":
         return Finding("wal_level", "good", "logical")
     mend = "ALTER SYSTEM SET wal_level = logical; -- then restart the server\n"
@@ -141,7 +143,7 @@ def _level(level: str) -> Finding:
     return Finding("wal_level", "bad", f"{level}: the server does not decode its log", mend)
 
 
-def _free(check: str, setting: str, free: int, have: bool) -> Finding:
+def _check_free(check: str, setting: str, free: int, have: bool) -> Finding:
     if free > 0:
         return Finding(check, "good", f"{free} are free")
     mend = f"ALTER SYSTEM SET {setting} = 20; -- then restart the server"
@@ -149,15 +151,15 @@ def _free(check: str, setting: str, free: int, have: bool) -> Finding:
     return Finding(check, "warning" if have else "bad", text, mend)
 
 
-def _replication(user: str, allowed: bool) -> Finding:
+def _check_replication(user: str, allowed: bool) -> Finding:
     if allowed:
         return Finding("privileges", "good", "the role may use replication slots")
-    mend = f"ALTER ROLE {quote(user)} REPLICATION;"
+    mend = f"ALTER ROLE {quote_name(user)} REPLICATION;"
     return Finding("privileges", "bad", "the role may not use replication slots", mend)
 
 
-def _publication(
-    control: psycopg.Connection[Any], subject: Subject, tables: Tables, create: bool
+def _check_publication(
+    control: psycopg.Connection[Any], subject: ReportSubject, tables: Tables, create: bool
 ) -> Finding:
     """Whether every table is published, or can be by us."""
     query = "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s"
@@ -176,7 +178,7 @@ def _publication(
         )
         found = control.execute(f"{query} WHERE c.oid = ANY(%s)".encode(), (list(leaves),))
         if not published.issuperset(found.fetchall()):
-            missing.append(table.quoted)
+            missing.append(table.quoted_name)
     if not missing:
         return Finding("publication", "good", f'"{subject.publication}" has all tables')
     owned = control.execute(
@@ -188,17 +190,21 @@ def _publication(
         return Finding("publication", "good", "will be made when the first view is loaded")
     exists = "ALTER" if published else "CREATE"
     word = "ADD" if published else "FOR"
-    mend = f"{exists} PUBLICATION {quote(subject.publication)} {word} TABLE {', '.join(missing)};"
+    mend = (
+        f"{exists} PUBLICATION {quote_name(subject.publication)} {word} TABLE {', '.join(missing)};"
+    )
     text = "the role can neither make nor extend it; let the tables' owner do it"
     return Finding("publication", "bad", text, mend)
 
 
-def _table(
-    control: psycopg.Connection[Any], subject: Subject, name: str, columns: Sequence[str]
+def _check_table(
+    control: psycopg.Connection[Any], subject: ReportSubject, name: str, columns: Sequence[str]
 ) -> Finding:
     check = f"table {name}"
     try:
-        table = subject.find(control, name) or read_table(control, subject.source, called(name))
+        table = subject.find(control, name) or read_table(
+            control, subject.source, name_of_handle(name)
+        )
         check_privilege(control, subject.source, table)
         subject.check(table, columns)
     except SchemaError as error:
@@ -206,7 +212,7 @@ def _table(
     return Finding(check, "good", f"{len(columns)} columns can be kept exactly")
 
 
-def _watching(control: psycopg.Connection[Any], name: str) -> Finding:
+def _check_watch(control: psycopg.Connection[Any], name: str) -> Finding:
     """How schema changes become known."""
     row = control.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user").fetchone()
     if is_watched(control, name) or (row is not None and row[0]):
@@ -216,14 +222,14 @@ def _watching(control: psycopg.Connection[Any], name: str) -> Finding:
     return Finding("schema changes", "good", text, mend + ";\n".join([*watch_statements(name), ""]))
 
 
-def _retention(subject: Subject, slot: Slot | None, keep: str) -> Finding:
+def _check_retention(subject: ReportSubject, slot: ReplicationSlot | None, keep: str) -> Finding:
     if slot is None:
         return Finding("retention", "good", "not followed yet; the first run begins")
-    troubles = list(warnings(subject, slot))
+    troubles = list(slot_warnings(subject, slot))
     if troubles:
         mend = "let `viewkeeper run` catch up, or `viewkeeper detach` if it is not needed any more"
         return Finding("retention", "bad" if slot.is_lost else "warning", troubles[0], mend)
-    text = f"the slot keeps {shown(slot.retained or 0)} of the log"
+    text = f"the slot keeps {format_size(slot.retained or 0)} of the log"
     if keep == "-1":
         mend = "ALTER SYSTEM SET max_slot_wal_keep_size = '10GB'; SELECT pg_reload_conf();"
         text += "; the server itself sets no limit while Viewkeeper is not running"
@@ -231,7 +237,7 @@ def _retention(subject: Subject, slot: Slot | None, keep: str) -> Finding:
     return Finding("retention", "good", f"{text}, at most {keep}")
 
 
-def clock(now: float) -> Finding:
+def check_clock(now: float) -> Finding:
     """How far the server's clock is from ours; lag is told from both."""
     difference = now - time.time()
     if abs(difference) <= _CLOCK_SECONDS:

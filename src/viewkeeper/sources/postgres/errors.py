@@ -7,12 +7,12 @@ a view that is loaded anew stands after it.
 from __future__ import annotations
 
 from viewkeeper.errors import GapError, SourceAwayError, SourceError
-from viewkeeper.sources.postgres.types import quote
+from viewkeeper.sources.postgres.types import quote_name
 
 WAY_OUT = "`viewkeeper run --full-refresh VIEW` loads the views that read it anew"
 
 
-def untold(source: str, table: str) -> GapError:
+def unlogged_change_error(source: str, table: str) -> GapError:
     return GapError(
         source,
         f'table "{table}": a change could not be logged',
@@ -21,8 +21,8 @@ def untold(source: str, table: str) -> GapError:
     )
 
 
-def no_old_row(source: str, table: str) -> GapError:
-    quoted = ".".join(quote(part) for part in table.split(".", 1))
+def no_old_row_error(source: str, table: str) -> GapError:
+    quoted = ".".join(quote_name(part) for part in table.split(".", 1))
     return GapError(
         source,
         f'table "{table}": a row was changed whose old values were not logged',
@@ -32,7 +32,7 @@ def no_old_row(source: str, table: str) -> GapError:
     )
 
 
-def partly_emptied(source: str, table: str) -> GapError:
+def partly_emptied_error(source: str, table: str) -> GapError:
     return GapError(
         source,
         f'table "{table}": one of its partitions was truncated',
@@ -41,7 +41,7 @@ def partly_emptied(source: str, table: str) -> GapError:
     )
 
 
-def partition_gone(source: str, table: str) -> GapError:
+def partition_gone_error(source: str, table: str) -> GapError:
     return GapError(
         source,
         f'table "{table}": a partition was dropped or detached',
@@ -50,7 +50,7 @@ def partition_gone(source: str, table: str) -> GapError:
     )
 
 
-def gap(source: str, cause: str) -> GapError:
+def gap_error(source: str, cause: str) -> GapError:
     return GapError(
         source,
         cause,
@@ -59,7 +59,7 @@ def gap(source: str, cause: str) -> GapError:
     )
 
 
-def kept_too_much(source: str, kept: str, allowed: str) -> SourceError:
+def retention_error(source: str, kept: str, allowed: str) -> SourceError:
     return GapError(
         source,
         f"its slot kept {kept} of the log and was dropped",
@@ -68,7 +68,7 @@ def kept_too_much(source: str, kept: str, allowed: str) -> SourceError:
     )
 
 
-def unreadable(source: str, what: str) -> SourceAwayError:
+def unreadable_stream_error(source: str, what: str) -> SourceAwayError:
     return SourceAwayError(
         source,
         "what it sends cannot be read",
@@ -78,7 +78,7 @@ def unreadable(source: str, what: str) -> SourceAwayError:
     )
 
 
-def hold_lost(source: str) -> SourceAwayError:
+def hold_lost_error(source: str) -> SourceAwayError:
     return SourceAwayError(
         source,
         "what was held of its log is gone",

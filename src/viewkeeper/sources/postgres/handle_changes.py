@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from viewkeeper.errors import BrokenQueryError
-from viewkeeper.sources.handles import Named, Names
-from viewkeeper.sources.postgres.shape_differences import Difference
-from viewkeeper.updates.schema_change import SchemaChange, called
+from viewkeeper.sources.handles import HandleTarget, SourceHandles
+from viewkeeper.sources.postgres.shape_differences import ShapeDifference
+from viewkeeper.updates.schema_change import SchemaChange, name_of_handle
 
 _BROKEN = {
     "add_filled_column": "column {column} was added with a value in all rows",
@@ -23,8 +23,8 @@ _BROKEN = {
 }
 
 
-def reported(
-    names: Names, found: Iterable[tuple[int, Difference]], path: Collection[str]
+def schema_changes_of(
+    names: SourceHandles, found: Iterable[tuple[int, ShapeDifference]], path: Collection[str]
 ) -> tuple[SchemaChange, ...]:
     """The schema changes of one transaction, once for each handle that they concern.
 
@@ -33,8 +33,8 @@ def reported(
     told = [
         change
         for oid, difference in found
-        for handle, named in names.of(str(oid)).items()
-        for change in _changes(handle, named, difference, path)
+        for handle, named in names.handles_of(str(oid)).items()
+        for change in _changes_for_handle(handle, named, difference, path)
     ]
     again = {change.table for change in told if change.kind == "recreate_table"}
     return tuple(
@@ -42,8 +42,8 @@ def reported(
     )
 
 
-def _changes(
-    handle: str, named: Named, difference: Difference, path: Collection[str]
+def _changes_for_handle(
+    handle: str, named: HandleTarget, difference: ShapeDifference, path: Collection[str]
 ) -> Iterator[SchemaChange]:
     kind, now = difference.kind, difference.now
     if kind in ("add_column", "add_filled_column"):
@@ -55,18 +55,18 @@ def _changes(
     column = columns.get(str(difference.number), "")
     if kind == "rename_table":
         schema, _, name = now.partition(".")
-        if schema in path and "." not in f"{name}{called(handle)}":
+        if schema in path and "." not in f"{name}{name_of_handle(handle)}":
             now = name
     # A handle that was made after a rename has the new name itself.
-    if (kind, now) not in (("rename_column", column), ("rename_table", called(handle))):
+    if (kind, now) not in (("rename_column", column), ("rename_table", name_of_handle(handle))):
         yield SchemaChange(kind, handle, column, now)
 
 
-def broken(
-    source: str, handle: str, numbers: Mapping[str, int], difference: Difference
+def broken_query_error(
+    source: str, handle: str, numbers: Mapping[str, int], difference: ShapeDifference
 ) -> BrokenQueryError:
     """What a question is told that cannot be answered because of a difference."""
     names = {number: name for name, number in numbers.items()}
     column = names.get(difference.number, "")
     what = _BROKEN[difference.kind].format(column=column, now=difference.now)
-    return BrokenQueryError(source, called(handle), what)
+    return BrokenQueryError(source, name_of_handle(handle), what)

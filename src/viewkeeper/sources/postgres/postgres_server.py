@@ -67,9 +67,9 @@ class LimitedConnection(psycopg.Connection[Any]):
 
     def wait(self, gen: PQGen[T], *arguments: Any, **options: Any) -> T:
         """Consume a generator of psycopg; an OperationalError after too long a silence."""
-        return super().wait(self._limited(gen), *arguments, **options)
+        return super().wait(self._limit_silence(gen), *arguments, **options)
 
-    def _limited(self, gen: PQGen[T]) -> PQGen[T]:
+    def _limit_silence(self, gen: PQGen[T]) -> PQGen[T]:
         """Pass on what the generator waits for; psycopg says now and then that nothing came."""
         end = time.monotonic() + self.silence_seconds
         try:
@@ -87,7 +87,7 @@ class LimitedConnection(psycopg.Connection[Any]):
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class PostgresServer:
     """One database of one server, as one source sees it; holds no secret."""
 
     settings: SourceSettings
@@ -98,39 +98,41 @@ class Server:
 
     @property
     def statement_seconds(self) -> float:
-        return self.settings.number("statement_seconds", STATEMENT_SECONDS)
+        return self.settings.read_number("statement_seconds", STATEMENT_SECONDS)
 
-    def describe(self) -> str:
+    def describe_location(self) -> str:
         """Where it is, without connecting."""
-        with self.errors():
-            parts = conninfo_to_dict(self.settings.url())
+        with self.translate_errors():
+            parts = conninfo_to_dict(self.settings.read_url())
         host = parts.get("host") or parts.get("hostaddr") or "localhost"
         port = f":{parts['port']}" if parts.get("port") else ""
         return f"PostgreSQL database {parts.get('dbname') or parts.get('user')} at {host}{port}"
 
-    def connect(self) -> psycopg.Connection[Any]:
+    def open_connection(self) -> psycopg.Connection[Any]:
         """A connection in autocommit mode, for control and small answers."""
-        with self.errors():
-            return self._limited(
-                LimitedConnection.connect(self.conninfo(), autocommit=True, prepare_threshold=None)
+        with self.translate_errors():
+            return self._limit_connection(
+                LimitedConnection.connect(
+                    self.connection_string(), autocommit=True, prepare_threshold=None
+                )
             )
 
-    def replicate(self) -> psycopg.Connection[Any]:
+    def open_replication(self) -> psycopg.Connection[Any]:
         """A connection that can be streamed from."""
         patience = f"{int(SENDER_SECONDS * 1000)}ms"
         limits = {"statement_timeout": "0", "lock_timeout": "0", "wal_sender_timeout": patience}
-        with self.errors():
-            conninfo = make_conninfo(self.conninfo(limits), replication="database")
-            return self._limited(LimitedConnection.connect(conninfo, autocommit=True))
+        with self.translate_errors():
+            conninfo = make_conninfo(self.connection_string(limits), replication="database")
+            return self._limit_connection(LimitedConnection.connect(conninfo, autocommit=True))
 
-    def _limited(self, connection: LimitedConnection) -> LimitedConnection:
+    def _limit_connection(self, connection: LimitedConnection) -> LimitedConnection:
         # The server itself ends a statement before that, if it can.
         connection.silence_seconds = self.statement_seconds + CONNECT_SECONDS
         return connection
 
-    def conninfo(self, limits: dict[str, str] | None = None) -> str:
+    def connection_string(self, limits: dict[str, str] | None = None) -> str:
         """With the password; for drivers only."""
-        url = self.settings.url()
+        url = self.settings.read_url()
         given = conninfo_to_dict(url)
         seconds = self.statement_seconds
         settings = {
@@ -144,21 +146,25 @@ class Server:
         return make_conninfo(url, options=f"{given.get('options') or ''} {options}", **chosen)
 
     @contextmanager
-    def errors(self) -> Iterator[None]:
+    def translate_errors(self) -> Iterator[None]:
         """Inside, every error of psycopg becomes one of ours."""
         try:
             yield
         except psycopg.Error as error:
             is_connection = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-            raise self.translate(error, error.sqlstate, is_connection) from None
+            raise self.to_source_error(error, error.sqlstate, is_connection) from None
 
-    def translate(self, error: Exception, state: str | None, is_connection: bool) -> SourceError:
-        return meaning(self.source, state or "", self.scrub(str(error)), is_connection)
+    def to_source_error(
+        self, error: Exception, state: str | None, is_connection: bool
+    ) -> SourceError:
+        return error_of_state(
+            self.source, state or "", self.scrub_password(str(error)), is_connection
+        )
 
-    def scrub(self, text: str) -> str:
+    def scrub_password(self, text: str) -> str:
         """The text without the password, in whichever spelling the settings have it."""
         try:
-            url = self.settings.url()
+            url = self.settings.read_url()
             secrets = {url, str(conninfo_to_dict(url).get("password") or "")}
         except (ViewkeeperError, psycopg.Error):
             # The settings themselves are wrong, and so is what the driver says about them.
@@ -184,7 +190,7 @@ _SCHEMA = {
 }
 
 
-def meaning(source: str, state: str, text: str, is_connection: bool) -> SourceError:
+def error_of_state(source: str, state: str, text: str, is_connection: bool) -> SourceError:
     """The one place where states of PostgreSQL become typed errors."""
     detail = f"{text} ({state})" if state else text
     if state in _AWAY:

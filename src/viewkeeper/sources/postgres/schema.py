@@ -14,12 +14,12 @@ from typing import Any
 import psycopg
 
 from viewkeeper.errors import SchemaError
-from viewkeeper.sources.postgres.types import Kind, Refusal, kind_of, quote
-from viewkeeper.sources.settings import nearest
+from viewkeeper.sources.postgres.types import PostgresKind, PostgresRefusal, kind_of, quote_name
+from viewkeeper.sources.settings import suggest_nearest
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class PostgresColumn:
     """`type` and `modifier` are as declared; a domain's base decides how values are kept.
 
     `name` is what those who ask call it, `called` what it is called now, if that is another name.
@@ -40,15 +40,15 @@ class Column:
     @property
     def sql(self) -> str:
         """Its name in a query."""
-        return quote(self.called or self.name)
+        return quote_name(self.called or self.name)
 
     @property
-    def kind(self) -> Kind | Refusal:
+    def kind(self) -> PostgresKind | PostgresRefusal:
         return kind_of(self.base, self.base_modifier, self.is_enum, self.declared)
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class PostgresIndex:
     """The columns of an index in order; None for an expression."""
 
     columns: tuple[str | None, ...]
@@ -59,7 +59,7 @@ class Index:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LeafTable:
     """A table that has rows, the table itself or a partition: its oid, name and identity."""
 
     oid: int
@@ -68,7 +68,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class PostgresTable:
     """What the catalogues say of one table; `asked` is how the views call it."""
 
     asked: str
@@ -79,28 +79,28 @@ class Table:
     inherited: bool
     identity: str
     rows: float
-    columns: tuple[Column, ...]
-    indexes: tuple[Index, ...]
-    parts: tuple[Part, ...]
+    columns: tuple[PostgresColumn, ...]
+    indexes: tuple[PostgresIndex, ...]
+    parts: tuple[LeafTable, ...]
 
     @property
-    def quoted(self) -> str:
-        return f"{quote(self.schema)}.{quote(self.name)}"
+    def quoted_name(self) -> str:
+        return f"{quote_name(self.schema)}.{quote_name(self.name)}"
 
-    def has(self, name: str) -> bool:
+    def has_column(self, name: str) -> bool:
         return any(column.name == name for column in self.columns)
 
     @property
-    def numbers(self) -> dict[str, int]:
+    def column_numbers(self) -> dict[str, int]:
         """The numbers of its columns by their names."""
         return {column.name: column.number for column in self.columns}
 
-    def spooled(self, names: Sequence[str]) -> dict[str, tuple[int, int]]:
+    def spool_types(self, names: Sequence[str]) -> dict[str, tuple[int, int]]:
         """The numbers and types of columns."""
         facts = {column.name: (column.number, column.type) for column in self.columns}
         return {name: facts[name] for name in names}
 
-    def seen_as(self, handle: str, numbers: Mapping[str, int]) -> Table:
+    def named_by_handle(self, handle: str, numbers: Mapping[str, int]) -> PostgresTable:
         """The table as a handle has it, which has these names for columns by their numbers.
 
         A column whose name means another one there is left out.
@@ -121,7 +121,7 @@ class Table:
         )
         return replace(self, asked=handle, columns=tuple(shown.values()), indexes=indexes)
 
-    def column(self, source: str, name: str) -> Column:
+    def column_named(self, source: str, name: str) -> PostgresColumn:
         for column in self.columns:
             if column.name == name:
                 return column
@@ -129,13 +129,13 @@ class Table:
         raise SchemaError(
             source,
             f'table "{self.asked}" has no column "{name}"',
-            hint=f"its columns are {', '.join(known)}{nearest(name, known)}",
+            hint=f"its columns are {', '.join(known)}{suggest_nearest(name, known)}",
         )
 
-    def kind(self, source: str, name: str) -> Kind:
+    def kind_of_column(self, source: str, name: str) -> PostgresKind:
         """How a column is kept; a SchemaError if it cannot be."""
-        kind = self.column(source, name).kind
-        if isinstance(kind, Refusal):
+        kind = self.column_named(source, name).kind
+        if isinstance(kind, PostgresRefusal):
             raise SchemaError(
                 source,
                 f'table "{self.asked}": column "{name}" cannot be kept exactly',
@@ -160,12 +160,12 @@ class Table:
         found = (index.columns for index in self.indexes if index.primary)
         return tuple(name for name in next(found, ()) if name is not None)
 
-    def without_old(self, columns: Sequence[str]) -> list[Part]:
+    def parts_without_old(self, columns: Sequence[str]) -> list[LeafTable]:
         """The tables, partitions or the table itself, whose old rows would lack one of these
         columns."""
-        return [part for part in self.parts if not self._tells(part, columns)]
+        return [part for part in self.parts if not self._has_old_values(part, columns)]
 
-    def _tells(self, part: Part, columns: Sequence[str]) -> bool:
+    def _has_old_values(self, part: LeafTable, columns: Sequence[str]) -> bool:
         covering = [
             index
             for index in self.indexes
@@ -217,36 +217,36 @@ SELECT CASE WHEN pg_table_is_visible(c.oid) THEN relname::text ELSE nspname || '
 """
 
 
-def called_by(asked: str) -> str:
+def quote_table(asked: str) -> str:
     """
-    >>> called_by("public.Order")
+    >>> quote_table("public.Order")
     '"public"."Order"'
     """
-    return ".".join(quote(part) for part in asked.split(".", 1))
+    return ".".join(quote_name(part) for part in asked.split(".", 1))
 
 
 def find_table(connection: psycopg.Connection[Any], asked: str) -> int | None:
     """The oid of what a name means now."""
     query = "SELECT to_regclass(%s)::oid::int8"
-    row = connection.execute(query, (called_by(asked),)).fetchone()
+    row = connection.execute(query, (quote_table(asked),)).fetchone()
     return None if row is None or row[0] is None else int(row[0])
 
 
-def read_table(connection: psycopg.Connection[Any], source: str, asked: str) -> Table:
+def read_table(connection: psycopg.Connection[Any], source: str, asked: str) -> PostgresTable:
     """A table, as this connection sees it now; a SchemaError with the nearest names if it is not
     there or is no plain or partitioned table."""
     oid = find_table(connection, asked)
-    table = None if oid is None else table_at(connection, source, asked, oid)
+    table = None if oid is None else table_with_oid(connection, source, asked, oid)
     if table is None:
         known = [str(each) for (each,) in connection.execute(_NEAR)]
-        hint = f"its tables are {', '.join(known[:20]) or 'none'}{nearest(asked, known)}"
+        hint = f"its tables are {', '.join(known[:20]) or 'none'}{suggest_nearest(asked, known)}"
         raise SchemaError(source, f'there is no table "{asked}"', hint=hint)
     return table
 
 
-def table_at(
+def table_with_oid(
     connection: psycopg.Connection[Any], source: str, asked: str, oid: int
-) -> Table | None:
+) -> PostgresTable | None:
     """The table with an oid, whatever it is called; None if it is gone."""
     row = connection.execute(_CLASS, (oid,)).fetchone()
     if row is None:
@@ -258,17 +258,17 @@ def table_at(
             f'"{asked}" is no table',
             hint="views, foreign and temporary tables cannot be followed; name the tables below",
         )
-    columns = tuple(Column(*each) for each in connection.execute(_COLUMNS, {"table": oid}))
+    columns = tuple(PostgresColumn(*each) for each in connection.execute(_COLUMNS, {"table": oid}))
     indexes = tuple(
-        Index(tuple(each[0]), *each[1:]) for each in connection.execute(_INDEXES, [oid])
+        PostgresIndex(tuple(each[0]), *each[1:]) for each in connection.execute(_INDEXES, [oid])
     )
     leaves = connection.execute(_PARTS, [oid]).fetchall() if relkind == "p" else []
-    parts = tuple(Part(*leaf[:3]) for leaf in leaves)
+    parts = tuple(LeafTable(*leaf[:3]) for leaf in leaves)
     if relkind == "p":
         rows = sum(max(0.0, float(leaf[3])) for leaf in leaves)
     else:
-        parts = (Part(oid, f"{quote(schema)}.{quote(name)}", identity),)
-    return Table(
+        parts = (LeafTable(oid, f"{quote_name(schema)}.{quote_name(name)}", identity),)
+    return PostgresTable(
         asked,
         oid,
         schema,

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from viewkeeper.sources.postgres.shape_query import Shape, ShapeColumn
-from viewkeeper.sources.postgres.types import Refusal
+from viewkeeper.sources.postgres.shape_query import PostgresShape, PostgresShapeColumn
+from viewkeeper.sources.postgres.types import PostgresRefusal
 from viewkeeper.updates.schema_change import ChangeKind
 
 _DIGITS = {"int2": 5, "int4": 10, "int8": 19}
@@ -25,20 +25,20 @@ _ENDING: frozenset[ChangeKind] = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ShapeDifference:
     """One change of a table, or of the column with a number."""
 
     kind: ChangeKind
     number: int = 0
     now: str = ""
 
-    def ends(self, numbers: Collection[int]) -> bool:
+    def is_ending(self, numbers: Collection[int]) -> bool:
         """Whether nothing from before it can be asked for, given the columns that are asked for."""
         return self.kind in _ENDING and (not self.number or self.number in numbers)
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class ShapeCause:
     """What is known of how a shape came about.
 
     `plain` are the columns that the statement gave no new values, at most a cast. `watched` says
@@ -51,59 +51,61 @@ class Cause:
     moved: bool = False
 
 
-def differences(
-    before: Shape, after: Shape, cause: Cause, with_generated: bool
-) -> Iterator[Difference]:
+def list_differences(
+    before: PostgresShape, after: PostgresShape, cause: ShapeCause, with_generated: bool
+) -> Iterator[ShapeDifference]:
     """Everything that somebody who follows the table may have to know, in a fixed order."""
     if after.gone:
         if (before.gone, before.again) != (after.gone, after.again):
-            yield Difference("recreate_table" if after.again else "drop_table")
+            yield ShapeDifference("recreate_table" if after.again else "drop_table")
         return
     moved = cause.moved or before.file != after.file
     if (before.schema, before.name) != (after.schema, after.name):
-        yield Difference("rename_table", 0, f"{after.schema}.{after.name}")
+        yield ShapeDifference("rename_table", 0, f"{after.schema}.{after.name}")
     now = after.by_number
     for column in before.columns:
         if column.number not in now:
-            yield Difference("drop_column", column.number)
+            yield ShapeDifference("drop_column", column.number)
         else:
-            yield from _column(column, now[column.number], cause, moved)
+            yield from _column_differences(column, now[column.number], cause, moved)
     for column in after.columns:
         if column.number not in before.by_number:
             filled = column.filled or column.generated or moved
-            yield Difference(
+            yield ShapeDifference(
                 "add_filled_column" if filled else "add_column", column.number, column.name
             )
-    if before.key(with_generated) != after.key(with_generated):
-        names = (now[number].name for number in after.key(with_generated))
-        yield Difference("change_key", 0, ", ".join(names))
+    if before.usable_key(with_generated) != after.usable_key(with_generated):
+        names = (now[number].name for number in after.usable_key(with_generated))
+        yield ShapeDifference("change_key", 0, ", ".join(names))
 
 
-def _column(
-    before: ShapeColumn, after: ShapeColumn, cause: Cause, moved: bool
-) -> Iterator[Difference]:
+def _column_differences(
+    before: PostgresShapeColumn, after: PostgresShapeColumn, cause: ShapeCause, moved: bool
+) -> Iterator[ShapeDifference]:
     if before.name != after.name:
-        yield Difference("rename_column", after.number, after.name)
+        yield ShapeDifference("rename_column", after.number, after.name)
     is_plain = after.number in cause.plain
     retyped = (before.type, before.modifier) != (after.type, after.modifier)
     touched = not before.stamp or before.stamp != after.stamp
     rewritten = touched and moved and not (is_plain or (cause.watched and not retyped))
     if not (before.sure and after.sure):
         rewritten = True
-    if _arrow(before) != _arrow(after):
-        widened = not rewritten and widens(before, after)
-        yield Difference("widen_type" if widened else "change_type", after.number, after.declared)
-    elif rewritten or (retyped and moved and not keeps(before, after)):
-        yield Difference("rewrite", after.number)
+    if _arrow_type(before) != _arrow_type(after):
+        widened = not rewritten and is_widening_cast(before, after)
+        yield ShapeDifference(
+            "widen_type" if widened else "change_type", after.number, after.declared
+        )
+    elif rewritten or (retyped and moved and not is_lossless_cast(before, after)):
+        yield ShapeDifference("rewrite", after.number)
 
 
-def _arrow(column: ShapeColumn) -> pa.DataType | None:
-    return None if isinstance(column.kind, Refusal) else column.kind.arrow
+def _arrow_type(column: PostgresShapeColumn) -> pa.DataType | None:
+    return None if isinstance(column.kind, PostgresRefusal) else column.kind.arrow
 
 
-def widens(before: ShapeColumn, after: ShapeColumn) -> bool:
+def is_widening_cast(before: PostgresShapeColumn, after: PostgresShapeColumn) -> bool:
     """Whether a cast to a type that is kept otherwise has every value exactly."""
-    old, new = _arrow(before), _arrow(after)
+    old, new = _arrow_type(before), _arrow_type(after)
     if before.base == "float4":
         return after.base == "float8"
     if new is None or not pa.types.is_decimal(new):
@@ -116,7 +118,7 @@ def widens(before: ShapeColumn, after: ShapeColumn) -> bool:
     return bool(room and new.scale >= old.scale)
 
 
-def keeps(before: ShapeColumn, after: ShapeColumn) -> bool:
+def is_lossless_cast(before: PostgresShapeColumn, after: PostgresShapeColumn) -> bool:
     """Whether a cast to a type that is kept likewise has every value exactly."""
     if before.base in _DIGITS and after.base in _DIGITS:
         return True

@@ -19,7 +19,7 @@ from typing import Any
 
 import psycopg
 
-from viewkeeper.sources.postgres.types import Kind, Refusal, kind_of
+from viewkeeper.sources.postgres.types import PostgresKind, PostgresRefusal, kind_of
 
 BODY = """json_build_object(
   'oid', c.oid::int8, 'schema', n.nspname, 'name', c.relname, 'width', c.relnatts,
@@ -53,7 +53,7 @@ PREPARE viewkeeper_shapes (int8[]) AS SELECT {BODY}
 
 
 @dataclass(frozen=True, slots=True)
-class ShapeColumn:
+class PostgresShapeColumn:
     """A column by its number.
 
     `filled` says that rows from before it was added have a value that was never logged. One that is
@@ -75,12 +75,12 @@ class ShapeColumn:
     sure: bool = True
 
     @property
-    def kind(self) -> Kind | Refusal:
+    def kind(self) -> PostgresKind | PostgresRefusal:
         return kind_of(self.base, self.base_modifier, self.is_enum, self.declared)
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class PostgresShape:
     """A table; `width` counts all columns that it ever had.
 
     One that is `gone` has the name and columns that it had last, and `again` says whether another
@@ -92,39 +92,41 @@ class Shape:
     name: str
     width: int
     file: str
-    columns: tuple[ShapeColumn, ...]
+    columns: tuple[PostgresShapeColumn, ...]
     keys: tuple[tuple[int, ...], ...] = ()
     gone: bool = False
     again: bool = False
 
     @property
-    def by_number(self) -> Mapping[int, ShapeColumn]:
+    def by_number(self) -> Mapping[int, PostgresShapeColumn]:
         return {column.number: column for column in self.columns}
 
-    def key(self, with_generated: bool) -> tuple[int, ...]:
+    def usable_key(self, with_generated: bool) -> tuple[int, ...]:
         """The first key that cannot be NULL and whose columns can all be kept."""
         fit = {
             column.number
             for column in self.columns
             if column.not_null
-            and not isinstance(column.kind, Refusal)
+            and not isinstance(column.kind, PostgresRefusal)
             and (with_generated or not column.generated)
         }
         return next((key for key in self.keys if fit.issuperset(key)), ())
 
-    def without(self, again: bool) -> Shape:
+    def as_dropped(self, again: bool) -> PostgresShape:
         """The table, dropped."""
         return replace(self, gone=True, again=again)
 
 
-def shape_of(found: Mapping[str, Any]) -> Shape:
+def shape_of(found: Mapping[str, Any]) -> PostgresShape:
     """What the query has found."""
     columns = (
-        ShapeColumn(*row[:5], *row[5], *row[6:])  # a nested list holds what is below all domains
+        PostgresShapeColumn(
+            *row[:5], *row[5], *row[6:]
+        )  # a nested list holds what is below all domains
         for row in found["columns"] or ()
     )
     keys = tuple(tuple(key) for key in found["keys"] or ())
-    return Shape(
+    return PostgresShape(
         found["oid"],
         found["schema"],
         found["name"],
@@ -135,7 +137,7 @@ def shape_of(found: Mapping[str, Any]) -> Shape:
     )
 
 
-def is_sound(shape: Shape) -> bool:
+def is_sound(shape: PostgresShape) -> bool:
     """Whether every part has the type that it should have, wherever the shape comes from."""
     texts = [shape.schema, shape.name, shape.file]
     numbers: list[object] = [shape.oid, shape.width, *(n for key in shape.keys for n in key)]
@@ -152,15 +154,15 @@ def is_sound(shape: Shape) -> bool:
     )
 
 
-def stored(shape: Shape) -> dict[str, Any]:
+def encode_shape(shape: PostgresShape) -> dict[str, Any]:
     """A shape as JSON keeps it."""
     return asdict(shape)
 
 
-def restored(found: Mapping[str, Any]) -> Shape:
-    columns = tuple(ShapeColumn(**each) for each in found["columns"])
+def decode_shape(found: Mapping[str, Any]) -> PostgresShape:
+    columns = tuple(PostgresShapeColumn(**each) for each in found["columns"])
     keys = tuple(tuple(key) for key in found["keys"])
-    return Shape(**{**found, "columns": columns, "keys": keys})
+    return PostgresShape(**{**found, "columns": columns, "keys": keys})
 
 
 def prepare_shapes(connection: psycopg.Connection[Any]) -> None:
@@ -169,9 +171,11 @@ def prepare_shapes(connection: psycopg.Connection[Any]) -> None:
     connection.execute(_PREPARE.encode())
 
 
-def read_shapes(connection: psycopg.Connection[Any], oids: Collection[int]) -> dict[int, Shape]:
+def read_shapes(
+    connection: psycopg.Connection[Any], oids: Collection[int]
+) -> dict[int, PostgresShape]:
     """The tables that are there, as this connection sees them now."""
-    found: dict[int, Shape] = {}
+    found: dict[int, PostgresShape] = {}
     listed = ",".join(str(oid) for oid in oids)
     for (row,) in connection.execute(f"EXECUTE viewkeeper_shapes ('{{{listed}}}')".encode()):
         shape = shape_of(row if isinstance(row, dict) else json.loads(row))

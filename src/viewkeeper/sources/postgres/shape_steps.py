@@ -14,29 +14,33 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from viewkeeper.sources.postgres.shape_differences import Cause, Difference, differences
-from viewkeeper.sources.postgres.shape_query import Shape, restored, stored
+from viewkeeper.sources.postgres.shape_differences import (
+    ShapeCause,
+    ShapeDifference,
+    list_differences,
+)
+from viewkeeper.sources.postgres.shape_query import PostgresShape, decode_shape, encode_shape
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ShapeStep:
     """A shape, from a position on, and what is known of how it came about."""
 
     position: int
-    shape: Shape
-    cause: Cause = field(default_factory=Cause)
+    shape: PostgresShape
+    cause: ShapeCause = field(default_factory=ShapeCause)
     inferred: bool = False
 
 
-class History:
+class PostgresShapeHistory:
     """The steps of every followed table, by its oid; the first is the shape to begin with."""
 
     def __init__(self, with_generated: bool, tells_added: bool = True) -> None:
         self._with_generated = with_generated
         self._tells_added = tells_added
         """Whether the values of a column are told from when it was added, followed or not."""
-        self._steps: dict[int, list[Step]] = {}
-        self._inferred: dict[tuple[int, int], list[Step]] = {}
+        self._steps: dict[int, list[ShapeStep]] = {}
+        self._inferred: dict[tuple[int, int], list[ShapeStep]] = {}
 
     def __contains__(self, oid: int) -> bool:
         return oid in self._steps
@@ -44,19 +48,19 @@ class History:
     def __iter__(self) -> Iterator[int]:
         return iter(self._steps)
 
-    def begin(self, shape: Shape) -> None:
+    def begin_table(self, shape: PostgresShape) -> None:
         """Follow a table from this shape on."""
-        self._steps[shape.oid] = [Step(0, shape)]
+        self._steps[shape.oid] = [ShapeStep(0, shape)]
 
-    def now(self, oid: int) -> Shape:
+    def latest_shape(self, oid: int) -> PostgresShape:
         """The shape at the end of what is known."""
         return self._steps[oid][-1].shape
 
-    def added(self, oid: int) -> set[int]:
+    def added_columns(self, oid: int) -> set[int]:
         """The columns that the table has by now and did not have to begin with."""
-        return self.now(oid).by_number.keys() - self._steps[oid][0].shape.by_number.keys()
+        return self.latest_shape(oid).by_number.keys() - self._steps[oid][0].shape.by_number.keys()
 
-    def add(self, step: Step) -> bool:
+    def add_step(self, step: ShapeStep) -> bool:
         """Add what comes next; whether it is anything new."""
         steps = self._steps[step.shape.oid]
         if steps[-1].shape == step.shape:
@@ -64,46 +68,48 @@ class History:
         steps.append(step)
         return True
 
-    def inferred(self, position: int, oid: int) -> Step | None:
+    def take_inferred(self, position: int, oid: int) -> ShapeStep | None:
         """What was inferred when the transaction at a position was read before."""
         found = self._inferred.get((position, oid))
         return found.pop(0) if found else None
 
-    def positions(self) -> set[int]:
+    def step_positions(self) -> set[int]:
         """Where there are steps."""
         return {step.position for steps in self._steps.values() for step in steps[1:]}
 
-    def at(self, position: int) -> list[tuple[int, Difference]]:
+    def differences_at(self, position: int) -> list[tuple[int, ShapeDifference]]:
         """What happened in the transaction at a position: table and difference, in order."""
         return [
             (oid, difference)
             for oid, steps in self._steps.items()
             for before, step in pairwise(steps)
             if step.position == position
-            for difference in self.between(before.shape, step)
+            for difference in self.differences_between(before.shape, step)
         ]
 
-    def between(self, before: Shape, step: Step) -> Iterator[Difference]:
-        for each in differences(before, step.shape, step.cause, self._with_generated):
+    def differences_between(
+        self, before: PostgresShape, step: ShapeStep
+    ) -> Iterator[ShapeDifference]:
+        for each in list_differences(before, step.shape, step.cause, self._with_generated):
             untold = each.kind == "add_column" and not self._tells_added
             yield replace(each, kind="add_filled_column") if untold else each
 
-    def ending(self, oid: int, numbers: Collection[int], after: int) -> Difference | None:
+    def find_ending(self, oid: int, numbers: Collection[int], after: int) -> ShapeDifference | None:
         """Something after a position that ends what can be asked of these columns before it."""
         steps = self._steps[oid]
         for before, step in pairwise(steps):
             if step.position > after:
-                for difference in self.between(before.shape, step):
-                    if difference.ends(numbers):
+                for difference in self.differences_between(before.shape, step):
+                    if difference.is_ending(numbers):
                         return difference
-        gone = self.now(oid).gone
-        return Difference("drop_table") if gone else None
+        gone = self.latest_shape(oid).gone
+        return ShapeDifference("drop_table") if gone else None
 
-    def is_explained(self, shape: Shape) -> bool:
+    def is_explained(self, shape: PostgresShape) -> bool:
         """Whether a shape is the one at the end of what is known."""
-        return self.now(shape.oid) == shape
+        return self.latest_shape(shape.oid) == shape
 
-    def fold(self, position: int) -> None:
+    def fold_until(self, position: int) -> None:
         """Forget the steps up to a position; the last of them is what to begin with."""
         for steps in self._steps.values():
             while len(steps) > 1 and steps[1].position <= position:
@@ -111,7 +117,7 @@ class History:
         for key in [key for key in self._inferred if key[0] <= position]:
             del self._inferred[key]
 
-    def rewind(self, position: int) -> None:
+    def rewind_to(self, position: int) -> None:
         """What lies after a position is read again; what was inferred there is kept aside."""
         self._inferred = {}
         for oid, steps in self._steps.items():
@@ -120,27 +126,27 @@ class History:
                     self._inferred.setdefault((step.position, oid), []).append(step)
             steps[1:] = [step for step in steps[1:] if step.position <= position]
 
-    def stored(self) -> list[list[dict[str, Any]]]:
+    def encode_steps(self) -> list[list[dict[str, Any]]]:
         return [
-            [{**asdict(step), "shape": stored(step.shape)} for step in steps]
+            [{**asdict(step), "shape": encode_shape(step.shape)} for step in steps]
             for steps in self._steps.values()
         ]
 
-    def restore(self, found: Collection[Collection[Mapping[str, Any]]]) -> None:
+    def restore_steps(self, found: Collection[Collection[Mapping[str, Any]]]) -> None:
         """Take over what was stored."""
         for each in found:
-            steps = [_step(step) for step in each]
+            steps = [_decode_step(step) for step in each]
             self._steps[steps[0].shape.oid] = steps
 
-    def clear(self) -> None:
+    def clear_steps(self) -> None:
         self._steps, self._inferred = {}, {}
 
 
-def _step(found: Mapping[str, Any]) -> Step:
+def _decode_step(found: Mapping[str, Any]) -> ShapeStep:
     cause = found["cause"]
-    return Step(
+    return ShapeStep(
         found["position"],
-        restored(found["shape"]),
-        Cause(tuple(cause["plain"]), cause["watched"], cause["moved"]),
+        decode_shape(found["shape"]),
+        ShapeCause(tuple(cause["plain"]), cause["watched"], cause["moved"]),
         found["inferred"],
     )

@@ -5,8 +5,9 @@ answers), and as Arrow from ADBC (scans, large answers). Both become the same Ar
 session settings in `open` make the text one-to-one: ISO dates in UTC, hexadecimal bytes,
 floating-point numbers with all their digits.
 
-A column has a `Kind` only if every value that fits it can be kept; a value that cannot (an infinite
-date, NaN in a numeric) is a MisfitError that names it. Everything else is a `Refusal`.
+A column has a `PostgresKind` only if every value that fits it can be kept; a value that cannot (an
+infinite date, NaN in a numeric) is a MisfitError that names it. Everything else is a
+`PostgresRefusal`.
 
 Keys are spelled as elements of an array literal. PostgreSQL's `=` never misses what Spark calls
 equal, because all of its equalities are at least as coarse as equality of the text; where a type
@@ -36,7 +37,7 @@ _DAY_MICROSECONDS = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class PostgresKind:
     """How the values of a column are kept.
 
     `read` turns PostgreSQL's text (as binary) into Arrow; `native` does so with what ADBC gives for
@@ -59,14 +60,14 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class PostgresRefusal:
     """Why a column of some type cannot be used, and what would help."""
 
     reason: str
     hint: str
 
 
-class MisfitError(ValueError):
+class PostgresMisfitError(ValueError):
     """A value does not fit its column; callers say where it was found."""
 
     def __init__(self, value: object, expects: str) -> None:
@@ -74,19 +75,19 @@ class MisfitError(ValueError):
         super().__init__(f"{text if len(text) <= 60 else text[:57] + '...'} is not {expects}")
 
 
-def convert(values: Array, kind: Kind) -> Array:
+def convert_text(values: Array, kind: PostgresKind) -> Array:
     """Text of PostgreSQL, as binary, in the kind's Arrow type."""
-    return _converted(values, kind, kind.read)
+    return _convert_or_blame(values, kind, kind.read)
 
 
-def convert_native(values: Array, kind: Kind) -> Array:
+def convert_native(values: Array, kind: PostgresKind) -> Array:
     """What ADBC read, in the kind's Arrow type."""
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
-    return _converted(values, kind, kind.native)
+    return _convert_or_blame(values, kind, kind.native)
 
 
-def _converted(values: Array, kind: Kind, how: Callable[[Array], Array]) -> Array:
+def _convert_or_blame(values: Array, kind: PostgresKind, how: Callable[[Array], Array]) -> Array:
     try:
         return how(values)
     except (pa.ArrowException, ValueError, OverflowError):
@@ -95,11 +96,11 @@ def _converted(values: Array, kind: Kind, how: Callable[[Array], Array]) -> Arra
         try:
             how(values.slice(index, 1))
         except (pa.ArrowException, ValueError, OverflowError):
-            raise MisfitError(_shown(values[index]), kind.expects) from None
+            raise PostgresMisfitError(_shown_value(values[index]), kind.expects) from None
     raise AssertionError("a column that cannot be converted has a value that cannot")
 
 
-def _shown(scalar: Any) -> object:
+def _shown_value(scalar: Any) -> object:
     if pa.types.is_temporal(scalar.type):
         return _shown_time(scalar)
     value = scalar.as_py()
@@ -121,24 +122,24 @@ def _shown_time(scalar: Any) -> str:
     return f"{int(year) + 1:04}-{rest} BC"
 
 
-def _same(values: Array) -> Array:
+def _keep_values(values: Array) -> Array:
     return values
 
 
-def _text(values: Array) -> Array:
+def _read_text(values: Array) -> Array:
     return values.cast(pa.string())
 
 
-def _casts(target: pa.DataType) -> Callable[[Array], Array]:
+def _reads_cast(target: pa.DataType) -> Callable[[Array], Array]:
     def read(values: Array) -> Array:
-        return _text(values).cast(target)
+        return _read_text(values).cast(target)
 
     return read
 
 
 def _reads_decimal(target: pa.DataType) -> Callable[[Array], Array]:
     def read(values: Array) -> Array:
-        return decimals_of(_text(values), target)
+        return decimals_of(_read_text(values), target)
 
     return read
 
@@ -150,30 +151,30 @@ def _positive_zero(values: Array) -> Array:
 
 def _reads_float(target: pa.DataType) -> Callable[[Array], Array]:
     def read(values: Array) -> Array:
-        return _positive_zero(_text(values).cast(target))
+        return _positive_zero(_read_text(values).cast(target))
 
     return read
 
 
-def _boolean(values: Array) -> Array:
+def _read_boolean(values: Array) -> Array:
     return pc.equal(values, pa.scalar(b"t", pa.binary()))
 
 
-def _bytes(values: Array) -> Array:
+def _read_bytes(values: Array) -> Array:
     # The text begins with \x.
     texts = (None if v is None else v[2:].decode("ascii") for v in values.to_pylist())
     return pa.array((None if t is None else bytes.fromhex(t) for t in texts), pa.binary())
 
 
-def _utc(values: Array) -> Array:
-    texts = _text(values)
+def _read_utc(values: Array) -> Array:
+    texts = _read_text(values)
     if not pc.all(pc.ends_with(texts, "+00"), min_count=0).as_py():
         raise ValueError("not in UTC")
     plain = pc.utf8_replace_slice(texts, -3, 1 << 30, "").cast(pa.timestamp("us"))
     return pc.assume_timezone(plain, "UTC")
 
 
-def _within(values: Array, unit: int) -> Array:
+def _check_within(values: Array, unit: int) -> Array:
     numbers = values.cast(pa.int32() if unit == 1 else pa.int64())
     inside = pc.and_(
         pc.greater_equal(numbers, pa.scalar(_DAY_FIRST * unit, numbers.type)),
@@ -184,15 +185,15 @@ def _within(values: Array, unit: int) -> Array:
     return values
 
 
-def _days(values: Array) -> Array:
-    return _within(values, 1)
+def _check_days(values: Array) -> Array:
+    return _check_within(values, 1)
 
 
-def _instants(values: Array) -> Array:
-    return _within(values, _DAY_MICROSECONDS)
+def _check_instants(values: Array) -> Array:
+    return _check_within(values, _DAY_MICROSECONDS)
 
 
-def _spelled(values: Array) -> Array:
+def _spelled_plain(values: Array) -> Array:
     return values.cast(pa.string())
 
 
@@ -240,67 +241,89 @@ def _in_quotes(texts: Array) -> Array:
     return pc.binary_join_element_wise(mark, texts, mark, pa.scalar(""))
 
 
-def _integer(key: str = "bigint", spell: Callable[[Array], Array] = _spelled) -> Kind:
+def _integer_kind(
+    key: str = "bigint", spell: Callable[[Array], Array] = _spelled_plain
+) -> PostgresKind:
     target = pa.int64()
     select = "{}" if key == "bigint" else "{}::int8"
-    return Kind(
-        target, _casts(target), lambda v: v.cast(target), "an integer", key, spell, select=select
+    return PostgresKind(
+        target,
+        _reads_cast(target),
+        lambda v: v.cast(target),
+        "an integer",
+        key,
+        spell,
+        select=select,
     )
 
 
-def _float(target: pa.DataType) -> Kind:
+def _float_kind(target: pa.DataType) -> PostgresKind:
     expects = "a floating-point number"
-    return Kind(target, _reads_float(target), _positive_zero, expects, "float8", _spelled_float)
+    return PostgresKind(
+        target, _reads_float(target), _positive_zero, expects, "float8", _spelled_float
+    )
 
 
-def _string(
+def _string_kind(
     key: str = "text",
     spell: Callable[[Array], Array] = _spelled_text,
     select: str = "{}",
     compared: str = "{}",
-) -> Kind:
-    return Kind(pa.string(), _text, _text, "valid UTF-8", key, spell, select, compared)
+) -> PostgresKind:
+    return PostgresKind(
+        pa.string(), _read_text, _read_text, "valid UTF-8", key, spell, select, compared
+    )
 
 
-_BY_TEXT = _string(select="{}::text", compared="{}::text")
+_BY_TEXT = _string_kind(select="{}::text", compared="{}::text")
 _DAY = "a date in the years 1 to 9999"
 _TIME = "a timestamp in the years 1 to 9999"
 _TIMESTAMP, _INSTANT = pa.timestamp("us"), pa.timestamp("us", "UTC")
 
-_BY_NAME: dict[str, Kind] = {
-    **dict.fromkeys(("int2", "int4", "int8"), _integer()),
-    "oid": _integer("oid", _spelled_oid),
-    "float4": _float(pa.float32()),
-    "float8": _float(pa.float64()),
-    "bool": Kind(pa.bool_(), _boolean, _same, "a boolean", "boolean", _spelled),
-    **dict.fromkeys(("text", "varchar", "name"), _string()),
+_BY_NAME: dict[str, PostgresKind] = {
+    **dict.fromkeys(("int2", "int4", "int8"), _integer_kind()),
+    "oid": _integer_kind("oid", _spelled_oid),
+    "float4": _float_kind(pa.float32()),
+    "float8": _float_kind(pa.float64()),
+    "bool": PostgresKind(
+        pa.bool_(), _read_boolean, _keep_values, "a boolean", "boolean", _spelled_plain
+    ),
+    **dict.fromkeys(("text", "varchar", "name"), _string_kind()),
     # As text it would lose its trailing blanks, which are there in the change stream.
-    "bpchar": _string("bpchar"),
-    "citext": _string("citext", select="{}::text"),
-    "uuid": _string("uuid", _spelled_uuid, select="{}::text"),
+    "bpchar": _string_kind("bpchar"),
+    "citext": _string_kind("citext", select="{}::text"),
+    "uuid": _string_kind("uuid", _spelled_uuid, select="{}::text"),
     **dict.fromkeys(("json", "jsonb"), _BY_TEXT),
-    "bytea": Kind(pa.binary(), _bytes, _same, "bytes", "bytea", _spelled_bytes),
-    "date": Kind(pa.date32(), _casts(pa.date32()), _days, _DAY, "date", _spelled),
-    "timestamp": Kind(_TIMESTAMP, _casts(_TIMESTAMP), _instants, _TIME, "timestamp", _spelled_time),
-    "timestamptz": Kind(_INSTANT, _utc, _instants, _TIME, "timestamptz", _spelled_utc),
+    "bytea": PostgresKind(pa.binary(), _read_bytes, _keep_values, "bytes", "bytea", _spelled_bytes),
+    "date": PostgresKind(
+        pa.date32(), _reads_cast(pa.date32()), _check_days, _DAY, "date", _spelled_plain
+    ),
+    "timestamp": PostgresKind(
+        _TIMESTAMP, _reads_cast(_TIMESTAMP), _check_instants, _TIME, "timestamp", _spelled_time
+    ),
+    "timestamptz": PostgresKind(
+        _INSTANT, _read_utc, _check_instants, _TIME, "timestamptz", _spelled_utc
+    ),
 }
 
 
-def kind_of(name: str, modifier: int, is_enum: bool, declared: str) -> Kind | Refusal:
+def kind_of(
+    name: str, modifier: int, is_enum: bool, declared: str
+) -> PostgresKind | PostgresRefusal:
     """How a type is kept, or why it is not; `name` is that of the type below all domains."""
     if is_enum:
         return _BY_TEXT
     if name == "numeric":
-        return _numeric(declared, modifier)
-    return _BY_NAME.get(name) or Refusal(
+        return _numeric_kind(declared, modifier)
+    return _BY_NAME.get(name) or PostgresRefusal(
         f"values of type {declared} cannot be kept exactly",
         "use a column of a number, text, bytea, boolean, date or timestamp type instead",
     )
 
 
-def _numeric(declared: str, modifier: int) -> Kind | Refusal:
+def _numeric_kind(declared: str, modifier: int) -> PostgresKind | PostgresRefusal:
     if modifier < 0:
-        return Refusal(
+        return PostgresRefusal(
             "numeric does not say how many digits its values have",
             f"declare it as numeric(p, s) with p up to {_DIGITS_MAX}",
         )
@@ -310,14 +333,14 @@ def _numeric(declared: str, modifier: int) -> Kind | Refusal:
     digits = max(digits, places) if places >= 0 else digits - places
     places = max(places, 0)
     if digits > _DIGITS_MAX:
-        return Refusal(
+        return PostgresRefusal(
             f"{declared} has more than {_DIGITS_MAX} digits",
             f"declare it with at most {_DIGITS_MAX}",
         )
     target = pa.decimal128(digits, places)
     expects = f"a number with at most {digits} digits, {places} after the point"
     read = _reads_decimal(target)
-    return Kind(target, read, read, expects, "numeric", _spelled, select="{}::text")
+    return PostgresKind(target, read, read, expects, "numeric", _spelled_plain, select="{}::text")
 
 
 def array_literal(elements: Array) -> str:
@@ -328,17 +351,17 @@ def array_literal(elements: Array) -> str:
     return "{" + ",".join(elements.to_pylist()) + "}"
 
 
-def quote(name: str) -> str:
+def quote_name(name: str) -> str:
     """
-    >>> quote('Order "a" b')
+    >>> quote_name('Order "a" b')
     '"Order ""a"" b"'
     """
     return '"' + name.replace('"', '""') + '"'
 
 
-def literal(text: str) -> str:
+def quote_literal(text: str) -> str:
     """
-    >>> literal("it's")
+    >>> quote_literal("it's")
     "'it''s'"
     """
     escaped = re.sub(r"(['\\])", r"\1\1", text)

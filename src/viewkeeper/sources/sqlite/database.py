@@ -4,8 +4,8 @@ Opening never creates a file: connections are `mode=ro` or `mode=rw` URIs. A rea
 read-only; where the file system does not let a read-only connection in (a WAL database whose
 `-shm` is not there yet, a journal that waits to be rolled back) it is opened for writing instead.
 
-The file itself is never opened with `open()`: closing any descriptor of a file drops the POSIX
-locks that the whole process holds on it, also those of SQLite's own connections.
+The file itself is never opened with `open_connection()`: closing any descriptor of a file drops the
+POSIX locks that the whole process holds on it, also those of SQLite's own connections.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ _MALFORMED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Database:
+class SqliteDatabase:
     """One database file, as one source sees it."""
 
     source: str
     path: str
     busy_seconds: float
 
-    def open(self, *, write: bool) -> sqlite3.Connection:
+    def open_connection(self, *, write: bool) -> sqlite3.Connection:
         """A connection in autocommit mode; a reader is read-only unless that cannot work."""
         self._check_file()
-        with self.errors():
+        with self.translate_errors():
             if write:
-                return self._connect("rw")
+                return self._connect_mode("rw")
             try:
-                return self._connect("ro")
+                return self._connect_mode("ro")
             except sqlite3.OperationalError as error:
-                if _name(error).startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
-                    return self._connect("rw")
+                if _code_of(error).startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
+                    return self._connect_mode("rw")
                 raise
 
-    def _connect(self, mode: str) -> sqlite3.Connection:
+    def _connect_mode(self, mode: str) -> sqlite3.Connection:
         connection = sqlite3.connect(
             f"{Path(self.path).absolute().as_uri()}?mode={mode}",
             uri=True,
@@ -68,7 +68,7 @@ class Database:
             raise
         return connection
 
-    def identity(self) -> tuple[int, int]:
+    def file_identity(self) -> tuple[int, int]:
         """Which file the path names now; another one after the database was replaced by a copy."""
         try:
             stat = os.stat(self.path)
@@ -112,13 +112,13 @@ class Database:
         )
 
     @contextmanager
-    def errors(self) -> Iterator[None]:
+    def translate_errors(self) -> Iterator[None]:
         """Inside, every error of the sqlite3 module becomes one of ours, and so does what cannot
         be read of a database that is damaged, or whose tables of ours somebody has changed."""
         try:
             yield
         except sqlite3.Error as error:
-            raise translate(self.source, self.path, self.busy_seconds, error) from error
+            raise error_of_code(self.source, self.path, self.busy_seconds, error) from error
         except _MALFORMED as error:
             raise SourceError(
                 self.source,
@@ -130,14 +130,14 @@ class Database:
             ) from error
 
 
-def _name(error: sqlite3.Error) -> str:
+def _code_of(error: sqlite3.Error) -> str:
     """SQLite's own code; errors that the Python module raises by itself have none."""
     return getattr(error, "sqlite_errorname", "") or ""
 
 
 def is_busy(error: sqlite3.Error) -> bool:
     """Whether somebody else held a lock for longer than we were ready to wait."""
-    return _name(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+    return _code_of(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +194,9 @@ _MEANINGS = (
 )
 
 
-def translate(source: str, path: str, busy_seconds: float, error: sqlite3.Error) -> SourceError:
+def error_of_code(source: str, path: str, busy_seconds: float, error: sqlite3.Error) -> SourceError:
     """The one place where SQLite's result codes become typed errors."""
-    code, detail = _name(error), str(error)
+    code, detail = _code_of(error), str(error)
     for meaning in _MEANINGS:
         # What is not there has no code of its own, only a message.
         if code.startswith(meaning.codes) or detail.startswith(meaning.codes):

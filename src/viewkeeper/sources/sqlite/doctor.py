@@ -15,22 +15,25 @@ from viewkeeper.sources.handles import Book
 from viewkeeper.sources.sqlite.capture import capture_tables
 from viewkeeper.sources.sqlite.database import OLDEST_LIBRARY
 from viewkeeper.sources.sqlite.handle_lookup import find_handle
-from viewkeeper.sources.sqlite.look import summary
+from viewkeeper.sources.sqlite.look import summarize_changes
 from viewkeeper.sources.sqlite.snapshot import journal_mode
-from viewkeeper.updates.schema_change import called
-from viewkeeper.updates.source_protocol import Behind, Finding, Health, Retained, Tables
+from viewkeeper.updates.schema_change import name_of_handle
+from viewkeeper.updates.source_protocol import ChangesBehind, Finding, Health, RetainedLog, Tables
 
 
-def health(connection: sqlite3.Connection, reader: str, positions: Iterable[int]) -> Health:
+def health_of_log(connection: sqlite3.Connection, reader: str, positions: Iterable[int]) -> Health:
     """The state of the log, and who keeps it from where on."""
     if not capture_tables.is_installed(connection):
         return Health(followed=False, position=None)
-    end, (_, trimmed) = capture_tables.position(connection), capture_tables.database_id(connection)
+    end, (_, trimmed) = (
+        capture_tables.newest_position(connection),
+        capture_tables.database_id(connection),
+    )
     rows = connection.execute(
         "SELECT reader, position, lease_until FROM main._viewkeeper_reader ORDER BY position"
     ).fetchall()
     readers = tuple(
-        Retained(name, name.partition("/")[0] == reader, at, max(0, end - at), until)
+        RetainedLog(name, name.partition("/")[0] == reader, at, max(0, end - at), until)
         for name, at, until in rows
     )
     return Health(
@@ -38,13 +41,15 @@ def health(connection: sqlite3.Connection, reader: str, positions: Iterable[int]
         position=end,
         retained=end - trimmed,
         readers=readers,
-        behind={at: _behind(connection, reader, at, end) for at in positions},
+        behind={at: _behind_of(connection, reader, at, end) for at in positions},
     )
 
 
-def _behind(connection: sqlite3.Connection, reader: str, after: int, until: int) -> Behind:
-    found = summary(connection, reader, after, until)
-    return Behind(found.changes, found.oldest_at)
+def _behind_of(
+    connection: sqlite3.Connection, reader: str, after: int, until: int
+) -> ChangesBehind:
+    found = summarize_changes(connection, reader, after, until)
+    return ChangesBehind(found.changes, found.oldest_at)
 
 
 def wal_advice(source: str, path: Path, mode: str) -> str | None:
@@ -61,21 +66,24 @@ def wal_statement(path: Path) -> str:
     return f"sqlite3 {path} 'PRAGMA journal_mode = WAL'"
 
 
-def diagnose(
+def database_findings(
     connection: sqlite3.Connection, source: str, path: Path, book: Book, reader: str, tables: Tables
 ) -> list[Finding]:
     """Everything that can be wrong with a database that answers."""
     return [
         Finding("reachable", "good", f"{path} answers"),
-        _library(),
-        _writable(path),
-        _journal(path, journal_mode(connection)),
-        *(_table(connection, source, book, name, columns) for name, columns in tables.items()),
-        _followed(connection, reader),
+        _check_library(),
+        _check_writable(path),
+        _check_journal(path, journal_mode(connection)),
+        *(
+            _check_table(connection, source, book, name, columns)
+            for name, columns in tables.items()
+        ),
+        _check_followed(connection, reader),
     ]
 
 
-def _library() -> Finding:
+def _check_library() -> Finding:
     version = sqlite3.sqlite_version
     if sqlite3.sqlite_version_info >= OLDEST_LIBRARY:
         return Finding("version", "good", f"SQLite {version}")
@@ -83,7 +91,7 @@ def _library() -> Finding:
     return Finding("version", "bad", f"SQLite {version} is too old", f"SQLite {needed} or newer")
 
 
-def _writable(path: Path) -> Finding:
+def _check_writable(path: Path) -> Finding:
     if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
         return Finding("privileges", "good", "the file and its folder can be written")
     return Finding(
@@ -94,17 +102,17 @@ def _writable(path: Path) -> Finding:
     )
 
 
-def _journal(path: Path, mode: str) -> Finding:
+def _check_journal(path: Path, mode: str) -> Finding:
     if mode == "wal":
         return Finding("journal mode", "good", "wal: readers and writers do not wait")
     text = f"{mode}: our reads make its writers wait, and theirs ours"
     return Finding("journal mode", "warning", text, wal_statement(path))
 
 
-def _table(
+def _check_table(
     connection: sqlite3.Connection, source: str, book: Book, handle: str, columns: Iterable[str]
 ) -> Finding:
-    check = f"table {called(handle)}"
+    check = f"table {name_of_handle(handle)}"
     try:
         kinds = find_handle(connection, source, book, handle).layout_of(tuple(columns)).kinds
     except SourceError as error:
@@ -112,8 +120,8 @@ def _table(
     return Finding(check, "good", f"{len(kinds)} columns can be kept exactly")
 
 
-def _followed(connection: sqlite3.Connection, reader: str) -> Finding:
-    found = health(connection, reader, ())
+def _check_followed(connection: sqlite3.Connection, reader: str) -> Finding:
+    found = health_of_log(connection, reader, ())
     if not found.followed:
         return Finding("retention", "good", "not followed yet; the first run begins")
     oldest = min(found.readers, key=lambda kept: kept.position)

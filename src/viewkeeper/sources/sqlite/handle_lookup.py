@@ -2,9 +2,9 @@
 
 A handle that is followed stands for a table's number and columns' numbers (`shapes`); any other is
 a name of now. What the names are now is written down as long as the schema has the version that it
-had then; else the triggers say it (`observe`), so nothing can come between a question and what it
-is meant for: a table or column that is gone, is another one, or was rewritten since the asker's
-position is a BrokenQueryError, and a look that comes later reports it.
+had then; else the triggers say it (`observe_table`), so nothing can come between a question and
+what it is meant for: a table or column that is gone, is another one, or was rewritten since the
+asker's position is a BrokenQueryError, and a look that comes later reports it.
 
 The handles of a SQLite source: made when tables are bound, asked for what they became.
 
@@ -21,31 +21,37 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from viewkeeper.errors import BrokenQueryError, GapError, SchemaError
-from viewkeeper.sources.handles import Book, Named, Names
+from viewkeeper.sources.handles import Book, HandleTarget, SourceHandles
 from viewkeeper.sources.sqlite.capture import recorded_shapes
 from viewkeeper.sources.sqlite.capture.capture_tables import (
     active_capture,
-    captures,
     database_id,
     is_installed,
     is_recorded,
+    read_captures,
 )
 from viewkeeper.sources.sqlite.capture.captured_table import (
-    Alive,
-    captured_as,
-    observe,
+    LivingTable,
+    capture_on_table,
+    observe_table,
     refuse_uncapturable,
 )
 from viewkeeper.sources.sqlite.capture.recorded_shapes import (
-    Shape,
-    ShapeColumn,
+    SqliteShape,
+    SqliteShapeColumn,
     schema_changes,
     shape_of,
 )
-from viewkeeper.sources.sqlite.rows import Layout, kind_of_declared
-from viewkeeper.sources.sqlite.schema import Table, fold, nearest, read_table, resolve
-from viewkeeper.updates.schema_change import SchemaChange, called
-from viewkeeper.updates.source_protocol import Became, Tables
+from viewkeeper.sources.sqlite.rows import SqliteLayout, kind_of_declared
+from viewkeeper.sources.sqlite.schema import (
+    SqliteTable,
+    fold_case,
+    read_table,
+    resolve_name,
+    suggest_names,
+)
+from viewkeeper.updates.schema_change import SchemaChange, name_of_handle
+from viewkeeper.updates.source_protocol import CurrentNames, Tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,40 +64,46 @@ class FoundTable:
     source: str
     handle: str
     relation: int | None
-    shape: Shape
+    shape: SqliteShape
     named: Mapping[str, str] = field(default_factory=dict)
 
-    def column_named(self, name: str) -> ShapeColumn:
+    def column_named(self, name: str) -> SqliteShapeColumn:
         """A column by the handle's name for it, in SQLite's way: without regard to ASCII case."""
-        number = next((n for each, n in self.named.items() if fold(each) == fold(name)), None)
+        number = next(
+            (n for each, n in self.named.items() if fold_case(each) == fold_case(name)), None
+        )
         if number is not None:
-            column = self.shape.column(int(number))
+            column = self.shape.column_numbered(int(number))
             if column is None:
-                raise BrokenQueryError(self.source, called(self.handle), f"column {name} is gone")
+                raise BrokenQueryError(
+                    self.source, name_of_handle(self.handle), f"column {name} is gone"
+                )
             return column
         claimed = {int(number) for number in self.named.values()}
         free = [column for column in self.shape.columns if column.id not in claimed]
         for column in free:
-            if fold(column.name) == fold(name):
+            if fold_case(column.name) == fold_case(name):
                 return column
         raise SchemaError(
             self.source,
             f'table "{self.shape.name}" has no column "{name}"',
-            hint=nearest(name, [*self.named, *(column.name for column in free)]),
+            hint=suggest_names(name, [*self.named, *(column.name for column in free)]),
         )
 
     def current_names(self) -> dict[str, str]:
         """The names that the handle's columns have now, of those that are there."""
-        found = {name: self.shape.column(int(number)) for name, number in self.named.items()}
+        found = {
+            name: self.shape.column_numbered(int(number)) for name, number in self.named.items()
+        }
         return {name: column.name for name, column in found.items() if column is not None}
 
-    def layout_of(self, columns: Sequence[str], integers: tuple[str, ...] = ()) -> Layout:
+    def layout_of(self, columns: Sequence[str], integers: tuple[str, ...] = ()) -> SqliteLayout:
         """How columns are read; a SchemaError for one that cannot be kept."""
         kinds = tuple(
             kind_of_declared(self.source, self.shape.name, name, self.column_named(name).declared)
             for name in columns
         )
-        return Layout(self.source, self.shape.name, tuple(columns), kinds, integers)
+        return SqliteLayout(self.source, self.shape.name, tuple(columns), kinds, integers)
 
 
 def identity_of(connection: sqlite3.Connection, relation: int) -> str:
@@ -112,14 +124,16 @@ def find_handle(connection: sqlite3.Connection, source: str, book: Book, handle:
 
 
 def _gone_error(source: str, handle: str) -> BrokenQueryError:
-    return BrokenQueryError(source, called(handle), "it is gone, or another table is called so")
+    return BrokenQueryError(
+        source, name_of_handle(handle), "it is gone, or another table is called so"
+    )
 
 
 def find_name(connection: sqlite3.Connection, source: str, handle: str) -> FoundTable:
     """The table that is called so now, or was called so when its handle was numbered."""
     table = read_table(connection, source, _resolve_handle_name(connection, source, handle))
-    capture = captured_as(connection, table.name) if is_installed(connection) else None
-    for each in captures(connection) if capture is not None else ():
+    capture = capture_on_table(connection, table.name) if is_installed(connection) else None
+    for each in read_captures(connection) if capture is not None else ():
         if each.id == capture:
             shape = _present_shape(connection, source, each.relation)
             if shape is not None:
@@ -129,43 +143,47 @@ def find_name(connection: sqlite3.Connection, source: str, handle: str) -> Found
 
 def _resolve_handle_name(connection: sqlite3.Connection, source: str, handle: str) -> str:
     try:
-        return resolve(connection, source, handle)
+        return resolve_name(connection, source, handle)
     except SchemaError:
-        if called(handle) == handle:
+        if name_of_handle(handle) == handle:
             raise
-        return resolve(connection, source, called(handle))
+        return resolve_name(connection, source, name_of_handle(handle))
 
 
-def _relation_number(connection: sqlite3.Connection, source: str, handle: str, named: Named) -> int:
+def _relation_number(
+    connection: sqlite3.Connection, source: str, handle: str, named: HandleTarget
+) -> int:
     database, _, number = named.identity.partition("/")
     if not is_installed(connection) or database != database_id(connection)[0]:
         raise GapError(
             source,
-            f'table "{called(handle)}" was followed in another database',
+            f'table "{name_of_handle(handle)}" was followed in another database',
             detail="it was restored from a backup, replaced by another one, or detached",
             hint="follow it again and load its views anew",
         )
     return int(number)
 
 
-def _present_shape(connection: sqlite3.Connection, source: str, relation: int) -> Shape | None:
+def _present_shape(
+    connection: sqlite3.Connection, source: str, relation: int
+) -> SqliteShape | None:
     """The shape of a captured table in this transaction; None if it is gone."""
     known, capture = (
-        recorded_shapes.newest(connection, relation),
+        recorded_shapes.newest_shape(connection, relation),
         active_capture(connection, relation),
     )
     if known is None or known.gone or capture is None:
         return None
     if is_recorded(connection):
         return known
-    found = observe(connection, source, capture, known)
-    if not isinstance(found, Alive):
+    found = observe_table(connection, source, capture, known)
+    if not isinstance(found, LivingTable):
         return None
     found.require_intact(source)
     return found.shape
 
 
-def table_of(connection: sqlite3.Connection, found: FoundTable) -> Table:
+def table_of(connection: sqlite3.Connection, found: FoundTable) -> SqliteTable:
     """The table with its keys and indexes; columns are asked for by the handle's names."""
     table = read_table(connection, found.source, found.shape.name)
     return replace(table, called=found.current_names())
@@ -188,7 +206,7 @@ def find_logged(
         now = find_name(connection, source, handle)
     else:
         number = _relation_number(connection, source, handle, named)
-        shape = recorded_shapes.newest(connection, number)
+        shape = recorded_shapes.newest_shape(connection, number)
         if shape is None:
             raise LookupError("a followed table has no shape")
         now = FoundTable(source, handle, number, shape, named.columns)
@@ -199,7 +217,7 @@ def find_logged(
         now = replace(now, shape=then)
     before = _shape_before(connection, now, span[0])
     if what := _find_break(now, columns, before, then):
-        raise BrokenQueryError(source, called(handle), what)
+        raise BrokenQueryError(source, name_of_handle(handle), what)
     return now
 
 
@@ -208,17 +226,21 @@ def refuse_broken(
 ) -> None:
     """A BrokenQueryError if these columns' values at a position cannot be known any more."""
     if what := _find_break(found, columns, _shape_before(connection, found, after), found.shape):
-        raise BrokenQueryError(found.source, called(found.handle), what)
+        raise BrokenQueryError(found.source, name_of_handle(found.handle), what)
 
 
-def _shape_before(connection: sqlite3.Connection, found: FoundTable, position: int) -> Shape | None:
+def _shape_before(
+    connection: sqlite3.Connection, found: FoundTable, position: int
+) -> SqliteShape | None:
     return (
-        None if found.relation is None else recorded_shapes.at(connection, found.relation, position)
+        None
+        if found.relation is None
+        else recorded_shapes.shape_at(connection, found.relation, position)
     )
 
 
 def _find_break(
-    found: FoundTable, columns: Sequence[str], before: Shape | None, until: Shape
+    found: FoundTable, columns: Sequence[str], before: SqliteShape | None, until: SqliteShape
 ) -> str | None:
     """What between two shapes did not keep the values of these columns."""
     if before is None:
@@ -227,10 +249,13 @@ def _find_break(
     for name in columns:
         column = found.column_named(name)
         numbers[name] = str(column.id)
-        fresh = before.column(column.id) is None and until.column(column.id) is not None
+        fresh = (
+            before.column_numbered(column.id) is None
+            and until.column_numbered(column.id) is not None
+        )
         if fresh and not column.blank:
             return f"column {name} was added with values"
-    changes = schema_changes(found.handle, Named("", numbers), before, until)
+    changes = schema_changes(found.handle, HandleTarget("", numbers), before, until)
     adds = ("add_column", "add_filled_column")
     return next((str(c) for c in changes if c.kind not in adds and not c.keeps_values), None)
 
@@ -240,39 +265,41 @@ class WantedTable:
     """What a handle is to follow: its table, and its names for columns with those of now."""
 
     handle: str
-    table: Table
+    table: SqliteTable
     columns: dict[str, str]
 
 
-def handle_of(connection: sqlite3.Connection, source: str, names: Names, name: str) -> str:
+def handle_of(connection: sqlite3.Connection, source: str, names: SourceHandles, name: str) -> str:
     """The handle of the table that is called so now; a SchemaError if it cannot be captured."""
     found = find_name(connection, source, name)
     refuse_uncapturable(connection, source, table_of(connection, found))
     if found.relation is None:
-        return names.handle(name, "", {})
+        return names.choose_handle(name, "", {})
     columns = {column.name: str(column.id) for column in found.shape.columns}
-    return names.handle(name, identity_of(connection, found.relation), columns)
+    return names.choose_handle(name, identity_of(connection, found.relation), columns)
 
 
 def current_names_behind(
     connection: sqlite3.Connection, source: str, book: Book, handle: str
-) -> Became | None:
+) -> CurrentNames | None:
     try:
         found = find_handle(connection, source, book, handle)
     except (BrokenQueryError, SchemaError):
         return None
-    columns = found.current_names() if handle in book else table_of(connection, found).names
-    return Became(found.shape.name, columns)
+    columns = found.current_names() if handle in book else table_of(connection, found).current_names
+    return CurrentNames(found.shape.name, columns)
 
 
-def table_behind(connection: sqlite3.Connection, source: str, book: Book, handle: str) -> Table:
+def table_behind(
+    connection: sqlite3.Connection, source: str, book: Book, handle: str
+) -> SqliteTable:
     """The table behind a handle; a SchemaError if it is gone."""
     try:
         return table_of(connection, find_handle(connection, source, book, handle))
     except BrokenQueryError:
         raise SchemaError(
             source,
-            f'table "{called(handle)}" is gone',
+            f'table "{name_of_handle(handle)}" is gone',
             hint="bring it back, or change the views that use it",
         ) from None
 
@@ -300,11 +327,11 @@ def schema_changes_between(
 ) -> tuple[SchemaChange, ...]:
     """The schema changes in a range of positions that concern what is followed."""
     found: list[SchemaChange] = []
-    if recorded_shapes.are_between(connection, after, until):
+    if recorded_shapes.has_shapes_between(connection, after, until):
         for handle, named in book.items():
             relation = int(named.identity.partition("/")[2])
-            before = recorded_shapes.at(connection, relation, after)
+            before = recorded_shapes.shape_at(connection, relation, after)
             found += recorded_shapes.schema_changes(
-                handle, named, before, recorded_shapes.at(connection, relation, until)
+                handle, named, before, recorded_shapes.shape_at(connection, relation, until)
             )
     return tuple(found)

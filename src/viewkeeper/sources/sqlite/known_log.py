@@ -20,9 +20,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from viewkeeper.errors import GapError
-from viewkeeper.sources.sqlite.capture.capture_tables import database_id, mark, position
+from viewkeeper.sources.sqlite.capture.capture_tables import (
+    database_id,
+    newest_position,
+    write_mark,
+)
 from viewkeeper.sources.sqlite.capture.trigger_sql import LOG
-from viewkeeper.sources.state_files import read_kept, write_kept
+from viewkeeper.sources.state_files import read_state_file, write_state_file
 from viewkeeper.storage.typed_json import read_typed
 
 FILE = "log.json"
@@ -46,28 +50,28 @@ class LogMemory:
         self._known: KnownLog | None = None
         self._is_read = self._file is None
 
-    def begin(self, connection: sqlite3.Connection) -> int:
+    def begin_log(self, connection: sqlite3.Connection) -> int:
         """The log is followed from its end on, which is returned.
 
         The end of another log is moved behind every position that was ever reported, so that none
         of them is taken for one of its own. Inside the caller's write transaction.
         """
-        known, database = self._read(), database_id(connection)[0]
-        floor, end = known.floor if known is not None else 0, position(connection)
+        known, database = self._read_known(), database_id(connection)[0]
+        floor, end = known.floor if known is not None else 0, newest_position(connection)
         if known is not None and not _is_same(connection, known):
-            floor = end = mark(connection, max(end, known.position) + 1)
-        self._write(KnownLog(database, end, _row(connection, end), floor), durable=True)
+            floor = end = write_mark(connection, max(end, known.position) + 1)
+        self._write_known(KnownLog(database, end, _row_at(connection, end), floor), durable=True)
         return end
 
-    def report(self, connection: sqlite3.Connection, reported: int) -> None:
+    def remember_position(self, connection: sqlite3.Connection, reported: int) -> None:
         """A position is about to be reported."""
-        known, row = self._read(), _row(connection, reported)
+        known, row = self._read_known(), _row_at(connection, reported)
         floor = known.floor if known is not None else 0
-        self._write(KnownLog(database_id(connection)[0], reported, row, floor), durable=False)
+        self._write_known(KnownLog(database_id(connection)[0], reported, row, floor), durable=False)
 
-    def check(self, connection: sqlite3.Connection, source: str, after: int) -> None:
+    def check_position(self, connection: sqlite3.Connection, source: str, after: int) -> None:
         """A GapError if this is not the log in which `after` was reached."""
-        known = self._read()
+        known = self._read_known()
         if known is None or (after >= known.floor and _is_same(connection, known)):
             return
         raise GapError(
@@ -77,37 +81,37 @@ class LogMemory:
             hint="`viewkeeper run --full-refresh VIEW` loads the views that read it again",
         )
 
-    def forget(self) -> None:
+    def forget_log(self) -> None:
         self._known, self._is_read = None, True
         if self._file is not None:
             self._file.unlink(missing_ok=True)
 
-    def _read(self) -> KnownLog | None:
+    def _read_known(self) -> KnownLog | None:
         if not self._is_read:
             assert self._file is not None, "without a file everything is in memory"
-            self._known = read_kept(self._file, "log", _decode)
+            self._known = read_state_file(self._file, "log", _decode_known)
             self._is_read = True
         return self._known
 
-    def _write(self, known: KnownLog, durable: bool) -> None:
+    def _write_known(self, known: KnownLog, durable: bool) -> None:
         if known != self._known:
             if self._file is not None:
-                write_kept(self._file, "log", asdict(known), durable=durable)
+                write_state_file(self._file, "log", asdict(known), durable=durable)
             self._known = known
 
 
-def _decode(found: Mapping[str, object]) -> KnownLog:
+def _decode_known(found: Mapping[str, object]) -> KnownLog:
     return read_typed(KnownLog, found)
 
 
 def _is_same(connection: sqlite3.Connection, known: KnownLog) -> bool:
     database, trimmed = database_id(connection)
     return database == known.database and (
-        known.position <= trimmed or _row(connection, known.position) == known.row
+        known.position <= trimmed or _row_at(connection, known.position) == known.row
     )
 
 
-def _row(connection: sqlite3.Connection, seq: int) -> str:
+def _row_at(connection: sqlite3.Connection, seq: int) -> str:
     """What wrote a row of the log, and when; not its values."""
     query = f"SELECT capture, sign, at FROM main.{LOG} WHERE seq = ?"
     row = connection.execute(query, (seq,)).fetchone()

@@ -12,38 +12,40 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from viewkeeper.errors import SourceError
-from viewkeeper.sources.sqlite.database import Database
+from viewkeeper.sources.sqlite.database import SqliteDatabase
 from viewkeeper.sources.sqlite.snapshot import journal_mode
 
 
-class Session:
+class LastingConnection:
     """Used by several threads, one at a time."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: SqliteDatabase) -> None:
         self._database = database
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
 
     @contextmanager
-    def using(self, wait_ms: int | None = None) -> Iterator[tuple[sqlite3.Connection, bool]]:
+    def use_connection(
+        self, wait_ms: int | None = None
+    ) -> Iterator[tuple[sqlite3.Connection, bool]]:
         """The connection, and whether it is a new one."""
-        with self._lock, self._database.errors():
-            file = self._database.identity()
+        with self._lock, self._database.translate_errors():
+            file = self._database.file_identity()
             is_new = self._connection is None or file != self._file
             if self._connection is None or is_new:
                 self.close()
-                self._connection, self._file = self._open(), file
+                self._connection, self._file = self._open_connection(), file
             waits = int(self._database.busy_seconds * 1000) if wait_ms is None else wait_ms
             self._connection.execute(f"PRAGMA busy_timeout = {waits}")
             yield self._connection, is_new
 
-    def _open(self) -> sqlite3.Connection:
+    def _open_connection(self) -> sqlite3.Connection:
         try:
-            connection = self._database.open(write=True)
+            connection = self._database.open_connection(write=True)
         except SourceError:
             # A database that we may only read can at least be described.
-            connection = self._database.open(write=False)
+            connection = self._database.open_connection(write=False)
         with suppress(sqlite3.Error):
             # What we write is bookkeeping: losing its end in a power failure costs nothing.
             if journal_mode(connection) == "wal":
@@ -58,7 +60,7 @@ class Session:
 
 
 @contextmanager
-def writing(connection: sqlite3.Connection) -> Iterator[None]:
+def write_transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """A write transaction, committed at the end and taken back on any error."""
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -70,7 +72,7 @@ def writing(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextmanager
-def reading(connection: sqlite3.Connection) -> Iterator[None]:
+def read_transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """A read transaction."""
     connection.execute("BEGIN")
     try:

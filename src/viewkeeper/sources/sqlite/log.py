@@ -17,16 +17,16 @@ import pyarrow as pa
 from viewkeeper.errors import BrokenQueryError, GapError
 from viewkeeper.sources.sqlite.capture import recorded_shapes
 from viewkeeper.sources.sqlite.capture.capture_tables import (
-    Capture,
-    captures,
+    TableCapture,
     database_id,
-    position,
+    newest_position,
+    read_captures,
 )
 from viewkeeper.sources.sqlite.capture.trigger_sql import LOG, pending_name
 from viewkeeper.sources.sqlite.handle_lookup import FoundTable
 from viewkeeper.sources.sqlite.rows import ROWS_PER_BATCH
-from viewkeeper.sources.sqlite.schema import quote
-from viewkeeper.updates.schema_change import called
+from viewkeeper.sources.sqlite.schema import quote_name
+from viewkeeper.updates.schema_change import name_of_handle
 from viewkeeper.updates.source_protocol import COUNT, POSITION
 
 # A transaction that trims is meant to take less than this, so that writers hardly notice it.
@@ -35,17 +35,17 @@ _TRIM_ROWS = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class LogPiece:
     """A part of the log that one capture wrote: `after` < seq <= `until`."""
 
-    capture: Capture
+    capture: TableCapture
     after: int
     until: int
 
 
-def pieces(
+def find_pieces(
     connection: sqlite3.Connection, found: FoundTable, after: int, until: int
-) -> tuple[Piece, ...]:
+) -> tuple[LogPiece, ...]:
     """Who wrote a table's changes in a range; a GapError where they are not all there."""
     source = found.source
     if after < database_id(connection)[1]:
@@ -55,12 +55,12 @@ def pieces(
             detail="the reader acknowledged them, or follows since later",
             hint="load the views that need them anew",
         )
-    written: list[Piece] = []
+    written: list[LogPiece] = []
     end = until
-    for capture in reversed(captures(connection, found.relation) if found.relation else ()):
+    for capture in reversed(read_captures(connection, found.relation) if found.relation else ()):
         if end <= after:
             return tuple(reversed(written))
-        written.append(Piece(capture, max(after, capture.since), end))
+        written.append(LogPiece(capture, max(after, capture.since), end))
         end = min(end, capture.since)
         if capture.gap:
             break
@@ -74,8 +74,8 @@ def pieces(
     return tuple(reversed(written))
 
 
-def read_changes(
-    connection: sqlite3.Connection, found: FoundTable, columns: Sequence[str], piece: Piece
+def read_piece(
+    connection: sqlite3.Connection, found: FoundTable, columns: Sequence[str], piece: LogPiece
 ) -> Iterator[pa.RecordBatch]:
     """The changes in a piece of the log, in its order, as change batches.
 
@@ -88,24 +88,24 @@ def read_changes(
         if column.id not in slots and not column.blank:
             _check_unwritten(connection, found, piece, name, column.added)
             return
-        fields.append(f"{slots.get(column.id, 'NULL')} AS {quote(name)}")
+        fields.append(f"{slots.get(column.id, 'NULL')} AS {quote_name(name)}")
     select = ", ".join([*fields, "sign", "seq"])
     cursor = connection.execute(
         f"SELECT {select} FROM main.{LOG} WHERE seq > ? AND seq <= ? AND capture = ? ORDER BY seq",
         (piece.after, piece.until, piece.capture.id),
     )
-    yield from found.layout_of(columns, (COUNT, POSITION)).batches(cursor)
+    yield from found.layout_of(columns, (COUNT, POSITION)).read_batches(cursor)
 
 
 def _check_unwritten(
-    connection: sqlite3.Connection, found: FoundTable, piece: Piece, lacking: str, added: bool
+    connection: sqlite3.Connection, found: FoundTable, piece: LogPiece, lacking: str, added: bool
 ) -> None:
     """A capture without the asked columns is no gap as long as it wrote nothing in the range."""
     query = f"SELECT seq FROM main.{LOG} WHERE seq > ? AND seq <= ? AND capture = ? LIMIT 1"
     row = connection.execute(query, (piece.after, piece.until, piece.capture.id)).fetchone()
     if row and added:
         what = f"column {lacking} had values before it was followed"
-        raise BrokenQueryError(found.source, called(found.handle), what)
+        raise BrokenQueryError(found.source, name_of_handle(found.handle), what)
     if row:
         raise GapError(
             found.source,
@@ -115,25 +115,25 @@ def _check_unwritten(
         )
 
 
-def tail(
+def read_tail(
     connection: sqlite3.Connection, found: FoundTable, columns: Sequence[str], span: range
 ) -> pa.Table:
     """A relation's changes in `span`, all at once, inside the caller's read transaction."""
     schema = found.layout_of(columns, (COUNT, POSITION)).schema
     batches: list[pa.RecordBatch] = []
     if len(span) > 0:
-        for piece in pieces(connection, found, span.start - 1, span.stop - 1):
-            batches += read_changes(connection, found, columns, piece)
+        for piece in find_pieces(connection, found, span.start - 1, span.stop - 1):
+            batches += read_piece(connection, found, columns, piece)
     return pa.Table.from_batches(batches, schema)
 
 
-def windows(after: int, until: int) -> Iterator[tuple[int, int]]:
+def split_windows(after: int, until: int) -> Iterator[tuple[int, int]]:
     """A range of the log in steps; seq has no holes, so a step is at most one batch per table."""
     for start in range(after, until, ROWS_PER_BATCH):
         yield start, min(start + ROWS_PER_BATCH, until)
 
 
-def floor(connection: sqlite3.Connection, now: float) -> int | None:
+def trim_floor(connection: sqlite3.Connection, now: float) -> int | None:
     """Up to where the log may be trimmed: the slowest reader, but never the newest change.
 
     Leases that have ended do not count. The newest change keeps its number from being used again.
@@ -143,10 +143,10 @@ def floor(connection: sqlite3.Connection, now: float) -> int | None:
         " WHERE lease_until IS NULL OR lease_until > ?"
     )
     row = connection.execute(query, (now,)).fetchone()
-    return None if row[0] is None else min(int(row[0]), position(connection) - 1)
+    return None if row[0] is None else min(int(row[0]), newest_position(connection) - 1)
 
 
-def trim(
+def trim_log(
     connection: sqlite3.Connection, seconds: float, clock: Callable[[], float] = time.monotonic
 ) -> None:
     """Delete what every reader has acknowledged, in short transactions, for at most `seconds`.
@@ -165,18 +165,18 @@ def trim(
 def _trim_once(connection: sqlite3.Connection, rows: int) -> bool:
     """One short transaction; whether there may be more to do."""
     now = time.time()
-    low, trimmed = floor(connection, now), database_id(connection)[1]
+    low, trimmed = trim_floor(connection, now), database_id(connection)[1]
     if (low is None or low <= trimmed) and _stale_pending(connection) is None:
         return False
     connection.execute("BEGIN IMMEDIATE")
     try:
         connection.execute("DELETE FROM _viewkeeper_reader WHERE lease_until <= ?", (now,))
-        low, trimmed = floor(connection, now), database_id(connection)[1]
+        low, trimmed = trim_floor(connection, now), database_id(connection)[1]
         if low is not None and low > trimmed:
             until = min(low, trimmed + rows)
             connection.execute(f"DELETE FROM {LOG} WHERE seq <= ?", (until,))
             connection.execute("UPDATE _viewkeeper_database SET trimmed = ?", (until,))
-            recorded_shapes.trim(connection, until)
+            recorded_shapes.trim_shapes(connection, until)
         if (clean := _stale_pending(connection)) is not None:
             connection.execute(
                 f"DELETE FROM {clean} WHERE rowid IN (SELECT rowid FROM {clean} LIMIT ?)", (rows,)
@@ -190,7 +190,7 @@ def _trim_once(connection: sqlite3.Connection, rows: int) -> bool:
 
 def _stale_pending(connection: sqlite3.Connection) -> str | None:
     """A pending table with rows; seen between transactions, so none of them is still needed."""
-    for capture in captures(connection):
+    for capture in read_captures(connection):
         name = pending_name(capture.id)
         if capture.active and connection.execute(f"SELECT 1 FROM {name} LIMIT 1").fetchone():
             return name

@@ -18,7 +18,7 @@ _DAY_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenVersion:
     """The version at the last look; nothing was found after `quiet_after`, if that is given.
 
     `data_version` changes when another connection commits, and then only.
@@ -36,7 +36,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Shaped:
+class ReportedShapes:
     """The schema version at the last report, and the position up to which shapes were reported.
 
     As long as SQLite's own counter stays the same nobody has changed a shape since.
@@ -47,7 +47,7 @@ class Shaped:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class SqliteState:
     """Which database this is, where its log ends, and up to where the reader has acknowledged."""
 
     database_id: str
@@ -55,28 +55,32 @@ class State:
     reader_position: int
 
 
-def seen_now(connection: sqlite3.Connection, source: str, reader: str) -> State:
+def read_state(connection: sqlite3.Connection, source: str, reader: str) -> SqliteState:
     """The state inside the caller's read transaction; a GapError if it is not followed."""
     capture_tables.require_installed(connection, source)
-    return State(
+    return SqliteState(
         capture_tables.database_id(connection)[0],
-        capture_tables.position(connection),
+        capture_tables.newest_position(connection),
         capture_tables.reader_position(connection, source, reader),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class ChangeSummary:
     """How many changes of the reader's tables there are in a range, and when the first was made."""
 
     changes: int
     oldest_at: float
 
 
-def summary(connection: sqlite3.Connection, reader: str, after: int, until: int) -> Summary:
+def summarize_changes(
+    connection: sqlite3.Connection, reader: str, after: int, until: int
+) -> ChangeSummary:
     followed = capture_tables.reader_columns(connection, reader)
     ids = [
-        str(each.id) for each in capture_tables.captures(connection) if each.relation in followed
+        str(each.id)
+        for each in capture_tables.read_captures(connection)
+        if each.relation in followed
     ]
     query = (
         f"SELECT count(*), min(at) FROM main.{LOG}"
@@ -84,16 +88,16 @@ def summary(connection: sqlite3.Connection, reader: str, after: int, until: int)
     )
     count, oldest = connection.execute(query, (after, until)).fetchone()
     if oldest is None:
-        return Summary(0, marked_at(connection, after, until))
-    return Summary(int(count), _seconds(oldest))
+        return ChangeSummary(0, marked_at(connection, after, until))
+    return ChangeSummary(int(count), _seconds_of(oldest))
 
 
 def marked_at(connection: sqlite3.Connection, after: int, until: int) -> float:
     """When a schema change in a range was written down; now if there is none."""
     query = f"SELECT min(at) FROM main.{LOG} WHERE seq > ? AND seq <= ? AND capture = 0"
     marked = connection.execute(query, (after, until)).fetchone()[0]
-    return time.time() if marked is None else _seconds(marked)
+    return time.time() if marked is None else _seconds_of(marked)
 
 
-def _seconds(day: float) -> float:
+def _seconds_of(day: float) -> float:
     return (float(day) - _EPOCH_DAY) * _DAY_SECONDS

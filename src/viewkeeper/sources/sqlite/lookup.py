@@ -26,8 +26,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from viewkeeper.sources.sqlite.rows import kind_or_refuse
-from viewkeeper.sources.sqlite.schema import OWN_PREFIX, Part, Table, affinity, quote
-from viewkeeper.sources.sqlite.types import Kind, as_is
+from viewkeeper.sources.sqlite.schema import (
+    OWN_PREFIX,
+    KeyPart,
+    SqliteTable,
+    affinity_of,
+    quote_name,
+)
+from viewkeeper.sources.sqlite.types import SqliteKind, as_is
 
 KEYS = f"temp.{OWN_PREFIX}keys"
 # What SQLite itself brings; any other collation exists only in the application's connections.
@@ -35,34 +41,34 @@ _BUILT_IN = frozenset({"BINARY", "NOCASE", "RTRIM"})
 
 
 @dataclass(frozen=True, slots=True)
-class KeyColumn:
+class SqliteKeyColumn:
     """A column that a lookup compares: its name, how it is stored, whether NULL equals NULL."""
 
     column: str
-    kind: Kind
+    kind: SqliteKind
     affinity: str
     null_safe: bool
 
-    def matches(self, left: str, right: str, collation: str) -> str:
+    def match_condition(self, left: str, right: str, collation: str) -> str:
         operator = "IS" if self.null_safe else "="
-        return f"{left} {operator} {right} COLLATE {quote(collation)}"
+        return f"{left} {operator} {right} COLLATE {quote_name(collation)}"
 
 
 def key_columns(
-    source: str, table: Table, on: Sequence[str], null_safe: Sequence[bool]
-) -> tuple[tuple[int, KeyColumn], ...]:
+    source: str, table: SqliteTable, on: Sequence[str], null_safe: Sequence[bool]
+) -> tuple[tuple[int, SqliteKeyColumn], ...]:
     """The columns of a lookup that can be compared by key, with their index in `on`."""
     found = []
     for index, (name, safe) in enumerate(zip(on, null_safe, strict=True)):
-        column, kind = table.column(source, name), kind_or_refuse(source, table, name)
+        column, kind = table.column_named(source, name), kind_or_refuse(source, table, name)
         if kind.one_spelling:
-            key = KeyColumn(column.name, kind, affinity(column.declared), safe)
+            key = SqliteKeyColumn(column.name, kind, affinity_of(column.declared), safe)
             found.append((index, key))
     return tuple(found)
 
 
 def stored_keys(
-    keys: pa.Table, columns: Sequence[tuple[int, KeyColumn]]
+    keys: pa.Table, columns: Sequence[tuple[int, SqliteKeyColumn]]
 ) -> dict[tuple[object, ...], None] | None:
     """The distinct keys as SQLite stores them; None if they are of another type than the column."""
     try:
@@ -74,13 +80,13 @@ def stored_keys(
     # In order, they search an index from one end to the other.
     ordered = cast.sort_by([(name, "ascending") for name in cast.column_names])
     converted = [
-        _stored(key.kind, values)
+        _stored_values(key.kind, values)
         for (_, key), values in zip(columns, ordered.to_pydict().values(), strict=True)
     ]
     return dict.fromkeys(zip(*converted, strict=True))
 
 
-def _stored(kind: Kind, values: Sequence[object]) -> Sequence[object]:
+def _stored_values(kind: SqliteKind, values: Sequence[object]) -> Sequence[object]:
     if kind.to_stored is as_is:
         return values
     return [None if value is None else kind.to_stored(value) for value in values]
@@ -88,9 +94,9 @@ def _stored(kind: Kind, values: Sequence[object]) -> Sequence[object]:
 
 def load_keys(
     connection: sqlite3.Connection,
-    table: Table,
+    table: SqliteTable,
     keys: dict[tuple[object, ...], None],
-    columns: Sequence[KeyColumn],
+    columns: Sequence[SqliteKeyColumn],
 ) -> None:
     """Replace the temporary table of keys; indexed unless the keys only drive the search."""
     fields = ", ".join(f"k{i} {column.affinity}" for i, column in enumerate(columns))
@@ -108,39 +114,39 @@ def load_keys(
         connection.execute(f"CREATE INDEX {KEYS}_all ON {OWN_PREFIX}keys ({names})")
 
 
-def prefix_of(table: Table, columns: Sequence[str]) -> tuple[Part, ...]:
+def prefix_of(table: SqliteTable, columns: Sequence[str]) -> tuple[KeyPart, ...]:
     """The longest start of an index, or the rowid, that consists of these columns."""
     wanted = set(columns)
-    best: tuple[Part, ...] = ()
-    for parts in _searchable(table):
-        length = next((i for i, p in enumerate(parts) if not _usable(p, wanted)), len(parts))
+    best: tuple[KeyPart, ...] = ()
+    for parts in _searchable_indexes(table):
+        length = next((i for i, p in enumerate(parts) if not _is_usable(p, wanted)), len(parts))
         if length > len(best):
             best = parts[:length]
     return best
 
 
-def _searchable(table: Table) -> Iterator[tuple[Part, ...]]:
+def _searchable_indexes(table: SqliteTable) -> Iterator[tuple[KeyPart, ...]]:
     yield table.identity
     for key in table.keys:
         if not key.partial:
             yield key.parts
 
 
-def _usable(part: Part, wanted: set[str]) -> bool:
+def _is_usable(part: KeyPart, wanted: set[str]) -> bool:
     return part.column in wanted and part.collation in _BUILT_IN
 
 
-def lookup_query(table: Table, select: str, columns: Sequence[KeyColumn]) -> str:
+def lookup_query(table: SqliteTable, select: str, columns: Sequence[SqliteKeyColumn]) -> str:
     """The query for the rows `r` of a table that match the loaded keys."""
     prefix = prefix_of(table, [column.column for column in columns])
-    relation = f"main.{quote(table.name)} AS r"
+    relation = f"main.{quote_name(table.name)} AS r"
     numbers = {column.column: i for i, column in enumerate(columns)}
     exact = [
-        column.matches(f"r.{quote(column.column)}", f"k.k{i}", "BINARY")
+        column.match_condition(f"r.{quote_name(column.column)}", f"k.k{i}", "BINARY")
         for i, column in enumerate(columns)
     ]
     probe = [
-        column.matches(f"k.k{i}", f"r.{quote(column.column)}", "BINARY")
+        column.match_condition(f"k.k{i}", f"r.{quote_name(column.column)}", "BINARY")
         for i, column in enumerate(columns)
     ]
     checked = f"EXISTS (SELECT 1 FROM {KEYS} AS k WHERE {' AND '.join(probe)})"
@@ -148,7 +154,8 @@ def lookup_query(table: Table, select: str, columns: Sequence[KeyColumn]) -> str
         return f"SELECT {select} FROM {relation} WHERE {checked}"
     led = [(numbers[part.column], part) for part in prefix]
     search = [
-        columns[i].matches(f"r.{quote(part.column)}", f"k.k{i}", part.collation) for i, part in led
+        columns[i].match_condition(f"r.{quote_name(part.column)}", f"k.k{i}", part.collation)
+        for i, part in led
     ]
     if len(prefix) == len(columns):
         where = " AND ".join(dict.fromkeys([*search, *exact]))

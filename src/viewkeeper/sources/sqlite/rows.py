@@ -14,8 +14,15 @@ from operator import itemgetter
 import pyarrow as pa
 
 from viewkeeper.errors import ConversionError, SchemaError
-from viewkeeper.sources.sqlite.schema import Table
-from viewkeeper.sources.sqlite.types import Array, Kind, MisfitError, Refusal, convert, kind_of
+from viewkeeper.sources.sqlite.schema import SqliteTable
+from viewkeeper.sources.sqlite.types import (
+    Array,
+    SqliteKind,
+    SqliteMisfitError,
+    SqliteRefusal,
+    convert_values,
+    kind_of,
+)
 
 ROWS_PER_BATCH = 50_000
 # Few enough that the rows of a fetch die young: the garbage collector never walks through them.
@@ -25,13 +32,13 @@ Columns = Sequence[Sequence[object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class SqliteLayout:
     """What a select returns: columns of a table under the asked names, then plain integers."""
 
     source: str
     table: str
     names: tuple[str, ...]
-    kinds: tuple[Kind, ...]
+    kinds: tuple[SqliteKind, ...]
     integers: tuple[str, ...] = ()
 
     @property
@@ -41,25 +48,25 @@ class Layout:
         ]
         return pa.schema([*fields, *(pa.field(name, pa.int64()) for name in self.integers)])
 
-    def batches(self, cursor: sqlite3.Cursor) -> Iterator[pa.RecordBatch]:
-        while columns := self._columns(cursor):
-            yield from self._convert(columns)
+    def read_batches(self, cursor: sqlite3.Cursor) -> Iterator[pa.RecordBatch]:
+        while columns := self._next_columns(cursor):
+            yield from self._convert_batch(columns)
 
-    def read(self, cursor: sqlite3.Cursor) -> pa.Table:
-        return pa.Table.from_batches(self.batches(cursor), self.schema)
+    def read_all(self, cursor: sqlite3.Cursor) -> pa.Table:
+        return pa.Table.from_batches(self.read_batches(cursor), self.schema)
 
-    def _columns(self, cursor: sqlite3.Cursor) -> Columns:
+    def _next_columns(self, cursor: sqlite3.Cursor) -> Columns:
         """The next rows, by column; nothing at the end."""
         columns: list[list[object]] = []
         size = 0
-        while size < ROWS_PER_BATCH and (rows := self._fetch(cursor)):
+        while size < ROWS_PER_BATCH and (rows := self._fetch_rows(cursor)):
             columns = columns or [[] for _ in rows[0]]
             for number, column in enumerate(columns):
                 column.extend(map(itemgetter(number), rows))
             size += len(rows)
         return columns
 
-    def _fetch(self, cursor: sqlite3.Cursor) -> list[tuple[object, ...]]:
+    def _fetch_rows(self, cursor: sqlite3.Cursor) -> list[tuple[object, ...]]:
         try:
             return cursor.fetchmany(ROWS_PER_FETCH)
         except sqlite3.OperationalError as error:
@@ -73,23 +80,23 @@ class Layout:
                 hint="correct the value, or declare the column as BLOB",
             ) from None
 
-    def _convert(self, columns: Columns) -> Iterator[pa.RecordBatch]:
+    def _convert_batch(self, columns: Columns) -> Iterator[pa.RecordBatch]:
         width = len(self.names)
-        arrays = [self._column(number, columns) for number in range(width)]
+        arrays = [self._convert_column(number, columns) for number in range(width)]
         if any(isinstance(array, pa.ChunkedArray) for array in arrays):
             # Arrow gives one array at most 2 GB of text: such rows go into smaller batches.
             half = len(columns[0]) // 2
-            yield from self._convert([column[:half] for column in columns])
-            yield from self._convert([column[half:] for column in columns])
+            yield from self._convert_batch([column[:half] for column in columns])
+            yield from self._convert_batch([column[half:] for column in columns])
             return
-        arrays += [self._numbers(columns[width + n], n) for n in range(len(self.integers))]
+        arrays += [self._convert_integers(columns[width + n], n) for n in range(len(self.integers))]
         if not arrays:
             # Without columns, only a selection still knows how many rows there are.
             yield pa.record_batch([pa.nulls(len(columns[0]))], names=["row"]).select([])
             return
         yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def _numbers(self, values: Sequence[object], number: int) -> Array:
+    def _convert_integers(self, values: Sequence[object], number: int) -> Array:
         """What the log itself has of a change: the sign, which comes first, and the position."""
         odd = [v for v in values if type(v) is not int or (number == 0 and v not in (1, -1))]
         if odd:
@@ -101,10 +108,10 @@ class Layout:
             )
         return pa.array(values, pa.int64())
 
-    def _column(self, number: int, columns: Columns) -> Array:
+    def _convert_column(self, number: int, columns: Columns) -> Array:
         try:
-            return convert(columns[number], self.kinds[number])
-        except MisfitError as error:
+            return convert_values(columns[number], self.kinds[number])
+        except SqliteMisfitError as error:
             extra = len(self.names) + len(self.integers)
             row = ""
             if len(columns) > extra:
@@ -118,16 +125,16 @@ class Layout:
             ) from None
 
 
-def kind_or_refuse(source: str, table: Table, column: str) -> Kind:
+def kind_or_refuse(source: str, table: SqliteTable, column: str) -> SqliteKind:
     """How a column of a table is kept; a SchemaError for one that cannot be."""
-    found = table.column(source, column)
+    found = table.column_named(source, column)
     return kind_of_declared(source, table.name, found.name, found.declared)
 
 
-def kind_of_declared(source: str, table: str, column: str, declared: str) -> Kind:
+def kind_of_declared(source: str, table: str, column: str, declared: str) -> SqliteKind:
     """How a column of a declared type is kept; a SchemaError for one that cannot be."""
     kind = kind_of(declared)
-    if isinstance(kind, Refusal):
+    if isinstance(kind, SqliteRefusal):
         raise SchemaError(
             source,
             f'table "{table}": column "{column}" cannot be kept exactly',

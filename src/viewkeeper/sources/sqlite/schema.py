@@ -26,7 +26,7 @@ _ROWID_NAMES = ("rowid", "_rowid_", "oid")
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class SqliteColumn:
     """A column as declared; `default` is SQL text."""
 
     name: str
@@ -36,14 +36,14 @@ class Column:
     generated: bool = False
 
     @property
-    def filled(self) -> bool:
+    def is_filled(self) -> bool:
         """Whether rows have a value in it that nobody gave them."""
         default = (self.default or "NULL").strip("() ").upper()
         return self.generated or default != "NULL"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class KeyPart:
     """One column of a key, with the collation that the key compares it by."""
 
     column: str
@@ -51,13 +51,13 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class SqliteIndex:
     """An index: its plain columns, and whether it covers only some rows or values of expressions.
 
     `leading` counts the columns before the first expression: only those can be searched for.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[KeyPart, ...]
     unique: bool
     partial: bool
     leading: int
@@ -65,7 +65,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class SqliteTable:
     """A table that can be captured. `rowid` names the rowid, or is None without one.
 
     `nests` says that, before a statement has written its row, a foreign key's action or a trigger
@@ -74,19 +74,19 @@ class Table:
     """
 
     name: str
-    columns: tuple[Column, ...]
-    identity: tuple[Part, ...]
+    columns: tuple[SqliteColumn, ...]
+    identity: tuple[KeyPart, ...]
     rowid: str | None
-    keys: tuple[Key, ...]
+    keys: tuple[SqliteIndex, ...]
     nests: bool
     called: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def names(self) -> dict[str, str]:
+    def current_names(self) -> dict[str, str]:
         """The name that each column has now, by the one that it is asked for by, in their order."""
         by_handle = {now: name for name, now in self.called.items()}
-        taken = {fold(name) for name in self.called}
-        free = {c.name for c in self.columns if fold(c.name) not in taken}
+        taken = {fold_case(name) for name in self.called}
+        free = {c.name for c in self.columns if fold_case(c.name) not in taken}
         return {
             by_handle.get(c.name, c.name): c.name
             for c in self.columns
@@ -94,7 +94,7 @@ class Table:
         }
 
     @property
-    def unique_keys(self) -> tuple[Key, ...]:
+    def unique_keys(self) -> tuple[SqliteIndex, ...]:
         """The keys, besides the identity, on which an insert can collide."""
         return tuple(key for key in self.keys if key.unique and key.parts != self.identity)
 
@@ -117,25 +117,25 @@ class Table:
         rowid = [(self.rowid,)] if self.rowid in places else []
         return tuple(rowid + [names for *_, names in sorted(found)])
 
-    def column(self, source: str, name: str) -> Column:
+    def column_named(self, source: str, name: str) -> SqliteColumn:
         """A column by its name, in SQLite's way: without regard to ASCII case."""
-        names = self.names
-        now = next((now for each, now in names.items() if fold(each) == fold(name)), None)
+        names = self.current_names
+        now = next((now for each, now in names.items() if fold_case(each) == fold_case(name)), None)
         for column in self.columns:
             if column.name == now:
                 return column
         raise SchemaError(
             source,
             f'table "{self.name}" has no column "{name}"',
-            hint=nearest(name, list(names)),
+            hint=suggest_names(name, list(names)),
         )
 
 
-def quote(name: str) -> str:
+def quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def affinity(declared: str) -> str:
+def affinity_of(declared: str) -> str:
     """The affinity that SQLite derives from a declared type (datatype3.html, section 3.1)."""
     text = declared.upper()
     if "INT" in text:
@@ -149,31 +149,31 @@ def affinity(declared: str) -> str:
     return "NUMERIC"
 
 
-def fold(name: str) -> str:
+def fold_case(name: str) -> str:
     if name.isascii():
         return name.lower()
     return "".join(letter.lower() if letter.isascii() else letter for letter in name)
 
 
-def nearest(name: str, known: list[str]) -> str:
+def suggest_names(name: str, known: list[str]) -> str:
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     if close:
         return "did you mean " + " or ".join(f'"{match}"' for match in close) + "?"
     return "there are: " + (", ".join(f'"{match}"' for match in sorted(known)[:10]) or "none")
 
 
-def resolve(connection: sqlite3.Connection, source: str, table: str) -> str:
+def resolve_name(connection: sqlite3.Connection, source: str, table: str) -> str:
     """The table's name as the database spells it, given in any case, with or without `main.`."""
     rows = connection.execute("SELECT name, type, sql FROM main.sqlite_master").fetchall()
     kinds = {name: (kind, sql or "") for name, kind, sql in rows if kind in ("table", "view")}
-    spelled: dict[str, str] = {fold(name): name for name in kinds}
+    spelled: dict[str, str] = {fold_case(name): name for name in kinds}
     prefix, _, rest = table.partition(".")
-    found = spelled.get(fold(table)) or (
-        spelled.get(fold(rest)) if fold(prefix) == "main" else None
+    found = spelled.get(fold_case(table)) or (
+        spelled.get(fold_case(rest)) if fold_case(prefix) == "main" else None
     )
     if found is None or found.startswith(OWN_PREFIX):
         known = [name for name in kinds if not name.startswith((OWN_PREFIX, "sqlite_"))]
-        raise SchemaError(source, f'there is no table "{table}"', hint=nearest(table, known))
+        raise SchemaError(source, f'there is no table "{table}"', hint=suggest_names(table, known))
     _refuse_kind(source, found, *kinds[found])
     return found
 
@@ -193,9 +193,9 @@ def _refuse_kind(source: str, name: str, kind: str, sql: str) -> None:
         )
 
 
-def read_table(connection: sqlite3.Connection, source: str, table: str) -> Table:
+def read_table(connection: sqlite3.Connection, source: str, table: str) -> SqliteTable:
     """The shape of a table now, read inside the caller's transaction if there is one."""
-    name = resolve(connection, source, table)
+    name = resolve_name(connection, source, table)
     query = 'SELECT name, type, "notnull", dflt_value, pk, hidden FROM pragma_table_xinfo(?, ?)'
     rows = connection.execute(query, (name, "main")).fetchall()
     without_rowid = bool(
@@ -204,20 +204,24 @@ def read_table(connection: sqlite3.Connection, source: str, table: str) -> Table
         ).fetchone()[0]
     )
     columns = tuple(
-        Column(each, _declared(kind), bool(full or (without_rowid and pk)), default, hidden > 1)
+        SqliteColumn(
+            each, _declared_type(kind), bool(full or (without_rowid and pk)), default, hidden > 1
+        )
         for each, kind, full, default, pk, hidden in rows
     )
-    keys, primary = _keys(connection, name)
+    keys, primary = _read_indexes(connection, name)
     if without_rowid:
         assert primary is not None, "a WITHOUT ROWID table has a primary key index"
-        return Table(name, columns, primary.parts, None, keys, _nests(connection, name))
+        return SqliteTable(
+            name, columns, primary.parts, None, keys, _has_nested_writes(connection, name)
+        )
     alias = next((row[0] for row in rows if row[4]), None) if primary is None else None
     rowid = alias or _rowid_name(source, name, columns)
-    identity = (Part(rowid, "BINARY"),)
-    return Table(name, columns, identity, rowid, keys, _nests(connection, name))
+    identity = (KeyPart(rowid, "BINARY"),)
+    return SqliteTable(name, columns, identity, rowid, keys, _has_nested_writes(connection, name))
 
 
-def _nests(connection: sqlite3.Connection, table: str) -> bool:
+def _has_nested_writes(connection: sqlite3.Connection, table: str) -> bool:
     query = "SELECT 1 FROM pragma_foreign_key_list(?, ?) LIMIT 1"
     if connection.execute(query, (table, "main")).fetchone():
         return True
@@ -226,25 +230,25 @@ def _nests(connection: sqlite3.Connection, table: str) -> bool:
     theirs = [sql for name, sql in rows if not name.startswith(OWN_PREFIX)]
     # A row that is replaced may be deleted with its triggers, and with foreign-key actions.
     return (
-        any(fires_before(sql) or _fires_on_delete(sql) for sql in theirs)
+        any(is_before_trigger(sql) or _is_delete_trigger(sql) for sql in theirs)
         or connection.execute(_ACTIONS, (table,)).fetchone() is not None
     )
 
 
-def fires_before(trigger: str) -> bool:
+def is_before_trigger(trigger: str) -> bool:
     return bool(re.search(r"\bbefore\s+(insert|update|delete)\b", trigger, re.IGNORECASE))
 
 
-def _fires_on_delete(trigger: str) -> bool:
+def _is_delete_trigger(trigger: str) -> bool:
     return bool(re.search(r"\bdelete\s+on\b", trigger, re.IGNORECASE))
 
 
-def _declared(text: str) -> str:
+def _declared_type(text: str) -> str:
     return text.upper().replace("GENERATED ALWAYS", "").strip()
 
 
-def _rowid_name(source: str, table: str, columns: tuple[Column, ...]) -> str:
-    taken = {fold(column.name) for column in columns}
+def _rowid_name(source: str, table: str, columns: tuple[SqliteColumn, ...]) -> str:
+    taken = {fold_case(column.name) for column in columns}
     for name in _ROWID_NAMES:
         if name not in taken:
             return name
@@ -255,9 +259,11 @@ def _rowid_name(source: str, table: str, columns: tuple[Column, ...]) -> str:
     )
 
 
-def _keys(connection: sqlite3.Connection, table: str) -> tuple[tuple[Key, ...], Key | None]:
+def _read_indexes(
+    connection: sqlite3.Connection, table: str
+) -> tuple[tuple[SqliteIndex, ...], SqliteIndex | None]:
     """All indexes of a table, and the one of its primary key if that is not the rowid itself."""
-    keys: list[Key] = []
+    keys: list[SqliteIndex] = []
     primary = None
     query = 'SELECT name, "unique", origin, partial FROM pragma_index_list(?, ?)'
     for index, unique, origin, partial in connection.execute(query, (table, "main")).fetchall():
@@ -265,10 +271,10 @@ def _keys(connection: sqlite3.Connection, table: str) -> tuple[tuple[Key, ...], 
             "SELECT cid, name, coll FROM pragma_index_xinfo(?, ?) WHERE key ORDER BY seqno",
             (index, "main"),
         ).fetchall()
-        plain = tuple(Part(name, coll) for cid, name, coll in parts if cid >= 0)
+        plain = tuple(KeyPart(name, coll) for cid, name, coll in parts if cid >= 0)
         leading = next((i for i, part in enumerate(parts) if part[0] < 0), len(parts))
         covers_some = bool(partial) or leading < len(parts)
-        key = Key(plain, bool(unique), covers_some, leading, origin == "pk")
+        key = SqliteIndex(plain, bool(unique), covers_some, leading, origin == "pk")
         keys.append(key)
         primary = key if key.primary else primary
     return tuple(keys), primary

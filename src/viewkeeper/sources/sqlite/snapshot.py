@@ -23,20 +23,20 @@ import pyarrow as pa
 from viewkeeper.sources.handles import Book
 from viewkeeper.sources.sqlite import log as sqlite_log
 from viewkeeper.sources.sqlite.capture.capture_tables import (
-    position,
+    newest_position,
     require_installed,
     schema_version,
 )
-from viewkeeper.sources.sqlite.database import Database
+from viewkeeper.sources.sqlite.database import SqliteDatabase
 from viewkeeper.sources.sqlite.handle_lookup import FoundTable, find_handle, refuse_broken, table_of
 from viewkeeper.sources.sqlite.lookup import (
-    KeyColumn,
+    SqliteKeyColumn,
     key_columns,
     load_keys,
     lookup_query,
     stored_keys,
 )
-from viewkeeper.sources.sqlite.schema import Table, quote
+from viewkeeper.sources.sqlite.schema import SqliteTable, quote_name
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.source_protocol import Answer, Lookup, Scan
 from viewkeeper.view.definition import Relation
@@ -51,53 +51,55 @@ class _Read:
     """What a handle stands for, as it was found in a transaction."""
 
     found: FoundTable
-    table: Table
+    table: SqliteTable
 
 
 class SqliteSnapshot:
     """Reads one SQLite database; used by one task."""
 
-    def __init__(self, database: Database, book: Book) -> None:
+    def __init__(self, database: SqliteDatabase, book: Book) -> None:
         self._database = database
         self._book = book
-        self._connection = database.open(write=False)
+        self._connection = database.open_connection(write=False)
         self._read: dict[str, _Read] = {}
         self._schema_version: int | None = None
-        with database.errors():
+        with database.translate_errors():
             self._is_wal = journal_mode(self._connection) == "wal"
             if self._is_wal:
                 self._connection.execute("BEGIN")
                 self._check_installed()
 
-    def ask(self, lookup: Lookup, after: int) -> Answer:
+    def answer_lookup(self, lookup: Lookup, after: int) -> Answer:
         handle = lookup.relation.table
-        with self._database.errors():
+        with self._database.translate_errors():
             # Keys are loaded before the read begins, so that in rollback mode it is short.
-            read = self._resolved(handle)
-            keyed = self._load(read.table, lookup)
-            with self._reading() as cut:
+            read = self._resolve_handle(handle)
+            keyed = self._load_lookup_keys(read.table, lookup)
+            with self._read_transaction() as cut:
                 if not self._is_wal and self._schema_version != schema_version(self._connection):
                     # The schema has changed since; now it cannot.
-                    read = self._found(handle)
-                    keyed = self._load(read.table, lookup)
-                return self._answer(read, lookup, keyed, after, cut)
+                    read = self._find_handle(handle)
+                    keyed = self._load_lookup_keys(read.table, lookup)
+                return self._answer_keyed(read, lookup, keyed, after, cut)
 
-    def _answer(
+    def _answer_keyed(
         self,
         read: _Read,
         lookup: Lookup,
-        keyed: tuple[KeyColumn, ...] | None,
+        keyed: tuple[SqliteKeyColumn, ...] | None,
         after: int,
         cut: int,
     ) -> Answer:
         found, columns = read.found, tuple(dict.fromkeys([*lookup.columns, *lookup.on]))
         refuse_broken(self._connection, found, columns, after)
-        rows = self._rows(read, lookup, keyed)
+        rows = self._read_rows(read, lookup, keyed)
         span = range(after + 1, cut + 1)
-        tail = sqlite_log.tail(self._connection, found, lookup.columns, span)
+        tail = sqlite_log.read_tail(self._connection, found, lookup.columns, span)
         return Answer(rows, Cut(cut), after, tail)
 
-    def _load(self, table: Table, lookup: Lookup) -> tuple[KeyColumn, ...] | None:
+    def _load_lookup_keys(
+        self, table: SqliteTable, lookup: Lookup
+    ) -> tuple[SqliteKeyColumn, ...] | None:
         """Put the keys into the temporary table; None if the whole relation has to be read."""
         if lookup.keys is None or not lookup.on:
             return None
@@ -109,54 +111,56 @@ class SqliteSnapshot:
         load_keys(self._connection, table, keys, columns)
         return columns
 
-    def _rows(self, read: _Read, lookup: Lookup, keyed: tuple[KeyColumn, ...] | None) -> pa.Table:
+    def _read_rows(
+        self, read: _Read, lookup: Lookup, keyed: tuple[SqliteKeyColumn, ...] | None
+    ) -> pa.Table:
         shape = read.found.layout_of(lookup.columns)
-        select = _select(read.found, lookup.columns)
+        select = _select_list(read.found, lookup.columns)
         if keyed is None:
-            query = f"SELECT {select} FROM main.{quote(read.table.name)} AS r"
+            query = f"SELECT {select} FROM main.{quote_name(read.table.name)} AS r"
         else:
             query = lookup_query(read.table, select, keyed)
-        return shape.read(self._connection.execute(query))
+        return shape.read_all(self._connection.execute(query))
 
-    def scan(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
-        with self._database.errors(), self._reading() as cut:
-            read = self._found(relation.table)
+    def scan_relation(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
+        with self._database.translate_errors(), self._read_transaction() as cut:
+            read = self._find_handle(relation.table)
             refuse_broken(self._connection, read.found, columns, after)
             shape, table = read.found.layout_of(columns), read.table
-            named = "" if table.rowid is None else f", r.{quote(table.rowid)}"
-            select = _select(read.found, columns) + named
-            query = f"SELECT {select} FROM main.{quote(table.name)} AS r"
-            batches = shape.batches(self._connection.execute(query))
+            named = "" if table.rowid is None else f", r.{quote_name(table.rowid)}"
+            select = _select_list(read.found, columns) + named
+            query = f"SELECT {select} FROM main.{quote_name(table.name)} AS r"
+            batches = shape.read_batches(self._connection.execute(query))
             if not self._is_wal:
-                batches = _spooled(batches, shape.schema)
-        tail = self._tail(read.found, tuple(columns), after, cut)
-        return Scan(Cut(cut), self._guarded(batches), self._guarded(tail))
+                batches = _spool_batches(batches, shape.schema)
+        tail = self._read_tail(read.found, tuple(columns), after, cut)
+        return Scan(Cut(cut), self._translate_batches(batches), self._translate_batches(tail))
 
-    def _guarded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with self._database.errors():
+    def _translate_batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with self._database.translate_errors():
             yield from batches
 
-    def _tail(
+    def _read_tail(
         self, found: FoundTable, columns: tuple[str, ...], after: int, cut: int
     ) -> Iterator[pa.RecordBatch]:
         """The log up to a cut never changes, so it may be read after the rows, in short reads."""
-        for start, end in sqlite_log.windows(after, cut):
-            with self._reading():
+        for start, end in sqlite_log.split_windows(after, cut):
+            with self._read_transaction():
                 span = range(start + 1, end + 1)
-                piece = sqlite_log.tail(self._connection, found, columns, span)
+                piece = sqlite_log.read_tail(self._connection, found, columns, span)
             yield from piece.to_batches()
 
     @contextmanager
-    def _reading(self) -> Iterator[int]:
+    def _read_transaction(self) -> Iterator[int]:
         """A read transaction and its cut: the snapshot's own in WAL mode, else a new short one."""
         connection = self._connection
         if self._is_wal:
-            yield position(connection)
+            yield newest_position(connection)
             return
         connection.execute("BEGIN")
         try:
             require_installed(connection, self._database.source)
-            yield position(connection)
+            yield newest_position(connection)
         finally:
             # Some errors of SQLite have ended the transaction already.
             if connection.in_transaction:
@@ -169,19 +173,19 @@ class SqliteSnapshot:
             self.close()
             raise
 
-    def _resolved(self, handle: str) -> _Read:
+    def _resolve_handle(self, handle: str) -> _Read:
         """What was found out about a handle, in one transaction and for one version of the schema;
         whoever uses it sees to it that the version is still the same."""
         if handle not in self._read:
-            with self._reading():
+            with self._read_transaction():
                 version = schema_version(self._connection)
                 if version != self._schema_version:
                     self._read.clear()
                 self._schema_version = version
-                self._read[handle] = self._found(handle)
+                self._read[handle] = self._find_handle(handle)
         return self._read[handle]
 
-    def _found(self, handle: str) -> _Read:
+    def _find_handle(self, handle: str) -> _Read:
         found = find_handle(self._connection, self._database.source, self._book, handle)
         return _Read(found, table_of(self._connection, found))
 
@@ -189,7 +193,9 @@ class SqliteSnapshot:
         self._connection.close()
 
 
-def _spooled(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _spool_batches(
+    batches: Iterator[pa.RecordBatch], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
     """All batches, read now into a file that has lost its name, and given from there later."""
     descriptor, path = tempfile.mkstemp(suffix=".arrow")
     os.close(descriptor)
@@ -200,14 +206,16 @@ def _spooled(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[p
         file = pa.OSFile(path, "rb")
     finally:
         os.unlink(path)
-    return _unspooled(file)
+    return _read_spooled(file)
 
 
-def _unspooled(file: pa.NativeFile) -> Iterator[pa.RecordBatch]:
+def _read_spooled(file: pa.NativeFile) -> Iterator[pa.RecordBatch]:
     with file, pa.ipc.open_stream(file) as reader:
         yield from reader
 
 
-def _select(found: FoundTable, columns: Sequence[str]) -> str:
+def _select_list(found: FoundTable, columns: Sequence[str]) -> str:
     named = [(found.column_named(column).name, column) for column in columns]
-    return ", ".join(f"r.{quote(name)} AS {quote(column)}" for name, column in named) or "1"
+    return (
+        ", ".join(f"r.{quote_name(name)} AS {quote_name(column)}" for name, column in named) or "1"
+    )

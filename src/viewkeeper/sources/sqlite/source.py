@@ -29,25 +29,34 @@ from pathlib import Path
 import pyarrow as pa
 
 from viewkeeper.errors import GapError, SourceError
-from viewkeeper.sources.handles import Names
+from viewkeeper.sources.handles import SourceHandles
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.sources.sqlite import doctor, handle_lookup, log
 from viewkeeper.sources.sqlite.capture import capture_tables, follow, recorded_shapes
-from viewkeeper.sources.sqlite.database import Database, is_busy
+from viewkeeper.sources.sqlite.database import SqliteDatabase, is_busy
 from viewkeeper.sources.sqlite.handle_lookup import find_logged
 from viewkeeper.sources.sqlite.known_log import LogMemory
-from viewkeeper.sources.sqlite.lasting_connection import Session, reading, writing
-from viewkeeper.sources.sqlite.look import Seen, Shaped, seen_now, summary
+from viewkeeper.sources.sqlite.lasting_connection import (
+    LastingConnection,
+    read_transaction,
+    write_transaction,
+)
+from viewkeeper.sources.sqlite.look import (
+    ReportedShapes,
+    SeenVersion,
+    read_state,
+    summarize_changes,
+)
 from viewkeeper.sources.sqlite.lookup import prefix_of
 from viewkeeper.sources.sqlite.rows import kind_or_refuse
-from viewkeeper.sources.sqlite.schema import Table
+from viewkeeper.sources.sqlite.schema import SqliteTable
 from viewkeeper.sources.sqlite.snapshot import SqliteSnapshot, journal_mode
-from viewkeeper.sources.sqlite.types import Kind, Refusal, kind_of
+from viewkeeper.sources.sqlite.types import SqliteKind, SqliteRefusal, kind_of
 from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.updates.source_protocol import (
-    Became,
     Boundary,
-    Detached,
+    CurrentNames,
+    DetachResult,
     Finding,
     Health,
     Opener,
@@ -71,9 +80,9 @@ _RECORD_TRIES = 5
 
 
 def open_source(settings: SourceSettings, reader: str) -> SqliteSource:
-    busy_seconds = settings.number("busy_seconds", BUSY_SECONDS)
+    busy_seconds = settings.read_number("busy_seconds", BUSY_SECONDS)
     home = Path(settings.home) if settings.home else None
-    return SqliteSource(settings.name, settings.path(), reader, busy_seconds, home)
+    return SqliteSource(settings.name, settings.read_path(), reader, busy_seconds, home)
 
 
 class SqliteSource:
@@ -95,12 +104,12 @@ class SqliteSource:
         self.reader = reader
         self.busy_seconds = busy_seconds
         self._home = home
-        self._names = Names(home)
+        self._names = SourceHandles(home)
         self._memory = LogMemory(home)
-        self._database = Database(name, str(path), busy_seconds)
-        self._session = Session(self._database)
-        self._seen: Seen | None = None
-        self._shapes: Shaped | None = None
+        self._database = SqliteDatabase(name, str(path), busy_seconds)
+        self._session = LastingConnection(self._database)
+        self._seen: SeenVersion | None = None
+        self._shapes: ReportedShapes | None = None
         self._acknowledged = -1
         self._passed = 0
         self._id: str | None = None
@@ -109,93 +118,96 @@ class SqliteSource:
         """Connections stay behind; another process opens its own."""
         return (SqliteSource, (self.name, self.path, self.reader, self.busy_seconds, self._home))
 
-    def handle(self, name: str) -> str:
-        with self._using() as connection, reading(connection):
+    def handle_of(self, name: str) -> str:
+        with self._use_connection() as connection, read_transaction(connection):
             return handle_lookup.handle_of(connection, self.name, self._names, name)
 
-    def became(self, handle: str) -> Became | None:
-        with self._using() as connection, reading(connection):
+    def current_names_of(self, handle: str) -> CurrentNames | None:
+        with self._use_connection() as connection, read_transaction(connection):
             return handle_lookup.current_names_behind(
-                connection, self.name, self._names.book(), handle
+                connection, self.name, self._names.copy_book(), handle
             )
 
-    def schema(self, table: str) -> tuple[Field, ...]:
-        """The columns that can be kept exactly; `refused` says why the others cannot."""
+    def schema_of(self, table: str) -> tuple[Field, ...]:
+        """The columns that can be kept exactly; `refusals_of` says why the others cannot."""
         return tuple(
             Field(name, kind.arrow)
-            for name, kind in self._kinds(table).items()
-            if not isinstance(kind, Refusal)
+            for name, kind in self._kinds_of(table).items()
+            if not isinstance(kind, SqliteRefusal)
         )
 
-    def refused(self, table: str) -> dict[str, str]:
+    def refusals_of(self, table: str) -> dict[str, str]:
         """The columns that no view can use, each with the reason and a hint."""
         return {
             name: f"{kind.reason}; {kind.hint}"
-            for name, kind in self._kinds(table).items()
-            if isinstance(kind, Refusal)
+            for name, kind in self._kinds_of(table).items()
+            if isinstance(kind, SqliteRefusal)
         }
 
-    def _kinds(self, table: str) -> dict[str, Kind | Refusal]:
-        found = self._table(table)
+    def _kinds_of(self, table: str) -> dict[str, SqliteKind | SqliteRefusal]:
+        found = self._table_of(table)
         declared = {column.name: column.declared for column in found.columns}
-        return {name: kind_of(declared[now]) for name, now in found.names.items()}
+        return {name: kind_of(declared[now]) for name, now in found.current_names.items()}
 
-    def key(self, table: str) -> tuple[str, ...]:
+    def key_of(self, table: str) -> tuple[str, ...]:
         """The columns of a key that SQLite enforces and that cannot be NULL; () without one."""
-        found = self._table(table)
-        names = {now: name for name, now in found.names.items()}
+        found = self._table_of(table)
+        names = {now: name for name, now in found.current_names.items()}
         key = recorded_shapes.key_of(found)
         return tuple(names[now] for now in key) if names.keys() >= set(key) else ()
 
-    def indexed(self, table: str, columns: Sequence[str]) -> bool:
+    def is_indexed(self, table: str, columns: Sequence[str]) -> bool:
         """Whether a lookup by these columns searches an index instead of reading the table."""
-        found = self._table(table)
+        found = self._table_of(table)
         exact = [
-            found.column(self.name, column).name
+            found.column_named(self.name, column).name
             for column in columns
             if kind_or_refuse(self.name, found, column).one_spelling
         ]
         return bool(prefix_of(found, exact))
 
-    def finds_by_key(self, table: str, columns: Sequence[str]) -> bool:
+    def can_find_by_key(self, table: str, columns: Sequence[str]) -> bool:
         """Whether some of these columns can be compared by key; else lookups read the table."""
-        found = self._table(table)
+        found = self._table_of(table)
         return any(kind_or_refuse(self.name, found, column).one_spelling for column in columns)
 
-    def _table(self, handle: str) -> Table:
-        with self._using() as connection, reading(connection):
-            return handle_lookup.table_behind(connection, self.name, self._names.book(), handle)
+    def _table_of(self, handle: str) -> SqliteTable:
+        with self._use_connection() as connection, read_transaction(connection):
+            return handle_lookup.table_behind(
+                connection, self.name, self._names.copy_book(), handle
+            )
 
-    def follow(self, tables: Tables) -> int:
+    def follow_tables(self, tables: Tables) -> int:
         """Capture these columns too, for this reader, besides what it follows already.
 
         One short write transaction. Nothing happens if everything is captured already. In another
         database than the one that was followed, everything begins anew.
         """
-        with self._using() as connection:
-            with writing(connection):
-                capture_tables.install(connection)
+        with self._use_connection() as connection:
+            with write_transaction(connection):
+                capture_tables.create_tables(connection)
                 self._id = capture_tables.database_id(connection)[0]
                 if any(
-                    n.identity.partition("/")[0] != self._id for n in self._names.book().values()
+                    n.identity.partition("/")[0] != self._id
+                    for n in self._names.copy_book().values()
                 ):
-                    self._names.clear()
-                follow.record(connection, self.name, mend=True)
+                    self._names.forget_all()
+                follow.record_shapes(connection, self.name, mend=True)
                 wanted = handle_lookup.find_wanted(
-                    connection, self.name, self._names.book(), tables
+                    connection, self.name, self._names.copy_book(), tables
                 )
                 plain = [(each.table, list(each.columns.values())) for each in wanted]
-                followed = follow.follow(connection, self.name, self.reader, plain)
-                position = self._memory.begin(connection)
+                followed = follow.follow_for_reader(connection, self.name, self.reader, plain)
+                position = self._memory.begin_log(connection)
             for each, (relation, shape) in zip(wanted, followed, strict=True):
                 ids = {column.name: str(column.id) for column in shape.columns}
                 columns = {name: ids[now] for name, now in each.columns.items()}
-                self._names.follow(each.handle, f"{self._id}/{relation}", columns)
+                self._names.add_target(each.handle, f"{self._id}/{relation}", columns)
             self._seen = None
             self._shapes = None
             return position
 
-    def look(self, after: int) -> tuple[Boundary, ...]:
+    def look_for_transactions(self, after: int) -> tuple[Boundary, ...]:
         """At most one boundary: everything committed since, as one transaction.
 
         `committed_at` is the time of the *oldest* change in it, so that lag is never flattered; it
@@ -206,45 +218,45 @@ class SqliteSource:
         Nothing is reported that may lie after a schema change which is not written down yet; in a
         database that is busy that waits for the next look.
         """
-        with self._using() as connection:
+        with self._use_connection() as connection:
             version = int(connection.execute("PRAGMA main.data_version").fetchone()[0])
             if self._seen and self._seen.is_quiet(version, after):
                 return ()
             self._seen = None
             for _ in range(_RECORD_TRIES):
-                with reading(connection):
+                with read_transaction(connection):
                     position = self._check_state(connection, after)
                     shapes = int(connection.execute("PRAGMA main.schema_version").fetchone()[0])
                     same = self._shapes is not None and self._shapes.version == shapes
                     if same or capture_tables.is_recorded(connection):
-                        return self._report(connection, after, position, version, shapes)
-                if not self._record(connection):
+                        return self._report_boundary(connection, after, position, version, shapes)
+                if not self._record_shapes(connection):
                     break
             return ()
 
-    def _report(
+    def _report_boundary(
         self, connection: sqlite3.Connection, after: int, position: int, version: int, shapes: int
     ) -> tuple[Boundary, ...]:
-        found = summary(connection, self.reader, after, position)
+        found = summarize_changes(connection, self.reader, after, position)
         known, reshaped = self._shapes, tuple[SchemaChange, ...]()
         if known is None or known.version != shapes or after < known.position:
             reshaped = handle_lookup.schema_changes_between(
-                connection, self._names.book(), after, position
+                connection, self._names.copy_book(), after, position
             )
-        self._shapes = Shaped(shapes, position)
+        self._shapes = ReportedShapes(shapes, position)
         is_quiet = found.changes == 0 and not reshaped
-        self._seen, self._passed = Seen(version, after if is_quiet else None), position
+        self._seen, self._passed = SeenVersion(version, after if is_quiet else None), position
         if is_quiet and position - after < _IDLE_CHANGES:
             return ()
-        self._memory.report(connection, position)
+        self._memory.remember_position(connection, position)
         return (Boundary(position, found.oldest_at, found.changes, reshaped=reshaped),)
 
-    def passed(self, position: int) -> bool:
+    def has_passed(self, position: int) -> bool:
         return position <= self._passed
 
     def _check_state(self, connection: sqlite3.Connection, after: int) -> int:
         """The newest position, if this is still the database in which `after` was reached."""
-        state = seen_now(connection, self.name, self.reader)
+        state = read_state(connection, self.name, self.reader)
         went_back = (
             state.reader_position < self._acknowledged
             or max(after, state.reader_position) > state.position
@@ -256,36 +268,36 @@ class SqliteSource:
                 detail="it was restored from a backup, or replaced by another one",
                 hint="`viewkeeper run --full-refresh VIEW` loads the views that read it again",
             )
-        self._memory.check(connection, self.name, after)
+        self._memory.check_position(connection, self.name, after)
         self._id = state.database_id
         return state.position
 
-    def _record(self, connection: sqlite3.Connection) -> bool:
+    def _record_shapes(self, connection: sqlite3.Connection) -> bool:
         """Write down what became of the captured tables; whether the database was free for it."""
         connection.execute(f"PRAGMA busy_timeout = {_RECORD_WAIT_MS}")
         try:
-            with writing(connection):
-                follow.record(connection, self.name)
+            with write_transaction(connection):
+                follow.record_shapes(connection, self.name)
         except sqlite3.OperationalError as error:
             if not is_busy(error):
                 raise
             return False
         return True
 
-    def changes(
+    def read_changes(
         self, tables: Tables, after: int, until: int
     ) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Streamed in pieces of the log; `_position` is the log position of each change."""
-        connection = self._database.open(write=False)
+        connection = self._database.open_connection(write=False)
         try:
-            with self._database.errors():
-                for start, end in log.windows(after, until):
+            with self._database.translate_errors():
+                for start, end in log.split_windows(after, until):
                     piece = range(start + 1, end + 1)
-                    yield from self._window(connection, tables, (after, until), piece)
+                    yield from self._read_window(connection, tables, (after, until), piece)
         finally:
             connection.close()
 
-    def _window(
+    def _read_window(
         self,
         connection: sqlite3.Connection,
         tables: Tables,
@@ -294,29 +306,29 @@ class SqliteSource:
     ) -> list[tuple[str, pa.RecordBatch]]:
         """One short read: nothing stays open while the caller works on the batches."""
         read: list[tuple[str, pa.RecordBatch]] = []
-        with reading(connection):
+        with read_transaction(connection):
             capture_tables.require_installed(connection, self.name)
             capture_tables.reader_position(connection, self.name, self.reader)
             for handle, columns in tables.items():
                 found = find_logged(
-                    connection, self.name, self._names.book(), handle, columns, span
+                    connection, self.name, self._names.copy_book(), handle, columns, span
                 )
-                for part in log.pieces(connection, found, piece.start - 1, piece.stop - 1):
-                    batches = log.read_changes(connection, found, columns, part)
+                for part in log.find_pieces(connection, found, piece.start - 1, piece.stop - 1):
+                    batches = log.read_piece(connection, found, columns, part)
                     read += ((handle, batch) for batch in batches)
         return read
 
     @contextmanager
-    def snapshots(self, after: int = 0, tables: Tables | None = None) -> Iterator[Opener]:
+    def prepare_snapshots(self, after: int = 0, tables: Tables | None = None) -> Iterator[Opener]:
         """Every snapshot reads the log itself, in the transaction that it reads the rows in."""
-        yield partial(SqliteSnapshot, self._database, self._names.book())
+        yield partial(SqliteSnapshot, self._database, self._names.copy_book())
 
-    def acknowledge(self, position: int) -> None:
+    def acknowledge_position(self, position: int) -> None:
         """Store the position, then trim what every reader has acknowledged.
 
         A database that is busy is no error: the next acknowledgement does what this one could not.
         """
-        with self._using(wait_ms=_TRIM_WAIT_MS) as connection:
+        with self._use_connection(wait_ms=_TRIM_WAIT_MS) as connection:
             try:
                 capture_tables.reader_position(connection, self.name, self.reader)
                 connection.execute(
@@ -324,14 +336,14 @@ class SqliteSource:
                     (position, self.reader),
                 )
                 self._acknowledged = max(self._acknowledged, position)
-                log.trim(connection, _TRIM_SECONDS)
+                log.trim_log(connection, _TRIM_SECONDS)
             except sqlite3.OperationalError as error:
                 if not is_busy(error):
                     raise
 
-    def hold(self, name: str, seconds: float) -> None:
+    def begin_hold(self, name: str, seconds: float) -> None:
         """Keep the log for some time, from the lowest position that it still has."""
-        with self._using() as connection, writing(connection):
+        with self._use_connection() as connection, write_transaction(connection):
             capture_tables.require_installed(connection, self.name)
             _, trimmed = capture_tables.database_id(connection)
             connection.execute(
@@ -339,41 +351,41 @@ class SqliteSource:
                 (capture_tables.lease_name(self.reader, name), trimmed, time.time() + seconds),
             )
 
-    def release(self, name: str) -> None:
+    def end_hold(self, name: str) -> None:
         """End a lease; nothing happens if it has ended."""
-        with self._using() as connection, writing(connection):
+        with self._use_connection() as connection, write_transaction(connection):
             if capture_tables.is_installed(connection):
                 held = (capture_tables.lease_name(self.reader, name),)
                 connection.execute("DELETE FROM _viewkeeper_reader WHERE reader = ?", held)
 
-    def detach(self, force: bool = False) -> Detached:
+    def detach_source(self, force: bool = False) -> DetachResult:
         """Stop following; the log and triggers go with the last reader, or at once by `force`."""
-        with self._using() as connection, writing(connection):
+        with self._use_connection() as connection, write_transaction(connection):
             self._seen, self._id, self._acknowledged = None, None, -1
             self._shapes = None
-            done = follow.detach(connection, self.name, self.reader, force)
-        self._names.clear()
-        self._memory.forget()
+            done = follow.detach_reader(connection, self.name, self.reader, force)
+        self._names.forget_all()
+        self._memory.forget_log()
         return done
 
     def database_id(self) -> str:
         """The random id of the followed database, for a project to remember."""
-        with self._using() as connection:
+        with self._use_connection() as connection:
             capture_tables.require_installed(connection, self.name)
             return capture_tables.database_id(connection)[0]
 
-    def describe(self) -> str:
-        with self._using() as connection:
+    def describe_source(self) -> str:
+        with self._use_connection() as connection:
             return f"{self.path}, journal mode {journal_mode(connection)}"
 
-    def advice(self) -> str | None:
+    def advise_setup(self) -> str | None:
         """`wal` is recommended: else our reads make the application's writers wait."""
-        with self._using() as connection:
+        with self._use_connection() as connection:
             return doctor.wal_advice(self.name, self.path, journal_mode(connection))
 
     def enable_wal(self) -> bool:
         """Switch the database to WAL, for good; False if somebody uses it just now."""
-        with self._using() as connection:
+        with self._use_connection() as connection:
             try:
                 row = connection.execute("PRAGMA main.journal_mode = WAL").fetchone()
             except sqlite3.OperationalError as error:
@@ -382,18 +394,20 @@ class SqliteSource:
                 return False
             return str(row[0]).lower() == "wal"
 
-    def health(self, positions: Iterable[int] = ()) -> Health:
+    def read_health(self, positions: Iterable[int] = ()) -> Health:
         """Read beside whoever maintains; a locked database is not waited for long."""
-        database = Database(self.name, str(self.path), min(self.busy_seconds, _HEALTH_SECONDS))
-        connection = database.open(write=False)
-        with closing(connection), database.errors(), reading(connection):
-            return doctor.health(connection, self.reader, positions)
+        database = SqliteDatabase(
+            self.name, str(self.path), min(self.busy_seconds, _HEALTH_SECONDS)
+        )
+        connection = database.open_connection(write=False)
+        with closing(connection), database.translate_errors(), read_transaction(connection):
+            return doctor.health_of_log(connection, self.reader, positions)
 
-    def diagnose(self, tables: Tables) -> list[Finding]:
+    def diagnose_source(self, tables: Tables) -> list[Finding]:
         try:
-            with self._using() as connection, reading(connection):
-                return doctor.diagnose(
-                    connection, self.name, self.path, self._names.book(), self.reader, tables
+            with self._use_connection() as connection, read_transaction(connection):
+                return doctor.database_findings(
+                    connection, self.name, self.path, self._names.copy_book(), self.reader, tables
                 )
         except SourceError as error:
             return [Finding("reachable", "bad", error.message, error.hint)]
@@ -404,9 +418,9 @@ class SqliteSource:
         self._shapes = None
 
     @contextmanager
-    def _using(self, wait_ms: int | None = None) -> Iterator[sqlite3.Connection]:
+    def _use_connection(self, wait_ms: int | None = None) -> Iterator[sqlite3.Connection]:
         """The lasting connection; what was seen on another one says nothing."""
-        with self._session.using(wait_ms) as (connection, is_new):
+        with self._session.use_connection(wait_ms) as (connection, is_new):
             if is_new:
                 self._seen = None
                 self._shapes = None

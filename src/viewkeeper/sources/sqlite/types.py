@@ -40,7 +40,7 @@ Array: TypeAlias = "pa.Array[pa.Scalar[pa.DataType]]"
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class SqliteKind:
     """How the values of a column are kept: their Arrow type, storage classes and conversions."""
 
     arrow: pa.DataType
@@ -52,73 +52,73 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class SqliteRefusal:
     """Why a column of some declared type cannot be used, and what would help."""
 
     reason: str
     hint: str
 
 
-class MisfitError(ValueError):
+class SqliteMisfitError(ValueError):
     """The value at `index` of a column does not fit; callers say where it was found."""
 
     def __init__(self, index: int, value: object, expects: str) -> None:
-        super().__init__(f"{shortened(value)} is not {expects}")
+        super().__init__(f"{shorten_stored(value)} is not {expects}")
         self.index = index
         self.expects = expects
         self.value = value
 
 
-def shortened(value: object) -> str:
+def shorten_stored(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def convert(values: Values, kind: Kind) -> Array:
+def convert_values(values: Values, kind: SqliteKind) -> Array:
     """All values as one Arrow array, or a MisfitError for the first that does not fit."""
     if set(map(type, values)) <= kind.stored:
         try:
             return kind.to_arrow(values)
         except (pa.ArrowException, ValueError, OverflowError):
             pass
-    raise _culprit(values, kind)
+    raise _find_culprit(values, kind)
 
 
-def _culprit(values: Values, kind: Kind) -> MisfitError:
+def _find_culprit(values: Values, kind: SqliteKind) -> SqliteMisfitError:
     for index, value in enumerate(values):
         if type(value) not in kind.stored:
-            return MisfitError(index, value, kind.expects)
+            return SqliteMisfitError(index, value, kind.expects)
         try:
             kind.to_arrow([value])
         except (pa.ArrowException, ValueError, OverflowError):
-            return MisfitError(index, value, kind.expects)
+            return SqliteMisfitError(index, value, kind.expects)
     raise AssertionError("a column that cannot be converted has a value that cannot")
 
 
-def _integers(values: Values) -> Array:
+def _to_integers(values: Values) -> Array:
     return pa.array(values, pa.int64())
 
 
-def _floats(values: Values) -> Array:
+def _to_floats(values: Values) -> Array:
     # Adding zero turns -0.0 into 0.0, which Spark calls equal and Arrow does not.
     return pc.add(pa.array(values, pa.float64()), 0.0)
 
 
-def _texts(values: Values) -> Array:
+def _to_texts(values: Values) -> Array:
     return pa.array(values, pa.string())
 
 
-def _blobs(values: Values) -> Array:
+def _to_blobs(values: Values) -> Array:
     return pa.array(values, pa.binary())
 
 
-def _booleans(values: Values) -> Array:
+def _to_booleans(values: Values) -> Array:
     if not set(values) <= {0, 1, None}:
         raise ValueError("a boolean is 0 or 1")
     return pa.array(values, pa.int64()).cast(pa.bool_())
 
 
-def _matching(values: Values, pattern: str) -> Array:
+def _match_texts(values: Values, pattern: str) -> Array:
     texts = pa.array(values, pa.string())
     if not pc.all(pc.match_substring_regex(texts, pattern), min_count=0).as_py():
         raise ValueError("a text does not have the one form that is accepted")
@@ -128,15 +128,15 @@ def _matching(values: Values, pattern: str) -> Array:
     return texts
 
 
-def _dates(values: Values) -> Array:
-    return _matching(values, _DATE).cast(pa.date32())
+def _to_dates(values: Values) -> Array:
+    return _match_texts(values, _DATE).cast(pa.date32())
 
 
-def _timestamps(values: Values) -> Array:
-    return _matching(values, _TIMESTAMP).cast(pa.timestamp("us"))
+def _to_timestamps(values: Values) -> Array:
+    return _match_texts(values, _TIMESTAMP).cast(pa.timestamp("us"))
 
 
-def _decimals(target: pa.DataType) -> Callable[[Values], Array]:
+def _to_decimals(target: pa.DataType) -> Callable[[Values], Array]:
     def to_arrow(values: Values) -> Array:
         # repr() is the shortest text that reads back as the same number, so the number that was
         # meant; it is refused if it has more digits than the declared type.
@@ -171,34 +171,36 @@ def _stored_boolean(value: object) -> object:
     return int(bool(value))
 
 
-def _kind(
+def _make_kind(
     target: pa.DataType,
     stored: set[type],
     to_arrow: Callable[[Values], Array],
     to_stored: Callable[[object], object],
     expects: str,
     one_spelling: bool = True,
-) -> Kind:
+) -> SqliteKind:
     storage = frozenset({*stored, type(None)})
-    return Kind(target, storage, to_arrow, to_stored, expects, one_spelling)
+    return SqliteKind(target, storage, to_arrow, to_stored, expects, one_spelling)
 
 
-_INTEGER = _kind(pa.int64(), {int}, _integers, as_is, "an integer")
-_FLOAT = _kind(pa.float64(), {float, int}, _floats, _stored_float, "a floating-point number")
-_TEXT = _kind(pa.string(), {str}, _texts, as_is, "text")
-_BLOB = _kind(pa.binary(), {bytes}, _blobs, as_is, "a blob")
-_BOOLEAN = _kind(pa.bool_(), {int}, _booleans, _stored_boolean, "a boolean (0 or 1)")
-_DAY = _kind(pa.date32(), {str}, _dates, _stored_date, "a date (YYYY-MM-DD)")
-_TIME = _kind(
+_INTEGER = _make_kind(pa.int64(), {int}, _to_integers, as_is, "an integer")
+_FLOAT = _make_kind(
+    pa.float64(), {float, int}, _to_floats, _stored_float, "a floating-point number"
+)
+_TEXT = _make_kind(pa.string(), {str}, _to_texts, as_is, "text")
+_BLOB = _make_kind(pa.binary(), {bytes}, _to_blobs, as_is, "a blob")
+_BOOLEAN = _make_kind(pa.bool_(), {int}, _to_booleans, _stored_boolean, "a boolean (0 or 1)")
+_DAY = _make_kind(pa.date32(), {str}, _to_dates, _stored_date, "a date (YYYY-MM-DD)")
+_TIME = _make_kind(
     pa.timestamp("us"),
     {str},
-    _timestamps,
+    _to_timestamps,
     as_is,
     "a timestamp without zone (YYYY-MM-DD HH:MM:SS, at most 6 digits of fraction)",
     one_spelling=False,
 )
 
-_BY_NAME: dict[str, Kind] = {
+_BY_NAME: dict[str, SqliteKind] = {
     **dict.fromkeys(
         ["INT", "INTEGER", "TINYINT", "SMALLINT", "MEDIUMINT", "BIGINT", "INT2", "INT4", "INT8"],
         _INTEGER,
@@ -217,39 +219,43 @@ _BY_NAME: dict[str, Kind] = {
 }
 
 
-def kind_of(declared: str) -> Kind | Refusal:
+def kind_of(declared: str) -> SqliteKind | SqliteRefusal:
     """How a declared type is kept, or why it is not."""
     if not declared:
-        return Refusal("it has no declared type", "declare one: INTEGER, REAL, TEXT, BLOB, ...")
+        return SqliteRefusal(
+            "it has no declared type", "declare one: INTEGER, REAL, TEXT, BLOB, ..."
+        )
     match = re.fullmatch(_DECLARED, declared.upper())
     if match is None:
-        return _unknown(declared)
+        return _refuse_unknown(declared)
     name, precision, scale = match.groups()
     name = " ".join(name.split())
     if name in ("DECIMAL", "NUMERIC", "DEC"):
-        return _decimal(declared, precision, scale)
-    return _BY_NAME.get(name) or _unknown(declared)
+        return _decimal_kind(declared, precision, scale)
+    return _BY_NAME.get(name) or _refuse_unknown(declared)
 
 
-def _decimal(declared: str, precision: str | None, scale: str | None) -> Kind | Refusal:
+def _decimal_kind(
+    declared: str, precision: str | None, scale: str | None
+) -> SqliteKind | SqliteRefusal:
     if precision is None:
-        return Refusal(
+        return SqliteRefusal(
             f"{declared} does not say how many digits its values have",
             f"declare {declared}(p, s) with p up to {_PRECISION_MAX}, or INTEGER or REAL",
         )
     digits, places = int(precision), int(scale or 0)
     if not 1 <= digits <= _PRECISION_MAX or places > digits:
-        return Refusal(
+        return SqliteRefusal(
             f"{declared} asks for digits that SQLite, which stores it as floating point, loses",
             f"declare it with at most {_PRECISION_MAX} digits, or keep the value as TEXT",
         )
     target = pa.decimal128(digits, places)
     expects = f"a number with at most {digits} digits, {places} after the point"
-    return _kind(target, {int, float}, _decimals(target), _stored_decimal, expects)
+    return _make_kind(target, {int, float}, _to_decimals(target), _stored_decimal, expects)
 
 
-def _unknown(declared: str) -> Refusal:
-    return Refusal(
+def _refuse_unknown(declared: str) -> SqliteRefusal:
+    return SqliteRefusal(
         f"SQLite knows no type {declared} and may have changed its values when storing them",
         "declare the column as INTEGER, REAL, TEXT, BLOB, BOOLEAN, DATE, DATETIME or DECIMAL(p, s)",
     )

@@ -27,13 +27,13 @@ class KeptRows:
     mark: int = 0
     bytes: int = 0
 
-    def cut(self, start: int, stop: int) -> pa.RecordBatch:
+    def cut_batch(self, start: int, stop: int) -> pa.RecordBatch:
         """Take rows out, as a batch."""
         columns = zip(*self.rows[start:stop], strict=True)
         arrays: list[Any] = [pa.array(column, pa.binary()) for column in columns]
         arrays += [pa.array(each[start:stop], pa.int64()) for each in (self.counts, self.positions)]
-        self.forget(start, stop)
+        self.drop_rows(start, stop)
         return pa.RecordBatch.from_arrays(arrays, [*self.names, COUNT, POSITION])
 
-    def forget(self, start: int, stop: int) -> None:
+    def drop_rows(self, start: int, stop: int) -> None:
         del self.rows[start:stop], self.counts[start:stop], self.positions[start:stop]

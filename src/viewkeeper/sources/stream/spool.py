@@ -30,11 +30,11 @@ PIECES = "pieces-"
 
 
 @dataclass(frozen=True, slots=True)
-class Streamed:
+class StreamedTransaction:
     """A transaction of the stream, ended.
 
-    `id` is what the database calls it (PostgreSQL's xid; 0 where cuts are positions); `end` is
-    where the stream goes on after it, in the stream's own terms.
+    `id` is what the database calls it (PostgreSQL's xid; 0 where cuts are positions);
+    `end` is where the stream goes on after it, in the stream's own terms.
     """
 
     position: int
@@ -56,7 +56,7 @@ class _Segment:
     bytes: int = 0
     file: Path | None = None
 
-    def read(self) -> Iterator[pa.RecordBatch]:
+    def read_batches(self) -> Iterator[pa.RecordBatch]:
         if self.file is None:
             yield from tuple(self.batches)
             return
@@ -71,14 +71,14 @@ class Spool:
     def __init__(self, home: Path, memory_bytes: int = 64 << 20) -> None:
         self._home = home
         self._limit = memory_bytes
-        self._transactions: list[Streamed] = []
+        self._transactions: list[StreamedTransaction] = []
         self._segments: dict[str, list[_Segment]] = {}
         self._bytes = 0
         self._files = 0
         self._folder: Path | None = None
 
-    def write(self, table: str, batch: pa.RecordBatch) -> None:
-        """Add changes of the transaction that is being read; `_position` is its position."""
+    def write_batch(self, table: str, batch: pa.RecordBatch) -> None:
+        """Add changes of the transaction that is being read; `_position_of` is its position."""
         if not batch.num_rows:
             return
         segments = self._segments.setdefault(table, [])
@@ -93,41 +93,43 @@ class Spool:
         segment.bytes += batch.nbytes
         self._bytes += batch.nbytes
         if self._bytes > self._limit:
-            self._spill()
+            self._spill_segments()
 
-    def end(self, transaction: Streamed) -> None:
+    def end_transaction(self, transaction: StreamedTransaction) -> None:
         """All changes of a transaction have been written."""
         newest = self._transactions[-1].position if self._transactions else -1
         assert transaction.position > newest, "a stream is in commit order"
         self._transactions.append(transaction)
 
     @property
-    def newest(self) -> Streamed | None:
+    def newest_transaction(self) -> StreamedTransaction | None:
         return self._transactions[-1] if self._transactions else None
 
-    def transactions(self, after: int, limit: int | None = None) -> Sequence[Streamed]:
+    def transactions_after(
+        self, after: int, limit: int | None = None
+    ) -> Sequence[StreamedTransaction]:
         """The ended transactions after a position, in order."""
-        start = bisect_right(self._transactions, after, key=_position)
+        start = bisect_right(self._transactions, after, key=_position_of)
         return self._transactions[start : None if limit is None else start + limit]
 
-    def until(self, position: int) -> Sequence[Streamed]:
+    def transactions_until(self, position: int) -> Sequence[StreamedTransaction]:
         """The kept transactions up to a position."""
-        return self._transactions[: bisect_right(self._transactions, position, key=_position)]
+        return self._transactions[: bisect_right(self._transactions, position, key=_position_of)]
 
-    def changes(self, table: str, after: int, until: int) -> Iterator[pa.RecordBatch]:
+    def changes_of(self, table: str, after: int, until: int) -> Iterator[pa.RecordBatch]:
         """All kept columns of the changes of a table with `after` < position <= `until`."""
         for segment in tuple(self._segments.get(table, ())):
             if segment.last <= after or segment.first > until:
                 continue
-            for batch in segment.read():
+            for batch in segment.read_batches():
                 positions = batch[POSITION].to_numpy()
                 start, stop = (int(n) for n in positions.searchsorted([after, until], "right"))
                 if stop > start:
                     yield batch.slice(start, stop - start)
 
-    def forget(self, position: int) -> None:
+    def forget_until(self, position: int) -> None:
         """Drop what lies at or before a position."""
-        del self._transactions[: bisect_right(self._transactions, position, key=_position)]
+        del self._transactions[: bisect_right(self._transactions, position, key=_position_of)]
         for segments in self._segments.values():
             while segments and segments[0].last <= position:
                 gone = segments.pop(0)
@@ -136,14 +138,14 @@ class Spool:
                 else:
                     gone.file.unlink(missing_ok=True)
 
-    def clear(self) -> None:
+    def clear_all(self) -> None:
         """Drop everything, the folder included."""
         self._transactions, self._segments, self._bytes = [], {}, 0
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
-    def _spill(self) -> None:
+    def _spill_segments(self) -> None:
         for segments in self._segments.values():
             for segment in segments:
                 if segment.file is None:
@@ -186,5 +188,5 @@ def is_alive(process: int) -> bool:
     return True
 
 
-def _position(transaction: Streamed) -> int:
+def _position_of(transaction: StreamedTransaction) -> int:
     return transaction.position

@@ -29,7 +29,7 @@ class _Changes:
     file: Any = None
     writer: pa.RecordBatchStreamWriter | None = None
 
-    def spill(self, folder: Path) -> None:
+    def spill_to(self, folder: Path) -> None:
         if self.file is None or self.writer is None:
             disk.make_folder(folder)
             self.file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by close()
@@ -38,7 +38,7 @@ class _Changes:
             self.writer.write_batch(batch)
         self.batches = []
 
-    def read(self) -> Iterator[pa.RecordBatch]:
+    def read_batches(self) -> Iterator[pa.RecordBatch]:
         if self.file is not None and self.writer is not None:
             self.writer.close()
             self.file.seek(0)
@@ -51,7 +51,7 @@ class _Changes:
             self.file.close()
 
 
-class Stage:
+class TransactionStage:
     """Holds what was read of one transaction; `folder` is where a large one goes."""
 
     def __init__(self, folder: Path, memory_bytes: int = MEMORY_BYTES) -> None:
@@ -63,7 +63,7 @@ class Stage:
     def __bool__(self) -> bool:
         return bool(self._tables)
 
-    def add(self, table: str, batch: pa.RecordBatch) -> None:
+    def add_batch(self, table: str, batch: pa.RecordBatch) -> None:
         # A table may get another shape inside a transaction.
         changes = self._tables.setdefault((table, *batch.schema.names), _Changes())
         changes.batches.append(batch)
@@ -72,10 +72,10 @@ class Stage:
         if self._bytes > self._limit:
             for each in self._tables.values():
                 if each.batches:
-                    each.spill(self._folder)
+                    each.spill_to(self._folder)
             self._bytes = 0
 
-    def empty(self, table: str) -> int:
+    def empty_table(self, table: str) -> int:
         """Forget the changes of a table; how many they were."""
         rows = 0
         for key in [key for key in self._tables if key[0] == table]:
@@ -88,12 +88,12 @@ class Stage:
         """Every change, in order per table; nothing is left."""
         try:
             for (table, *_), changes in self._tables.items():
-                for batch in changes.read():
+                for batch in changes.read_batches():
                     yield table, batch
         finally:
-            self.drop()
+            self.drop_all()
 
-    def drop(self) -> None:
+    def drop_all(self) -> None:
         for changes in self._tables.values():
             changes.close()
         self._tables, self._bytes = {}, 0

@@ -26,61 +26,63 @@ from viewkeeper.view.expression import (
 )
 from viewkeeper.view.keyed_view import PREFIX
 from viewkeeper.view.render import quote_name
-from viewkeeper.view.sql.coerce import unify
-from viewkeeper.view.sql.scope import Schema, Scope, Scopes, qualifier_of, scopes
+from viewkeeper.view.sql.coerce import unify_types
+from viewkeeper.view.sql.scope import Schema, Scope, Scopes, qualifier_of, scopes_of
 from viewkeeper.view.sql.select_parts import SelectItem
-from viewkeeper.view.sql.sql_text import Piece, Span, leaf_span
-from viewkeeper.view.sql.translate import Resolved, translate
+from viewkeeper.view.sql.sql_text import Span, SqlPiece, leaf_span_of
+from viewkeeper.view.sql.translate import ResolvedColumn, translate_piece
 from viewkeeper.view.sql.view_statement import ParsedView
 
 RESERVED = ("_count", "_ts", "_position")
 
 
-def bind(parsed: ParsedView, schema: Schema) -> ViewDefinition:
+def bind_view(parsed: ParsedView, schema: Schema) -> ViewDefinition:
     """The view that the SQL defines over relations with these columns."""
-    seen = scopes(parsed.plain, parsed.parts.tables, schema)
-    conjuncts = [*_conjuncts(parsed, seen), *(_using(pair) for pair in seen.using)]
+    seen = scopes_of(parsed.plain, parsed.parts.tables, schema)
+    conjuncts = [*_bind_conjuncts(parsed, seen), *(_bind_using(pair) for pair in seen.using)]
     equalities = tuple(found for found in conjuncts if isinstance(found, Equality))
     predicates = tuple(found for found in conjuncts if not isinstance(found, Equality))
-    outputs = tuple(output for item in parsed.parts.items for output in _outputs(seen.whole, item))
-    places = _places(seen.whole, equalities, [*predicates, *(o.expression for o in outputs)])
+    outputs = tuple(
+        output for item in parsed.parts.items for output in _bind_outputs(seen.whole, item)
+    )
+    places = _bind_places(seen.whole, equalities, [*predicates, *(o.expression for o in outputs)])
     return ViewDefinition(
         name=parsed.name,
         places=places,
         equalities=equalities,
         predicates=predicates,
-        outputs=_checked(seen.whole, parsed.parts.items, outputs),
-        query=_query(parsed, seen),
+        outputs=_check_outputs(seen.whole, parsed.parts.items, outputs),
+        query=_rewrite_query(parsed, seen),
         text=parsed.text,
         path=parsed.path,
         warnings=(*_unlike_types(parsed, seen), *_whole_reads(places, equalities)),
     )
 
 
-def _conjuncts(parsed: ParsedView, seen: Scopes) -> list[Equality | Expression]:
-    return [_conjunct(scope, piece) for scope, piece in _conditions(parsed, seen)]
+def _bind_conjuncts(parsed: ParsedView, seen: Scopes) -> list[Equality | Expression]:
+    return [_bind_conjunct(scope, piece) for scope, piece in _scoped_conditions(parsed, seen)]
 
 
-def _conditions(parsed: ParsedView, seen: Scopes) -> list[tuple[Scope, Piece]]:
+def _scoped_conditions(parsed: ParsedView, seen: Scopes) -> list[tuple[Scope, SqlPiece]]:
     tables = zip(parsed.parts.tables, seen.on, strict=True)
     joins = [(scope, piece) for table, scope in tables for piece in table.on]
     return [*joins, *((seen.whole, piece) for piece in parsed.parts.where)]
 
 
-def _conjunct(scope: Scope, piece: Piece) -> Equality | Expression:
-    expression = translate(scope.sql, piece, _references(scope, piece.node))
+def _bind_conjunct(scope: Scope, piece: SqlPiece) -> Equality | Expression:
+    expression = translate_piece(scope.sql, piece, _resolve_references(scope, piece.node))
     if isinstance(expression, Literal) and expression.value is None:
         return Literal(None, pa.bool_())
-    if (equality := _equality(expression)) is not None:
+    if (equality := _equality_of(expression)) is not None:
         return equality
     if isinstance(expression, SparkSql) and expression.type is None:
         return SparkSql(expression.text, expression.columns, pa.bool_())
     if (kind := type_of(expression)) != pa.bool_():
-        raise scope.sql.error(f"a condition must be boolean, not {kind}", piece.span.start)
+        raise scope.sql.error_at(f"a condition must be boolean, not {kind}", piece.span.start)
     return expression
 
 
-def _equality(expression: Expression) -> Equality | None:
+def _equality_of(expression: Expression) -> Equality | None:
     match expression:
         case Compare(("=" | "<=>") as operator, Column() as left, Column() as right):
             if left.place != right.place:
@@ -88,72 +90,74 @@ def _equality(expression: Expression) -> Equality | None:
     return None
 
 
-def _using(pair: tuple[Column, Column]) -> Equality | Expression:
-    both = unify(*pair)
+def _bind_using(pair: tuple[Column, Column]) -> Equality | Expression:
+    both = unify_types(*pair)
     if both is None:
         left, right = (quote_name(column.label) for column in pair)
         return SparkSql(f"{left} = {right}", pair, pa.bool_())
     compare = Compare("=", *both)
-    return _equality(compare) or compare
+    return _equality_of(compare) or compare
 
 
-def _references(scope: Scope, node: exp.Expr) -> dict[int, Resolved]:
+def _resolve_references(scope: Scope, node: exp.Expr) -> dict[int, ResolvedColumn]:
     """Every column that an expression names, by where it is named."""
-    found: dict[int, Resolved] = {}
+    found: dict[int, ResolvedColumn] = {}
     for column in node.find_all(exp.Column):
-        span = leaf_span(column)
+        span = leaf_span_of(column)
         assert span is not None, "column references know their place"
-        found[span.start] = Resolved(span, scope.resolve(column))
+        found[span.start] = ResolvedColumn(span, scope.resolve_column(column))
     return found
 
 
-def _outputs(scope: Scope, item: SelectItem) -> list[Output]:
+def _bind_outputs(scope: Scope, item: SelectItem) -> list[Output]:
     node = item.piece.node
-    if (expanded := _expand(scope, node)) is not None:
+    if (expanded := _expand_star(scope, node)) is not None:
         return [Output(column.name, column) for column in expanded]
-    expression = translate(scope.sql, item.piece, _references(scope, node))
+    expression = translate_piece(scope.sql, item.piece, _resolve_references(scope, node))
     if isinstance(expression, Literal) and expression.type == pa.null():
         hint = "give it one, like CAST(NULL AS STRING)"
-        raise scope.sql.error("a NULL without a type", item.span.start, hint=hint)
+        raise scope.sql.error_at("a NULL without a type", item.span.start, hint=hint)
     # Spark names a column as the query spells it, not as the table does.
     name = item.alias or (node.name if isinstance(node, exp.Column) else None)
     if name is None:
-        text = scope.sql.slice(item.span)
-        raise scope.sql.error("an expression needs a name", item.span.start, hint=f"{text} AS ...")
+        text = scope.sql.text_of(item.span)
+        raise scope.sql.error_at(
+            "an expression needs a name", item.span.start, hint=f"{text} AS ..."
+        )
     return [Output(name, expression)]
 
 
-def _expand(scope: Scope, node: exp.Expr) -> tuple[Column, ...] | None:
+def _expand_star(scope: Scope, node: exp.Expr) -> tuple[Column, ...] | None:
     """The columns that a star stands for; None if it is no star."""
     if isinstance(node, exp.Star):
         return scope.visible
     if isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
-        span = leaf_span(node)
+        span = leaf_span_of(node)
         assert span is not None, "a star knows its place"
-        return scope.seat(qualifier_of(node), span).columns
+        return scope.resolve_seat(qualifier_of(node), span).columns
     return None
 
 
-def _checked(
+def _check_outputs(
     scope: Scope, items: tuple[SelectItem, ...], outputs: tuple[Output, ...]
 ) -> tuple[Output, ...]:
     """The outputs, if each has a name of its own that Viewkeeper does not use itself."""
     seen: set[str] = set()
-    origins = [item for item in items for _ in _expand(scope, item.piece.node) or (None,)]
+    origins = [item for item in items for _ in _expand_star(scope, item.piece.node) or (None,)]
     for item, output in zip(origins, outputs, strict=True):
         name = output.name.lower()
         if name.startswith((*RESERVED, PREFIX)):
             message = f'the column name "{output.name}" is reserved'
-            raise scope.sql.error(message, item.span.start, hint="give it another alias")
+            raise scope.sql.error_at(message, item.span.start, hint="give it another alias")
         if name in seen:
             message = f'two columns are called "{output.name}"'
             hint = "list the columns and give one of them an alias"
-            raise scope.sql.error(message, item.span.start, hint=hint)
+            raise scope.sql.error_at(message, item.span.start, hint=hint)
         seen.add(name)
     return outputs
 
 
-def _places(
+def _bind_places(
     scope: Scope, equalities: Iterable[Equality], expressions: Iterable[Expression]
 ) -> tuple[Place, ...]:
     read = {column for expression in expressions for column in columns_of(expression)}
@@ -174,7 +178,7 @@ def _places(
     return tuple(places)
 
 
-def _query(parsed: ParsedView, seen: Scopes) -> str:
+def _rewrite_query(parsed: ParsedView, seen: Scopes) -> str:
     """The user's SELECT over `__place_i`.
 
     Stars are written out, so that a column that a source adds later does not change the view.
@@ -184,37 +188,39 @@ def _query(parsed: ParsedView, seen: Scopes) -> str:
         alias = "" if table.aliased else f" AS {quote_name(table.alias)}"
         changes.append((table.span, f"__place_{index}{alias}"))
     for item in parsed.parts.items:
-        if (columns := _expand(seen.whole, item.piece.node)) is not None:
-            changes.append((item.span, ", ".join(_full(seen.whole, c) for c in columns)))
+        if (columns := _expand_star(seen.whole, item.piece.node)) is not None:
+            changes.append((item.span, ", ".join(_full_name(seen.whole, c) for c in columns)))
         else:
-            changes += _shortened(seen.whole, item.piece.node)
-    for scope, piece in _conditions(parsed, seen):
-        changes += _shortened(scope, piece.node)
-    return parsed.plain.splice(parsed.body, changes)
+            changes += _shorten_qualifiers(seen.whole, item.piece.node)
+    for scope, piece in _scoped_conditions(parsed, seen):
+        changes += _shorten_qualifiers(scope, piece.node)
+    return parsed.plain.replace_spans(parsed.body, changes)
 
 
-def _full(scope: Scope, column: Column) -> str:
+def _full_name(scope: Scope, column: Column) -> str:
     return f"{quote_name(scope.seats[column.place].table.alias)}.{quote_name(column.name)}"
 
 
-def _shortened(scope: Scope, node: exp.Expr) -> list[tuple[Span, str]]:
+def _shorten_qualifiers(scope: Scope, node: exp.Expr) -> list[tuple[Span, str]]:
     """`shop.orders.id` as `orders.id`: the source's name means nothing to Spark."""
     changes = []
     for column in node.find_all(exp.Column):
-        span = leaf_span(column)
+        span = leaf_span_of(column)
         if span is not None and len(qualifier := qualifier_of(column)) > 1:
-            alias = scope.seat(qualifier, span).table.alias
+            alias = scope.resolve_seat(qualifier, span).table.alias
             changes.append((span, f"{quote_name(alias)}.{quote_name(column.name)}"))
     return changes
 
 
 def _unlike_types(parsed: ParsedView, seen: Scopes) -> list[str]:
     """A sentence for every equation of columns that cannot be a join key."""
-    pairs = [_equated(scope, piece.node) for scope, piece in _conditions(parsed, seen)]
+    pairs = [
+        _equated_columns(scope, piece.node) for scope, piece in _scoped_conditions(parsed, seen)
+    ]
     sentences = []
     for pair in [*pairs, *seen.using]:
         if pair is not None and pair[0].place != pair[1].place and pair[0].type != pair[1].type:
-            left, right = (_readable(seen.whole, column) for column in pair)
+            left, right = (_readable_name(seen.whole, column) for column in pair)
             sentences.append(
                 f"{left} = {right} cannot be used as a join key, because the types differ: "
                 f"it is checked row by row instead"
@@ -222,21 +228,21 @@ def _unlike_types(parsed: ParsedView, seen: Scopes) -> list[str]:
     return sentences
 
 
-def _equated(scope: Scope, node: exp.Expr) -> tuple[Column, Column] | None:
+def _equated_columns(scope: Scope, node: exp.Expr) -> tuple[Column, Column] | None:
     if isinstance(node, exp.EQ | exp.NullSafeEQ):
         left, right = node.left.unnest(), node.right.unnest()
         if isinstance(left, exp.Column) and isinstance(right, exp.Column):
-            return scope.resolve(left), scope.resolve(right)
+            return scope.resolve_column(left), scope.resolve_column(right)
     return None
 
 
-def _readable(scope: Scope, column: Column) -> str:
+def _readable_name(scope: Scope, column: Column) -> str:
     return f"{scope.full_name(column)} ({column.type})"
 
 
 def _whole_reads(places: tuple[Place, ...], equalities: Iterable[Equality]) -> list[str]:
     """A sentence for every part of the view that no equality ties to the rest."""
-    parts = _connected(len(places), equalities)
+    parts = _connected_places(len(places), equalities)
     if len(parts) == 1:
         return []
     sentences = []
@@ -250,7 +256,7 @@ def _whole_reads(places: tuple[Place, ...], equalities: Iterable[Equality]) -> l
     return sentences
 
 
-def _connected(count: int, equalities: Iterable[Equality]) -> list[list[int]]:
+def _connected_places(count: int, equalities: Iterable[Equality]) -> list[list[int]]:
     """The places, grouped by what equalities connect."""
     group = list(range(count))
     for equality in equalities:

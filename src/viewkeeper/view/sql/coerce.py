@@ -28,12 +28,12 @@ PRECISION_MAX = 38
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
-def unify(left: Expression, right: Expression) -> tuple[Expression, Expression] | None:
+def unify_types(left: Expression, right: Expression) -> tuple[Expression, Expression] | None:
     """Both sides of a comparison at one type."""
     kind = common_type(left, right)
     if kind is None:
         return None
-    one, other = coerce(left, kind), coerce(right, kind)
+    one, other = coerce_to(left, kind), coerce_to(right, kind)
     return None if one is None or other is None else (one, other)
 
 
@@ -76,19 +76,19 @@ def as_decimal(kind: pa.DataType) -> pa.Decimal128Type:
     return pa.decimal128(DIGITS[kind], 0)
 
 
-def coerce(expression: Expression, kind: pa.DataType) -> Expression | None:
+def coerce_to(expression: Expression, kind: pa.DataType) -> Expression | None:
     """The expression at a type that `common_type` gave for it."""
     own = type_of(expression)
     if own is None or own == kind:
         return expression if own == kind else None
     if isinstance(expression, Literal):
-        return _convert(expression, kind)
+        return _convert_literal(expression, kind)
     if is_type.is_floating(kind) and is_type.is_decimal(own):
         return None
     return Cast(expression, kind)
 
 
-def _convert(literal: Literal, kind: pa.DataType) -> Literal | None:
+def _convert_literal(literal: Literal, kind: pa.DataType) -> Literal | None:
     value = literal.value
     if value is None:
         return Literal(None, kind)
@@ -115,7 +115,7 @@ def read_date(text: str) -> datetime.date | None:
 Operator = OneOf["+", "-", "*"]
 
 
-def operands(
+def coerce_operands(
     operator: Operator, left: Expression, right: Expression
 ) -> tuple[Expression, Expression, pa.DataType] | None:
     """Both operands of an arithmetic operator as Spark converts them, and the result's type."""
@@ -125,7 +125,7 @@ def operands(
     kinds = (one, other)
     if any(map(is_type.is_decimal, kinds)) and not any(map(is_type.is_floating, kinds)):
         return _decimal_operands(operator, left, right)
-    both = unify(left, right)
+    both = unify_types(left, right)
     kind = common_type(left, right)
     return None if both is None or kind is None else (*both, kind)
 
@@ -140,7 +140,7 @@ def _decimal_operands(
     if any(type_of(side) in DIGITS and not columns_of(side) for side in (left, right)):
         return None
     result = decimal_result(operator, as_decimal(one), as_decimal(other))
-    converted = coerce(left, as_decimal(one)), coerce(right, as_decimal(other))
+    converted = coerce_to(left, as_decimal(one)), coerce_to(right, as_decimal(other))
     if result is None or converted[0] is None or converted[1] is None:
         return None
     return converted[0], converted[1], result

@@ -16,11 +16,11 @@ function of Spark is in one of the lists, so that a new one of a new Spark must 
 from __future__ import annotations
 
 
-def _names(text: str) -> frozenset[str]:
+def _split_names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-DETERMINISTIC = _names(
+DETERMINISTIC = _split_names(
     """
     abs acos acosh add_months aes_decrypt array array_append array_compact array_contains
     array_distinct array_except array_insert array_intersect array_join array_max array_min
@@ -57,7 +57,7 @@ DETERMINISTIC = _names(
     """
 )
 
-AGGREGATES = _names(
+AGGREGATES = _split_names(
     """
     any any_value approx_count_distinct approx_percentile approx_top_k
     approx_top_k_accumulate approx_top_k_combine array_agg avg bit_and bit_or bit_xor
@@ -76,19 +76,19 @@ AGGREGATES = _names(
     """
 )
 
-WINDOW = _names(
+WINDOW = _split_names(
     """
     counter_diff cume_dist dense_rank lag lead nth_value ntile percent_rank rank row_number
     """
 )
 
-GENERATORS = _names(
+GENERATORS = _split_names(
     """
     explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer stack
     """
 )
 
-NON_DETERMINISTIC = _names(
+NON_DETERMINISTIC = _split_names(
     """
     aes_encrypt curdate current_catalog current_database current_date current_path
     current_schema current_time current_timestamp current_timezone current_user
@@ -98,14 +98,14 @@ NON_DETERMINISTIC = _names(
     """
 )
 
-HIGHER_ORDER = _names(
+HIGHER_ORDER = _split_names(
     """
     aggregate array_sort exists filter forall map_filter map_zip_with reduce transform
     transform_keys transform_values zip_with
     """
 )
 
-QUERY_ONLY = _names(
+QUERY_ONLY = _split_names(
     """
     approx_top_k_estimate assert_true collate from_csv from_json hll_sketch_estimate hll_union
     is_valid_variant is_variant_null json_object_keys kll_sketch_get_n_bigint
@@ -136,7 +136,7 @@ QUERY_ONLY = _names(
 )
 
 # Spark's registry has operators too, by the names that its parser gives them.
-OPERATORS = _names(
+OPERATORS = _split_names(
     """
     ! != % & * + - / < << <= <=> <> = == > >= >> >>> ^ | || ~
     and between case ilike in like not or regexp rlike when
@@ -154,7 +154,7 @@ REFUSED: dict[str, str] = {
         "it reads a schema from elsewhere",
     ),
     **dict.fromkeys(
-        _names(
+        _split_names(
             """
             from_xml schema_of_xml to_xml xpath xpath_boolean xpath_double xpath_float xpath_int
             xpath_long xpath_number xpath_short xpath_string
@@ -183,7 +183,7 @@ IN_QUERY = (
 ) - REFUSED.keys()
 
 # A word before a bracket that calls nothing: operators and clauses, and types with parameters.
-KEYWORDS = _names(
+KEYWORDS = _split_names(
     """
     and as between by case cross else from full ilike in inner is join like not on or regexp rlike
     select then using when where xor dec numeric varchar
@@ -191,7 +191,7 @@ KEYWORDS = _names(
 )
 
 # The same in a query, which has more clauses.
-QUERY_KEYWORDS = KEYWORDS | _names(
+QUERY_KEYWORDS = KEYWORDS | _split_names(
     """
     all any anti array distinct except exists filter group having inner intersect lateral left limit
     minus natural offset outer over partition pivot qualify right rollup semi sets some
@@ -203,7 +203,7 @@ QUERY_KEYWORDS = KEYWORDS | _names(
 NEEDS_ARGUMENT = frozenset({"unix_timestamp"})
 
 # What Spark reads as a function even without brackets, unless it is a column.
-WITHOUT_BRACKETS = _names(
+WITHOUT_BRACKETS = _split_names(
     """
     current_catalog current_date current_schema current_time current_timestamp current_user
     localtime localtimestamp session_user
@@ -211,7 +211,7 @@ WITHOUT_BRACKETS = _names(
 )
 
 
-def refusal(name: str, empty: bool) -> tuple[str, str | None] | None:
+def refusal_of_call(name: str, empty: bool) -> tuple[str, str | None] | None:
     """Why a call cannot be maintained, as construct and hint; None if it can."""
     if name in AGGREGATES:
         return f"the aggregate {name}()", "views are select-project-join; aggregate when reading"

@@ -73,20 +73,20 @@ class Lexeme:
 def read_plain(sql: SqlText) -> tuple[SqlText, list[Lexeme]]:
     """The text made plain, of the same length, and its lexemes, foreign ones among them."""
     if len(sql.text) > LENGTH_MAX:
-        raise sql.error(f"longer than {LENGTH_MAX} characters", 0, hint="cut it into several")
-    lexemes = list(_lexemes(sql))
+        raise sql.error_at(f"longer than {LENGTH_MAX} characters", 0, hint="cut it into several")
+    lexemes = list(_read_lexemes(sql))
     parts, position = [], 0
     for lexeme in lexemes:
-        parts.append(_blanked(sql.text[position : lexeme.start]))
-        parts.append(_plain(lexeme, sql.text[lexeme.start : lexeme.end]))
+        parts.append(_blank_out(sql.text[position : lexeme.start]))
+        parts.append(_make_plain(lexeme, sql.text[lexeme.start : lexeme.end]))
         position = lexeme.end
-    parts.append(_blanked(sql.text[position:]))
+    parts.append(_blank_out(sql.text[position:]))
     plain = "".join(parts)
     assert len(plain) == len(sql.text), "every character keeps its place"
     return replace(sql, text=plain), lexemes
 
 
-def _lexemes(sql: SqlText) -> Iterator[Lexeme]:
+def _read_lexemes(sql: SqlText) -> Iterator[Lexeme]:
     """What the text is made of, without comments and blanks."""
     # Editors put this mark at the beginning of a file; it means nothing.
     position = 1 if sql.text.startswith("\ufeff") else 0
@@ -97,24 +97,28 @@ def _lexemes(sql: SqlText) -> Iterator[Lexeme]:
         kind = found.lastgroup if found else None
         if found is None or kind is None or foreign.lastgroup in ("hint", "pipe", "comparison"):
             if foreign[0] in "'\"`":
-                raise _unclosed(sql, position)
+                raise _unclosed_error(sql, position)
             found, kind = foreign, str(foreign.lastgroup)
         end = _comment_end(sql, position) if kind == "bracketed" else found.end()
-        _check(sql, kind, found)
+        _check_lexeme(sql, kind, found)
         if kind not in ("blank", "comment", "bracketed"):
             yield Lexeme(kind, position, end)
         position = end
 
 
-def _check(sql: SqlText, kind: str, found: re.Match[str]) -> None:
+def _check_lexeme(sql: SqlText, kind: str, found: re.Match[str]) -> None:
     if kind == "comment" and "\n" in found[0]:
         hint = "end the line with another character: Spark reads the next one as comment too"
         offset = found.start() + found[0].index("\n") - 1
-        raise sql.error("a comment that a backslash continues on the next line", offset, hint=hint)
+        raise sql.error_at(
+            "a comment that a backslash continues on the next line", offset, hint=hint
+        )
     surrogate = re.search("[\ud800-\udfff]", found[0])
     if surrogate is not None:
         offset = found.start() + surrogate.start()
-        raise sql.error("half of a character (a lone surrogate)", offset, hint="save it as UTF-8")
+        raise sql.error_at(
+            "half of a character (a lone surrogate)", offset, hint="save it as UTF-8"
+        )
 
 
 def _comment_end(sql: SqlText, start: int) -> int:
@@ -124,26 +128,26 @@ def _comment_end(sql: SqlText, start: int) -> int:
         depth += 1 if mark[0] == "/*" else -1
         if depth == 0:
             return mark.end()
-    raise _unclosed(sql, start)
+    raise _unclosed_error(sql, start)
 
 
-def _unclosed(sql: SqlText, offset: int) -> DefinitionError:
-    return sql.error("a quote or a comment is never closed", offset)
+def _unclosed_error(sql: SqlText, offset: int) -> DefinitionError:
+    return sql.error_at("a quote or a comment is never closed", offset)
 
 
-def _blanked(text: str) -> str:
+def _blank_out(text: str) -> str:
     return re.sub(r"[^\n]", " ", text)
 
 
-def _plain(lexeme: Lexeme, text: str) -> str:
+def _make_plain(lexeme: Lexeme, text: str) -> str:
     if lexeme.kind != "string":
         return text
     mark = text[0]
-    inner = re.sub(rf"\\.|{mark}{mark}", _escaped, text[1:-1], flags=re.DOTALL)
+    inner = re.sub(rf"\\.|{mark}{mark}", _escape_quote, text[1:-1], flags=re.DOTALL)
     return f"{mark}{inner}{mark}"
 
 
-def _escaped(found: re.Match[str]) -> str:
+def _escape_quote(found: re.Match[str]) -> str:
     return found[0] if found[0].startswith("\\") else "\\" + found[0][0]
 
 
@@ -152,14 +156,16 @@ def refuse_foreign(sql: SqlText, lexemes: list[Lexeme]) -> None:
     for before, lexeme in zip([None, *lexemes], lexemes, strict=False):
         if lexeme.kind in _REASONS:
             construct, hint = _REASONS[lexeme.kind]
-            raise sql.unsupported(construct.format(_shown(sql, lexeme)), lexeme.start, hint)
+            raise sql.unsupported_at(
+                construct.format(_show_lexeme(sql, lexeme)), lexeme.start, hint
+            )
         touches = before is not None and before.kind != "operator" and before.end == lexeme.start
         if touches and lexeme.kind == "number":
             hint = "put names that begin with a digit in backticks"
-            raise sql.unsupported("a number right after a name", lexeme.start, hint)
+            raise sql.unsupported_at("a number right after a name", lexeme.start, hint)
 
 
-def _shown(sql: SqlText, lexeme: Lexeme) -> str:
+def _show_lexeme(sql: SqlText, lexeme: Lexeme) -> str:
     text = sql.text[lexeme.start : lexeme.end][:40]
     return text if text.isprintable() else f"U+{ord(text[0]):04X}"
 
@@ -172,25 +178,27 @@ def compare_tokens(sql: SqlText, lexemes: list[Lexeme], tokens: list[Token]) -> 
     """
     starting = {lexeme.start: index for index, lexeme in enumerate(lexemes)}
     ending = {lexeme.end: index for index, lexeme in enumerate(lexemes)}
-    holding = {p: i for i, x in enumerate(lexemes) if _divisible(sql, x) for p in _inner(x)}
+    holding = {
+        p: i for i, x in enumerate(lexemes) if _is_divisible(sql, x) for p in _inner_offsets(x)
+    }
     seen: set[int] = set()
     for token in tokens:
         first = starting.get(token.start, holding.get(token.start))
         last = ending.get(token.end + 1, holding.get(token.end + 1))
         if first is None or last is None or not _is_same(sql, lexemes[first : last + 1], token):
-            raise _differs(sql, token.start)
+            raise _difference_error(sql, token.start)
         seen.update(range(first, last + 1))
     if missing := [x for i, x in enumerate(lexemes) if i not in seen]:
-        raise _differs(sql, missing[0].start)
+        raise _difference_error(sql, missing[0].start)
 
 
-def _divisible(sql: SqlText, lexeme: Lexeme) -> bool:
+def _is_divisible(sql: SqlText, lexeme: Lexeme) -> bool:
     return lexeme.kind == "operator" or (
         lexeme.kind == "number" and sql.text.startswith(".", lexeme.start)
     )
 
 
-def _inner(lexeme: Lexeme) -> range:
+def _inner_offsets(lexeme: Lexeme) -> range:
     return range(lexeme.start + 1, lexeme.end)
 
 
@@ -211,5 +219,5 @@ def _is_same(sql: SqlText, lexemes: list[Lexeme], token: Token) -> bool:
     return token.token_type not in (TokenType.STRING, TokenType.IDENTIFIER)
 
 
-def _differs(sql: SqlText, offset: int) -> DefinitionError:
-    return sql.error("this cannot be read", offset, hint="put names in backticks")
+def _difference_error(sql: SqlText, offset: int) -> DefinitionError:
+    return sql.error_at("this cannot be read", offset, hint="put names in backticks")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from sqlglot import Token, TokenType, exp
 
 from viewkeeper.view.sql import functions
-from viewkeeper.view.sql.sql_text import SqlText, at_top, leaf_span
+from viewkeeper.view.sql.sql_text import SqlText, leaf_span_of, tokens_at_top
 
 HANDLED_IN_SELECT = {"expressions", "from_", "joins", "where"}
 HANDLED_IN_TABLE = {"this", "db", "catalog", "alias"}
@@ -49,7 +49,7 @@ SUBQUERY_HINT = "make the inner query a view of its own, or write it as a join"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class UnsupportedConstruct:
     """Something that cannot be maintained, and where."""
 
     offset: int
@@ -57,45 +57,47 @@ class Finding:
     hint: str | None = None
 
 
-def refuse(sql: SqlText, tokens: list[Token], tree: exp.Expr) -> exp.Select:
+def refuse_unsupported(sql: SqlText, tokens: list[Token], tree: exp.Expr) -> exp.Select:
     """Raise the first thing in the text that cannot be maintained; else give back the SELECT."""
-    found = sorted(_findings(tokens, tree), key=lambda finding: finding.offset)
+    found = sorted(_find_unsupported(tokens, tree), key=lambda finding: finding.offset)
     if found:
-        raise sql.unsupported(found[0].construct, found[0].offset, found[0].hint)
+        raise sql.unsupported_at(found[0].construct, found[0].offset, found[0].hint)
     assert isinstance(tree, exp.Select)
     return tree
 
 
-def _findings(tokens: list[Token], tree: exp.Expr) -> Iterator[Finding]:
-    yield from _set_operations(tokens)
-    yield from _windows(tree)
+def _find_unsupported(tokens: list[Token], tree: exp.Expr) -> Iterator[UnsupportedConstruct]:
+    yield from _find_set_operations(tokens)
+    yield from _find_windows(tree)
     if isinstance(tree, exp.Select):
-        yield from _clauses(tokens, tree)
-        yield from _relations(tokens, tree)
+        yield from _find_clauses(tokens, tree)
+        yield from _check_relations(tokens, tree)
         yield from _inside_expressions(tokens, tree)
     elif not isinstance(tree, exp.SetOperation):
         words = {"(": "a query in brackets"}
         first = tokens[0].text.upper()
-        yield Finding(tokens[0].start, words.get(first, f"{first} in place of SELECT"))
+        yield UnsupportedConstruct(tokens[0].start, words.get(first, f"{first} in place of SELECT"))
     # Last, because a clause that looks like a call is better named as what it is.
-    yield from _calls(tokens)
+    yield from _find_calls(tokens)
 
 
-def _set_operations(tokens: list[Token]) -> Iterator[Finding]:
-    for index, token in at_top(tokens):
+def _find_set_operations(tokens: list[Token]) -> Iterator[UnsupportedConstruct]:
+    for index, token in tokens_at_top(tokens):
         word = token.text.upper()
         # After a star, EXCEPT leaves columns out; that is found as part of the star.
         starred = index > 0 and tokens[index - 1].token_type is TokenType.STAR
         if is_word(token) and word in {"UNION", "EXCEPT", "INTERSECT", "MINUS"} and not starred:
-            yield Finding(token.start, word, "make each part a view of its own")
+            yield UnsupportedConstruct(token.start, word, "make each part a view of its own")
 
 
-def _windows(tree: exp.Expr) -> Iterator[Finding]:
+def _find_windows(tree: exp.Expr) -> Iterator[UnsupportedConstruct]:
     for window in tree.find_all(exp.Window):
-        yield Finding(_offset(window), "a window function", "apply it when reading the view")
+        yield UnsupportedConstruct(
+            _offset_of(window), "a window function", "apply it when reading the view"
+        )
 
 
-def _calls(tokens: list[Token]) -> Iterator[Finding]:
+def _find_calls(tokens: list[Token]) -> Iterator[UnsupportedConstruct]:
     """Functions are judged by the name that the user wrote, not by what it was parsed into."""
     padded = [None, *tokens, None, None]
     for before, token, bracket, first in zip(padded, tokens, padded[2:], padded[3:], strict=False):
@@ -108,104 +110,128 @@ def _calls(tokens: list[Token]) -> Iterator[Finding]:
             quoted = token.token_type is TokenType.IDENTIFIER
             if name in functions.WITHOUT_BRACKETS and not (dotted or follows or quoted):
                 hint = f"if it is a column, write `{token.text}` with its table"
-                yield Finding(token.start, f"the non-deterministic function {name}", hint)
+                yield UnsupportedConstruct(
+                    token.start, f"the non-deterministic function {name}", hint
+                )
         elif first is not None and first.token_type is TokenType.SELECT:
             continue
         elif dotted:
-            yield Finding(token.start, f"the qualified function {name}()")
+            yield UnsupportedConstruct(token.start, f"the qualified function {name}()")
         elif name not in functions.KEYWORDS:
             empty = first is not None and first.token_type is TokenType.R_PAREN
-            if (why := functions.refusal(name, empty)) is not None:
-                yield Finding(token.start, *why)
+            if (why := functions.refusal_of_call(name, empty)) is not None:
+                yield UnsupportedConstruct(token.start, *why)
 
 
-def _clauses(tokens: list[Token], select: exp.Select) -> Iterator[Finding]:
+def _find_clauses(tokens: list[Token], select: exp.Select) -> Iterator[UnsupportedConstruct]:
     for key, value in select.args.items():
         if value and key not in HANDLED_IN_SELECT:
             construct, hint = CLAUSES.get(key, (key.strip("_").upper(), None))
-            yield Finding(_keyword(tokens, _keywords(key, construct)), construct, hint)
+            yield UnsupportedConstruct(
+                _keyword_offset(tokens, _keywords_of(key, construct)), construct, hint
+            )
     if len(tokens) > 1 and tokens[1].token_type is TokenType.ALL:
-        yield Finding(tokens[1].start, "SELECT ALL", "leave ALL out; it is the default")
+        yield UnsupportedConstruct(
+            tokens[1].start, "SELECT ALL", "leave ALL out; it is the default"
+        )
     if tokens[0].token_type is not TokenType.SELECT:
-        yield Finding(tokens[0].start, f"a query that begins with {tokens[0].text.upper()}")
+        yield UnsupportedConstruct(
+            tokens[0].start, f"a query that begins with {tokens[0].text.upper()}"
+        )
 
 
-def _relations(tokens: list[Token], select: exp.Select) -> Iterator[Finding]:
+def _check_relations(tokens: list[Token], select: exp.Select) -> Iterator[UnsupportedConstruct]:
     source = select.args.get("from_")
     if source is not None:
-        yield from _relation(tokens, source.this)
+        yield from _check_relation(tokens, source.this)
     for join in select.args.get("joins") or []:
-        before = _before(tokens, join)
-        yield from _join(join, before[0] if before else None)
-        yield from _relation(tokens, join.this)
+        before = _words_before_join(tokens, join)
+        yield from _check_join(join, before[0] if before else None)
+        yield from _check_relation(tokens, join.this)
 
 
-def _join(join: exp.Join, first: Token | None) -> Iterator[Finding]:
-    offset = first.start if first is not None else _offset(join)
+def _check_join(join: exp.Join, first: Token | None) -> Iterator[UnsupportedConstruct]:
+    offset = first.start if first is not None else _offset_of(join)
     words = [str(join.args.get(key) or "") for key in ("method", "side", "kind")]
     if words[:2] != ["", ""] or words[2] not in ("", "INNER", "CROSS"):
         kind = " ".join(word for word in words if word)
         hint = "only inner and cross joins are maintained"
-        yield Finding(offset, f"{kind} JOIN", hint)
+        yield UnsupportedConstruct(offset, f"{kind} JOIN", hint)
     others = {key for key, value in join.args.items() if value} - HANDLED_IN_JOIN
     for key in sorted(others - {"method", "side"}):
-        yield Finding(offset, f"{key.strip('_').upper()} on a join")
+        yield UnsupportedConstruct(offset, f"{key.strip('_').upper()} on a join")
 
 
-def _relation(tokens: list[Token], table: exp.Expr) -> Iterator[Finding]:
-    offset = _offset(table)
+def _check_relation(tokens: list[Token], table: exp.Expr) -> Iterator[UnsupportedConstruct]:
+    offset = _offset_of(table)
     if isinstance(table, exp.Lateral):
-        yield Finding(_keyword(tokens, ("LATERAL",)), "LATERAL", SUBQUERY_HINT)
+        yield UnsupportedConstruct(_keyword_offset(tokens, ("LATERAL",)), "LATERAL", SUBQUERY_HINT)
     elif isinstance(table, exp.Subquery):
         inner = isinstance(table.this, exp.Table)
-        yield Finding(offset, "a join in brackets" if inner else "a subquery", SUBQUERY_HINT)
+        yield UnsupportedConstruct(
+            offset, "a join in brackets" if inner else "a subquery", SUBQUERY_HINT
+        )
     elif isinstance(table, exp.Values):
-        yield Finding(_keyword(tokens, ("VALUES",)), "VALUES", "keep the rows in a source")
+        yield UnsupportedConstruct(
+            _keyword_offset(tokens, ("VALUES",)), "VALUES", "keep the rows in a source"
+        )
     elif not isinstance(table, exp.Table):
-        yield Finding(offset, f"{table.key.upper()} in FROM")
+        yield UnsupportedConstruct(offset, f"{table.key.upper()} in FROM")
     elif isinstance(table.this, exp.Func):
-        yield Finding(offset, "a table function", "name a table as source.table")
+        yield UnsupportedConstruct(offset, "a table function", "name a table as source.table")
     else:
         yield from _table_clauses(tokens, table, offset)
 
 
-def _table_clauses(tokens: list[Token], table: exp.Table, offset: int) -> Iterator[Finding]:
+def _table_clauses(
+    tokens: list[Token], table: exp.Table, offset: int
+) -> Iterator[UnsupportedConstruct]:
     for key in sorted(key for key, value in table.args.items() if value):
         if key == "joins":
-            yield Finding(offset, "a nested join", "write each ON right after its join")
+            yield UnsupportedConstruct(
+                offset, "a nested join", "write each ON right after its join"
+            )
         elif key not in HANDLED_IN_TABLE:
             construct, hint = CLAUSES.get(key, (key.strip("_").upper(), None))
-            yield Finding(_keyword(tokens, _keywords(key, construct), offset), construct, hint)
+            yield UnsupportedConstruct(
+                _keyword_offset(tokens, _keywords_of(key, construct), offset), construct, hint
+            )
     alias = table.args.get("alias")
     if alias is not None and alias.args.get("columns"):
-        yield Finding(_offset(alias), "a list of column aliases", "alias columns in SELECT")
+        yield UnsupportedConstruct(
+            _offset_of(alias), "a list of column aliases", "alias columns in SELECT"
+        )
 
 
-def _inside_expressions(tokens: list[Token], select: exp.Select) -> Iterator[Finding]:
+def _inside_expressions(tokens: list[Token], select: exp.Select) -> Iterator[UnsupportedConstruct]:
     for node in select.walk():
         if isinstance(node, exp.Query) and node is not select:
-            yield Finding(_inner_select(tokens, _offset(node)), "a subquery", SUBQUERY_HINT)
+            yield UnsupportedConstruct(
+                _inner_select(tokens, _offset_of(node)), "a subquery", SUBQUERY_HINT
+            )
         elif isinstance(node, exp.Lambda):
-            yield Finding(_offset(node), "a lambda function")
+            yield UnsupportedConstruct(_offset_of(node), "a lambda function")
         elif isinstance(node, exp.Placeholder | exp.Parameter):
-            yield Finding(_mark(tokens), "a parameter", "write the value")
+            yield UnsupportedConstruct(_parameter_offset(tokens), "a parameter", "write the value")
         elif isinstance(node, exp.Aliases):
-            yield Finding(_offset(node), "several aliases for one expression")
+            yield UnsupportedConstruct(_offset_of(node), "several aliases for one expression")
         elif isinstance(node, exp.Star):
-            yield from _star(node)
+            yield from _check_star(node)
     for token in tokens:
         # Outside of a call sqlglot reads an arrow as something else than Spark does.
         if token.token_type is TokenType.ARROW:
-            yield Finding(token.start, "a lambda function")
+            yield UnsupportedConstruct(token.start, "a lambda function")
 
 
-def _star(star: exp.Star) -> Iterator[Finding]:
+def _check_star(star: exp.Star) -> Iterator[UnsupportedConstruct]:
     for key in sorted(key for key, value in star.args.items() if value):
         hint = "list the columns"
-        yield Finding(_offset(star), f"a star with {key.strip('_').upper()}", hint)
+        yield UnsupportedConstruct(_offset_of(star), f"a star with {key.strip('_').upper()}", hint)
     owner = star.parent.parent if isinstance(star.parent, exp.Column) else star.parent
     if not isinstance(owner, exp.Select):
-        yield Finding(_offset(star), "a star inside an expression", "list the columns")
+        yield UnsupportedConstruct(
+            _offset_of(star), "a star inside an expression", "list the columns"
+        )
 
 
 def is_word(token: Token) -> bool:
@@ -214,21 +240,21 @@ def is_word(token: Token) -> bool:
     return plain and (token.text[:1].isalpha() or token.text[:1] == "_")
 
 
-def _offset(node: exp.Expr) -> int:
+def _offset_of(node: exp.Expr) -> int:
     """Where a node stands, or else where the nearest node around it does."""
     current: exp.Expr | None = node
     while current is not None:
-        if (span := leaf_span(current)) is not None:
+        if (span := leaf_span_of(current)) is not None:
             return span.start
         current = current.parent
     return 0
 
 
-def _keywords(key: str, construct: str) -> tuple[str, ...]:
+def _keywords_of(key: str, construct: str) -> tuple[str, ...]:
     return KEYWORDS_OF.get(key, (construct.split()[0],))
 
 
-def _keyword(tokens: list[Token], words: tuple[str, ...], after: int = 0) -> int:
+def _keyword_offset(tokens: list[Token], words: tuple[str, ...], after: int = 0) -> int:
     """Where a clause's first word stands; the beginning of the query if it cannot be found."""
     for token in tokens:
         if token.start >= after and (token.text.upper().split() or [""])[0] in words:
@@ -242,14 +268,14 @@ def _inner_select(tokens: list[Token], offset: int) -> int:
     return max((start for start in starts[1:] if start <= offset), default=offset)
 
 
-def _mark(tokens: list[Token]) -> int:
+def _parameter_offset(tokens: list[Token]) -> int:
     marks = {TokenType.PLACEHOLDER, TokenType.PARAMETER, TokenType.COLON}
     return next((token.start for token in tokens if token.token_type in marks), tokens[0].start)
 
 
-def _before(tokens: list[Token], join: exp.Join) -> list[Token]:
+def _words_before_join(tokens: list[Token], join: exp.Join) -> list[Token]:
     """The words that introduce a join, `LEFT OUTER JOIN`, or nothing after a comma."""
-    offset = _offset(join.this)
+    offset = _offset_of(join.this)
     index = next((i for i, token in enumerate(tokens) if token.start >= offset), 0)
     words: list[Token] = []
     while index > 0 and tokens[index - 1].text.upper() in JOIN_WORDS:

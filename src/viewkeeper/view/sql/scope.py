@@ -18,7 +18,7 @@ from viewkeeper.errors import DefinitionError
 from viewkeeper.view.definition import Field, Relation
 from viewkeeper.view.expression import Column
 from viewkeeper.view.sql.select_parts import TableUse
-from viewkeeper.view.sql.sql_text import Span, SqlText, leaf_span, own_span
+from viewkeeper.view.sql.sql_text import Span, SqlText, leaf_span_of, own_span_of
 
 Schema = Callable[[Relation], tuple[Field, ...]]
 
@@ -30,12 +30,12 @@ class Seat:
     table: TableUse
     columns: tuple[Column, ...]
 
-    def answers_to(self, qualifier: list[str]) -> bool:
+    def is_named_by(self, qualifier: list[str]) -> bool:
         """An alias hides the table's own name; without one, any end of the full name will do."""
         names = [self.table.alias]
         if not self.table.aliased:
             names = [self.table.relation.source, *self.table.relation.table.split(".")]
-        return _same(qualifier, names[-len(qualifier) :])
+        return _is_same_name(qualifier, names[-len(qualifier) :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,65 +46,69 @@ class Scope:
     seats: tuple[Seat, ...] = ()
     visible: tuple[Column, ...] = ()
 
-    def beside(self, other: Scope) -> Scope:
+    def join_scope(self, other: Scope) -> Scope:
         """Both scopes, as after a comma or a join with ON."""
         return Scope(self.sql, self.seats + other.seats, self.visible + other.visible)
 
-    def using(
+    def join_using(
         self, other: Scope, names: tuple[exp.Identifier, ...]
     ) -> tuple[Scope, list[tuple[Column, Column]]]:
         """Both scopes joined by USING, and the pairs of columns that must be equal."""
-        pairs = [(self.plain(name), other.plain(name)) for name in names]
+        pairs = [(self.resolve_bare_name(name), other.resolve_bare_name(name)) for name in names]
         shared = tuple(left for left, _ in pairs)
         hidden = {column for pair in pairs for column in pair}
         rest = tuple(column for column in self.visible + other.visible if column not in hidden)
         return Scope(self.sql, self.seats + other.seats, shared + rest), pairs
 
-    def resolve(self, node: exp.Column) -> Column:
+    def resolve_column(self, node: exp.Column) -> Column:
         """The column that a reference means."""
-        qualifier, span = qualifier_of(node), leaf_span(node)
+        qualifier, span = qualifier_of(node), leaf_span_of(node)
         assert span is not None, "column references know their place"
         if not qualifier:
-            return self.plain(node.this)
-        return self.named(node.name, self.seat(qualifier, span).columns, span)
+            return self.resolve_bare_name(node.this)
+        return self.column_named(node.name, self.resolve_seat(qualifier, span).columns, span)
 
-    def plain(self, name: exp.Expr) -> Column:
+    def resolve_bare_name(self, name: exp.Expr) -> Column:
         """The column that a name without a table means."""
-        span = own_span(name)
+        span = own_span_of(name)
         assert span is not None, "identifiers know their place"
-        return self.named(name.name, self.visible, span)
+        return self.column_named(name.name, self.visible, span)
 
-    def seat(self, qualifier: list[str], span: Span) -> Seat:
+    def resolve_seat(self, qualifier: list[str], span: Span) -> Seat:
         """The table that a qualifier means."""
-        found = [seat for seat in self.seats if seat.answers_to(qualifier)]
+        found = [seat for seat in self.seats if seat.is_named_by(qualifier)]
         if len(found) == 1:
             return found[0]
         name = ".".join(qualifier)
         if found:
-            raise self.sql.error(f'the table "{name}" is ambiguous', span.start, hint="add aliases")
+            raise self.sql.error_at(
+                f'the table "{name}" is ambiguous', span.start, hint="add aliases"
+            )
         known = ", ".join(seat.table.alias for seat in self.seats)
         detail = f"tables that can be named here: {known}"
-        raise self.sql.error(f'unknown table "{name}"', span.start, detail=detail)
+        raise self.sql.error_at(f'unknown table "{name}"', span.start, detail=detail)
 
-    def named(self, name: str, columns: tuple[Column, ...], span: Span) -> Column:
-        found = [column for column in columns if _same([column.name], [name])]
+    def column_named(self, name: str, columns: tuple[Column, ...], span: Span) -> Column:
+        found = [column for column in columns if _is_same_name([column.name], [name])]
         if len(found) == 1:
             return found[0]
         if not found:
-            raise self.unknown(name, columns, span)
+            raise self.unknown_column_error(name, columns, span)
         candidates = " or ".join(self.full_name(column) for column in found)
         hint = "write the column with its table"
         message = f'the column "{name}" is ambiguous: {candidates}'
-        raise self.sql.error(message, span.start, hint=hint)
+        raise self.sql.error_at(message, span.start, hint=hint)
 
-    def unknown(self, name: str, columns: tuple[Column, ...], span: Span) -> DefinitionError:
+    def unknown_column_error(
+        self, name: str, columns: tuple[Column, ...], span: Span
+    ) -> DefinitionError:
         """The error for a name that nothing has, with the nearest names that something has."""
         spelled = {column.name.lower(): self.full_name(column) for column in columns}
         near = difflib.get_close_matches(name.lower(), spelled, n=3)
         hint = f"did you mean {' or '.join(spelled[match] for match in near)}?" if near else None
         known = ", ".join(sorted(column.name for column in columns)) or "none"
         detail = f"columns that can be named here: {known}"
-        return self.sql.error(f'unknown column "{name}"', span.start, detail=detail, hint=hint)
+        return self.sql.error_at(f'unknown column "{name}"', span.start, detail=detail, hint=hint)
 
     def full_name(self, column: Column) -> str:
         seat = next(seat for seat in self.seats if column in seat.columns)
@@ -120,7 +124,7 @@ class Scopes:
     using: tuple[tuple[Column, Column], ...]
 
 
-def scopes(sql: SqlText, tables: tuple[TableUse, ...], schema: Schema) -> Scopes:
+def scopes_of(sql: SqlText, tables: tuple[TableUse, ...], schema: Schema) -> Scopes:
     """The scopes of a FROM clause, from left to right; a comma begins a new group."""
     _check_aliases(sql, tables)
     groups: list[Scope] = []
@@ -133,14 +137,14 @@ def scopes(sql: SqlText, tables: tuple[TableUse, ...], schema: Schema) -> Scopes
         if table.group == len(groups):
             groups.append(new)
         elif table.using:
-            groups[-1], equal = groups[-1].using(new, table.using)
+            groups[-1], equal = groups[-1].join_using(new, table.using)
             pairs += equal
         else:
-            groups[-1] = groups[-1].beside(new)
+            groups[-1] = groups[-1].join_scope(new)
         on.append(groups[-1])
     whole = Scope(sql)
     for group in groups:
-        whole = whole.beside(group)
+        whole = whole.join_scope(group)
     return Scopes(tuple(on), whole, tuple(pairs))
 
 
@@ -156,9 +160,9 @@ def _check_aliases(sql: SqlText, tables: tuple[TableUse, ...]) -> None:
         if table.alias.lower() in seen:
             hint = f"give one of them an alias: {table.relation} AS ..."
             message = f'two tables are called "{table.alias}"'
-            raise sql.error(message, table.span.start, hint=hint)
+            raise sql.error_at(message, table.span.start, hint=hint)
         seen.add(table.alias.lower())
 
 
-def _same(one: list[str], other: list[str]) -> bool:
+def _is_same_name(one: list[str], other: list[str]) -> bool:
     return [name.lower() for name in one] == [name.lower() for name in other]

@@ -16,16 +16,16 @@ from sqlglot import Token, TokenType, exp
 
 from viewkeeper.view.definition import Relation
 from viewkeeper.view.sql.sql_text import (
-    Piece,
     Span,
+    SqlPiece,
     SqlText,
-    at_top,
     count_brackets,
-    leaf_span,
-    own_span,
+    leaf_span_of,
+    own_span_of,
     span_of_tokens,
     split_at_ands,
     split_at_commas,
+    tokens_at_top,
 )
 
 AGREE_HINT = "put names that are also SQL keywords in backticks"
@@ -40,7 +40,7 @@ class TableUse:
     aliased: bool
     span: Span
     group: int
-    on: tuple[Piece, ...]
+    on: tuple[SqlPiece, ...]
     using: tuple[exp.Identifier, ...]
 
 
@@ -48,36 +48,36 @@ class TableUse:
 class SelectItem:
     """One item of the SELECT list, without its alias; `span` is that of the whole item."""
 
-    piece: Piece
+    piece: SqlPiece
     alias: str | None
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class SelectParts:
     """What a SELECT is made of."""
 
     tables: tuple[TableUse, ...]
     items: tuple[SelectItem, ...]
-    where: tuple[Piece, ...]
+    where: tuple[SqlPiece, ...]
 
 
-def take_apart(sql: SqlText, tokens: list[Token], select: exp.Select) -> Parts:
+def parts_of_select(sql: SqlText, tokens: list[Token], select: exp.Select) -> SelectParts:
     """The parts of a SELECT that has nothing but a list, FROM, inner joins and WHERE."""
-    begin = _clause(tokens, TokenType.FROM)
+    begin = _clause_start(tokens, TokenType.FROM)
     if begin is None or select.args.get("from_") is None:
-        raise sql.error("a view reads at least one relation", tokens[0].start, hint="add FROM")
-    end = _clause(tokens, TokenType.WHERE) or len(tokens)
+        raise sql.error_at("a view reads at least one relation", tokens[0].start, hint="add FROM")
+    end = _clause_start(tokens, TokenType.WHERE) or len(tokens)
     where = select.args.get("where")
-    return Parts(
-        tables=tuple(_tables(sql, tokens[begin + 1 : end], select)),
-        items=tuple(_items(sql, tokens[: begin + 1], select)),
-        where=tuple(_conditions(sql, tokens[end + 1 :], where.this)) if where else (),
+    return SelectParts(
+        tables=tuple(_read_tables(sql, tokens[begin + 1 : end], select)),
+        items=tuple(_read_items(sql, tokens[: begin + 1], select)),
+        where=tuple(_split_conjuncts(sql, tokens[end + 1 :], where.this)) if where else (),
     )
 
 
-def _clause(tokens: list[Token], kind: TokenType) -> int | None:
-    for index, token in at_top(tokens):
+def _clause_start(tokens: list[Token], kind: TokenType) -> int | None:
+    for index, token in tokens_at_top(tokens):
         # IS DISTINCT FROM has a FROM that begins no clause.
         after_distinct = index > 0 and tokens[index - 1].token_type is TokenType.DISTINCT
         if token.token_type is kind and not after_distinct:
@@ -85,53 +85,53 @@ def _clause(tokens: list[Token], kind: TokenType) -> int | None:
     return None
 
 
-def _items(sql: SqlText, tokens: list[Token], select: exp.Select) -> list[SelectItem]:
+def _read_items(sql: SqlText, tokens: list[Token], select: exp.Select) -> list[SelectItem]:
     """The items between SELECT, the first token, and FROM, the last."""
     runs = split_at_commas(tokens[1:-1])
     for run, follows in zip(runs, [*runs[1:], None], strict=True):
         if not run:
             offset = follows[0].start if follows else tokens[-1].start
-            raise sql.error("expected an expression or a column", offset)
+            raise sql.error_at("expected an expression or a column", offset)
     if len(runs) != len(select.expressions):
-        raise sql.error("the SELECT list cannot be read", tokens[0].start, hint=AGREE_HINT)
+        raise sql.error_at("the SELECT list cannot be read", tokens[0].start, hint=AGREE_HINT)
     pairs = zip(runs, select.expressions, strict=True)
-    return [_item(sql, run, node) for run, node in pairs]
+    return [_read_item(sql, run, node) for run, node in pairs]
 
 
-def _item(sql: SqlText, run: list[Token], node: exp.Expr) -> SelectItem:
+def _read_item(sql: SqlText, run: list[Token], node: exp.Expr) -> SelectItem:
     whole = span_of_tokens(run)
     alias = None
     if isinstance(node, exp.Alias):
-        alias = _name(sql, node.args["alias"])
+        alias = _plain_name(sql, node.args["alias"])
         run = run[:-2] if run[-2].token_type is TokenType.ALIAS else run[:-1]
         node = node.this
-    return SelectItem(_piece(sql, run, node), alias, whole)
+    return SelectItem(_cut_piece(sql, run, node), alias, whole)
 
 
-def _tables(sql: SqlText, tokens: list[Token], select: exp.Select) -> list[TableUse]:
+def _read_tables(sql: SqlText, tokens: list[Token], select: exp.Select) -> list[TableUse]:
     groups = [span_of_tokens(run) for run in split_at_commas(tokens) if run]
-    uses = [_table(sql, groups, select.args["from_"].this, [], None)]
+    uses = [_read_table(sql, groups, select.args["from_"].this, [], None)]
     conditions = _on_runs(tokens)
     for join in reversed(select.args.get("joins") or []):
-        on, table = join.args.get("on"), leaf_span(join.this)
+        on, table = join.args.get("on"), leaf_span_of(join.this)
         assert table is not None, "tables know their place"
         # Seen from the end, a join's own ON is the last one left, if it stands after the table.
         run = conditions.pop() if conditions and conditions[-1][0].start > table.start else None
         # sqlglot gives a join without a condition ON TRUE, which no token says.
         absent = on is None or (isinstance(on, exp.Boolean) and on.this)
         if run is None and not absent:
-            raise sql.error("a join condition cannot be read", table.start, hint=AGREE_HINT)
-        pieces = _conditions(sql, run, on) if run is not None and on is not None else []
-        uses.insert(1, _table(sql, groups, join.this, pieces, join.args.get("using")))
+            raise sql.error_at("a join condition cannot be read", table.start, hint=AGREE_HINT)
+        pieces = _split_conjuncts(sql, run, on) if run is not None and on is not None else []
+        uses.insert(1, _read_table(sql, groups, join.this, pieces, join.args.get("using")))
     if conditions:
         offset = conditions[0][0].start
-        raise sql.error("a join condition cannot be read", offset, hint=AGREE_HINT)
+        raise sql.error_at("a join condition cannot be read", offset, hint=AGREE_HINT)
     return uses
 
 
 def _on_runs(tokens: list[Token]) -> list[list[Token]]:
     """The tokens of each ON condition: up to the next join, comma or the end of FROM."""
-    top = list(at_top(tokens))
+    top = list(tokens_at_top(tokens))
     ends = {TokenType.JOIN, TokenType.INNER, TokenType.CROSS, TokenType.COMMA, TokenType.ON}
     runs = []
     for begin, token in top:
@@ -141,26 +141,26 @@ def _on_runs(tokens: list[Token]) -> list[list[Token]]:
     return [run for run in runs if run]
 
 
-def _table(
+def _read_table(
     sql: SqlText,
     groups: list[Span],
     table: exp.Table,
-    on: list[Piece],
+    on: list[SqlPiece],
     using: list[exp.Identifier] | None,
 ) -> TableUse:
     names = [table.args[key] for key in ("catalog", "db", "this") if table.args.get(key)]
-    span = leaf_span(table.this)
+    span = leaf_span_of(table.this)
     assert span is not None, "identifiers know their place"
-    first = own_span(names[0]) or span
+    first = own_span_of(names[0]) or span
     if len(names) < 2 or not all(isinstance(name, exp.Identifier) for name in names):
         raise _bad_name(sql, table, first.start)
-    source, *path = [_name(sql, name) for name in names]
+    source, *path = [_plain_name(sql, name) for name in names]
     if any("." in part for part in (source, *path)):
-        raise sql.error(f'a dot inside the name "{".".join(path)}"', first.start)
+        raise sql.error_at(f'a dot inside the name "{".".join(path)}"', first.start)
     alias = table.args.get("alias")
     return TableUse(
         relation=Relation(source, ".".join(path)),
-        alias=_name(sql, alias.this) if alias else path[-1],
+        alias=_plain_name(sql, alias.this) if alias else path[-1],
         aliased=alias is not None,
         span=Span(first.start, span.end),
         group=next(i for i, group in enumerate(groups) if first in group),
@@ -172,38 +172,38 @@ def _table(
 def _bad_name(sql: SqlText, table: exp.Table, offset: int) -> Exception:
     hint = "write it as source.table or source.schema.table"
     if table.args.get("db"):
-        return sql.error("a table's name has two or three parts", offset, hint=hint)
-    return sql.error(f'the table "{table.name}" does not say its source', offset, hint=hint)
+        return sql.error_at("a table's name has two or three parts", offset, hint=hint)
+    return sql.error_at(f'the table "{table.name}" does not say its source', offset, hint=hint)
 
 
-def _name(sql: SqlText, identifier: exp.Expr) -> str:
+def _plain_name(sql: SqlText, identifier: exp.Expr) -> str:
     """A name; double quotes make a string in Spark SQL, not a name."""
-    span = own_span(identifier)
+    span = own_span_of(identifier)
     if span is not None and sql.text[span.start] in "'\"":
         hint = f"write it in backticks: `{identifier.name}`"
-        raise sql.error("a string where a name is expected", span.start, hint=hint)
+        raise sql.error_at("a string where a name is expected", span.start, hint=hint)
     return identifier.name
 
 
-def _conditions(sql: SqlText, tokens: list[Token], node: exp.Expr) -> list[Piece]:
+def _split_conjuncts(sql: SqlText, tokens: list[Token], node: exp.Expr) -> list[SqlPiece]:
     """The conjuncts of a condition, brackets around conjunctions opened."""
     nodes = list(node.flatten(unnest=False)) if isinstance(node, exp.And) else [node]
     runs = split_at_ands(tokens)
     if len(runs) != len(nodes) or not all(runs):
         offset = tokens[0].start if tokens else 0
-        raise sql.error("the condition cannot be read", offset, hint=AGREE_HINT)
+        raise sql.error_at("the condition cannot be read", offset, hint=AGREE_HINT)
     pairs = zip(runs, nodes, strict=True)
-    return list(itertools.chain.from_iterable(_conjunct(sql, *pair) for pair in pairs))
+    return list(itertools.chain.from_iterable(_open_brackets(sql, *pair) for pair in pairs))
 
 
-def _conjunct(sql: SqlText, run: list[Token], node: exp.Expr) -> list[Piece]:
+def _open_brackets(sql: SqlText, run: list[Token], node: exp.Expr) -> list[SqlPiece]:
     if isinstance(node, exp.Paren) and run[0].token_type is TokenType.L_PAREN:
-        return _conditions(sql, run[1:-1], node.this)
-    return [_piece(sql, run, node)]
+        return _split_conjuncts(sql, run[1:-1], node.this)
+    return [_cut_piece(sql, run, node)]
 
 
-def _piece(sql: SqlText, run: list[Token], node: exp.Expr) -> Piece:
-    span, inner = span_of_tokens(run), leaf_span(node)
+def _cut_piece(sql: SqlText, run: list[Token], node: exp.Expr) -> SqlPiece:
+    span, inner = span_of_tokens(run), leaf_span_of(node)
     if inner is not None and inner not in span:
-        raise sql.error("this cannot be read", span.start, hint=AGREE_HINT)
-    return Piece(node, span, count_brackets(run))
+        raise sql.error_at("this cannot be read", span.start, hint=AGREE_HINT)
+    return SqlPiece(node, span, count_brackets(run))

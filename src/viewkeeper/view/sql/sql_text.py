@@ -34,7 +34,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class SqlPiece:
     """A part of the syntax tree and the stretch of text that it was read from.
 
     `brackets` counts the pairs in the text that only group, and belong to no call and no list.
@@ -55,18 +55,18 @@ class SqlText:
     verdict: str = "cannot be maintained"
     """What is said of something that is valid SQL and not accepted."""
 
-    def where(self, offset: int) -> tuple[int, int]:
+    def line_and_column(self, offset: int) -> tuple[int, int]:
         """The line and column of an offset."""
         before = self.text[:offset]
         return before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1
 
-    def slice(self, span: Span) -> str:
+    def text_of(self, span: Span) -> str:
         return self.text[span.start : span.end]
 
-    def error(
+    def error_at(
         self, message: str, offset: int, *, detail: str | None = None, hint: str | None = None
     ) -> DefinitionError:
-        line, column = self.where(offset)
+        line, column = self.line_and_column(offset)
         return DefinitionError(
             self.subject + message,
             path=self.path,
@@ -76,8 +76,10 @@ class SqlText:
             hint=hint,
         )
 
-    def unsupported(self, construct: str, offset: int, hint: str | None = None) -> UnsupportedError:
-        line, column = self.where(offset)
+    def unsupported_at(
+        self, construct: str, offset: int, hint: str | None = None
+    ) -> UnsupportedError:
+        line, column = self.line_and_column(offset)
         return UnsupportedError(
             f"{self.subject}{construct} {self.verdict}",
             path=self.path,
@@ -86,7 +88,7 @@ class SqlText:
             hint=hint,
         )
 
-    def splice(self, span: Span, replacements: Iterable[tuple[Span, str]]) -> str:
+    def replace_spans(self, span: Span, replacements: Iterable[tuple[Span, str]]) -> str:
         """The text of a span with some stretches of it replaced; one stretch may come twice."""
         parts: list[str] = []
         position = span.start
@@ -101,15 +103,15 @@ def span_of_tokens(tokens: list[Token]) -> Span:
     return Span(tokens[0].start, tokens[-1].end + 1)
 
 
-def own_span(node: exp.Expr) -> Span | None:
+def own_span_of(node: exp.Expr) -> Span | None:
     """Where a leaf says that it stands; operators and clauses do not say."""
     start, end = node.meta.get("start"), node.meta.get("end")
     return None if start is None or end is None else Span(start, end + 1)
 
 
-def leaf_span(node: exp.Expr) -> Span | None:
+def leaf_span_of(node: exp.Expr) -> Span | None:
     """From the first to the last descendant that knows its place."""
-    spans = [span for leaf in node.walk() if (span := own_span(leaf)) is not None]
+    spans = [span for leaf in node.walk() if (span := own_span_of(leaf)) is not None]
     if not spans:
         return None
     return Span(min(span.start for span in spans), max(span.end for span in spans))
@@ -128,7 +130,7 @@ def count_brackets(tokens: list[Token]) -> int:
     return count
 
 
-def at_top(tokens: list[Token]) -> Iterator[tuple[int, Token]]:
+def tokens_at_top(tokens: list[Token]) -> Iterator[tuple[int, Token]]:
     """The tokens inside no bracket and no CASE, with their indexes.
 
     Brackets themselves are left out, and so is what follows a dot: it is a name, whatever it says.
@@ -147,11 +149,11 @@ def at_top(tokens: list[Token]) -> Iterator[tuple[int, Token]]:
             yield index, token
 
 
-def split(tokens: list[Token], separates: Callable[[int], bool]) -> list[list[Token]]:
+def split_tokens(tokens: list[Token], separates: Callable[[int], bool]) -> list[list[Token]]:
     """The runs of tokens between those, at the top, whose index separates."""
     runs: list[list[Token]] = []
     begin = 0
-    for index, _ in at_top(tokens):
+    for index, _ in tokens_at_top(tokens):
         if separates(index):
             runs.append(tokens[begin:index])
             begin = index + 1
@@ -159,7 +161,7 @@ def split(tokens: list[Token], separates: Callable[[int], bool]) -> list[list[To
 
 
 def split_at_commas(tokens: list[Token]) -> list[list[Token]]:
-    return split(tokens, lambda index: tokens[index].token_type is TokenType.COMMA)
+    return split_tokens(tokens, lambda index: tokens[index].token_type is TokenType.COMMA)
 
 
 def split_at_ands(tokens: list[Token]) -> list[list[Token]]:
@@ -167,7 +169,7 @@ def split_at_ands(tokens: list[Token]) -> list[list[Token]]:
 
     The AND of `x BETWEEN a AND b` is none: it belongs to the BETWEEN before it.
     """
-    kinds = [(index, token.token_type) for index, token in at_top(tokens)]
+    kinds = [(index, token.token_type) for index, token in tokens_at_top(tokens)]
     if any(kind in (TokenType.OR, TokenType.XOR) for _, kind in kinds):
         return [tokens]
     ands: set[int] = set()
@@ -179,4 +181,4 @@ def split_at_ands(tokens: list[Token]) -> list[list[Token]]:
             pending -= 1
         elif kind is TokenType.AND:
             ands.add(index)
-    return split(tokens, ands.__contains__)
+    return split_tokens(tokens, ands.__contains__)

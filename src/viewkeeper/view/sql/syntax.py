@@ -1,12 +1,12 @@
 """SQL text in, tokens and a syntax tree out, or an error that points into the text.
 
 Whatever Viewkeeper parses of SQL that Spark is going to run comes through here, a view's statement
-and a query alike: the text is made plain first (`viewkeeper.view.sql.plain_sql`), so that the text that
-was checked is the text that Spark gets, and it is bounded. A parser goes down once for every level
-of nesting, and so does everything that walks the tree later, here, in Spark's own parser and when a
-plan is sent to tasks; so the depth of the tree has a limit, and what is too deep for the parser
-itself is the same error. Chains of AND and of OR are one level, however long they are; they have a
-limit of their own, and so has the number of tables.
+and a query alike: the text is made plain first (`viewkeeper.view.sql.plain_sql`), so that the text
+that was checked is the text that Spark gets, and it is bounded. A parser goes down once for every
+level of nesting, and so does everything that walks the tree later, here, in Spark's own parser and
+when a plan is sent to tasks; so the depth of the tree has a limit, and what is too deep for the
+parser itself is the same error. Chains of AND and of OR are one level, however long they are; they
+have a limit of their own, and so has the number of tables.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TABLES_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TokenizedSql:
     """A text made plain, and its tokens."""
 
     sql: SqlText
@@ -36,17 +36,17 @@ class Text:
     tokens: list[Token]
 
 
-def read_text(sql: SqlText) -> Text:
+def tokenize_sql(sql: SqlText) -> TokenizedSql:
     """The tokens of a text; nothing is refused yet but what cannot be read at all."""
     plain, lexemes = read_plain(sql)
     try:
-        return Text(plain, lexemes, Dialect.get_or_raise("spark").tokenize(plain.text))
+        return TokenizedSql(plain, lexemes, Dialect.get_or_raise("spark").tokenize(plain.text))
     except TokenError:
         refuse_foreign(plain, lexemes)
-        raise sql.error("this cannot be read", lexemes[-1].start if lexemes else 0) from None
+        raise sql.error_at("this cannot be read", lexemes[-1].start if lexemes else 0) from None
 
 
-def read_trees(text: Text, sql: SqlText, tokens: list[Token]) -> list[exp.Expr | None]:
+def read_trees(text: TokenizedSql, sql: SqlText, tokens: list[Token]) -> list[exp.Expr | None]:
     """The syntax trees of some of the tokens, one for each statement."""
     refuse_foreign(sql, text.lexemes)
     compare_tokens(sql, text.lexemes, text.tokens)
@@ -61,7 +61,7 @@ def read_trees(text: Text, sql: SqlText, tokens: list[Token]) -> list[exp.Expr |
         raise _too_deep(sql, tokens) from None
     except Exception as error:
         # It looks into texts and numbers while it parses, and does not expect every one of them.
-        raise sql.error(
+        raise sql.error_at(
             "this cannot be read", tokens[0].start, detail=f"{type(error).__name__} in sqlglot"
         ) from error
     for tree in trees:
@@ -82,12 +82,12 @@ def _syntax_error(sql: SqlText, tokens: list[Token], error: ParseError) -> Defin
         message = f'unexpected "{token.text}"'
     else:
         message = f'{description[:1].lower()}{description[1:]} at "{token.text}"'
-    return sql.error(message, token.start)
+    return sql.error_at(message, token.start)
 
 
 def _too_deep(sql: SqlText, tokens: list[Token]) -> DefinitionError:
     hint = "define the inner parts as views of their own, or write alternatives as IN (...)"
-    return sql.error("nested too deeply to be read", tokens[0].start, hint=hint)
+    return sql.error_at("nested too deeply to be read", tokens[0].start, hint=hint)
 
 
 def _check_depth(sql: SqlText, tokens: list[Token], tree: exp.Expr) -> None:
@@ -109,4 +109,4 @@ def _check_depth(sql: SqlText, tokens: list[Token], tree: exp.Expr) -> None:
     ):
         if count > limit:
             hint = "write equalities of one column as IN (...), or cut it into several"
-            raise sql.error(f"more than {limit} {what}", tokens[0].start, hint=hint)
+            raise sql.error_at(f"more than {limit} {what}", tokens[0].start, hint=hint)

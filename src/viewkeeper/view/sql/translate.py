@@ -1,11 +1,12 @@
 """A scalar SQL expression as data: in the kernel's words if certain, else as Spark SQL.
 
-`translate` gives the kernel's nodes only where it is certain that they mean what Spark means. What
-is not certain is left whole to Spark, as the user's own text with columns replaced by their labels.
+`translate_piece` gives the kernel's nodes only where it is certain that they mean what Spark means.
+What is not certain is left whole to Spark, as the user's own text with columns replaced by their
+labels.
 
 Two things make it less than certain. Types: Spark converts implicitly, by rules that
-`viewkeeper.view.sql.coerce` follows where they are exact. Grammar: sqlglot and Spark do not agree on
-how `a = b < c` or `a BETWEEN 1 AND 2 = b` associate. They agree on arithmetic and on AND, OR and
+`viewkeeper.view.sql.coerce` follows where they are exact. Grammar: sqlglot and Spark do not agree
+on how `a = b < c` or `a BETWEEN 1 AND 2 = b` associate. They agree on arithmetic and on AND, OR and
 NOT, so a comparison that is an operand without brackets is left to Spark.
 """
 
@@ -35,8 +36,14 @@ from viewkeeper.view.expression import (
     type_of,
 )
 from viewkeeper.view.render import quote_name
-from viewkeeper.view.sql.coerce import PRECISION_MAX, Operator, operands, read_date, unify
-from viewkeeper.view.sql.sql_text import Piece, Span, SqlText, leaf_span, own_span
+from viewkeeper.view.sql.coerce import (
+    PRECISION_MAX,
+    Operator,
+    coerce_operands,
+    read_date,
+    unify_types,
+)
+from viewkeeper.view.sql.sql_text import Span, SqlPiece, SqlText, leaf_span_of, own_span_of
 
 COMPARISONS: dict[type[exp.Expr], OneOf["=", "<>", "<", "<=", ">", ">=", "<=>"]] = {
     exp.EQ: "=",
@@ -75,29 +82,31 @@ class _LeftToSpark(Exception):  # noqa: N818 - a way out of the recursion, never
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class ResolvedColumn:
     """A column reference in the text and the column that it stands for."""
 
     span: Span
     column: Column
 
 
-def translate(sql: SqlText, piece: Piece, columns: Mapping[int, Resolved]) -> Expression:
+def translate_piece(
+    sql: SqlText, piece: SqlPiece, columns: Mapping[int, ResolvedColumn]
+) -> Expression:
     """The expression of a piece; `columns` has its column references by where they start."""
     # sqlglot adds brackets where it thinks that they are missing; those prove nothing.
     written = sum(1 for _ in piece.node.find_all(exp.Paren)) == piece.brackets
     try:
         if written:
-            return _Translator(sql, columns).value(piece.node)
+            return _Translator(sql, columns).translate_node(piece.node)
     except _LeftToSpark:
         pass
     return _spark_sql(sql, piece, columns)
 
 
-def _spark_sql(sql: SqlText, piece: Piece, columns: Mapping[int, Resolved]) -> SparkSql:
+def _spark_sql(sql: SqlText, piece: SqlPiece, columns: Mapping[int, ResolvedColumn]) -> SparkSql:
     labels = [(found.span, quote_name(found.column.label)) for found in columns.values()]
     read = sorted({found.column for found in columns.values()}, key=lambda column: column.label)
-    return SparkSql(sql.splice(piece.span, labels), tuple(read), _type_for_sure(piece.node))
+    return SparkSql(sql.replace_spans(piece.span, labels), tuple(read), _type_for_sure(piece.node))
 
 
 def _type_for_sure(node: exp.Expr) -> pa.DataType | None:
@@ -123,87 +132,93 @@ def _cast_type(node: exp.Cast) -> pa.DataType | None:
 @dataclass(frozen=True, slots=True)
 class _Translator:
     sql: SqlText
-    columns: Mapping[int, Resolved]
+    columns: Mapping[int, ResolvedColumn]
 
-    def value(self, node: exp.Expr) -> Expression:
+    def translate_node(self, node: exp.Expr) -> Expression:
         match node:
             case exp.Paren():
-                return self.value(node.this)
+                return self.translate_node(node.this)
             case exp.Column():
-                return self.column(node)
+                return self.resolve_reference(node)
             case exp.Literal() | exp.Boolean() | exp.Null() | exp.Cast() | exp.Neg():
-                return self.constant(node) or self.negated(node)
+                return self.read_constant(node) or self.translate_negation(node)
             case exp.And():
-                return self.chain("and", node)
+                return self.translate_chain("and", node)
             case exp.Or():
-                return self.chain("or", node)
+                return self.translate_chain("or", node)
             case exp.Not():
-                return Not(self.truth(node.this))
+                return Not(self.translate_boolean(node.this))
             case exp.Is():
-                return self.is_null(node)
+                return self.translate_is_null(node)
             case exp.NullSafeNEQ():
-                return Not(self.compare("<=>", self.operand(node.left), self.operand(node.right)))
+                return Not(
+                    self.make_comparison(
+                        "<=>", self.translate_operand(node.left), self.translate_operand(node.right)
+                    )
+                )
             case exp.Between():
-                return self.between(node)
+                return self.translate_between(node)
             case exp.In():
-                return self.membership(node)
-        return self.operation(node)
+                return self.translate_in_list(node)
+        return self.translate_operation(node)
 
-    def operation(self, node: exp.Expr) -> Expression:
+    def translate_operation(self, node: exp.Expr) -> Expression:
         if isinstance(node, exp.Binary) and type(node) in COMPARISONS:
-            left, right = self.operand(node.left), self.operand(node.right)
-            return self.compare(COMPARISONS[type(node)], left, right)
+            left, right = self.translate_operand(node.left), self.translate_operand(node.right)
+            return self.make_comparison(COMPARISONS[type(node)], left, right)
         if isinstance(node, exp.Binary) and type(node) in ARITHMETIC:
-            left, right = self.operand(node.left), self.operand(node.right)
-            return self.arithmetic(ARITHMETIC[type(node)], left, right)
+            left, right = self.translate_operand(node.left), self.translate_operand(node.right)
+            return self.make_arithmetic(ARITHMETIC[type(node)], left, right)
         raise _LeftToSpark
 
-    def operand(self, node: exp.Expr) -> Expression:
+    def translate_operand(self, node: exp.Expr) -> Expression:
         """An operand of an operator; see the module's prose for why not every kind."""
         if isinstance(node, exp.Predicate | exp.Not | exp.And | exp.Or):
             raise _LeftToSpark
-        return self.value(node)
+        return self.translate_node(node)
 
-    def truth(self, node: exp.Expr) -> Expression:
+    def translate_boolean(self, node: exp.Expr) -> Expression:
         """An operand of AND, OR and NOT: a boolean, or NULL in its place."""
-        expression = self.value(node)
+        expression = self.translate_node(node)
         if isinstance(expression, Literal) and expression.value is None:
             return Literal(None, pa.bool_())
         if type_of(expression) != pa.bool_():
             raise _LeftToSpark
         return expression
 
-    def chain(self, operator: OneOf["and", "or"], node: exp.And | exp.Or) -> Expression:
+    def translate_chain(self, operator: OneOf["and", "or"], node: exp.And | exp.Or) -> Expression:
         """A chain of one operator, however long: which way it is bracketed does not matter."""
-        return _balanced(operator, [self.truth(each) for each in node.flatten(unnest=False)])
+        return _balance_chain(
+            operator, [self.translate_boolean(each) for each in node.flatten(unnest=False)]
+        )
 
-    def column(self, node: exp.Column) -> Column:
-        span = leaf_span(node)
+    def resolve_reference(self, node: exp.Column) -> Column:
+        span = leaf_span_of(node)
         if span is None or span.start not in self.columns:
             raise _LeftToSpark
         return self.columns[span.start].column
 
-    def constant(self, node: exp.Expr) -> Literal | None:
+    def read_constant(self, node: exp.Expr) -> Literal | None:
         match node:
             case exp.Null():
                 return Literal(None, pa.null())
             case exp.Boolean():
                 return Literal(bool(node.this), pa.bool_())
             case exp.Literal() if node.is_string:
-                return Literal(self.string(node), pa.string())
+                return Literal(self.read_string(node), pa.string())
             case exp.Literal():
-                return number(node.name)
+                return number_literal(node.name)
             case exp.Neg() if isinstance(node.this, exp.Literal) and not node.this.is_string:
                 # Spark reads the sign as part of the number: -2147483648 is an int.
-                return number("-" + node.this.name)
+                return number_literal("-" + node.this.name)
             case exp.Cast():
                 return self.cast_constant(node)
         return None
 
-    def string(self, node: exp.Literal) -> str:
+    def read_string(self, node: exp.Literal) -> str:
         """A string without escapes, about which no two readers can differ."""
-        span = own_span(node)
-        raw = self.sql.slice(span) if span is not None else ""
+        span = own_span_of(node)
+        raw = self.sql.text_of(span) if span is not None else ""
         if raw[1:-1] != node.name or "\\" in raw:
             raise _LeftToSpark
         return node.name
@@ -213,18 +228,18 @@ class _Translator:
         kind, inner = _cast_type(node), node.this
         if kind is None or isinstance(inner, exp.Cast):
             raise _LeftToSpark
-        literal = self.constant(inner)
+        literal = self.read_constant(inner)
         if literal is None or literal.value is None:
             if literal is None:
                 raise _LeftToSpark
             return Literal(None, kind)
-        return _typed(literal, kind)
+        return _typed_literal(literal, kind)
 
-    def negated(self, node: exp.Expr) -> Expression:
+    def translate_negation(self, node: exp.Expr) -> Expression:
         """A minus sign before a column or a bracket."""
         if not isinstance(node, exp.Neg):
             raise _LeftToSpark
-        operand = self.operand(node.this)
+        operand = self.translate_operand(node.this)
         kind = type_of(operand)
         if kind in BOUNDS:
             return Arithmetic("-", Literal(0, kind), operand, kind)
@@ -233,67 +248,76 @@ class _Translator:
             return Arithmetic("*", Literal(-1.0, kind), operand, kind)
         raise _LeftToSpark
 
-    def is_null(self, node: exp.Is) -> Expression:
+    def translate_is_null(self, node: exp.Is) -> Expression:
         if not isinstance(node.expression, exp.Null):
             raise _LeftToSpark
-        operand = self.operand(node.this)
+        operand = self.translate_operand(node.this)
         if type_of(operand) == pa.null():
             raise _LeftToSpark
         return IsNull(operand)
 
-    def between(self, node: exp.Between) -> Expression:
+    def translate_between(self, node: exp.Between) -> Expression:
         if node.args.get("symmetric"):
             raise _LeftToSpark
-        value = self.operand(node.this)
-        low, high = self.operand(node.args["low"]), self.operand(node.args["high"])
-        return Logic("and", self.compare(">=", value, low), self.compare("<=", value, high))
+        value = self.translate_operand(node.this)
+        low, high = (
+            self.translate_operand(node.args["low"]),
+            self.translate_operand(node.args["high"]),
+        )
+        return Logic(
+            "and", self.make_comparison(">=", value, low), self.make_comparison("<=", value, high)
+        )
 
-    def membership(self, node: exp.In) -> Expression:
+    def translate_in_list(self, node: exp.In) -> Expression:
         """IN as a balanced OR of equalities, all at one type as Spark compares them."""
-        value = self.operand(node.this)
+        value = self.translate_operand(node.this)
         given = {key for key, part in node.args.items() if part}
         if given != {"this", "expressions"}:
             raise _LeftToSpark
-        options = [self.constant(option) for option in node.expressions]
-        tests = [self.compare("=", value, option) for option in options if option is not None]
+        options = [self.read_constant(option) for option in node.expressions]
+        tests = [
+            self.make_comparison("=", value, option) for option in options if option is not None
+        ]
         kinds = {type_of(test.left) for test in tests}
         if len(tests) != len(options) or len(kinds) != 1:
             raise _LeftToSpark
-        return _balanced("or", tests)
+        return _balance_chain("or", tests)
 
-    def compare(
+    def make_comparison(
         self,
         operator: OneOf["=", "<>", "<", "<=", ">", ">=", "<=>"],
         left: Expression,
         right: Expression,
     ) -> Compare:
-        both = unify(left, right)
+        both = unify_types(left, right)
         if both is None:
             raise _LeftToSpark
         kind = type_of(both[0])
         equality = operator in ("=", "<>", "<=>")
-        if kind is None or not _comparable(kind) or not (equality or _ordered(kind)):
+        if kind is None or not _is_comparable(kind) or not (equality or _is_ordered(kind)):
             raise _LeftToSpark
         return Compare(operator, *both)
 
-    def arithmetic(self, operator: Operator, left: Expression, right: Expression) -> Arithmetic:
-        both = operands(operator, left, right)
+    def make_arithmetic(
+        self, operator: Operator, left: Expression, right: Expression
+    ) -> Arithmetic:
+        both = coerce_operands(operator, left, right)
         if both is None:
             raise _LeftToSpark
         return Arithmetic(operator, *both)
 
 
-def number(text: str) -> Literal:
+def number_literal(text: str) -> Literal:
     """A number as Spark types it: int, else bigint; decimal with a point; double with an exponent.
 
-    >>> number("1.50").type
+    >>> number_literal("1.50").type
     Decimal128Type(decimal128(3, 2))
     """
     if "e" in text.lower():
         return Literal(float(text), pa.float64())
     if "." not in text:
         value = int(text)
-        fitting = (kind for kind in (pa.int32(), pa.int64()) if _fits(value, kind))
+        fitting = (kind for kind in (pa.int32(), pa.int64()) if _is_in_range(value, kind))
         if (kind := next(fitting, None)) is None:
             raise _LeftToSpark
         return Literal(value, kind)
@@ -306,45 +330,50 @@ def number(text: str) -> Literal:
     return Literal(exact, pa.decimal128(precision, -exponent))
 
 
-def _typed(literal: Literal, kind: pa.DataType) -> Literal:
+def _typed_literal(literal: Literal, kind: pa.DataType) -> Literal:
     """A constant with the type that the text gives it, if that is plain."""
     value = literal.value
-    if isinstance(value, int) and literal.type in BOUNDS and kind in BOUNDS and _fits(value, kind):
+    if (
+        isinstance(value, int)
+        and literal.type in BOUNDS
+        and kind in BOUNDS
+        and _is_in_range(value, kind)
+    ):
         return Literal(value, kind)
     if isinstance(value, str) and kind == pa.date32() and (date := read_date(value)):
         return Literal(date, kind)
     if isinstance(value, str) and kind == pa.timestamp("us") and INSTANT.fullmatch(value):
-        return Literal(_instant(value), kind)
+        return Literal(_read_instant(value), kind)
     # Without a zone an instant depends on the session; with Z it does not.
     if isinstance(value, str) and kind == pa.timestamp("us", "UTC") and value.endswith("Z"):
         if not INSTANT.fullmatch(value[:-1]):
             raise _LeftToSpark
-        return Literal(_instant(value[:-1]).replace(tzinfo=datetime.UTC), kind)
+        return Literal(_read_instant(value[:-1]).replace(tzinfo=datetime.UTC), kind)
     raise _LeftToSpark
 
 
-def _instant(text: str) -> datetime.datetime:
+def _read_instant(text: str) -> datetime.datetime:
     try:
         return datetime.datetime.fromisoformat(text)
     except ValueError:
         raise _LeftToSpark from None
 
 
-def _fits(value: int, kind: pa.DataType) -> bool:
+def _is_in_range(value: int, kind: pa.DataType) -> bool:
     return -BOUNDS[kind] <= value < BOUNDS[kind]
 
 
-def _comparable(kind: pa.DataType) -> bool:
+def _is_comparable(kind: pa.DataType) -> bool:
     return not (is_type.is_nested(kind) or is_type.is_null(kind))
 
 
-def _ordered(kind: pa.DataType) -> bool:
+def _is_ordered(kind: pa.DataType) -> bool:
     return not (is_type.is_boolean(kind) or is_type.is_binary(kind))
 
 
-def _balanced(operator: OneOf["and", "or"], tests: Sequence[Expression]) -> Expression:
+def _balance_chain(operator: OneOf["and", "or"], tests: Sequence[Expression]) -> Expression:
     if len(tests) == 1:
         return tests[0]
     middle = (len(tests) + 1) // 2
-    left, right = _balanced(operator, tests[:middle]), _balanced(operator, tests[middle:])
+    left, right = _balance_chain(operator, tests[:middle]), _balance_chain(operator, tests[middle:])
     return Logic(operator, left, right)

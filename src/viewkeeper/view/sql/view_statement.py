@@ -1,9 +1,10 @@
 """SQL text in, a parsed view out: one statement, checked for what cannot be maintained.
 
-A view's file holds exactly one `CREATE [OR REPLACE] MATERIALIZED VIEW name AS SELECT ...`. The
-head is read here, token by token, so that an error can say what was expected; the SELECT is read
-by sqlglot in Spark's dialect, after the text was made plain (`viewkeeper.view.sql.syntax`). No schema
-is needed yet: `ParsedView.relations` says which ones to fetch before `viewkeeper.view.sql.bind.bind`.
+A view's file holds exactly one `CREATE [OR REPLACE] MATERIALIZED VIEW name AS SELECT ...`. The head
+is read here, token by token, so that an error can say what was expected; the SELECT is read by
+sqlglot in Spark's dialect, after the text was made plain (`viewkeeper.view.sql.syntax`). No schema
+is needed yet: `ParsedView.relations` says which ones to fetch before
+`viewkeeper.view.sql.bind.bind_view`.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from sqlglot import Token, TokenType, exp
 
 from viewkeeper.errors import DefinitionError
 from viewkeeper.view.definition import Relation
-from viewkeeper.view.sql.refuse import refuse
-from viewkeeper.view.sql.select_parts import Parts, take_apart
+from viewkeeper.view.sql.refuse import refuse_unsupported
+from viewkeeper.view.sql.select_parts import SelectParts, parts_of_select
 from viewkeeper.view.sql.sql_text import Span, SqlText, span_of_tokens
-from viewkeeper.view.sql.syntax import Text, read_text, read_trees
+from viewkeeper.view.sql.syntax import TokenizedSql, read_trees, tokenize_sql
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 HEAD = "CREATE MATERIALIZED VIEW name AS SELECT ..."
@@ -34,7 +35,7 @@ class ParsedView:
     plain: SqlText
     """As it was checked and as Spark gets it, every character in its place: without comments."""
     body: Span
-    parts: Parts
+    parts: SelectParts
 
     @property
     def text(self) -> str:
@@ -53,15 +54,15 @@ class ParsedView:
 def parse_view(text: str, path: str | None = None) -> ParsedView:
     """Read one view; raises DefinitionError, or UnsupportedError for what cannot be maintained."""
     sql = SqlText(text, path)
-    read = read_text(sql)
+    read = tokenize_sql(sql)
     tokens = _one_statement(sql, read.tokens)
-    name, body = _head(sql, tokens)
+    name, body = _read_head(sql, tokens)
     subject = f'view "{name}": '
     sql, plain = replace(sql, subject=subject), replace(read.sql, subject=subject)
     if not body:
-        raise sql.error("expected SELECT after AS", tokens[-1].start, hint=HEAD)
-    select = refuse(plain, body, _parse(read, plain, body))
-    parts = take_apart(plain, body, select)
+        raise sql.error_at("expected SELECT after AS", tokens[-1].start, hint=HEAD)
+    select = refuse_unsupported(plain, body, _parse_body(read, plain, body))
+    parts = parts_of_select(plain, body, select)
     return ParsedView(name, sql, plain, span_of_tokens(body), parts)
 
 
@@ -70,9 +71,9 @@ def _one_statement(sql: SqlText, tokens: list[Token]) -> list[Token]:
     end = kinds.index(TokenType.SEMICOLON) if TokenType.SEMICOLON in kinds else len(tokens)
     extra = [token for token in tokens[end:] if token.token_type is not TokenType.SEMICOLON]
     if extra:
-        raise sql.error("a second statement", extra[0].start, hint="one view per file")
+        raise sql.error_at("a second statement", extra[0].start, hint="one view per file")
     if end == 0:
-        raise sql.error("no statement", 0, hint=HEAD)
+        raise sql.error_at("no statement", 0, hint=HEAD)
     return tokens[:end]
 
 
@@ -82,23 +83,23 @@ class _Reader:
     def __init__(self, sql: SqlText, tokens: list[Token]) -> None:
         self.sql, self.tokens, self.index = sql, tokens, 0
 
-    def peek(self) -> str:
+    def peek_word(self) -> str:
         return self.tokens[self.index].text.upper() if self.index < len(self.tokens) else ""
 
-    def accept(self, *words: str) -> bool:
+    def accept_words(self, *words: str) -> bool:
         following = self.tokens[self.index : self.index + len(words)]
         if [token.text.upper() for token in following] != list(words):
             return False
         self.index += len(words)
         return True
 
-    def expect(self, word: str, previous: str) -> None:
-        if not self.accept(word):
-            raise self.expected(f"{word} after {previous}")
+    def expect_word(self, word: str, previous: str) -> None:
+        if not self.accept_words(word):
+            raise self.expected_error(f"{word} after {previous}")
 
-    def expected(self, what: str) -> DefinitionError:
-        got = f', got "{self.tokens[self.index].text}"' if self.peek() else ""
-        return self.sql.error(f"expected {what}{got}", self.offset, hint=HEAD)
+    def expected_error(self, what: str) -> DefinitionError:
+        got = f', got "{self.tokens[self.index].text}"' if self.peek_word() else ""
+        return self.sql.error_at(f"expected {what}{got}", self.offset, hint=HEAD)
 
     @property
     def offset(self) -> int:
@@ -106,45 +107,45 @@ class _Reader:
         return self.tokens[self.index].start if self.index < len(self.tokens) else last
 
 
-def _head(sql: SqlText, tokens: list[Token]) -> tuple[str, list[Token]]:
+def _read_head(sql: SqlText, tokens: list[Token]) -> tuple[str, list[Token]]:
     """The view's name and the tokens after AS."""
     reader = _Reader(sql, tokens)
-    reader.expect("CREATE", "the beginning of the text")
-    reader.accept("OR", "REPLACE")
-    reader.expect("MATERIALIZED", "CREATE")
-    reader.expect("VIEW", "MATERIALIZED")
-    if reader.peek() == "IF":
-        raise sql.unsupported("IF NOT EXISTS", reader.offset, "leave it out: a file is its view")
+    reader.expect_word("CREATE", "the beginning of the text")
+    reader.accept_words("OR", "REPLACE")
+    reader.expect_word("MATERIALIZED", "CREATE")
+    reader.expect_word("VIEW", "MATERIALIZED")
+    if reader.peek_word() == "IF":
+        raise sql.unsupported_at("IF NOT EXISTS", reader.offset, "leave it out: a file is its view")
     name = _view_name(reader)
-    if reader.peek() == "(":
+    if reader.peek_word() == "(":
         hint = "alias the columns in SELECT"
-        raise sql.unsupported("a column list after the view's name", reader.offset, hint)
-    if reader.accept("COMMENT"):
+        raise sql.unsupported_at("a column list after the view's name", reader.offset, hint)
+    if reader.accept_words("COMMENT"):
         reader.index += 1
-    if reader.peek() not in ("AS", ""):
-        raise sql.unsupported(f"{reader.peek()} on a view", reader.offset, HEAD)
-    reader.expect("AS", "the view's name")
+    if reader.peek_word() not in ("AS", ""):
+        raise sql.unsupported_at(f"{reader.peek_word()} on a view", reader.offset, HEAD)
+    reader.expect_word("AS", "the view's name")
     return name, tokens[reader.index :]
 
 
 def _view_name(reader: _Reader) -> str:
-    if not reader.peek() or reader.peek() == "AS":
-        raise reader.expected("the view's name")
+    if not reader.peek_word() or reader.peek_word() == "AS":
+        raise reader.expected_error("the view's name")
     token = reader.tokens[reader.index]
     offset = token.start
     reader.index += 1
-    if reader.peek() == ".":
-        raise reader.sql.error("a view's name has one part", offset, hint=HEAD)
+    if reader.peek_word() == ".":
+        raise reader.sql.error_at("a view's name has one part", offset, hint=HEAD)
     if not NAME.fullmatch(token.text):
         hint = "use letters, digits and underscores, not beginning with a digit"
-        raise reader.sql.error(f'"{token.text}" is not a name for a view', offset, hint=hint)
+        raise reader.sql.error_at(f'"{token.text}" is not a name for a view', offset, hint=hint)
     return token.text
 
 
-def _parse(text: Text, sql: SqlText, body: list[Token]) -> exp.Expr:
+def _parse_body(text: TokenizedSql, sql: SqlText, body: list[Token]) -> exp.Expr:
     tree = read_trees(text, sql, body)[0]
     if tree is None or isinstance(tree, exp.Command):
-        raise sql.error("expected SELECT after AS", body[0].start, hint=HEAD)
+        raise sql.error_at("expected SELECT after AS", body[0].start, hint=HEAD)
     if isinstance(tree, exp.Select) and not tree.expressions:
-        raise sql.error("expected a list of columns after SELECT", body[0].start)
+        raise sql.error_at("expected a list of columns after SELECT", body[0].start)
     return tree

@@ -25,9 +25,9 @@ import pyarrow.parquet as pq
 
 from viewkeeper.errors import CorruptError
 from viewkeeper.storage import disk
-from viewkeeper.storage.named_digest import DigestSink, name_of
+from viewkeeper.storage.named_digest import DigestSink, final_path_of
 from viewkeeper.updates.source_protocol import COUNT, TS
-from viewkeeper.warehouse.lake.verified_files import check_footer, new_name
+from viewkeeper.warehouse.lake.verified_files import check_footer, new_data_file_name
 from viewkeeper.warehouse.metadata.record import DataFile
 
 ROWS_PER_FILE = 1_000_000
@@ -74,37 +74,37 @@ def write_stream(
     """
     writer: _Writer | None = None
     try:
-        for group in _groups(batches, min(ROWS_PER_GROUP, rows_per_file)):
+        for group in _gather_groups(batches, min(ROWS_PER_GROUP, rows_per_file)):
             writer = writer or _Writer(folder, stored, batch, part)
-            writer.write(group)
+            writer.write_group(group)
             if writer.rows >= rows_per_file:
                 full, writer = writer, None
-                yield full.finish()
+                yield full.finish_file()
         if writer:
             last, writer = writer, None
-            yield last.finish()
+            yield last.finish_file()
     finally:
         # Rows that stopped coming, or that nobody wants any more, leave no file.
         if writer:
-            writer.abandon()
+            writer.abandon_file()
     disk.sync_folder(folder)
 
 
-def check(folder: Path, stored: pa.Schema, file: DataFile) -> None:
+def check_file(folder: Path, stored: pa.Schema, file: DataFile) -> None:
     """Compare a file with its descriptor: `deltalake` believes any descriptor, we do not."""
     path = folder / file.path
     try:
         check_footer(path, file.size, "")
         footer = pq.read_metadata(path)
     except CorruptError as error:
-        raise _unbelievable(path, str(error.detail)) from error
+        raise _misdescribed_error(path, str(error.detail)) from error
     except (OSError, pa.ArrowException) as error:
-        raise _unbelievable(path, str(error)) from error
+        raise _misdescribed_error(path, str(error)) from error
     if footer.num_rows != file.rows:
-        raise _unbelievable(path, f"{footer.num_rows} rows; described {file.rows}")
+        raise _misdescribed_error(path, f"{footer.num_rows} rows; described {file.rows}")
     schema = footer.schema.to_arrow_schema()
     if not schema.equals(stored, check_metadata=False):
-        raise _unbelievable(path, f"its schema is {schema}, the view's is {stored}")
+        raise _misdescribed_error(path, f"its schema is {schema}, the view's is {stored}")
 
 
 def count_sum(paths: Iterable[Path]) -> int:
@@ -113,14 +113,14 @@ def count_sum(paths: Iterable[Path]) -> int:
     for path in paths:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             for batch in file.iter_batches(columns=[COUNT], batch_size=ROWS_PER_GROUP):
-                total += _whole(pc.sum(batch.column(0)))
+                total += _whole_number(pc.sum(batch.column(0)))
     return total
 
 
-def stamps(path: Path) -> set[int]:
+def read_stamps(path: Path) -> set[int]:
     """Every ts of which a file has rows."""
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
-        return {_whole(ts) for ts in pc.unique(file.read(columns=[TS])[TS])}
+        return {_whole_number(ts) for ts in pc.unique(file.read(columns=[TS])[TS])}
 
 
 class _Writer:
@@ -128,13 +128,13 @@ class _Writer:
 
     def __init__(self, folder: Path, stored: pa.Schema, batch: int, part: int) -> None:
         self._stored = stored
-        self._path = folder / new_name(batch, part)
-        with disk.refusals("create", self._path):
+        self._path = folder / new_data_file_name(batch, part)
+        with disk.translate_os_errors("create", self._path):
             self._file = disk.open_new(self._path)
         self._sink = DigestSink(self._file)
         try:
             # It writes the first bytes of the file.
-            with disk.refusals("write", self._path):
+            with disk.translate_os_errors("write", self._path):
                 self._parquet = pq.ParquetWriter(
                     cast("BinaryIO", self._sink),
                     stored,
@@ -147,36 +147,36 @@ class _Writer:
         self._measures: list[DataFile] = []
         self.rows = 0
 
-    def write(self, rows: pa.Table) -> None:
+    def write_group(self, rows: pa.Table) -> None:
         try:
-            exact = _exact(rows, self._stored)
-            with disk.refusals("write", self._path):
+            exact = _exact_rows(rows, self._stored)
+            with disk.translate_os_errors("write", self._path):
                 self._parquet.write_table(exact, row_group_size=ROWS_PER_GROUP)
         except BaseException:
-            self.abandon()
+            self.abandon_file()
             raise
-        self._measures.append(_measure(exact))
+        self._measures.append(_measure_rows(exact))
         self.rows += exact.num_rows
 
-    def finish(self) -> DataFile:
+    def finish_file(self) -> DataFile:
         try:
-            with disk.refusals("write", self._path):
+            with disk.translate_os_errors("write", self._path):
                 self._parquet.close()
                 os.fsync(self._file.fileno())
                 size = os.fstat(self._file.fileno()).st_size
                 self._file.close()
-                self._path = self._path.rename(name_of(self._path, self._sink.digest()))
+                self._path = self._path.rename(final_path_of(self._path, self._sink.hex_digest()))
         except BaseException:
-            self.abandon()
+            self.abandon_file()
             raise
-        return _joined(self._path.name, self._measures, size)
+        return _join_measures(self._path.name, self._measures, size)
 
     def finish_with(self, rows: pa.Table) -> DataFile:
         assert rows.num_rows > 0, "a file without rows is not written"
-        self.write(rows)
-        return self.finish()
+        self.write_group(rows)
+        return self.finish_file()
 
-    def abandon(self) -> None:
+    def abandon_file(self) -> None:
         """Leave nothing behind; also after a failure, so it may be called twice."""
         # Parquet writes its footer when it is closed or collected: now, while the file is open.
         with suppress(OSError, pa.ArrowException, ValueError):
@@ -189,7 +189,7 @@ class _Writer:
         self._path.unlink(missing_ok=True)
 
 
-def _groups(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
+def _gather_groups(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
     held: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
@@ -204,12 +204,12 @@ def _groups(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(held)
 
 
-def _exact(rows: pa.Table, stored: pa.Schema) -> pa.Table:
+def _exact_rows(rows: pa.Table, stored: pa.Schema) -> pa.Table:
     assert rows.schema.names == stored.names, f"{rows.schema.names} are not {stored.names}"
     return rows.replace_schema_metadata(None).cast(stored, safe=True)
 
 
-def _measure(rows: pa.Table) -> DataFile:
+def _measure_rows(rows: pa.Table) -> DataFile:
     if COUNT not in rows.schema.names:
         return DataFile("", 0, rows.num_rows, rows.num_rows, 1, 1, 0, 0)
     assert rows[COUNT].null_count == 0, "a row without a count"
@@ -218,15 +218,15 @@ def _measure(rows: pa.Table) -> DataFile:
         path="",
         size=0,
         rows=rows.num_rows,
-        count_sum=_whole(pc.sum(rows[COUNT])),
-        count_min=_whole(pc.min(rows[COUNT])),
-        count_max=_whole(pc.max(rows[COUNT])),
-        ts_min=_whole(pc.min(rows[TS])),
-        ts_max=_whole(pc.max(rows[TS])),
+        count_sum=_whole_number(pc.sum(rows[COUNT])),
+        count_min=_whole_number(pc.min(rows[COUNT])),
+        count_max=_whole_number(pc.max(rows[COUNT])),
+        ts_min=_whole_number(pc.min(rows[TS])),
+        ts_max=_whole_number(pc.max(rows[TS])),
     )
 
 
-def _joined(name: str, measures: list[DataFile], size: int) -> DataFile:
+def _join_measures(name: str, measures: list[DataFile], size: int) -> DataFile:
     return DataFile(
         path=name,
         size=size,
@@ -239,11 +239,11 @@ def _joined(name: str, measures: list[DataFile], size: int) -> DataFile:
     )
 
 
-def _whole(value: pa.Scalar) -> int:  # type: ignore[type-arg]  # the stubs make Scalar generic
+def _whole_number(value: pa.Scalar) -> int:  # type: ignore[type-arg]  # the stubs make Scalar generic
     return int(value.as_py() or 0)
 
 
-def _unbelievable(path: Path, detail: str) -> CorruptError:
+def _misdescribed_error(path: Path, detail: str) -> CorruptError:
     return CorruptError(
         f'warehouse file "{path}": not what its writer described',
         detail=detail,

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from viewkeeper.errors import CorruptError, WarehouseError
 from viewkeeper.storage import disk
-from viewkeeper.warehouse.metadata.head import Location
+from viewkeeper.warehouse.metadata.head import TableLocation
 
 APPLICATION = "viewkeeper"
-NOTHING = Location(version=-1, checkpoint=None)
+NOTHING = TableLocation(version=-1, checkpoint=None)
 
 _LOG = "_delta_log"
 _LAST_CHECKPOINT = "_last_checkpoint"
@@ -53,7 +53,7 @@ def sync_checkpoint(folder: Path, version: int) -> None:
     disk.sync_folder(log)
 
 
-def cut_back(folder: Path, at: Location, guard: disk.Guard = disk.unguarded) -> None:
+def cut_back(folder: Path, at: TableLocation, guard: disk.Guard = disk.no_guard) -> None:
     """Delete everything above a version and a checkpoint; redo writes it again.
 
     An entry that is whole and not ours is another writer's: refused rather than deleted.
@@ -68,9 +68,9 @@ def cut_back(folder: Path, at: Location, guard: disk.Guard = disk.unguarded) -> 
         if version is not None and version > (-1 if known is None else known):
             _refuse_foreign(path)
             guard()
-            disk.remove(path)
+            disk.remove_file(path)
     # The hint may name a checkpoint that is gone; readers then list the log, which is as good.
-    disk.remove(log / _LAST_CHECKPOINT)
+    disk.remove_file(log / _LAST_CHECKPOINT)
     disk.sync_folder(log)
 
 
@@ -79,12 +79,12 @@ def drop_torn(folder: Path) -> None:
     entries = sorted((folder / _LOG).glob("*.json"))
     if not entries or _is_whole(entries[-1]):
         return
-    disk.remove(entries[-1])
+    disk.remove_file(entries[-1])
     disk.sync_folder(folder / _LOG)
 
 
-def forget(
-    folder: Path, checkpoint: int, older_than: float, guard: disk.Guard = disk.unguarded
+def forget_entries(
+    folder: Path, checkpoint: int, older_than: float, guard: disk.Guard = disk.no_guard
 ) -> None:
     """Delete entries and checkpoints that a durable checkpoint replaces, once nobody reads them.
 
@@ -104,7 +104,7 @@ def forget(
     for path, version in found:
         if whole and version is not None and version < max(whole):
             guard()
-            disk.remove(path)
+            disk.remove_file(path)
 
 
 def _version_of(path: Path) -> int | None:

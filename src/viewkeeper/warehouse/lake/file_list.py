@@ -14,7 +14,7 @@ from typing import Protocol
 NOTHING = "0" * 16
 
 
-class Listed(Protocol):
+class ListedFile(Protocol):
     """What a log says of a file, and a record too."""
 
     @property
@@ -33,7 +33,7 @@ class Listed(Protocol):
     def ts_max(self) -> int: ...
 
 
-def list_digest(files: Iterable[Listed], before: str = NOTHING) -> str:
+def list_digest(files: Iterable[ListedFile], before: str = NOTHING) -> str:
     """The digest of a list, or of a list with more files; taking a file out is adding it again.
 
     >>> list_digest([])
@@ -45,6 +45,6 @@ def list_digest(files: Iterable[Listed], before: str = NOTHING) -> str:
     return f"{total:016x}"
 
 
-def _file_digest(f: Listed) -> bytes:
+def _file_digest(f: ListedFile) -> bytes:
     facts = f"{f.path} {f.size} {f.rows} {f.count_min} {f.count_max} {f.ts_min} {f.ts_max}"
     return hashlib.sha256(facts.encode(), usedforsecurity=False).digest()[:8]

@@ -34,7 +34,7 @@ from viewkeeper.storage import disk
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.warehouse.lake import delta_log, schema_entry
 from viewkeeper.warehouse.lake.file_list import list_digest
-from viewkeeper.warehouse.lake.verified_files import MEND, is_name
+from viewkeeper.warehouse.lake.verified_files import MEND, is_data_file_name
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.metadata.record import DataFile
 
@@ -57,7 +57,7 @@ class ActiveFile:
     ts_max: int
 
 
-class Table:
+class LakeTable:
     """A Delta Lake table that we alone write."""
 
     def __init__(self, folder: Path, stored: pa.Schema, handle: DeltaTable) -> None:
@@ -68,30 +68,30 @@ class Table:
         self.version = int(handle.version())
 
     @staticmethod
-    def open(folder: Path, stored: pa.Schema) -> Table:
-        with _library(folder, "open"):
-            return Table(folder, stored, DeltaTable(str(folder)))
+    def open(folder: Path, stored: pa.Schema) -> LakeTable:
+        with _translate_errors(folder, "open"):
+            return LakeTable(folder, stored, DeltaTable(str(folder)))
 
     @staticmethod
-    def create(folder: Path, stored: pa.Schema, name: str) -> Table:
+    def create(folder: Path, stored: pa.Schema, name: str) -> LakeTable:
         """A table without files: version 0, synced."""
-        with _library(folder, "create"):
+        with _translate_errors(folder, "create"):
             handle = DeltaTable.create(
                 str(folder),
                 schema=stored,
                 name=name,
                 configuration={"delta.enableExpiredLogCleanup": "false"},
                 commit_properties=CommitProperties(custom_metadata={delta_log.APPLICATION: 0}),
-                post_commithook_properties=_hooks(),
+                post_commithook_properties=_commit_hooks(),
             )
         disk.protect_folder(folder / "_delta_log")
         delta_log.sync_entry(folder, 0)
         disk.sync_folder(folder)
-        return Table(folder, stored, handle)
+        return LakeTable(folder, stored, handle)
 
-    def applied(self) -> int:
+    def applied_record(self) -> int:
         """The newest record that this table holds; 0 for none."""
-        with _library(self.folder, "update"):
+        with _translate_errors(self.folder, "update"):
             self._handle.update_incremental()
             refuse_other_version(self.folder, int(self._handle.version()), self.version)
             return self._handle.transaction_version(delta_log.APPLICATION) or 0
@@ -111,21 +111,22 @@ class Table:
 
         `overwrite` replaces all files, and the schema if it is another one.
         """
-        if self.applied() >= n:
+        if self.applied_record() >= n:
             return self.version
         at_ms = int(at * 1000)
         signed = COUNT in self.stored.names
         actions: list[AddAction | RemoveAction] = [
-            AddAction(f.path, f.size, {}, at_ms, rows_change, _statistics(f, signed)) for f in adds
+            AddAction(f.path, f.size, {}, at_ms, rows_change, _file_statistics(f, signed))
+            for f in adds
         ]
         actions += [RemoveAction(path, rows_change, at_ms) for path in removes]
-        with _library(self.folder, "commit to"):
+        with _translate_errors(self.folder, "commit to"):
             self._handle.create_write_transaction(
                 actions,
                 mode="overwrite" if overwrite else "append",
                 schema=self._schema,
-                commit_properties=_properties(n, facts or {}),
-                post_commithook_properties=_hooks(),
+                commit_properties=_commit_properties(n, facts or {}),
+                post_commithook_properties=_commit_hooks(),
             )
         # Without retries it can only be the next one; the handle itself learns of it at the next
         # update, which then reads one entry instead of two.
@@ -133,20 +134,22 @@ class Table:
         delta_log.sync_entry(self.folder, self.version)
         return self.version
 
-    def restate(self, n: int, at: float, stored: pa.Schema, adds: Sequence[DataFile]) -> int:
+    def commit_schema(self, n: int, at: float, stored: pa.Schema, adds: Sequence[DataFile]) -> int:
         """Apply record n once: from now on the table has the schema `stored`; its version."""
-        if self.applied() >= n:
+        if self.applied_record() >= n:
             return self.version
         schema = Schema.from_arrow(stored).to_json()
-        described = [(file, _statistics(file, signed=True)) for file in adds]
-        entry = schema_entry.entry(n, int(at * 1000), self._known(), schema, described)
+        described = [(file, _file_statistics(file, signed=True)) for file in adds]
+        entry = schema_entry.encode_schema_entry(
+            n, int(at * 1000), self._own_metadata(), schema, described
+        )
         delta_log.write_entry(self.folder, self.version + 1, entry)
         self.version += 1
         return self.version
 
-    def _known(self) -> schema_entry.Known:
+    def _own_metadata(self) -> schema_entry.LakeTableMetadata:
         protocol, metadata = self._handle.protocol(), self._handle.metadata()
-        return schema_entry.Known(
+        return schema_entry.LakeTableMetadata(
             {
                 "id": str(metadata.id),
                 "name": metadata.name,
@@ -160,33 +163,33 @@ class Table:
             frozenset(protocol.writer_features or ()),
         )
 
-    def checkpoint(self) -> int:
+    def write_checkpoint(self) -> int:
         """Write a checkpoint of the newest version, synced; opening reads from there on."""
-        self.applied()
-        with _library(self.folder, "checkpoint"):
+        self.applied_record()
+        with _translate_errors(self.folder, "checkpoint"):
             self._handle.create_checkpoint()
         delta_log.sync_checkpoint(self.folder, self.version)
         return self.version
 
-    def files(self) -> tuple[ActiveFile, ...]:
+    def active_files(self) -> tuple[ActiveFile, ...]:
         """The files of the newest version."""
-        self.applied()
-        return _active(self._handle)
+        self.applied_record()
+        return _active_files(self._handle)
 
     def allow_naive_timestamps(self) -> None:
         """Let an older table take a schema with naive timestamps: a feature of its own."""
         features = self._handle.protocol().writer_features or []
         if "timestampNtz" in features or "timestamp_ntz" not in self._schema.to_json():
             return
-        with _library(self.folder, "change the protocol of"):
+        with _translate_errors(self.folder, "change the protocol of"):
             self._handle.alter.add_feature(
                 TableFeatures.TimestampWithoutTimezone,
                 allow_protocol_versions_increase=True,
-                commit_properties=_properties(max(1, self.applied()), {}),
-                post_commithook_properties=_hooks(),
+                commit_properties=_commit_properties(max(1, self.applied_record()), {}),
+                post_commithook_properties=_commit_hooks(),
             )
         self.version += 1
-        self.applied()
+        self.applied_record()
         delta_log.sync_entry(self.folder, self.version)
 
 
@@ -198,8 +201,8 @@ def files_of(folder: Path, view: ViewHead) -> tuple[ActiveFile, ...]:
     """
     for attempt in range(ATTEMPTS):
         try:
-            with _library(folder, "read"):
-                files = _active(DeltaTable(str(folder), version=view.location.version))
+            with _translate_errors(folder, "read"):
+                files = _active_files(DeltaTable(str(folder), version=view.location.version))
             check_list(folder, view, files)
         except CorruptError:
             if attempt == ATTEMPTS - 1:
@@ -211,7 +214,7 @@ def files_of(folder: Path, view: ViewHead) -> tuple[ActiveFile, ...]:
 
 def check_list(folder: Path, view: ViewHead, files: Sequence[ActiveFile]) -> None:
     """A CorruptError unless these are the files that the head names."""
-    if not all(is_name(file.path) and _is_measured(file) for file in files):
+    if not all(is_data_file_name(file.path) and _is_measured(file) for file in files):
         raise _other_list(folder, view, "it names files that are none of ours")
     if len(files) != view.files:
         raise _other_list(folder, view, f"it names {len(files)} files, the head {view.files}")
@@ -245,7 +248,7 @@ def refuse_other_version(folder: Path, found: int, expected: int) -> None:
         )
 
 
-def _active(handle: DeltaTable) -> tuple[ActiveFile, ...]:
+def _active_files(handle: DeltaTable) -> tuple[ActiveFile, ...]:
     actions = pa.table(handle.get_add_actions(flatten=True))
     plain = [actions[name].to_pylist() for name in ("path", "size_bytes", "num_records")]
     if f"max.{COUNT}" in actions.column_names:
@@ -256,7 +259,7 @@ def _active(handle: DeltaTable) -> tuple[ActiveFile, ...]:
     return tuple(ActiveFile(*facts) for facts in zip(*plain, *measured, strict=True))
 
 
-def _statistics(file: DataFile, signed: bool) -> str:
+def _file_statistics(file: DataFile, signed: bool) -> str:
     facts: dict[str, Any] = {"numRecords": file.rows}
     if signed:
         facts["minValues"] = {COUNT: file.count_min, TS: file.ts_min}
@@ -265,7 +268,7 @@ def _statistics(file: DataFile, signed: bool) -> str:
     return json.dumps(facts)
 
 
-def _properties(n: int, facts: Mapping[str, Any]) -> CommitProperties:
+def _commit_properties(n: int, facts: Mapping[str, Any]) -> CommitProperties:
     return CommitProperties(
         custom_metadata={delta_log.APPLICATION: n, **facts},
         max_commit_retries=0,
@@ -273,7 +276,7 @@ def _properties(n: int, facts: Mapping[str, Any]) -> CommitProperties:
     )
 
 
-def _hooks() -> PostCommitHookProperties:
+def _commit_hooks() -> PostCommitHookProperties:
     return PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
@@ -282,7 +285,7 @@ def _first_line(error: BaseException) -> str:
 
 
 @contextmanager
-def _library(folder: Path, doing: str) -> Iterator[None]:
+def _translate_errors(folder: Path, doing: str) -> Iterator[None]:
     """Turn the library's errors into ours."""
     try:
         yield

@@ -19,7 +19,7 @@ _FEATURES = {"timestamp_ntz": "timestampNtz"}
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class LakeTableMetadata:
     """What a table says of itself: its metadata, and the features that it has declared."""
 
     metadata: dict[str, Any]
@@ -27,24 +27,24 @@ class Known:
     writer_features: frozenset[str]
 
 
-def entry(
-    n: int, at_ms: int, known: Known, schema: str, adds: Sequence[tuple[DataFile, str]]
+def encode_schema_entry(
+    n: int, at_ms: int, known: LakeTableMetadata, schema: str, adds: Sequence[tuple[DataFile, str]]
 ) -> bytes:
     """The entry of record n; `adds` are files with their statistics."""
-    lines: list[dict[str, Any]] = [_information(n, at_ms), *_protocol(known, schema)]
+    lines: list[dict[str, Any]] = [_commit_info(n, at_ms), *_protocol_lines(known, schema)]
     lines.append({"metaData": {**known.metadata, "schemaString": schema}})
-    lines += [_add(file, stats, at_ms) for file, stats in adds]
+    lines += [_add_line(file, stats, at_ms) for file, stats in adds]
     lines.append({"txn": {"appId": delta_log.APPLICATION, "version": n, "lastUpdated": at_ms}})
     return "\n".join(json.dumps(line, separators=(",", ":")) for line in lines).encode()
 
 
-def _information(n: int, at_ms: int) -> dict[str, Any]:
+def _commit_info(n: int, at_ms: int) -> dict[str, Any]:
     return {
         "commitInfo": {"timestamp": at_ms, "operation": "CHANGE SCHEMA", delta_log.APPLICATION: n}
     }
 
 
-def _protocol(known: Known, schema: str) -> list[dict[str, Any]]:
+def _protocol_lines(known: LakeTableMetadata, schema: str) -> list[dict[str, Any]]:
     """The features that a type of the new schema needs and the table has not declared yet."""
     needed = {feature for kind, feature in _FEATURES.items() if f'"{kind}"' in schema}
     if needed <= known.reader_features & known.writer_features:
@@ -56,6 +56,6 @@ def _protocol(known: Known, schema: str) -> list[dict[str, Any]]:
     return [{"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}]
 
 
-def _add(file: DataFile, stats: str, at_ms: int) -> dict[str, Any]:
+def _add_line(file: DataFile, stats: str, at_ms: int) -> dict[str, Any]:
     facts = {"path": file.path, "partitionValues": {}, "size": file.size}
     return {"add": {**facts, "modificationTime": at_ms, "dataChange": True, "stats": stats}}

@@ -29,19 +29,19 @@ MEND = (
 _NAME = re.compile(r"b\d{20}-\d+-[0-9a-f]{32}(-[0-9a-f]{36})?\.parquet")
 
 
-def new_name(batch: int, part: int) -> str:
+def new_data_file_name(batch: int, part: int) -> str:
     """A name that no other attempt can have, for a file that is being written."""
     return f"b{batch:020d}-{part}-{uuid.uuid4().hex}.parquet"
 
 
-def is_name(name: str) -> bool:
+def is_data_file_name(name: str) -> bool:
     """Whether a data file of ours may be called so."""
     return _NAME.fullmatch(name) is not None
 
 
 def check_size(path: Path, size: int, view: str) -> None:
     """A CorruptError unless a file is there with that size; what costs next to nothing."""
-    with believing(path, view):
+    with translate_read_errors(path, view):
         found = path.stat().st_size
         if found != size:
             raise ValueError(f"it has {found} bytes; {size} were written")
@@ -50,7 +50,7 @@ def check_size(path: Path, size: int, view: str) -> None:
 def check_footer(path: Path, size: int, view: str) -> None:
     """A CorruptError unless a file has its size and its footer."""
     check_size(path, size, view)
-    with believing(path, view):
+    with translate_read_errors(path, view):
         if not has_own_footer(path):
             raise ValueError("its footer is not the one that was written")
 
@@ -58,7 +58,7 @@ def check_footer(path: Path, size: int, view: str) -> None:
 def read_file(path: Path, size: int, view: str) -> pa.Buffer:
     """All bytes of a file, compared with its name; a CorruptError if it is not what was written."""
     check_size(path, size, view)
-    with believing(path, view):
+    with translate_read_errors(path, view):
         data = path.read_bytes()
         if len(data) != size or not has_own_bytes(path, data):
             raise ValueError("its bytes are not those that were written")
@@ -67,7 +67,7 @@ def read_file(path: Path, size: int, view: str) -> pa.Buffer:
 
 def read_whole(path: Path, view: str) -> None:
     """Read every page of a file; a CorruptError if it is not what was written."""
-    with believing(path, view):
+    with translate_read_errors(path, view):
         data = path.read_bytes()
         if not has_own_bytes(path, data):
             raise ValueError("its bytes are not those that were written")
@@ -77,7 +77,7 @@ def read_whole(path: Path, view: str) -> None:
 
 
 @contextmanager
-def believing(path: Path, view: str) -> Iterator[None]:
+def translate_read_errors(path: Path, view: str) -> Iterator[None]:
     """Turn whatever reading a data file stumbles over into the error for that file."""
     try:
         yield

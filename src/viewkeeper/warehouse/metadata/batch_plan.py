@@ -17,7 +17,7 @@ from dataclasses import astuple, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from viewkeeper.storage.sealed_json import Body, decoding, seal, unseal
+from viewkeeper.storage.sealed_json import Body, seal_body, translate_decode_errors, unseal_file
 from viewkeeper.storage.typed_json import Readers, read_typed
 from viewkeeper.updates.schema_change import SchemaChange
 
@@ -28,7 +28,7 @@ _WAY_OUT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """One transaction: that of `source` with `after` < position <= `until`.
 
     A global transaction has one ts and an entry per source. `changes` is its number of row changes.
@@ -54,11 +54,11 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BatchPlan:
     """Batch n: what got its ts here, and which views go from which ts to which."""
 
     n: int
-    entries: tuple[Entry, ...]
+    entries: tuple[LedgerEntry, ...]
     views: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -67,13 +67,13 @@ class Plan:
         assert all(entry.after < entry.until for entry in self.entries)
 
 
-def encode_plan(plan: Plan) -> bytes:
-    entries = [_encoded(entry) for entry in plan.entries]
+def encode_plan(plan: BatchPlan) -> bytes:
+    entries = [_encode_entry(entry) for entry in plan.entries]
     views = {view: list(span) for view, span in plan.views.items()}
-    return seal("plan", {"n": plan.n, "entries": entries, "views": views})
+    return seal_body("plan", {"n": plan.n, "entries": entries, "views": views})
 
 
-def _encoded(entry: Entry) -> list[object]:
+def _encode_entry(entry: LedgerEntry) -> list[object]:
     e = entry
     plain: list[object] = [e.ts, e.source, e.after, e.until, e.committed_at, e.changes]
     if not (e.emptied or e.keyed or e.reshaped or e.n or e.gap):
@@ -84,27 +84,27 @@ def _encoded(entry: Entry) -> list[object]:
     return [*plain, list(e.emptied), list(e.keyed), reshaped, *numbers, *gap]
 
 
-def _decoded(facts: Sequence[Any]) -> Entry:
-    names = [field.name for field in fields(Entry)]
+def _decode_entry(facts: Sequence[Any]) -> LedgerEntry:
+    names = [field.name for field in fields(LedgerEntry)]
     if len(facts) > len(names):
         raise ValueError("an entry has too many facts")
-    return read_typed(Entry, dict(zip(names, facts, strict=False)), _READERS)
+    return read_typed(LedgerEntry, dict(zip(names, facts, strict=False)), _READERS)
 
 
-def _decoded_change(facts: Any) -> SchemaChange:
+def _decode_change(facts: Any) -> SchemaChange:
     names = [field.name for field in fields(SchemaChange)]
     return read_typed(SchemaChange, dict(zip(names, facts, strict=False)))
 
 
-_READERS: Readers = {SchemaChange: _decoded_change}
+_READERS: Readers = {SchemaChange: _decode_change}
 
 
-def read_plan(path: Path) -> Plan:
+def read_plan(path: Path) -> BatchPlan:
     """The plan in a file; CorruptError if it cannot be believed."""
-    body: Body = unseal(path, "plan", _WAY_OUT)
-    with decoding(path, "plan", _WAY_OUT):
-        entries = tuple(_decoded(entry) for entry in body.pop("entries"))
-        plan = replace(read_typed(Plan, {**body, "entries": []}), entries=entries)
+    body: Body = unseal_file(path, "plan", _WAY_OUT)
+    with translate_decode_errors(path, "plan", _WAY_OUT):
+        entries = tuple(_decode_entry(entry) for entry in body.pop("entries"))
+        plan = replace(read_typed(BatchPlan, {**body, "entries": []}), entries=entries)
         if path.stem.isdigit() and int(path.stem) != plan.n:
             raise ValueError(f"it is plan {plan.n}")
         return plan
@@ -113,13 +113,13 @@ def read_plan(path: Path) -> Plan:
 class Ledger:
     """All entries that are still kept, in ts order; grows by plans."""
 
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
-        self._entries: list[Entry] = []
-        self._by_source: dict[str, list[Entry]] = {}
-        self._gaps: list[Entry] = []
-        self.extend(entries)
+    def __init__(self, entries: Iterable[LedgerEntry] = ()) -> None:
+        self._entries: list[LedgerEntry] = []
+        self._by_source: dict[str, list[LedgerEntry]] = {}
+        self._gaps: list[LedgerEntry] = []
+        self.add_entries(entries)
 
-    def extend(self, entries: Iterable[Entry]) -> None:
+    def add_entries(self, entries: Iterable[LedgerEntry]) -> None:
         for entry in entries:
             assert not self._entries or entry.ts >= self._entries[-1].ts
             # Positions grow, except where a source was lost and is followed anew.
@@ -130,7 +130,7 @@ class Ledger:
                 self._gaps.append(entry)
 
     @property
-    def entries(self) -> Sequence[Entry]:
+    def entries(self) -> Sequence[LedgerEntry]:
         return self._entries
 
     @property
@@ -138,26 +138,26 @@ class Ledger:
         """The ts of the next transaction; 1 is the beginning, before the first of them."""
         return self._entries[-1].ts + 1 if self._entries else 2
 
-    def between(self, after: int, until: int) -> Sequence[Entry]:
+    def entries_between(self, after: int, until: int) -> Sequence[LedgerEntry]:
         """The entries with `after` < ts <= `until`."""
-        first = bisect_right(self._entries, after, key=_ts)
-        return self._entries[first : bisect_right(self._entries, until, key=_ts)]
+        first = bisect_right(self._entries, after, key=_ts_of)
+        return self._entries[first : bisect_right(self._entries, until, key=_ts_of)]
 
-    def position(self, source: str, ts: int) -> int | None:
+    def position_at(self, source: str, ts: int) -> int | None:
         """Where a source stood as of a ts; None if no transaction of it was ever seen."""
         own = self._by_source.get(source, [])
-        passed = bisect_right(own, ts, key=_ts)
+        passed = bisect_right(own, ts, key=_ts_of)
         if passed:
             return own[passed - 1].until
         return own[0].after if own else None
 
-    def positions(self, sources: Mapping[str, int], ts: int) -> dict[str, int]:
+    def positions_at(self, sources: Mapping[str, int], ts: int) -> dict[str, int]:
         """Where the sources of a view stood as of a ts.
 
         `sources` are the view's newest positions; a source of which nothing was ever seen is still
         where the view's initial load found it.
         """
-        found = {source: self.position(source, ts) for source in sources}
+        found = {source: self.position_at(source, ts) for source in sources}
         return {s: sources[s] if at is None else at for s, at in found.items()}
 
     def gap_after(self, ts: int, sources: Container[str]) -> str | None:
@@ -165,17 +165,17 @@ class Ledger:
         lost = (gap.source for gap in self._gaps if gap.ts > ts and gap.source in sources)
         return next(lost, None)
 
-    def since(self, horizon: int) -> list[Entry]:
+    def entries_since(self, horizon: int) -> list[LedgerEntry]:
         """What must be kept to answer for every ts from the horizon on."""
         last = {own[-1] for own in self._by_source.values()}
         floor = {
             own[at - 1]
             for own in self._by_source.values()
-            if (at := bisect_right(own, horizon, key=_ts))
+            if (at := bisect_right(own, horizon, key=_ts_of))
         }
         keep = last | floor
         return [entry for entry in self._entries if entry.ts > horizon or entry in keep]
 
 
-def _ts(entry: Entry) -> int:
+def _ts_of(entry: LedgerEntry) -> int:
     return entry.ts

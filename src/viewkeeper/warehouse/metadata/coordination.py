@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from viewkeeper.storage.sealed_json import decoding, unseal, write_sealed
+from viewkeeper.storage.sealed_json import translate_decode_errors, unseal_file, write_sealed
 from viewkeeper.storage.typed_json import read_typed
 
 FILE = "coordination.json"
@@ -25,7 +25,7 @@ further behind is told so, and loads its views again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class GroupSpan:
     """The part of the ledger that was taken in the order of one group.
 
     `identity` is that of the group, made by its registry. Entries with `since` < ts have its
@@ -48,9 +48,9 @@ class Coordination:
     """How the warehouse is called among the members, and its spans in the order of time."""
 
     member: str
-    spans: tuple[Span, ...] = ()
+    spans: tuple[GroupSpan, ...] = ()
 
-    def span(self, identity: str) -> tuple[Span, int | None] | None:
+    def span_of(self, identity: str) -> tuple[GroupSpan, int | None] | None:
         """The span in a group, and the ts where it ended; None there if it is the newest."""
         for at, span in enumerate(self.spans):
             if span.identity == identity:
@@ -60,11 +60,11 @@ class Coordination:
 
     def has_forgotten(self, identity: str, opened: int) -> bool:
         """Whether the warehouse is beyond a group, and does not say any more what it took there."""
-        known = self.span(identity) is not None
+        known = self.span_of(identity) is not None
         return not known and bool(self.spans) and self.spans[-1].opened > opened
 
 
-def needed_spans(spans: Sequence[Span], ts: int | None) -> tuple[Span, ...]:
+def needed_spans(spans: Sequence[GroupSpan], ts: int | None) -> tuple[GroupSpan, ...]:
     """The spans to keep: those that a child which has taken everything up to a ts may be in, and
     the newest; None if there is no child."""
     ends = [span.since for span in spans[1:]]
@@ -77,8 +77,8 @@ def read_coordination(root: Path) -> Coordination | None:
     path = root / FILE
     if not path.exists():
         return None
-    body = unseal(path, "coordination", _WAY_OUT)
-    with decoding(path, "coordination", _WAY_OUT):
+    body = unseal_file(path, "coordination", _WAY_OUT)
+    with translate_decode_errors(path, "coordination", _WAY_OUT):
         return read_typed(Coordination, body)
 
 

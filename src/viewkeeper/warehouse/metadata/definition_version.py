@@ -20,7 +20,7 @@ from viewkeeper.warehouse.metadata.schema_text import schema_of, schema_text
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class DefinitionTable:
     """A table as the SQL names it, its handle, and the columns that it had."""
 
     source: str
@@ -30,14 +30,14 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class DefinitionVersion:
     """A definition from a ts on, why it came, and how its rows relate to those of the one before.
 
     `extent` is equal, subset, superset or any; `causes` are sentences. `columns` are the view's.
     """
 
     text: str
-    bound: tuple[Bound, ...]
+    bound: tuple[DefinitionTable, ...]
     columns: tuple[str, ...]
     ts: int
     at: float
@@ -45,25 +45,25 @@ class Version:
     extent: str = "equal"
 
 
-def encode_versions(versions: Iterable[Version]) -> list[Body]:
-    return [_encode(version) for version in versions]
+def encode_versions(versions: Iterable[DefinitionVersion]) -> list[Body]:
+    return [_encode_version(version) for version in versions]
 
 
-def decode_versions(bodies: Iterable[Body]) -> tuple[Version, ...]:
+def decode_versions(bodies: Iterable[Body]) -> tuple[DefinitionVersion, ...]:
     """The inverse of `encode_versions`; a ValueError if they are not of versions."""
-    return tuple(read_typed(Version, body, READERS) for body in bodies)
+    return tuple(read_typed(DefinitionVersion, body, READERS) for body in bodies)
 
 
-def _encode(version: Version) -> Body:
+def _encode_version(version: DefinitionVersion) -> Body:
     body: Body = {name: getattr(version, name) for name in version.__dataclass_fields__}
     bound = [[b.source, b.table, b.handle, schema_text(b.fields)] for b in version.bound]
     return {**body, "bound": bound}
 
 
-def _decode_bound(facts: Any) -> Bound:
+def _decode_bound(facts: Any) -> DefinitionTable:
     source, table, handle, fields = read_typed(tuple[str, str, str, str], facts)
-    return Bound(source, table, handle, schema_of(fields))
+    return DefinitionTable(source, table, handle, schema_of(fields))
 
 
-READERS: Readers = {pa.Schema: schema_of, Bound: _decode_bound}
+READERS: Readers = {pa.Schema: schema_of, DefinitionTable: _decode_bound}
 """How what a definition consists of is read from JSON."""

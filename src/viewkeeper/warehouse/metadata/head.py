@@ -4,8 +4,8 @@ The head names, for each view, the version of its Delta Lake table, its ts and p
 file replaced by rename, so views that advance in one record become visible together, and a reader
 never sees a table between two records.
 
-`advance` is the whole meaning of a record, as a pure function: head, record and the table versions
-that redo reached, to the next head.
+`advance_head` is the whole meaning of a record, as a pure function: head, record and the table
+versions that redo reached, to the next head.
 """
 
 from __future__ import annotations
@@ -18,9 +18,13 @@ from typing import Any, assert_never
 import pyarrow as pa
 
 from viewkeeper.errors import WarehouseError
-from viewkeeper.storage.sealed_json import Body, decoding, seal, unseal
+from viewkeeper.storage.sealed_json import Body, seal_body, translate_decode_errors, unseal_file
 from viewkeeper.storage.typed_json import Readers, read_typed
-from viewkeeper.warehouse.metadata.definition_version import READERS, Version, encode_versions
+from viewkeeper.warehouse.metadata.definition_version import (
+    READERS,
+    DefinitionVersion,
+    encode_versions,
+)
 from viewkeeper.warehouse.metadata.record import (
     Advance,
     Create,
@@ -42,7 +46,7 @@ _WAY_OUT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Location:
+class TableLocation:
     """A version of a Delta Lake table, and its newest checkpoint that is known to be whole.
 
     `listed` is the digest of the files of that version; None if it was written by an older program.
@@ -70,7 +74,7 @@ class ViewHead:
 
     view: str
     table: str
-    location: Location
+    location: TableLocation
     definition: str
     schema: pa.Schema
     created_ts: int
@@ -85,16 +89,16 @@ class ViewHead:
     ahead: tuple[int, ...] = ()
     hidden: tuple[str, ...] = ()
     exact_ts: int = 0
-    versions: tuple[Version, ...] = ()
+    versions: tuple[DefinitionVersion, ...] = ()
     stopped_at: float | None = None
 
     @property
-    def shown(self) -> pa.Schema:
+    def shown_schema(self) -> pa.Schema:
         """The schema of the rows that readers see."""
         return pa.schema([field for field in self.schema if field.name not in self.hidden])
 
     @property
-    def reach(self) -> int:
+    def reach_ts(self) -> int:
         """The greatest ts of which rows may be in the view."""
         return self.ahead[-1] if self.ahead else self.ts
 
@@ -108,7 +112,7 @@ class Head:
     committed_at: float = 0.0
     views: Mapping[str, ViewHead] = field(default_factory=dict)
 
-    def view(self, name: str) -> ViewHead:
+    def require_view(self, name: str) -> ViewHead:
         if name not in self.views:
             known = ", ".join(sorted(self.views)) or "none"
             raise WarehouseError(
@@ -117,23 +121,23 @@ class Head:
         return self.views[name]
 
 
-def advance(head: Head, record: Record, locations: Mapping[str, Location]) -> Head:
+def advance_head(head: Head, record: Record, locations: Mapping[str, TableLocation]) -> Head:
     """The head after a record; `locations` are those of the views whose table it changed."""
     views = dict(head.views)
     for change in record.changes:
         if isinstance(change, Drop):
             del views[change.view]
         elif isinstance(change, Create):
-            views[change.view] = _created(change, record, locations[change.view])
+            views[change.view] = _create_view(change, record, locations[change.view])
         else:
             old = views[change.view]
             at = locations.get(change.view, old.location)
-            views[change.view] = _changed(old, change, record, at)
+            views[change.view] = _change_view(old, change, record, at)
     plan = head.plan if record.plan is None else record.plan
     return Head(record.n, plan, record.committed_at, views)
 
 
-def _created(change: Create, record: Record, at: Location) -> ViewHead:
+def _create_view(change: Create, record: Record, at: TableLocation) -> ViewHead:
     return ViewHead(
         view=change.view,
         table=change.table,
@@ -153,11 +157,11 @@ def _created(change: Create, record: Record, at: Location) -> ViewHead:
     )
 
 
-def _changed(
+def _change_view(
     old: ViewHead,
     change: Advance | Rewrite | Redefine | Stop | Resume,
     record: Record,
-    at: Location,
+    at: TableLocation,
 ) -> ViewHead:
     match change:
         case Advance():
@@ -182,7 +186,7 @@ def _changed(
                 files=old.files + len(change.files) - len(change.removes),
             )
         case Redefine():
-            return _redefined(old, change, record, at)
+            return _redefine_view(old, change, record, at)
         case Stop():
             return replace(old, stopped=change.reason, stopped_at=record.committed_at)
         case Resume():
@@ -191,7 +195,7 @@ def _changed(
             assert_never(change)
 
 
-def _redefined(old: ViewHead, change: Redefine, record: Record, at: Location) -> ViewHead:
+def _redefine_view(old: ViewHead, change: Redefine, record: Record, at: TableLocation) -> ViewHead:
     moved = change.ts > old.ts
     return replace(
         old,
@@ -218,23 +222,23 @@ def encode_head(head: Head) -> bytes:
         "record": head.record,
         "plan": head.plan,
         "committed_at": head.committed_at,
-        "views": [_encode(view) for view in head.views.values()],
+        "views": [_encode_view(view) for view in head.views.values()],
     }
-    return seal("head", body)
+    return seal_body("head", body)
 
 
 def read_head(root: Path) -> Head:
     """The head of a warehouse, without a lock; an empty one where nothing was committed yet."""
     try:
-        body = unseal(root / NAME, "head", _WAY_OUT)
+        body = unseal_file(root / NAME, "head", _WAY_OUT)
     except FileNotFoundError:
         return Head()
-    with decoding(root / NAME, "head", _WAY_OUT):
+    with translate_decode_errors(root / NAME, "head", _WAY_OUT):
         views = read_typed(tuple[ViewHead, ...], body.pop("views"), _READERS)
         return replace(read_typed(Head, body), views={view.view: view for view in views})
 
 
-def _encode(view: ViewHead) -> Body:
+def _encode_view(view: ViewHead) -> Body:
     body: Body = {name: getattr(view, name) for name in view.__dataclass_fields__}
     return {
         **body,
@@ -245,11 +249,11 @@ def _encode(view: ViewHead) -> Body:
     }
 
 
-def _decode_location(facts: Any) -> Location:
+def _decode_location(facts: Any) -> TableLocation:
     version, checkpoint, listed = read_typed(tuple[int, int | None, str | None], [*facts, None][:3])
     if listed is not None:
         int(listed, 16)
-    return Location(version, checkpoint, listed)
+    return TableLocation(version, checkpoint, listed)
 
 
-_READERS: Readers = {**READERS, Location: _decode_location}
+_READERS: Readers = {**READERS, TableLocation: _decode_location}

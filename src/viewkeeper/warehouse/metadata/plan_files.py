@@ -21,9 +21,15 @@ import pyarrow.parquet as pq
 
 from viewkeeper.errors import CorruptError
 from viewkeeper.storage import disk
-from viewkeeper.storage.sealed_json import corrupt
+from viewkeeper.storage.sealed_json import corrupt_error
 from viewkeeper.updates.schema_change import SchemaChange
-from viewkeeper.warehouse.metadata.batch_plan import Entry, Ledger, Plan, encode_plan, read_plan
+from viewkeeper.warehouse.metadata.batch_plan import (
+    BatchPlan,
+    Ledger,
+    LedgerEntry,
+    encode_plan,
+    read_plan,
+)
 from viewkeeper.warehouse.metadata.record import (
     Advance,
     Create,
@@ -65,37 +71,37 @@ _ENTRIES = pa.schema(_ENTRY)
 _COMMITS = pa.schema(_COMMIT)
 
 
-def write_plan(root: Path, plan: Plan, guard: disk.Guard = disk.unguarded) -> None:
-    disk.create_new(_numbered(root / "plans", plan.n), encode_plan(plan), guard)
+def write_plan(root: Path, plan: BatchPlan, guard: disk.Guard = disk.no_guard) -> None:
+    disk.create_new(_path_of(root / "plans", plan.n), encode_plan(plan), guard)
 
 
-def write_record(root: Path, record: Record, guard: disk.Guard = disk.unguarded) -> None:
-    disk.create_new(_numbered(root / "records", record.n), encode_record(record), guard)
+def write_record(root: Path, record: Record, guard: disk.Guard = disk.no_guard) -> None:
+    disk.create_new(_path_of(root / "records", record.n), encode_record(record), guard)
 
 
 def has_record(root: Path, n: int) -> bool:
-    return _numbered(root / "records", n).exists()
+    return _path_of(root / "records", n).exists()
 
 
-def load_plans(root: Path) -> tuple[list[Entry], int, list[Plan]]:
+def load_plans(root: Path) -> tuple[list[LedgerEntry], int, list[BatchPlan]]:
     """The folded entries, through which plan they reach, and the plans after that."""
-    folded, through, plans = _load(root / "plans", _ENTRIES, read_plan)
-    return [_entry(row) for row in folded.to_pylist()], through, plans
+    folded, through, plans = _load_folder(root / "plans", _ENTRIES, read_plan)
+    return [_entry_of(row) for row in folded.to_pylist()], through, plans
 
 
-def plan_after(root: Path, n: int) -> Plan | None:
+def plan_after(root: Path, n: int) -> BatchPlan | None:
     """The plan with the next number; None if it is not made yet, or folded."""
     with suppress(FileNotFoundError):
-        return read_plan(_numbered(root / "plans", n + 1))
+        return read_plan(_path_of(root / "plans", n + 1))
     return None
 
 
-def _entry(row: dict[str, Any]) -> Entry:
+def _entry_of(row: dict[str, Any]) -> LedgerEntry:
     emptied, keyed = tuple(row["emptied"] or ()), tuple(row["keyed"] or ())
     changes = tuple(SchemaChange(*change) for change in json.loads(row["reshaped"] or "[]"))
     lists = {"emptied": emptied, "keyed": keyed, "reshaped": changes}
     numbers = {"n": row["n"] or 0, "first": row["first"] or 0}
-    return Entry(**{**row, **lists, **numbers, "gap": bool(row["gap"])})
+    return LedgerEntry(**{**row, **lists, **numbers, "gap": bool(row["gap"])})
 
 
 def load_ledger(root: Path) -> Ledger:
@@ -103,19 +109,19 @@ def load_ledger(root: Path) -> Ledger:
     entries, _, plans = load_plans(root)
     ledger = Ledger(entries)
     for plan in plans:
-        ledger.extend(plan.entries)
+        ledger.add_entries(plan.entries)
     return ledger
 
 
 def load_records(root: Path) -> tuple[int, list[Record]]:
     """Through which record the folded ones reach, and the records after that."""
-    _, through, records = _load(root / "records", _COMMITS, read_record)
+    _, through, records = _load_folder(root / "records", _COMMITS, read_record)
     return through, records
 
 
-def commits(root: Path) -> pa.Table:
+def read_commits(root: Path) -> pa.Table:
     """When each view got to each ts: one row per view and record, as far back as is kept."""
-    folded, _, records = _load(root / "records", _COMMITS, read_record)
+    folded, _, records = _load_folder(root / "records", _COMMITS, read_record)
     return pa.concat_tables([folded, commit_rows(records)])
 
 
@@ -142,7 +148,7 @@ def commit_table(rows: Sequence[dict[str, object]]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=_COMMITS)
 
 
-def entry_rows(entries: Iterable[Entry]) -> pa.Table:
+def entry_rows(entries: Iterable[LedgerEntry]) -> pa.Table:
     names = _ENTRIES.names
     rows = [{name: getattr(entry, name) for name in names} for entry in entries]
     for row in rows:
@@ -150,31 +156,33 @@ def entry_rows(entries: Iterable[Entry]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=_ENTRIES)
 
 
-def fold(folder: Path, rows: pa.Table, through: int, guard: disk.Guard = disk.unguarded) -> None:
+def fold_files(
+    folder: Path, rows: pa.Table, through: int, guard: disk.Guard = disk.no_guard
+) -> None:
     """Replace a folded file, then delete the numbered files that it stands for."""
     metadata = {_THROUGH: str(through).encode()}
     sink = pa.BufferOutputStream()
     pq.write_table(
         rows.replace_schema_metadata(metadata), sink, compression="zstd", write_page_checksum=True
     )
-    disk.replace(folder / FOLDED, sink.getvalue().to_pybytes(), guard)
-    for number, path in _files(folder):
+    disk.replace_file(folder / FOLDED, sink.getvalue().to_pybytes(), guard)
+    for number, path in _numbered_files(folder):
         if number <= through:
-            disk.remove(path)
+            disk.remove_file(path)
     disk.sync_folder(folder)
 
 
 def folded_rows(folder: Path) -> pa.Table:
     """What is folded so far."""
-    return _folded(folder, _ENTRIES if folder.name == "plans" else _COMMITS)[0]
+    return _read_folded(folder, _ENTRIES if folder.name == "plans" else _COMMITS)[0]
 
 
-def _load(
+def _load_folder(
     folder: Path, schema: pa.Schema, read: Callable[[Path], Item]
 ) -> tuple[pa.Table, int, list[Item]]:
     for _ in range(_ATTEMPTS):
-        rows, through = _folded(folder, schema)
-        files = [(n, path) for n, path in _files(folder) if n > through]
+        rows, through = _read_folded(folder, schema)
+        files = [(n, path) for n, path in _numbered_files(folder) if n > through]
         if [n for n, _ in files] != list(range(through + 1, through + 1 + len(files))):
             continue
         with suppress(FileNotFoundError):
@@ -186,7 +194,7 @@ def _load(
     )
 
 
-def _folded(folder: Path, schema: pa.Schema) -> tuple[pa.Table, int]:
+def _read_folded(folder: Path, schema: pa.Schema) -> tuple[pa.Table, int]:
     path = folder / FOLDED
     if not path.exists():
         return schema.empty_table(), 0
@@ -194,7 +202,7 @@ def _folded(folder: Path, schema: pa.Schema) -> tuple[pa.Table, int]:
         rows = pq.read_table(path, page_checksum_verification=True)
         through = int((rows.schema.metadata or {})[_THROUGH])
     except (OSError, KeyError, ValueError) as error:
-        raise corrupt(path, "folded file", str(error), "restore it from a backup") from error
+        raise corrupt_error(path, "folded file", str(error), "restore it from a backup") from error
     for field in schema:
         # What was folded before there was such a column has nothing to say in it.
         if field.name not in rows.schema.names:
@@ -202,9 +210,9 @@ def _folded(folder: Path, schema: pa.Schema) -> tuple[pa.Table, int]:
     return rows.replace_schema_metadata(None).select(schema.names).cast(schema), through
 
 
-def _files(folder: Path) -> Sequence[tuple[int, Path]]:
+def _numbered_files(folder: Path) -> Sequence[tuple[int, Path]]:
     return sorted((int(path.stem), path) for path in folder.glob("[0-9]*.json"))
 
 
-def _numbered(folder: Path, n: int) -> Path:
+def _path_of(folder: Path, n: int) -> Path:
     return folder / f"{n:020d}.json"

@@ -17,9 +17,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from viewkeeper.storage.sealed_json import Body, decoding, seal, unseal
+from viewkeeper.storage.sealed_json import Body, seal_body, translate_decode_errors, unseal_file
 from viewkeeper.storage.typed_json import read_typed
-from viewkeeper.warehouse.metadata.definition_version import READERS, Version, encode_versions
+from viewkeeper.warehouse.metadata.definition_version import (
+    READERS,
+    DefinitionVersion,
+    encode_versions,
+)
 from viewkeeper.warehouse.metadata.schema_text import schema_text
 
 _WAY_OUT = (
@@ -61,7 +65,7 @@ class Create:
     distinct: bool = False
     replaces: str | None = None
     hidden: tuple[str, ...] = ()
-    versions: tuple[Version, ...] = ()
+    versions: tuple[DefinitionVersion, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,7 @@ class Redefine:
 
     view: str
     definition: str
-    version: Version
+    version: DefinitionVersion
     schema: pa.Schema
     ts: int
     positions: Mapping[str, int]
@@ -178,23 +182,23 @@ def encode_record(record: Record) -> bytes:
         "n": record.n,
         "committed_at": record.committed_at,
         "plan": record.plan,
-        "changes": [_encode(change) for change in record.changes],
+        "changes": [_encode_change(change) for change in record.changes],
     }
-    return seal("record", body)
+    return seal_body("record", body)
 
 
 def read_record(path: Path) -> Record:
     """The record in a file; CorruptError if it cannot be believed."""
-    body = unseal(path, "record", _WAY_OUT)
-    with decoding(path, "record", _WAY_OUT):
-        changes = tuple(_decode(change) for change in body.pop("changes"))
+    body = unseal_file(path, "record", _WAY_OUT)
+    with translate_decode_errors(path, "record", _WAY_OUT):
+        changes = tuple(_decode_change(change) for change in body.pop("changes"))
         read = read_typed(_Bare, body)
         if path.stem.isdigit() and int(path.stem) != read.n:
             raise ValueError(f"it is record {read.n}")
         return Record(read.n, read.committed_at, changes, read.plan)
 
 
-def _encode(change: ViewChange) -> Body:
+def _encode_change(change: ViewChange) -> Body:
     kind = next(name for name, known in _KINDS.items() if type(change) is known)
     # asdict copies deeply, which an Arrow schema need not be.
     body: Body = {name: getattr(change, name) for name in change.__dataclass_fields__}
@@ -211,6 +215,6 @@ def _encode(change: ViewChange) -> Body:
     return {"kind": kind, **body}
 
 
-def _decode(body: Any) -> ViewChange:
+def _decode_change(body: Any) -> ViewChange:
     kinds: type[ViewChange] = _KINDS[body.pop("kind")]
     return read_typed(kinds, body, READERS)

@@ -12,7 +12,12 @@ import uuid
 from pathlib import Path
 
 from viewkeeper.storage import disk
-from viewkeeper.storage.sealed_json import corrupt, decoding, seal, unseal_data
+from viewkeeper.storage.sealed_json import (
+    corrupt_error,
+    seal_body,
+    translate_decode_errors,
+    unseal_data,
+)
 from viewkeeper.storage.typed_json import read_typed
 from viewkeeper.warehouse.metadata.head import read_head
 
@@ -34,7 +39,7 @@ def read_identity(root: Path) -> str:
     if _PLAIN.fullmatch(data):
         return data.decode().strip()
     mend = _MEND.format(path=path)
-    with decoding(path, "identity", mend):
+    with translate_decode_errors(path, "identity", mend):
         name = read_typed(str, unseal_data(data, path, "identity", mend))
         if not _PLAIN.fullmatch(name.encode()):
             raise ValueError("not a name")
@@ -49,7 +54,7 @@ def known_identity(root: Path) -> str:
         if read_head(root).views:
             path = root / FILE
             detail = "it is missing, and there are views whose sources know them by it"
-            raise corrupt(path, FILE, detail, _MEND.format(path=path)) from None
+            raise corrupt_error(path, FILE, detail, _MEND.format(path=path)) from None
         return ""
 
 
@@ -60,7 +65,7 @@ def make_identity(root: Path) -> str:
     disk.make_folder(root)
     name = uuid.uuid4().hex
     try:
-        disk.create_new(root / FILE, seal("identity", name))
+        disk.create_new(root / FILE, seal_body("identity", name))
     except FileExistsError:
         # Another process was faster; its answer is as good.
         return read_identity(root)

@@ -27,10 +27,10 @@ from pyarrow.fs import LocalFileSystem
 
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.warehouse.lake.data_files import stored_schema
-from viewkeeper.warehouse.lake.verified_files import believing, check_footer
+from viewkeeper.warehouse.lake.verified_files import check_footer, translate_read_errors
 from viewkeeper.warehouse.metadata.head import ViewHead
-from viewkeeper.warehouse.rows.old_columns import fitted
-from viewkeeper.warehouse.rows.row_sums import summed
+from viewkeeper.warehouse.rows.old_columns import fit_columns
+from viewkeeper.warehouse.rows.row_sums import sum_rows
 from viewkeeper.warehouse.rows.view_state import files_until, state_ts, table_folder
 
 pc: Any = pyarrow.compute
@@ -51,7 +51,7 @@ def search_for(keys: pa.Table) -> Search:
     return {name: pc.unique(keys[name]) for name in exact}
 
 
-def find(
+def find_rows(
     root: Path, view: ViewHead, searches: Sequence[Search], as_of: int | None = None
 ) -> pa.Table:
     """The rows stored as of a ts, the newest if none is given, that answer a search, and perhaps
@@ -70,43 +70,43 @@ def find(
         for piece in _in_file(folder / file.path, view.view, stored if cut else plain, searches):
             found = piece.filter(pc.field(TS) <= until) if cut else piece
             pieces.append(found.select(plain.names))
-    return summed(pa.concat_tables(pieces))
+    return sum_rows(pa.concat_tables(pieces))
 
 
 def _in_file(
     path: Path, view: str, wanted: pa.Schema, searches: Sequence[Search]
 ) -> Iterator[pa.Table]:
-    with believing(path, view):
+    with translate_read_errors(path, view):
         written = pq.read_schema(path).remove_metadata()
-        if not written.equals(stored_schema(_rows(wanted))):
+        if not written.equals(stored_schema(_row_schema(wanted))):
             # Of the time before the view got other columns: compared as they are now.
-            yield fitted(pq.read_table(path, page_checksum_verification=True), wanted)
+            yield fit_columns(pq.read_table(path, page_checksum_verification=True), wanted)
             return
         file = parquet.make_fragment(str(path), LocalFileSystem())
-        possible = reduce(operator.or_, map(_possible, searches))
+        possible = reduce(operator.or_, map(_possible_groups, searches))
         for group in file.subset(filter=possible).row_groups:
             yield _in_group(file.subset(row_group_ids=[group.id]), wanted, searches)
 
 
-def _rows(schema: pa.Schema) -> pa.Schema:
+def _row_schema(schema: pa.Schema) -> pa.Schema:
     """A schema without what is stored beside rows."""
     return pa.schema([field for field in schema if field.name not in (COUNT, TS)])
 
 
 def _in_group(file: Any, wanted: pa.Schema, searches: Sequence[Search]) -> pa.Table:
     asked = [name for name in wanted.names if any(name in search for search in searches)]
-    seen = _columns(file, asked)
-    matching = [_matching(seen, search) for search in searches]
+    seen = _read_columns(file, asked)
+    matching = [_matching_rows(seen, search) for search in searches]
     rows = np.flatnonzero(reduce(np.logical_or, matching))
     if not len(rows):
         return wanted.empty_table()
     rest = [name for name in wanted.names if name not in asked]
-    others = _columns(file, rest)
+    others = _read_columns(file, rest)
     arrays = {n: found[n].take(rows) for found in (seen, others) for n in found.column_names}
     return pa.table([arrays[name] for name in wanted.names], schema=wanted)
 
 
-def _columns(file: Any, names: Sequence[str]) -> pa.Table:
+def _read_columns(file: Any, names: Sequence[str]) -> pa.Table:
     """Whole columns. Arrow gets them by expressions: in lists, some names would be paths."""
     found: pa.Table = file.to_table(
         columns={f"c{i}": pc.field(name) for i, name in enumerate(names)}
@@ -114,13 +114,13 @@ def _columns(file: Any, names: Sequence[str]) -> pa.Table:
     return found.rename_columns(list(names))
 
 
-def _possible(search: Search) -> Any:
+def _possible_groups(search: Search) -> Any:
     """What statistics must allow, as an expression."""
-    allowed = [_allowed(name, values) for name, values in search.items()]
+    allowed = [_allowed_values(name, values) for name, values in search.items()]
     return reduce(operator.and_, allowed, pc.scalar(True))
 
 
-def _allowed(name: str, values: Any) -> Any:
+def _allowed_values(name: str, values: Any) -> Any:
     column = pc.field(name)
     if len(values) <= FEW:
         return column.isin(values)
@@ -129,7 +129,7 @@ def _allowed(name: str, values: Any) -> Any:
     return inside | column.is_null() if values.null_count else inside
 
 
-def _matching(seen: pa.Table, search: Search) -> Any:
+def _matching_rows(seen: pa.Table, search: Search) -> Any:
     """Which rows answer a search."""
     masks = [pc.is_in(seen[n], value_set=values).to_numpy() for n, values in search.items()]
     return reduce(np.logical_and, masks, np.ones(seen.num_rows, bool))

@@ -18,32 +18,32 @@ import pyarrow.parquet as pq
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.warehouse.lake.data_files import stored_schema, write_stream
 from viewkeeper.warehouse.lake.lake_table import ActiveFile
-from viewkeeper.warehouse.lake.verified_files import believing, read_file
+from viewkeeper.warehouse.lake.verified_files import read_file, translate_read_errors
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.metadata.record import DataFile
-from viewkeeper.warehouse.rows.old_columns import fitted
+from viewkeeper.warehouse.rows.old_columns import fit_columns
 from viewkeeper.warehouse.rows.view_state import files_until, table_folder
 
 pc: Any = pyarrow.compute
 """Untyped: the stubs do not know that every function takes arrays and scalars alike."""
 
 
-def emptied(root: Path, view: ViewHead, ts: int, batch: int) -> tuple[DataFile, ...]:
+def write_negation(root: Path, view: ViewHead, ts: int, batch: int) -> tuple[DataFile, ...]:
     """Files that take every row out of the view's newest state, stamped with `ts`."""
     folder, stored = table_folder(root, view), stored_schema(view.schema)
-    files = files_until(root, view, view.reach)
-    reversed_rows = _opposite(folder, view.view, files, stored, ts)
+    files = files_until(root, view, view.reach_ts)
+    reversed_rows = _negated_batches(folder, view.view, files, stored, ts)
     return tuple(write_stream(folder, stored, reversed_rows, batch, 0))
 
 
-def _opposite(
+def _negated_batches(
     folder: Path, view: str, files: Iterable[ActiveFile], stored: pa.Schema, ts: int
 ) -> Iterator[pa.RecordBatch]:
     for file in files:
         path = folder / file.path
         data = pa.BufferReader(read_file(path, file.size, view))
         with (
-            believing(path, view),
+            translate_read_errors(path, view),
             pq.ParquetFile(data, page_checksum_verification=True) as parquet,
         ):
             for batch in parquet.iter_batches():
@@ -53,4 +53,4 @@ def _opposite(
                 )
                 at = batch.schema.get_field_index(TS)
                 signed = reverse.set_column(at, TS, stamps).replace_schema_metadata(None)
-                yield from fitted(pa.Table.from_batches([signed]), stored).to_batches()
+                yield from fit_columns(pa.Table.from_batches([signed]), stored).to_batches()

@@ -11,12 +11,12 @@ from __future__ import annotations
 import pyarrow as pa
 
 
-def fitted(rows: pa.Table, stored: pa.Schema) -> pa.Table:
+def fit_columns(rows: pa.Table, stored: pa.Schema) -> pa.Table:
     """The rows with exactly the columns of `stored`.
 
     >>> rows = pa.table({"a": [1], "b": ["x"], "_count": [1]})
     >>> now = pa.schema([("a", pa.decimal128(20, 0)), ("c", pa.string()), ("_count", pa.int64())])
-    >>> fitted(rows, now).to_pylist()
+    >>> fit_columns(rows, now).to_pylist()
     [{'a': Decimal('1'), 'c': None, '_count': 1}]
     """
     if rows.schema.equals(stored):

@@ -13,17 +13,17 @@ import pyarrow.compute as pc
 from viewkeeper.updates.source_protocol import COUNT, TS
 
 
-def summed(rows: pa.Table) -> pa.Table:
+def sum_rows(rows: pa.Table) -> pa.Table:
     """One row per tuple, with the non-zero sum of its `_count`; a `_ts` is forgotten."""
-    return _sum(rows.drop_columns([TS]) if TS in rows.schema.names else rows)
+    return _sum_counts(rows.drop_columns([TS]) if TS in rows.schema.names else rows)
 
 
-def summed_per_ts(rows: pa.Table) -> pa.Table:
+def sum_per_ts(rows: pa.Table) -> pa.Table:
     """One row per tuple and ts, in ts order, with the non-zero sum of its `_count`."""
-    return _sum(rows).select(rows.schema.names).sort_by(TS)
+    return _sum_counts(rows).select(rows.schema.names).sort_by(TS)
 
 
-def repeated(rows: pa.Table) -> pa.Table:
+def repeat_rows(rows: pa.Table) -> pa.Table:
     """The bag that counted rows stand for; rows with a count below one do not appear."""
     shown = rows.filter(pc.field(COUNT) > 0)
     bag = shown.drop_columns([COUNT])
@@ -33,7 +33,7 @@ def repeated(rows: pa.Table) -> pa.Table:
     return bag.take(numpy.repeat(numpy.arange(len(counts)), counts))
 
 
-def _sum(rows: pa.Table) -> pa.Table:
+def _sum_counts(rows: pa.Table) -> pa.Table:
     names = [name for name in rows.schema.names if name != COUNT]
     keys = [f"k{i}" for i in range(len(names))]
     plain = rows.select([*names, COUNT]).rename_columns([*keys, "n"])

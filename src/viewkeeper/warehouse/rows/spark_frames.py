@@ -46,10 +46,10 @@ from viewkeeper.storage import disk
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.warehouse.lake.data_files import stored_schema, write_stream
 from viewkeeper.warehouse.lake.lake_table import ActiveFile
-from viewkeeper.warehouse.lake.verified_files import check_footer, is_name, read_whole
+from viewkeeper.warehouse.lake.verified_files import check_footer, is_data_file_name, read_whole
 from viewkeeper.warehouse.metadata.head import ViewHead, read_head
 from viewkeeper.warehouse.metadata.record import DataFile
-from viewkeeper.warehouse.rows.row_sums import summed
+from viewkeeper.warehouse.rows.row_sums import sum_rows
 from viewkeeper.warehouse.rows.view_state import (
     change_span,
     files_until,
@@ -77,12 +77,12 @@ def state_frame(
     tail = [file for file in files if file.ts_max > view.horizon]
     mergeable = view.distinct and all(file.count_min > 0 for file in body)
     if mergeable and sum(file.rows for file in tail) <= NETTED_ROWS:
-        net = summed(read_signed(root, view, tail, until=until))
-        rows = _merged(spark, root, view, body, net, staging)
+        net = sum_rows(read_signed(root, view, tail, until=until))
+        rows = _merge_body(spark, root, view, body, net, staging)
     else:
         signed = signed_frame(spark, root, view, files, staging, until=until)
-        rows = _repeated(grouped(signed, view.schema.names).where(F.col(COUNT) > 0), view)
-    return rows.select(*map(named, view.shown.names)) if view.hidden else rows
+        rows = _repeat_rows(sum_counts(signed, view.schema.names).where(F.col(COUNT) > 0), view)
+    return rows.select(*map(exact_column, view.shown_schema.names)) if view.hidden else rows
 
 
 def changes_frame(
@@ -97,8 +97,10 @@ def changes_frame(
     since, until = change_span(view, since, until)
     files = [file for file in files_until(root, view, until) if file.ts_max > since]
     signed = signed_frame(spark, root, view, files, staging, after=since, until=until)
-    names = stored_schema(view.shown).names
-    return grouped(signed, [name for name in names if name != COUNT]).select(*map(named, names))
+    names = stored_schema(view.shown_schema).names
+    return sum_counts(signed, [name for name in names if name != COUNT]).select(
+        *map(exact_column, names)
+    )
 
 
 def signed_frame(
@@ -120,7 +122,7 @@ def signed_frame(
             # Spark leaves an empty file out, and compares pages only.
             paths.append(table_folder(root, view) / file.path)
             check_footer(paths[-1], file.size, view.view)
-    paths += staged(read_signed(root, view, small, until=until), staging)
+    paths += stage_rows(read_signed(root, view, small, until=until), staging)
     frame = frame_of(spark, paths, stored)
     return frame.where((F.col(TS) > after) & (F.col(TS) <= until))
 
@@ -134,7 +136,7 @@ def frame_of(spark: SparkSession, paths: Sequence[Path], schema: pa.Schema) -> D
     return reader.parquet(*map(str, paths))
 
 
-def staged(rows: pa.Table, staging: Path) -> list[Path]:
+def stage_rows(rows: pa.Table, staging: Path) -> list[Path]:
     """Rows as one staged file; none for no rows."""
     if rows.num_rows == 0:
         return []
@@ -157,14 +159,14 @@ def write_frame(
     write = partial(_write_partition, folder=folder.absolute(), stored=stored, batch=batch)
     # A view may call a column what Spark cannot resolve by name.
     numbered = frame.toDF(*(f"c{i}" for i in range(len(stored))))
-    with blaming_files():
+    with blame_data_files():
         found = numbered.mapInArrow(write, f"{_DESCRIPTOR} string").collect()
     files = [DataFile(**json.loads(row[_DESCRIPTOR])) for row in found]
     return tuple(sorted(files, key=lambda file: file.path))
 
 
 @contextmanager
-def blaming_files() -> Iterator[None]:
+def blame_data_files() -> Iterator[None]:
     """Turn what Spark says of a damaged data file into the error for that file."""
     try:
         yield
@@ -179,7 +181,7 @@ def find_read_damage(text: str) -> CorruptError | None:
     """What is wrong with a data file of a view that Spark's error names; None if nothing is."""
     for found in dict.fromkeys(_FILE.findall(text)):
         path = Path("/" + unquote(found).lstrip("/"))
-        if not is_name(path.name) or path.parents[1].name != "views":
+        if not is_data_file_name(path.name) or path.parents[1].name != "views":
             continue
         try:
             views = read_head(path.parents[2]).views.values()
@@ -190,7 +192,7 @@ def find_read_damage(text: str) -> CorruptError | None:
     return None
 
 
-def _merged(
+def _merge_body(
     spark: SparkSession,
     root: Path,
     view: ViewHead,
@@ -202,37 +204,39 @@ def _merged(
     more = net.filter(pc.field(COUNT) > 0)
     frame = signed_frame(spark, root, view, body, staging, until=view.horizon).drop(TS)
     if less.num_rows:
-        frame = _subtracted(frame, frame_of(spark, staged(less, staging), less.schema), view)
-    rows = _repeated(frame, view) if any(f.count_max > 1 for f in body) else frame.drop(COUNT)
+        frame = _subtract_rows(frame, frame_of(spark, stage_rows(less, staging), less.schema), view)
+    rows = _repeat_rows(frame, view) if any(f.count_max > 1 for f in body) else frame.drop(COUNT)
     if not more.num_rows:
         return rows
-    added = frame_of(spark, staged(more, staging), more.schema)
-    return rows.unionAll(_repeated(added, view))
+    added = frame_of(spark, stage_rows(more, staging), more.schema)
+    return rows.unionAll(_repeat_rows(added, view))
 
 
-def _subtracted(body: DataFrame, less: DataFrame, view: ViewHead) -> DataFrame:
+def _subtract_rows(body: DataFrame, less: DataFrame, view: ViewHead) -> DataFrame:
     names = view.schema.names
     renamed = less.toDF(*(f"__{i}" for i in range(len(names))), _NET)
-    same = [named(name).eqNullSafe(F.col(f"__{i}")) for i, name in enumerate(names)]
+    same = [exact_column(name).eqNullSafe(F.col(f"__{i}")) for i, name in enumerate(names)]
     joined = body.join(F.broadcast(renamed), reduce(Column.__and__, same), "left")
     left = F.col(COUNT) + F.coalesce(F.col(_NET), F.lit(0))
-    return joined.select(*map(named, names), left.alias(COUNT)).where(F.col(COUNT) > 0)
+    return joined.select(*map(exact_column, names), left.alias(COUNT)).where(F.col(COUNT) > 0)
 
 
-def grouped(signed: DataFrame, names: Sequence[str]) -> DataFrame:
+def sum_counts(signed: DataFrame, names: Sequence[str]) -> DataFrame:
     """Counts summed per value of these columns, without zeros."""
     return (
-        signed.groupBy(*map(named, names)).agg(F.sum(COUNT).alias(COUNT)).where(F.col(COUNT) != 0)
+        signed.groupBy(*map(exact_column, names))
+        .agg(F.sum(COUNT).alias(COUNT))
+        .where(F.col(COUNT) != 0)
     )
 
 
-def _repeated(counted: DataFrame, view: ViewHead) -> DataFrame:
-    names = [named(name) for name in view.schema.names]
+def _repeat_rows(counted: DataFrame, view: ViewHead) -> DataFrame:
+    names = [exact_column(name) for name in view.schema.names]
     copies = F.explode(F.sequence(F.lit(1).cast("bigint"), F.col(COUNT)))
     return counted.select(*names, copies.alias(_NET)).drop(_NET)
 
 
-def named(name: str) -> Column:
+def exact_column(name: str) -> Column:
     """A column by its exact name, whatever characters it has."""
     return F.col(f"`{name.replace('`', '``')}`")
 

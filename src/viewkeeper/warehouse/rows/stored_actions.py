@@ -5,9 +5,9 @@ replace everything. Here such actions are evaluated, in order, against the newes
 what comes out is appended like any other rows: the log stays signed rows only, and as-of reads,
 changes and compaction know of nothing else.
 
-`applied` is the meaning, a pure function of the stored rows; `signed` reads just those stored rows
-that the actions can touch. Values are compared as they are stored: NULL is a value like any other,
-NaN equals itself.
+`apply_actions` is the meaning, a pure function of the stored rows; `evaluate_actions` reads just
+those stored rows that the actions can touch. Values are compared as they are stored: NULL is a
+value like any other, NaN equals itself.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from viewkeeper.delta.kernel import canonical, matches
+from viewkeeper.delta.kernel import canonical_floats, matching_pairs
 from viewkeeper.updates.source_protocol import COUNT
 from viewkeeper.warehouse.metadata.head import ViewHead
-from viewkeeper.warehouse.rows.lookup import Search, find, search_for
-from viewkeeper.warehouse.rows.row_sums import summed
-from viewkeeper.warehouse.rows.view_state import stored
+from viewkeeper.warehouse.rows.lookup import Search, find_rows, search_for
+from viewkeeper.warehouse.rows.row_sums import sum_rows
+from viewkeeper.warehouse.rows.view_state import read_stored
 
 pc: Any = pyarrow.compute
 """Untyped: the stubs do not know that every function takes arrays and scalars alike."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class KeyDelete:
+class DeleteKeys:
     """Delete the stored rows whose `columns` have values among `keys`, a table of these columns."""
 
     columns: tuple[str, ...]
@@ -41,105 +41,105 @@ class KeyDelete:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Insert:
+class InsertMissing:
     """Have those of these rows (the stored columns) that are not stored occur once."""
 
     rows: pa.Table
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Replace:
+class ReplaceAll:
     """The stored state becomes exactly these rows (the stored columns and `_count`)."""
 
     rows: pa.Table
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Add:
+class AddSigned:
     """Signed rows (the stored columns and `_count`), for those who mix them with the others."""
 
     rows: pa.Table
 
 
-Action = KeyDelete | Insert | Replace | Add
+Action = DeleteKeys | InsertMissing | ReplaceAll | AddSigned
 
 
-def signed(root: Path, view: ViewHead, actions: Sequence[Action]) -> pa.Table:
+def evaluate_actions(root: Path, view: ViewHead, actions: Sequence[Action]) -> pa.Table:
     """The signed rows that carry out actions, in order, on a view's newest stored state.
 
     The stored columns and `_count`; one row per tuple, no zeros, none that is not needed.
     """
-    exact = [_exact(action, view.schema) for action in actions]
-    if any(isinstance(action, Replace) for action in exact):
-        return applied(stored(root, view), exact)
-    return applied(find(root, view, [*_searches(exact)]), exact)
+    exact = [_exact_action(action, view.schema) for action in actions]
+    if any(isinstance(action, ReplaceAll) for action in exact):
+        return apply_actions(read_stored(root, view), exact)
+    return apply_actions(find_rows(root, view, [*_searches_for(exact)]), exact)
 
 
-def applied(rows: pa.Table, actions: Iterable[Action]) -> pa.Table:
+def apply_actions(rows: pa.Table, actions: Iterable[Action]) -> pa.Table:
     """What actions change in stored rows (each once, with `_count`), as signed rows.
 
     >>> rows = pa.table({"k": [1, 2], "v": ["a", "b"], "_count": [1, 1]})
-    >>> delete = KeyDelete(("k",), pa.table({"k": [2, 3]}))
-    >>> insert = Insert(pa.table({"k": [1, 4, 4], "v": ["a", "d", "d"]}))
-    >>> applied(rows, [delete, insert]).sort_by("k").to_pylist()
+    >>> delete = DeleteKeys(("k",), pa.table({"k": [2, 3]}))
+    >>> insert = InsertMissing(pa.table({"k": [1, 4, 4], "v": ["a", "d", "d"]}))
+    >>> apply_actions(rows, [delete, insert]).sort_by("k").to_pylist()
     [{'k': 2, 'v': 'b', '_count': -1}, {'k': 4, 'v': 'd', '_count': 1}]
     """
     made = [rows.slice(0, 0)]
     for action in actions:
         # Only the next action needs the state that this one leaves.
-        rows = summed(pa.concat_tables([rows, made[-1]])) if made[-1].num_rows else rows
-        made.append(_change(rows, action))
-    return summed(pa.concat_tables(made))
+        rows = sum_rows(pa.concat_tables([rows, made[-1]])) if made[-1].num_rows else rows
+        made.append(_change_of(rows, action))
+    return sum_rows(pa.concat_tables(made))
 
 
-def _change(rows: pa.Table, action: Action) -> pa.Table:
+def _change_of(rows: pa.Table, action: Action) -> pa.Table:
     match action:
-        case KeyDelete(columns, keys):
-            hit, _ = _pairs(rows, keys, columns)
-            return _negated(rows.take(pc.unique(hit)))
-        case Insert(new):
-            return _missing(rows, new)
-        case Replace(bag):
-            return summed(pa.concat_tables([bag, _negated(rows)]))
-        case Add(more):
+        case DeleteKeys(columns, keys):
+            hit, _ = _matching_pairs(rows, keys, columns)
+            return _negate_rows(rows.take(pc.unique(hit)))
+        case InsertMissing(new):
+            return _insert_missing(rows, new)
+        case ReplaceAll(bag):
+            return sum_rows(pa.concat_tables([bag, _negate_rows(rows)]))
+        case AddSigned(more):
             return more
         case _:
             assert_never(action)
 
 
-def _missing(rows: pa.Table, new: pa.Table) -> pa.Table:
+def _insert_missing(rows: pa.Table, new: pa.Table) -> pa.Table:
     """What makes each of the new rows occur at least once."""
     names = new.column_names
-    once = summed(new.append_column(COUNT, pa.array(np.ones(new.num_rows, np.int64))))
-    there, found = _pairs(rows, once, names)
+    once = sum_rows(new.append_column(COUNT, pa.array(np.ones(new.num_rows, np.int64))))
+    there, found = _matching_pairs(rows, once, names)
     counts = np.zeros(once.num_rows, np.int64)
     counts[found.to_numpy()] = rows[COUNT].take(there).to_numpy()
     lacking = once.set_column(len(names), COUNT, pa.array(1 - counts))
     return lacking.filter(pa.array(counts < 1))
 
 
-def _pairs(left: pa.Table, right: pa.Table, columns: Sequence[str]) -> tuple[Any, Any]:
-    return matches(
+def _matching_pairs(left: pa.Table, right: pa.Table, columns: Sequence[str]) -> tuple[Any, Any]:
+    return matching_pairs(
         [(left[name], True) for name in columns],
         [(right[name], True) for name in columns],
         (left.num_rows, right.num_rows),
     )
 
 
-def _negated(rows: pa.Table) -> pa.Table:
+def _negate_rows(rows: pa.Table) -> pa.Table:
     return rows.set_column(rows.num_columns - 1, COUNT, pc.negate(rows[COUNT]))
 
 
-def _searches(actions: Iterable[Action]) -> Iterable[Search]:
+def _searches_for(actions: Iterable[Action]) -> Iterable[Search]:
     """What must be read for these actions; key deletes by the same columns are one search."""
     keys: dict[tuple[str, ...], list[pa.Table]] = {}
     for action in actions:
         match action:
-            case KeyDelete():
+            case DeleteKeys():
                 keys.setdefault(action.columns, []).append(action.keys)
-            case Insert():
-                keys.setdefault(_cheap(action.rows.schema), []).append(action.rows)
-            case Replace() | Add():
+            case InsertMissing():
+                keys.setdefault(_cheap_columns(action.rows.schema), []).append(action.rows)
+            case ReplaceAll() | AddSigned():
                 pass
             case _:
                 assert_never(action)
@@ -149,7 +149,7 @@ def _searches(actions: Iterable[Action]) -> Iterable[Search]:
             yield search_for(together)
 
 
-def _cheap(schema: pa.Schema) -> tuple[str, ...]:
+def _cheap_columns(schema: pa.Schema) -> tuple[str, ...]:
     """The columns by which rows are searched for that must agree in all of them.
 
     Those of fixed width are read fastest, and keys are mostly among them.
@@ -158,26 +158,26 @@ def _cheap(schema: pa.Schema) -> tuple[str, ...]:
     return tuple(fixed or schema.names)
 
 
-def _exact(action: Action, schema: pa.Schema) -> Action:
+def _exact_action(action: Action, schema: pa.Schema) -> Action:
     """The same with columns in the stored order, of the stored types, and canonical values."""
     match action:
-        case KeyDelete(columns, keys):
+        case DeleteKeys(columns, keys):
             fields = [schema.field(name) for name in columns]
-            return KeyDelete(columns, _cast(keys, pa.schema(fields)))
-        case Insert(rows):
-            return Insert(_cast(rows, schema))
-        case Replace(rows):
-            return Replace(_cast(rows, _counted(schema)))
-        case Add(rows):
-            return Add(_cast(rows, _counted(schema)))
+            return DeleteKeys(columns, _cast_rows(keys, pa.schema(fields)))
+        case InsertMissing(rows):
+            return InsertMissing(_cast_rows(rows, schema))
+        case ReplaceAll(rows):
+            return ReplaceAll(_cast_rows(rows, _counted_schema(schema)))
+        case AddSigned(rows):
+            return AddSigned(_cast_rows(rows, _counted_schema(schema)))
         case _:
             assert_never(action)
 
 
-def _counted(schema: pa.Schema) -> pa.Schema:
+def _counted_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([*schema, pa.field(COUNT, pa.int64())])
 
 
-def _cast(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    arrays = [canonical(rows[field.name].cast(field.type)) for field in schema]
+def _cast_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    arrays = [canonical_floats(rows[field.name].cast(field.type)) for field in schema]
     return pa.table(arrays, schema=schema)

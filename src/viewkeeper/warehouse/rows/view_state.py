@@ -11,7 +11,7 @@ mark.
 
 Columns that are hidden are there to tell stored rows apart. What is shown is the projection of what
 is stored: a stored row with a count below one is left out first, then counts are summed without the
-hidden columns. `stored` alone shows everything.
+hidden columns. `read_stored` alone shows everything.
 
 States before the horizon are folded together and are refused, naming what can be asked for. A
 `since` of 0 stands for "from the beginning": the changes then start with the initial load, or with
@@ -31,10 +31,10 @@ from viewkeeper.errors import CorruptError, HorizonError
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.warehouse.lake.data_files import stored_schema
 from viewkeeper.warehouse.lake.lake_table import ActiveFile, files_of
-from viewkeeper.warehouse.lake.verified_files import believing, read_file
+from viewkeeper.warehouse.lake.verified_files import read_file, translate_read_errors
 from viewkeeper.warehouse.metadata.head import ViewHead, read_head
-from viewkeeper.warehouse.rows.old_columns import fitted
-from viewkeeper.warehouse.rows.row_sums import repeated, summed, summed_per_ts
+from viewkeeper.warehouse.rows.old_columns import fit_columns
+from viewkeeper.warehouse.rows.row_sums import repeat_rows, sum_per_ts, sum_rows
 
 ATTEMPTS = 20
 
@@ -45,49 +45,49 @@ def newest_state(root: Path, name: str, as_of: int | None = None) -> tuple[ViewH
     What cannot be believed is read again from the next head: upkeep may have replaced it while it
     was read. Only what the same head, or many heads one after the other, cannot give is damaged.
     """
-    view = read_head(root).view(name)
+    view = read_head(root).require_view(name)
     for _ in range(ATTEMPTS):
         try:
-            return view, state(root, view, as_of)
+            return view, read_state(root, view, as_of)
         except CorruptError:
-            newer = read_head(root).view(name)
+            newer = read_head(root).require_view(name)
             if newer == view:
                 break
             view = newer
-    return view, state(root, view, as_of)
+    return view, read_state(root, view, as_of)
 
 
-def state(root: Path, view: ViewHead, as_of: int | None = None) -> pa.Table:
+def read_state(root: Path, view: ViewHead, as_of: int | None = None) -> pa.Table:
     """The view's rows as of a ts (the newest if none is given), a row as often as it occurs."""
-    return repeated(counted(root, view, as_of))
+    return repeat_rows(read_counted(root, view, as_of))
 
 
-def counted(root: Path, view: ViewHead, as_of: int | None = None) -> pa.Table:
+def read_counted(root: Path, view: ViewHead, as_of: int | None = None) -> pa.Table:
     """The view's rows as of a ts, each once, with `_count`."""
-    rows = stored(root, view, as_of).filter(pc.field(COUNT) > 0)
-    return summed(rows.drop_columns(list(view.hidden))) if view.hidden else rows
+    rows = read_stored(root, view, as_of).filter(pc.field(COUNT) > 0)
+    return sum_rows(rows.drop_columns(list(view.hidden))) if view.hidden else rows
 
 
-def stored(root: Path, view: ViewHead, as_of: int | None = None) -> pa.Table:
+def read_stored(root: Path, view: ViewHead, as_of: int | None = None) -> pa.Table:
     """The rows as they are stored, hidden columns and counts below zero too, each with `_count`."""
     until = state_ts(view, as_of)
-    return summed(read_signed(root, view, files_until(root, view, until), until=until))
+    return sum_rows(read_signed(root, view, files_until(root, view, until), until=until))
 
 
-def changes(root: Path, view: ViewHead, since: int, until: int | None = None) -> pa.Table:
+def read_view_changes(root: Path, view: ViewHead, since: int, until: int | None = None) -> pa.Table:
     """The signed rows with `since` < `_ts` <= `until`, summed per row and ts, in ts order."""
     since, until = change_span(view, since, until)
     files = [file for file in files_until(root, view, until) if file.ts_max > since]
     rows = read_signed(root, view, files, after=since, until=until)
-    return summed_per_ts(rows.drop_columns(list(view.hidden)))
+    return sum_per_ts(rows.drop_columns(list(view.hidden)))
 
 
 def state_ts(view: ViewHead, as_of: int | None) -> int:
     """The ts to read, or HorizonError."""
     if as_of is None:
-        return view.reach
+        return view.reach_ts
     if not view.horizon <= as_of <= view.ts:
-        raise _outside(view, f"no state as of {as_of}")
+        raise _outside_error(view, f"no state as of {as_of}")
     return as_of
 
 
@@ -97,7 +97,7 @@ def change_span(view: ViewHead, since: int, until: int | None) -> tuple[int, int
     if since == 0:
         return -1, end
     if not view.horizon <= since <= view.ts:
-        raise _outside(view, f"no changes since {since}")
+        raise _outside_error(view, f"no changes since {since}")
     return since, end
 
 
@@ -122,27 +122,27 @@ def read_signed(
     """The signed rows of files with `after` < `_ts` <= `until`."""
     folder = table_folder(root, view)
     stored = stored_schema(view.schema)
-    pieces = [_read(folder, view.view, file, stored, after, until) for file in files]
+    pieces = [_read_signed_file(folder, view.view, file, stored, after, until) for file in files]
     return pa.concat_tables([stored.empty_table(), *pieces])
 
 
-def _read(
+def _read_signed_file(
     folder: Path, view: str, file: ActiveFile, stored: pa.Schema, after: int, until: int
 ) -> pa.Table:
     path = folder / file.path
     data = read_file(path, file.size, view)
-    with believing(path, view):
+    with translate_read_errors(path, view):
         with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as parquet:
             rows = parquet.read().replace_schema_metadata(None)
         if rows.num_rows != file.rows:
             raise ValueError(f"it has {rows.num_rows} rows; {file.rows} were written")
-        rows = fitted(rows, stored)
+        rows = fit_columns(rows, stored)
     if after < file.ts_min and file.ts_max <= until:
         return rows
     return rows.filter((pc.field(TS) > after) & (pc.field(TS) <= until))
 
 
-def _outside(view: ViewHead, what: str) -> HorizonError:
+def _outside_error(view: ViewHead, what: str) -> HorizonError:
     end = "the mark: above it commits are still missing" if view.ahead else "the newest"
     return HorizonError(
         f'view "{view.view}": {what}',

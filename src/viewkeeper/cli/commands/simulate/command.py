@@ -1,8 +1,9 @@
 """`viewkeeper simulate`: algorithms in random worlds, seeds that replay, and scripts.
 
-The worlds are in `viewkeeper.simulate`, the processes in `viewkeeper.cli.commands.simulate.workers`. A seed that
-falls below its level is reduced to the smallest run that still does, and that run is printed in
-the language that a script file is written in; so what is printed can be run.
+The worlds are in `viewkeeper.simulate`, the processes in
+`viewkeeper.cli.commands.simulate.workers`. A seed that falls below its level is reduced to the
+smallest run that still does, and that run is printed in the language that a script file is written
+in; so what is printed can be run.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from viewkeeper.cli.commands.simulate.run_outputs import Outputs
-from viewkeeper.cli.terminal import nearest
+from viewkeeper.cli.terminal import suggest_nearest
 from viewkeeper.maintain.algorithm_catalogue import KINDS
 from viewkeeper.maintain.promises import Level
-from viewkeeper.maintain.promises import Scenario as Transactions
+from viewkeeper.maintain.promises import TransactionKind as Transactions
 
 if TYPE_CHECKING:
-    from viewkeeper.simulate.campaigns.algorithm_campaign import Cell
+    from viewkeeper.simulate.campaigns.algorithm_campaign import AlgorithmCell
 
 EPILOG = """\b
 Examples:
@@ -39,19 +40,19 @@ happens when sources change their shape, docs/fleet-simulation.md what a fleet i
 Exit codes: 0 every seed has its level, 1 one falls below it or a script expects something else,
 2 usage, or the file is no script, 130 cancelled."""
 
-LEVELS = [level.word for level in Level]
+LEVELS = [level.lower_name for level in Level]
 ALL = "all"
 ONE_OF = "say one of: a FILE, --algorithm NAME, --table, --schema-changes, --fleet"
 DETECTION = ("pessimistic", "optimistic", "handles")
 
 
-def _algorithm(_: click.Context, __: click.Parameter, name: str | None) -> str | None:
+def _check_algorithm(_: click.Context, __: click.Parameter, name: str | None) -> str | None:
     if name is not None and name not in KINDS:
-        raise click.BadParameter(f'there is no algorithm "{name}"{nearest(name, KINDS)}')
+        raise click.BadParameter(f'there is no algorithm "{name}"{suggest_nearest(name, KINDS)}')
     return name
 
 
-def _options(_: click.Context, __: click.Parameter, words: Sequence[str]) -> dict[str, Any]:
+def _parse_options(_: click.Context, __: click.Parameter, words: Sequence[str]) -> dict[str, Any]:
     from viewkeeper.simulate.scripts.script_format import read_options
 
     try:
@@ -64,7 +65,7 @@ def _options(_: click.Context, __: click.Parameter, words: Sequence[str]) -> dic
 @click.argument(
     "file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path)
 )
-@click.option("--algorithm", metavar="NAME", callback=_algorithm, help=", ".join(KINDS) + ".")
+@click.option("--algorithm", metavar="NAME", callback=_check_algorithm, help=", ".join(KINDS) + ".")
 @click.option(
     "--seeds", type=click.IntRange(1), default=200, show_default=True, help="How many, from 0 on."
 )
@@ -87,7 +88,7 @@ def _options(_: click.Context, __: click.Parameter, words: Sequence[str]) -> dic
     "options",
     multiple=True,
     metavar="KEY=VALUE",
-    callback=_options,
+    callback=_parse_options,
     help="Of the algorithm.",
 )
 @click.option(
@@ -144,11 +145,11 @@ def simulate(
     if fleet or without_order:
         others = (file, algorithm, schema_changes, level, view, diagram, history, number)
         given = table or bool(into) or any(each is not None for each in others)
-        return _fleets(fleet and not given, not without_order, seeds, seed, workers)
+        return _run_fleets(fleet and not given, not without_order, seeds, seed, workers)
     if schema_changes is not None and file is None and not table:
-        from viewkeeper.cli.commands.simulate.schema_change_runs import run_reshaping
+        from viewkeeper.cli.commands.simulate.schema_change_runs import run_schema_changes
 
-        return run_reshaping(schema_changes, algorithm, seeds, seed, workers, into)
+        return run_schema_changes(schema_changes, algorithm, seeds, seed, workers, into)
     outputs = Outputs(diagram, history)
     wanted = None if level is None else Level[level.upper()]
     if sum((file is not None, algorithm is not None, table)) != 1 or schema_changes is not None:
@@ -162,24 +163,24 @@ def simulate(
 
         return run_table(seeds, workers, into)
     assert algorithm is not None
-    cells = _cells(algorithm, options, scenario, view)
+    cells = _make_cells(algorithm, options, scenario, view)
     return _by_seeds(cells, range(seeds) if seed is None else seed, workers, wanted, outputs)
 
 
 def _by_seeds(
-    cells: list[Cell], seeds: range | int, jobs: int, level: Level | None, outputs: Outputs
+    cells: list[AlgorithmCell], seeds: range | int, jobs: int, level: Level | None, outputs: Outputs
 ) -> int:
     """Run many seeds, or one again."""
     from viewkeeper.cli.commands.simulate.seed_runs import run_many, run_one
 
     if isinstance(seeds, range):
         return run_many(cells, len(seeds), jobs, level, outputs)
-    if outputs.any and len(cells) > 1:
+    if outputs.has_any and len(cells) > 1:
         raise click.UsageError("--diagram and --history need a --scenario, to know which run")
     return max(run_one(cell, seeds, level, outputs) for cell in cells)
 
 
-def _fleets(alone: bool, ordered: bool, seeds: int, seed: int | None, jobs: int) -> int:
+def _run_fleets(alone: bool, ordered: bool, seeds: int, seed: int | None, jobs: int) -> int:
     """Run fleets, if nothing was said that does not go with them."""
     if not alone:
         raise click.UsageError("--fleet goes with --without-order, --seeds, --seed and --jobs")
@@ -188,15 +189,17 @@ def _fleets(alone: bool, ordered: bool, seeds: int, seed: int | None, jobs: int)
     return run_fleets(ordered, seeds, seed, jobs)
 
 
-def _cells(algorithm: str, options: dict[str, Any], scenario: str, view: str | None) -> list[Cell]:
-    from viewkeeper.simulate.campaigns.algorithm_campaign import Cell
-    from viewkeeper.simulate.campaigns.workload import Shape
-    from viewkeeper.simulate.scenario import Subject
+def _make_cells(
+    algorithm: str, options: dict[str, Any], scenario: str, view: str | None
+) -> list[AlgorithmCell]:
+    from viewkeeper.simulate.campaigns.algorithm_campaign import AlgorithmCell
+    from viewkeeper.simulate.campaigns.workload import JoinShape
+    from viewkeeper.simulate.scenario import AlgorithmSubject
 
-    KINDS[algorithm].check(options, "--option")
-    shape = None if view is None else Shape.read(view)
+    KINDS[algorithm].check_options(options, "--option")
+    shape = None if view is None else JoinShape.read_shape(view)
     return [
-        Cell(Subject(algorithm, options), transactions, shape)
+        AlgorithmCell(AlgorithmSubject(algorithm, options), transactions, shape)
         for transactions in Transactions
         if scenario in (ALL, transactions.value)
     ]

@@ -10,11 +10,11 @@ import random
 
 import click
 
-from viewkeeper.cli.commands.simulate.workers import campaign
+from viewkeeper.cli.commands.simulate.workers import run_campaign
 from viewkeeper.cli.format import amount_text
-from viewkeeper.simulate.campaigns.algorithm_campaign import Tally
-from viewkeeper.simulate.fleet.fleet_campaign import FleetCell, judged
-from viewkeeper.simulate.fleet.fleet_pace import play
+from viewkeeper.simulate.campaigns.algorithm_campaign import CampaignTally
+from viewkeeper.simulate.fleet.fleet_campaign import FleetCell, judge_fleet
+from viewkeeper.simulate.fleet.fleet_pace import play_fleet
 from viewkeeper.simulate.fleet.fleet_world import FleetWorld
 
 
@@ -22,22 +22,23 @@ def run_fleets(ordered: bool, seeds: int, seed: int | None, jobs: int) -> int:
     """Run seeds of fleets; 1 if one with an order is not consistent, or one without raises."""
     cell = FleetCell(ordered)
     if seed is not None:
-        return _replay(cell, seed)
-    (tally,) = campaign([cell], seeds, jobs)
-    click.echo(_summary(tally))
+        return _replay_seed(cell, seed)
+    (tally,) = run_campaign([cell], seeds, jobs)
+    click.echo(_fleet_summary(tally))
     for outcome in tally.failed[:1]:
         count = amount_text(len(tally.failed), "seed")
         click.echo(f"\n{count} failed; seed {outcome.seed}: {outcome.error}")
-        click.echo(f"  {cell.command(outcome.seed)}")
+        click.echo(f"  {cell.replay_command(outcome.seed)}")
     return 1 if tally.failed else 0
 
 
-def _summary(tally: Tally[FleetCell]) -> str:
+def _fleet_summary(tally: CampaignTally[FleetCell]) -> str:
     facts = tally.facts
     lines = [
         f"{amount_text(tally.seeds, 'seed')}: {amount_text(tally.updates, 'update')}, "
         f"{amount_text(facts['members'], 'member')} with {facts['states']:,} states; "
-        f"{amount_text(facts['orders'], 'order')}, {facts['virtual']:,} of them over views of others; "
+        f"{amount_text(facts['orders'], 'order')}, {facts['virtual']:,} of them over views of "
+        "others; "
         f"{amount_text(facts['moves'], 'move')} to another group, "
         f"{amount_text(facts['crashes'], 'crash', 'crashes')}",
     ]
@@ -53,22 +54,22 @@ def _summary(tally: Tally[FleetCell]) -> str:
     return "\n".join(lines)
 
 
-def _replay(cell: FleetCell, seed: int) -> int:
+def _replay_seed(cell: FleetCell, seed: int) -> int:
     """Run one seed, and tell what happened."""
-    world = cell.world(seed)
-    play(world, random.Random(f"{seed} pace"))
-    for line in _told(world):
+    world = cell.make_world(seed)
+    play_fleet(world, random.Random(f"{seed} pace"))
+    for line in _fleet_lines(world):
         click.echo(line)
-    wrong, _ = judged(world)
+    wrong, _ = judge_fleet(world)
     click.echo(f"seed {seed}: {wrong or 'consistent'}")
     return 1 if wrong and cell.ordered else 0
 
 
-def _told(world: FleetWorld) -> list[str]:
+def _fleet_lines(world: FleetWorld) -> list[str]:
     """The fleet, its orders, and every state with what it stands for."""
     lines = []
     for plan in world.scenario.members:
-        reads = ", ".join(sorted(plan.facts.reads))
+        reads = ", ".join(sorted(plan.facts.read_names))
         lines.append(f"{plan.name} reads {reads}; {amount_text(len(plan.views), 'view')}")
     for group in world.registry.groups:
         order = " ".join(str(each.id) for each in group.order)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from viewkeeper.simulate.simulated_world import World
+    from viewkeeper.simulate.simulated_world import SimulatedWorld
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,17 +21,17 @@ class Outputs:
     history: Path | None
 
     @property
-    def any(self) -> bool:
+    def has_any(self) -> bool:
         return self.diagram is not None or self.history is not None
 
-    def write(self, world: World, title: str) -> None:
+    def write_run(self, world: SimulatedWorld, title: str) -> None:
         """Draw and record a run that was made."""
         if self.diagram is not None:
-            from viewkeeper.simulate.diagrams.sequence_diagram import diagram
+            from viewkeeper.simulate.diagrams.sequence_diagram import draw_diagram
 
-            self.diagram.write_text(diagram(world, title), encoding="utf-8")
+            self.diagram.write_text(draw_diagram(world, title), encoding="utf-8")
         if self.history is not None:
             from viewkeeper.check.history.history_file import write_history
 
-            text = write_history(world.history(as_of=world.kind.as_of))
+            text = write_history(world.run_history(as_of=world.kind.as_of))
             self.history.write_text(text, encoding="utf-8")

@@ -14,18 +14,18 @@ from pathlib import Path
 
 import click
 
-from viewkeeper.cli.commands.simulate.workers import campaign
+from viewkeeper.cli.commands.simulate.workers import run_campaign
 from viewkeeper.cli.format import amount_text
 from viewkeeper.errors import SimulationError
 from viewkeeper.evolution.dyno.dyno_loop import WIDTHS
-from viewkeeper.simulate.campaigns.algorithm_campaign import Outcome, Tally
+from viewkeeper.simulate.campaigns.algorithm_campaign import CampaignTally, SeedOutcome
 from viewkeeper.simulate.schema_changes.reshaped_campaign import (
     ALGORITHMS,
     SETTINGS,
-    ReshapingCell,
+    ReshapedCell,
     world_of,
 )
-from viewkeeper.simulate.schema_changes.reshaped_world import play
+from viewkeeper.simulate.schema_changes.reshaped_world import play_reshaped
 
 BEGIN, END = "<!-- dyno:begin -->", "<!-- dyno:end -->"
 HEAD = (
@@ -35,7 +35,7 @@ HEAD = (
 )
 
 
-def run_reshaping(
+def run_schema_changes(
     setting: str,
     algorithm: str | None,
     seeds: int,
@@ -49,62 +49,62 @@ def run_reshaping(
         raise click.UsageError(f"--schema-changes: an algorithm of the sweep family: {words}")
     names = ALGORITHMS if algorithm is None else (algorithm,)
     settings = [setting] if setting in SETTINGS else [*SETTINGS]
-    cells = [ReshapingCell(name, each) for name in names for each in settings]
+    cells = [ReshapedCell(name, each) for name in names for each in settings]
     if seed is not None:
-        return max(_replay(cell, seed) for cell in cells)
+        return max(_replay_seed(cell, seed) for cell in cells)
     for path in files:
         # Better said before the long run than after it.
-        _into(path, "")
-    tallies = campaign(cells, seeds, jobs)
-    table = _table(tallies)
+        _text_with_table(path, "")
+    tallies = run_campaign(cells, seeds, jobs)
+    table = _result_table(tallies)
     click.echo(table)
     for path in files:
-        path.write_text(_into(path, table), encoding="utf-8")
+        path.write_text(_text_with_table(path, table), encoding="utf-8")
     for tally in tallies:
         if tally.failed:
-            click.echo(f"\n{_failure(tally.cell, tally.failed[0], len(tally.failed))}")
+            click.echo(f"\n{_failure_text(tally.cell, tally.failed[0], len(tally.failed))}")
     return 1 if any(tally.failed for tally in tallies) else 0
 
 
-def _replay(cell: ReshapingCell, seed: int) -> int:
+def _replay_seed(cell: ReshapedCell, seed: int) -> int:
     """Run one seed, and tell what happened."""
-    outcome = cell.run(seed)
-    world = world_of(cell.made, seed)
+    outcome = cell.judge_seed(seed)
+    world = world_of(cell.dyno_setting, seed)
     click.echo(world.scenario.text)
     for number, transaction in enumerate(world.scenario.transactions, 1):
         click.echo(f"{number:3} {transaction.source} {transaction.kind}: {transaction.operations}")
     try:
-        play(world, random.Random(f"{seed} pace"))
+        play_reshaped(world, random.Random(f"{seed} pace"))
     except Exception as raised:  # noqa: BLE001 - the outcome has it already; the states are wanted
         click.echo(f"{type(raised).__name__}: {raised}")
     for state in world.store.states:
         rows = ", ".join(f"{row} x{count}" for row, count in sorted(state.rows, key=repr))
         click.echo(f"{state.label} {dict(state.claim)} {state.columns}: {rows}")
-    said = f"{cell.name}, seed {seed}: {outcome.found.word}"
-    click.echo(said if outcome.error is None else _failure(cell, outcome, 1))
+    said = f"{cell.name}, seed {seed}: {outcome.found.lower_name}"
+    click.echo(said if outcome.error is None else _failure_text(cell, outcome, 1))
     return 0 if outcome.error is None else 1
 
 
-def _failure(cell: ReshapingCell, outcome: Outcome, count: int) -> str:
+def _failure_text(cell: ReshapedCell, outcome: SeedOutcome, count: int) -> str:
     return (
         f"{cell.name}: {amount_text(count, 'seed')} not consistent enough; seed {outcome.seed}: "
-        f"{outcome.error}\n  {cell.command(outcome.seed)}"
+        f"{outcome.error}\n  {cell.replay_command(outcome.seed)}"
     )
 
 
-def _table(tallies: Sequence[Tally[ReshapingCell]]) -> str:
+def _result_table(tallies: Sequence[CampaignTally[ReshapedCell]]) -> str:
     lines = [HEAD]
     for tally in tallies:
         cell, facts = tally.cell, tally.facts
         lines.append(
-            f"| `{cell.algorithm}` | {cell.setting} | {tally.lowest.word} "
+            f"| `{cell.algorithm}` | {cell.setting} | {tally.lowest.lower_name} "
             f"| {tally.incomplete:,} of {tally.seeds:,} | {facts['kept']:,} | {facts['broken']:,} "
-            f"| {facts['undone']:,} | {facts['merged']:,} | {tally.messages:.2f} |"
+            f"| {facts['undone']:,} | {facts['merged']:,} | {tally.messages_per_update:.2f} |"
         )
     return "\n".join(lines)
 
 
-def _into(path: Path, table: str) -> str:
+def _text_with_table(path: Path, table: str) -> str:
     text = path.read_text(encoding="utf-8")
     if not re.search(f"{BEGIN}.*{END}", text, re.S):
         raise SimulationError(

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import click
 
-from viewkeeper.check.explanation import explain
+from viewkeeper.check.explanation import explain_verdict
 from viewkeeper.cli.commands.simulate.run_outputs import Outputs
 from viewkeeper.cli.format import amount_text
 from viewkeeper.errors import ExpectationError, SimulationError
 from viewkeeper.maintain.promises import Level
-from viewkeeper.maintain.promises import Scenario as Transactions
+from viewkeeper.maintain.promises import TransactionKind as Transactions
 from viewkeeper.simulate.scenario import Scenario
-from viewkeeper.simulate.scripts.script_format import Expect, Run, Script
+from viewkeeper.simulate.scripts.script_format import Expect, Script, ScriptRun
 from viewkeeper.simulate.scripts.script_reader import read_script
-from viewkeeper.simulate.scripts.script_run import Performed, perform
+from viewkeeper.simulate.scripts.script_run import PerformedRun, perform_run
 
 
 def run_file(path: Path, number: int | None, level: Level | None, outputs: Outputs) -> int:
@@ -31,37 +31,39 @@ def run_file(path: Path, number: int | None, level: Level | None, outputs: Outpu
     runs = script.runs if number is None else script.runs[number - 1 : number]
     if not runs:
         raise SimulationError(f"{path}: it has {amount_text(len(script.runs), 'run')}")
-    if outputs.any and len(runs) > 1:
+    if outputs.has_any and len(runs) > 1:
         raise SimulationError(
             f"{path}: several runs, of which one can be drawn or recorded",
             hint="--run 1, --run 2, ...",
         )
-    return max(_run(script, run, level, outputs) for run in runs)
+    return max(_perform_run(script, run, level, outputs) for run in runs)
 
 
-def _run(script: Script, run: Run, level: Level | None, outputs: Outputs) -> int:
+def _perform_run(script: Script, run: ScriptRun, level: Level | None, outputs: Outputs) -> int:
     try:
-        performed = perform(script, run)
+        performed = perform_run(script, run)
     except ExpectationError as unmet:
         click.echo(f"{run.title}: not as expected\n  {unmet.message}")
         return 1
-    outputs.write(performed.world, run.title)
+    outputs.write_run(performed.world, run.title)
     lookups = amount_text(sum(performed.world.asks.values()), "lookup")
     verdict = performed.verdict
     if verdict is None:
         click.echo(f"{run.title}: not over; {lookups}")
         return 0
-    click.echo(f"{run.title}: {verdict.level.word}, {lookups}")
-    wanted = _wanted(script, run, level, performed)
+    click.echo(f"{run.title}: {verdict.level.lower_name}, {lookups}")
+    wanted = _wanted_level(script, run, level, performed)
     if verdict.level >= wanted:
         return 0
-    for explanation in explain(verdict):
+    for explanation in explain_verdict(verdict):
         click.echo(f"  {explanation.text}")
-    click.echo(f"  {wanted.word} was wanted")
+    click.echo(f"  {wanted.lower_name} was wanted")
     return 1
 
 
-def _wanted(script: Script, run: Run, level: Level | None, performed: Performed) -> Level:
+def _wanted_level(
+    script: Script, run: ScriptRun, level: Level | None, performed: PerformedRun
+) -> Level:
     if level is not None:
         return level
     if any(isinstance(line.what, Expect) and line.what.what == "level" for line in run.lines):

@@ -18,33 +18,42 @@ from itertools import islice
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from viewkeeper.cli.format import amount_text
-from viewkeeper.cli.terminal import console, note
+from viewkeeper.cli.terminal import make_console, print_note
 from viewkeeper.maintain.promises import Level
-from viewkeeper.simulate.campaigns.algorithm_campaign import C, Outcome, Runs, Tally
+from viewkeeper.simulate.campaigns.algorithm_campaign import (
+    C,
+    CampaignCell,
+    CampaignTally,
+    SeedOutcome,
+)
 
 PORTION = 20
 TELL_SECONDS = 30.0
 """How often progress is told where there is no terminal for a bar."""
 
-Portion = tuple[int, list[Outcome]]
+Portion = tuple[int, list[SeedOutcome]]
 Wanted = tuple[int, range]
 
 
-def campaign(
+def run_campaign(
     cells: Sequence[C], seeds: int, jobs: int, level: Level | None = None, quiet: bool = False
-) -> list[Tally[C]]:
+) -> list[CampaignTally[C]]:
     """Run so many seeds of every cell; `level` is demanded instead of what is promised."""
-    tallies = [Tally(cell, cell.promise if level is None else level) for cell in cells]
+    tallies = [
+        CampaignTally(cell, cell.promised_level if level is None else level) for cell in cells
+    ]
     show = not quiet and sys.stderr.isatty()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    bar = Progress(*columns, TimeRemainingColumn(), console=console(stderr=True), disable=not show)
-    portions = _portions(cells, seeds, jobs)
+    bar = Progress(
+        *columns, TimeRemainingColumn(), console=make_console(stderr=True), disable=not show
+    )
+    portions = _run_portions(cells, seeds, jobs)
     told = time.monotonic()
     with bar:
         task = bar.add_task("seeds", total=seeds * len(cells))
         try:
             for index, outcomes in portions:
-                tallies[index].add(outcomes)
+                tallies[index].add_outcomes(outcomes)
                 bar.advance(task, len(outcomes))
                 failed = sum(len(tally.failed) for tally in tallies)
                 if failed:
@@ -52,10 +61,12 @@ def campaign(
                 if not (quiet or show) and time.monotonic() - told > TELL_SECONDS:
                     told = time.monotonic()
                     done = sum(tally.seeds for tally in tallies)
-                    note(f"{done:,} of {amount_text(seeds * len(cells), 'seed')}; {failed:,} below")
+                    print_note(
+                        f"{done:,} of {amount_text(seeds * len(cells), 'seed')}; {failed:,} below"
+                    )
         except KeyboardInterrupt:
             bar.stop()
-            note(_how_far(tallies, seeds * len(cells)))
+            print_note(_progress_text(tallies, seeds * len(cells)))
             raise
         finally:
             portions.close()
@@ -64,13 +75,18 @@ def campaign(
     return tallies
 
 
-def _how_far(tallies: Sequence[Tally[C]], total: int) -> str:
+def _progress_text(tallies: Sequence[CampaignTally[C]], total: int) -> str:
     done = sum(tally.seeds for tally in tallies)
     failed = sum(len(tally.failed) for tally in tallies)
-    return f"stopped after {done:,} of {amount_text(total, 'seed')}; {failed:,} of them below the level"
+    return (
+        f"stopped after {done:,} of {amount_text(total, 'seed')}; {failed:,} of them below "
+        "the level"
+    )
 
 
-def _portions(cells: Sequence[Runs], seeds: int, jobs: int) -> Generator[Portion, None, None]:
+def _run_portions(
+    cells: Sequence[CampaignCell], seeds: int, jobs: int
+) -> Generator[Portion, None, None]:
     """Outcomes as they come, with the index of their cell."""
     wanted = [
         (index, range(start, min(start + PORTION, seeds)))
@@ -79,25 +95,25 @@ def _portions(cells: Sequence[Runs], seeds: int, jobs: int) -> Generator[Portion
     ]
     if jobs == 1:
         for index, portion in wanted:
-            yield index, _run(cells[index], portion)
+            yield index, _run_seeds(cells[index], portion)
         return
     # Not forked: Arrow has threads by now.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(min(jobs, len(wanted)), context, initializer=_ignore_interrupts)
     with pool:
-        yield from _windowed(pool, cells, wanted, 3 * jobs)
+        yield from _run_window(pool, cells, wanted, 3 * jobs)
 
 
-def _windowed(
-    pool: ProcessPoolExecutor, cells: Sequence[Runs], wanted: list[Wanted], window: int
+def _run_window(
+    pool: ProcessPoolExecutor, cells: Sequence[CampaignCell], wanted: list[Wanted], window: int
 ) -> Generator[Portion, None, None]:
     """Few portions are handed out at a time, so that an interrupt need not wait for many."""
     left = iter(wanted)
-    running = dict[Future[list[Outcome]], int]()
+    running = dict[Future[list[SeedOutcome]], int]()
     try:
         while True:
             for index, portion in islice(left, window - len(running)):
-                running[pool.submit(_run, cells[index], portion)] = index
+                running[pool.submit(_run_seeds, cells[index], portion)] = index
             if not running:
                 return
             ended, _ = wait(running, return_when=FIRST_COMPLETED)
@@ -108,8 +124,8 @@ def _windowed(
             future.cancel()
 
 
-def _run(cell: Runs, seeds: Sequence[int]) -> list[Outcome]:
-    return [cell.run(seed) for seed in seeds]
+def _run_seeds(cell: CampaignCell, seeds: Sequence[int]) -> list[SeedOutcome]:
+    return [cell.judge_seed(seed) for seed in seeds]
 
 
 def _ignore_interrupts() -> None:

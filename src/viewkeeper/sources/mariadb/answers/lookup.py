@@ -22,9 +22,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from viewkeeper.sources.mariadb.schema import Table
-from viewkeeper.sources.mariadb.server_connection import quote
-from viewkeeper.sources.mariadb.types import Kind, select_list
+from viewkeeper.sources.mariadb.schema import MariadbTable
+from viewkeeper.sources.mariadb.server_connection import quote_name
+from viewkeeper.sources.mariadb.types import MariadbKind, select_list_of
 from viewkeeper.updates.source_protocol import Lookup
 
 # Keys beyond this part of the rows touch so many pages that reading all of them is cheaper.
@@ -35,46 +35,48 @@ _UNJOINABLE = ("enum", "set")
 
 
 @dataclass(frozen=True, slots=True)
-class KeyColumn:
+class MariadbKeyColumn:
     """A column that a lookup compares."""
 
     index: int
     name: str
-    kind: Kind
+    kind: MariadbKind
     null_safe: bool
 
 
-def question(table: Table, lookup: Lookup) -> str:
+def build_lookup_query(table: MariadbTable, lookup: Lookup) -> str:
     """The query that finds at least the rows that a lookup asks for."""
-    searched = _searched(table, lookup)
-    literals = _literals(lookup, searched) if searched else None
-    everything = whole(table, lookup.columns)
+    searched = _searched_columns(table, lookup)
+    literals = _literal_keys(lookup, searched) if searched else None
+    everything = build_scan_query(table, lookup.columns)
     if literals is None:
         return everything
     if len(searched) == 1:
-        return _by_list(everything, searched[0], [key for (key,) in literals])
-    select = select_list([table.kept(name) for name in lookup.columns])
-    return _by_join(table, select, searched, literals)
+        return _query_by_list(everything, searched[0], [key for (key,) in literals])
+    select = select_list_of([table.require_kept_column(name) for name in lookup.columns])
+    return _query_by_join(table, select, searched, literals)
 
 
-def whole(table: Table, columns: Sequence[str]) -> str:
+def build_scan_query(table: MariadbTable, columns: Sequence[str]) -> str:
     """The query for all rows."""
-    select = select_list([table.kept(name) for name in columns])
-    return f"SELECT {select} FROM {table.quoted} AS r"
+    select = select_list_of([table.require_kept_column(name) for name in columns])
+    return f"SELECT {select} FROM {table.quoted_name} AS r"
 
 
-def _searched(table: Table, lookup: Lookup) -> list[KeyColumn]:
+def _searched_columns(table: MariadbTable, lookup: Lookup) -> list[MariadbKeyColumn]:
     """The columns that are worth comparing: those that an index begins with, else the first."""
     found = [
-        KeyColumn(index, *table.kept(name), safe)
+        MariadbKeyColumn(index, *table.require_kept_column(name), safe)
         for index, (name, safe) in enumerate(zip(lookup.on, lookup.null_safe, strict=True))
     ]
     plain = [key for key in found if key.kind.family not in _UNJOINABLE]
-    prefix = table.prefix([key.name for key in plain])
+    prefix = table.index_prefix_of([key.name for key in plain])
     return [key for key in plain if key.name in prefix] or found[:1]
 
 
-def _literals(lookup: Lookup, searched: Sequence[KeyColumn]) -> list[tuple[str, ...]] | None:
+def _literal_keys(
+    lookup: Lookup, searched: Sequence[MariadbKeyColumn]
+) -> list[tuple[str, ...]] | None:
     """The distinct keys as SQL; None if they are of another type than the columns."""
     if lookup.keys is None:
         return None
@@ -85,21 +87,21 @@ def _literals(lookup: Lookup, searched: Sequence[KeyColumn]) -> list[tuple[str, 
             cast: Any = asked.column(key.index).cast(key.kind.arrow)
         except pa.ArrowException:
             return None
-        spell = speller(key.kind)
-        columns.append([_spelled(value, spell, key.null_safe) for value in cast.to_pylist()])
+        spell = speller_of(key.kind)
+        columns.append([_spell_key(value, spell, key.null_safe) for value in cast.to_pylist()])
     rows = dict.fromkeys(zip(*columns, strict=True))
     return [row for row in rows if None not in row]
 
 
-def _spelled(value: object, spell: Callable[[object], str | None], null_safe: bool) -> str | None:
+def _spell_key(value: object, spell: Callable[[object], str | None], null_safe: bool) -> str | None:
     """A key as SQL; None if it finds nothing."""
     if value is None:
         return "NULL" if null_safe else None
     return spell(value)
 
 
-def _by_list(relation: str, key: KeyColumn, keys: Sequence[str]) -> str:
-    column = f"r.{quote(key.name)}"
+def _query_by_list(relation: str, key: MariadbKeyColumn, keys: Sequence[str]) -> str:
+    column = f"r.{quote_name(key.name)}"
     listed = ", ".join(literal for literal in keys if literal != "NULL")
     parts = [f"{relation} WHERE {column} IN ({listed})"] if listed else []
     if "NULL" in keys:
@@ -107,53 +109,56 @@ def _by_list(relation: str, key: KeyColumn, keys: Sequence[str]) -> str:
     return " UNION ALL ".join(parts) or f"{relation} WHERE FALSE"
 
 
-def _by_join(
-    table: Table, select: str, searched: Sequence[KeyColumn], keys: Sequence[tuple[str, ...]]
+def _query_by_join(
+    table: MariadbTable,
+    select: str,
+    searched: Sequence[MariadbKeyColumn],
+    keys: Sequence[tuple[str, ...]],
 ) -> str:
     if not keys:
-        return f"SELECT {select} FROM {table.quoted} AS r WHERE FALSE"
+        return f"SELECT {select} FROM {table.quoted_name} AS r WHERE FALSE"
     names = ", ".join(f"k{i}" for i in range(len(searched)))
     rows = ", ".join(f"({', '.join(row)})" for row in keys)
     distinct = ", ".join(
-        f"{_collated(key.kind, f'k{i}')} AS k{i}" for i, key in enumerate(searched)
+        f"{_collate_column(key.kind, f'k{i}')} AS k{i}" for i, key in enumerate(searched)
     )
     matches = " AND ".join(
-        f"r.{quote(key.name)} {'<=>' if key.null_safe else '='} k.k{i}"
+        f"r.{quote_name(key.name)} {'<=>' if key.null_safe else '='} k.k{i}"
         for i, key in enumerate(searched)
     )
     return (
         f"WITH v({names}) AS (VALUES {rows}) SELECT {select}"
         f" FROM (SELECT DISTINCT {distinct} FROM v) AS k"
-        f" STRAIGHT_JOIN {table.quoted} AS r ON {matches}"
+        f" STRAIGHT_JOIN {table.quoted_name} AS r ON {matches}"
     )
 
 
-def speller(kind: Kind) -> Callable[[object], str | None]:
+def speller_of(kind: MariadbKind) -> Callable[[object], str | None]:
     """How a value of a kind is written in SQL; None for a value that its column cannot have."""
     match kind.family:
         case "integer" | "unsigned" | "decimal" | "year" | "bits":
-            return _number
+            return _spell_number
         case "float":
-            return _float
+            return _spell_float
         case "text" | "enum" | "set":
-            return _text(kind)
+            return _text_speller(kind)
         case "binary":
-            return _binary
+            return _spell_binary
         case "date":
             return lambda value: f"DATE'{value}'"
         case "datetime" | "timestamp":
-            return _moment
+            return _spell_moment
         case "uuid" | "inet4" | "inet6":
             return lambda value: f"'{value}'" if _ADDRESS.fullmatch(str(value)) else None
 
 
-def _number(value: object) -> str:
+def _spell_number(value: object) -> str:
     if isinstance(value, decimal.Decimal):
         return f"{value:f}"
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
-def _float(value: object) -> str | None:
+def _spell_float(value: object) -> str | None:
     assert isinstance(value, float)
     if not math.isfinite(value):
         return None
@@ -161,7 +166,7 @@ def _float(value: object) -> str | None:
     return text if "e" in text else text + "e0"
 
 
-def _text(kind: Kind) -> Callable[[object], str | None]:
+def _text_speller(kind: MariadbKind) -> Callable[[object], str | None]:
     charset = kind.charset
     if kind.characters:
         numbers = {character: number for number, character in enumerate(kind.characters)}
@@ -184,17 +189,17 @@ def _text(kind: Kind) -> Callable[[object], str | None]:
     return spell
 
 
-def _binary(value: object) -> str:
+def _spell_binary(value: object) -> str:
     assert isinstance(value, bytes)
     return f"_binary X'{value.hex()}'"
 
 
-def _moment(value: object) -> str:
+def _spell_moment(value: object) -> str:
     assert isinstance(value, datetime.datetime)
     return f"TIMESTAMP'{value.replace(tzinfo=None).isoformat(' ', 'microseconds')}'"
 
 
-def _collated(kind: Kind, column: str) -> str:
+def _collate_column(kind: MariadbKind, column: str) -> str:
     if not kind.collation:
         return column
     return f"CONVERT({column} USING {kind.charset}) COLLATE {kind.collation}"

@@ -16,9 +16,14 @@ import pymysql
 from pymysql.constants import CR
 
 from viewkeeper.errors import ConversionError
-from viewkeeper.sources.mariadb.byte_codes import LARGEST_BYTES, MalformedError, length_coded
-from viewkeeper.sources.mariadb.server_connection import Connection, Server, understanding
-from viewkeeper.sources.mariadb.types import Array, Kind, MisfitError, from_answer
+from viewkeeper.sources.mariadb.byte_codes import LARGEST_BYTES, MalformedBytesError, read_length
+from viewkeeper.sources.mariadb.server_connection import Connection, MariadbServer, refuse_nonsense
+from viewkeeper.sources.mariadb.types import (
+    Array,
+    MariadbKind,
+    MariadbMisfitError,
+    array_from_answer,
+)
 
 ROWS_PER_BATCH = 50_000
 # As much text as one Arrow array should have; it cannot have more than 2 GB.
@@ -28,16 +33,16 @@ _NULL, _EOF, _ERROR = 251, 254, 255
 _HEADER, _EOF_BYTES, _LARGEST = 4, 9, 0xFFFFFF
 
 
-class Answers:
+class AnswerReader:
     """The rows of one query, in batches; to be read to its end before the next query."""
 
     def __init__(
         self,
-        server: Server,
+        server: MariadbServer,
         connection: Connection,
         query: str,
         table: str,
-        columns: Sequence[tuple[str, Kind]],
+        columns: Sequence[tuple[str, MariadbKind]],
     ) -> None:
         self._server = server
         driver: Any = connection
@@ -49,12 +54,12 @@ class Answers:
         self._buffer = b""
         self._at = 0
         self.schema = pa.schema([(name, kind.arrow) for name, kind in columns])
-        with server.errors(), self._understanding():
+        with server.translate_errors(), self._finish_on_error():
             self._connection.query(query, unbuffered=True)
             # Without columns, one is asked for, to have something to count.
             fields = self._connection._result.field_count
             if fields != max(1, len(columns)):
-                raise MalformedError("an answer has other columns than were asked for")
+                raise MalformedBytesError("an answer has other columns than were asked for")
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         while True:
@@ -63,27 +68,27 @@ class Answers:
             elif self._done:
                 return
             else:
-                batch = self._next()
+                batch = self._next_batch()
                 if batch is not None:
                     yield batch
 
-    def drain(self) -> None:
+    def drain_rows(self) -> None:
         """Read what is left now, so that the connection is free; it is still given later."""
         while not self._done:
-            batch = self._next()
+            batch = self._next_batch()
             if batch is not None:
                 self._kept.append(batch)
 
-    def read(self) -> pa.Table:
+    def read_all(self) -> pa.Table:
         return pa.Table.from_batches(self, self.schema)
 
-    def _next(self) -> pa.RecordBatch | None:
-        with self._server.errors(), self._understanding():
-            columns, rows = self._columns()
+    def _next_batch(self) -> pa.RecordBatch | None:
+        with self._server.translate_errors(), self._finish_on_error():
+            columns, rows = self._read_columns()
         if not rows:
             return None
         arrays = [
-            self._array(name, kind, values)
+            self._array_of(name, kind, values)
             for (name, kind), values in zip(self._kinds, columns, strict=False)
         ]
         if not arrays:
@@ -92,26 +97,26 @@ class Answers:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     @contextmanager
-    def _understanding(self) -> Iterator[None]:
+    def _finish_on_error(self) -> Iterator[None]:
         """What goes wrong inside ends the answer; the driver must not look for its end."""
         try:
-            with understanding(self._connection):
+            with refuse_nonsense(self._connection):
                 yield
         except BaseException:
-            self.finish()
+            self.finish_answer()
             raise
 
-    def _columns(self) -> tuple[list[list[bytes | None]], int]:
+    def _read_columns(self) -> tuple[list[list[bytes | None]], int]:
         """The next rows, by column; the text protocol has the length before each value."""
         columns: list[list[bytes | None]] = [[] for _ in self._kinds]
         appends = [column.append for column in columns]
         rows = size = 0
         while rows < ROWS_PER_BATCH and size < _BYTES_PER_BATCH:
-            buffer, at, end = self._packet()
+            buffer, at, end = self._next_packet()
             if end == at:
-                raise MalformedError("a row has no bytes")
+                raise MalformedBytesError("a row has no bytes")
             if end - at < _EOF_BYTES and buffer[at] == _EOF:
-                self.finish()
+                self.finish_answer()
                 break
             size += end - at
             rows += 1
@@ -124,14 +129,14 @@ class Answers:
                     at += 1
                     continue
                 else:
-                    length, at = length_coded(buffer, at)
+                    length, at = read_length(buffer, at)
                 append(buffer[at : at + length])
                 at += length
             if at != end and appends:
-                raise MalformedError("a row has another length than its values")
+                raise MalformedBytesError("a row has another length than its values")
         return columns, rows
 
-    def _packet(self) -> tuple[bytes, int, int]:
+    def _next_packet(self) -> tuple[bytes, int, int]:
         """The bytes that have the next packet of the result, and where it begins and ends."""
         start = self._at
         buffer = self._buffer
@@ -140,19 +145,19 @@ class Answers:
             if known >= _HEADER:
                 length = buffer[start] | buffer[start + 1] << 8 | buffer[start + 2] << 16
                 if length == _LARGEST:
-                    return self._large(start)
+                    return self._join_large_packet(start)
                 if known >= _HEADER + length:
                     break
-            buffer = self._more(start)
+            buffer = self._read_more(start)
             start = 0
         at = start + _HEADER
         self._at = at + length
         if length and buffer[at] == _ERROR:
-            self.finish()
+            self.finish_answer()
             pymysql.err.raise_mysql_exception(buffer[at : at + length])
         return buffer, at, at + length
 
-    def _more(self, start: int) -> bytes:
+    def _read_more(self, start: int) -> bytes:
         """Read on; what lies before `start` is not needed any more."""
         chunk: bytes = self._connection._rfile.read1(_CHUNK_BYTES)
         if not chunk:
@@ -160,29 +165,29 @@ class Answers:
         self._buffer, self._at = self._buffer[start:] + chunk, 0
         return self._buffer
 
-    def _large(self, start: int) -> tuple[bytes, int, int]:
+    def _join_large_packet(self, start: int) -> tuple[bytes, int, int]:
         """A row of more than 16 MB comes in several packets."""
         parts, length = [], _LARGEST
         while length == _LARGEST:
-            while len(self._buffer) - start < _HEADER + _LARGEST and not self._holds(start):
-                self._more(start)
+            while len(self._buffer) - start < _HEADER + _LARGEST and not self._has_packet(start):
+                self._read_more(start)
                 start = 0
             length = int.from_bytes(self._buffer[start : start + 3], "little")
             parts.append(self._buffer[start + _HEADER : start + _HEADER + length])
             start += _HEADER + length
             if len(parts) * _LARGEST > LARGEST_BYTES + _LARGEST:
-                raise MalformedError("a row has more than 1 GB")
+                raise MalformedBytesError("a row has more than 1 GB")
         self._at = start
         joined = b"".join(parts)
         return joined, 0, len(joined)
 
-    def _holds(self, start: int) -> bool:
+    def _has_packet(self, start: int) -> bool:
         """Whether the packet at an offset is there as a whole."""
         length = int.from_bytes(self._buffer[start : start + 3], "little")
         known = len(self._buffer) - start
         return known >= _HEADER and known >= _HEADER + length
 
-    def finish(self) -> None:
+    def finish_answer(self) -> None:
         """The result is at its end, or nobody wants the rest; the driver would otherwise look for
         the end itself."""
         self._done = True
@@ -191,10 +196,10 @@ class Answers:
             result.unbuffered_active = False
             result.connection = None
 
-    def _array(self, name: str, kind: Kind, values: Sequence[bytes | None]) -> Array:
+    def _array_of(self, name: str, kind: MariadbKind, values: Sequence[bytes | None]) -> Array:
         try:
-            return from_answer(values, kind)
-        except MisfitError as error:
+            return array_from_answer(values, kind)
+        except MariadbMisfitError as error:
             raise ConversionError(
                 self._server.source,
                 f'table "{self._table}", column "{name}": {error} is not a value that can be kept',

@@ -10,19 +10,34 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from viewkeeper.sources.mariadb.binlog.event_frames import Event, Type
+from viewkeeper.sources.mariadb.binlog.event_frames import BinlogEvent, BinlogEventType
 from viewkeeper.sources.mariadb.byte_codes import (
-    MalformedError,
-    length_coded,
-    piece,
-    uncompressed,
+    MalformedBytesError,
+    decompress_bytes,
+    read_length,
+    read_piece,
 )
 
 _INSERTED, _DELETED, _UPDATED = (1,), (-1,), (-1, 1)
 _FORMS = {
-    _INSERTED: (Type.WRITE_V1, Type.WRITE_COMPRESSED_V1, Type.WRITE, Type.WRITE_COMPRESSED),
-    _UPDATED: (Type.UPDATE_V1, Type.UPDATE_COMPRESSED_V1, Type.UPDATE, Type.UPDATE_COMPRESSED),
-    _DELETED: (Type.DELETE_V1, Type.DELETE_COMPRESSED_V1, Type.DELETE, Type.DELETE_COMPRESSED),
+    _INSERTED: (
+        BinlogEventType.WRITE_V1,
+        BinlogEventType.WRITE_COMPRESSED_V1,
+        BinlogEventType.WRITE,
+        BinlogEventType.WRITE_COMPRESSED,
+    ),
+    _UPDATED: (
+        BinlogEventType.UPDATE_V1,
+        BinlogEventType.UPDATE_COMPRESSED_V1,
+        BinlogEventType.UPDATE,
+        BinlogEventType.UPDATE_COMPRESSED,
+    ),
+    _DELETED: (
+        BinlogEventType.DELETE_V1,
+        BinlogEventType.DELETE_COMPRESSED_V1,
+        BinlogEventType.DELETE,
+        BinlogEventType.DELETE_COMPRESSED,
+    ),
 }
 SIGNS: Mapping[int, Sequence[int]] = {
     int(kind): signs for signs, kinds in _FORMS.items() for kind in kinds
@@ -37,7 +52,7 @@ _STRICT = 3 << 21
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class TransactionGroup:
     """A transaction as its first event announces it.
 
     `alone` is one statement without an end; `prepared` and `completed` are the halves of an XA
@@ -50,38 +65,40 @@ class Group:
     xid: bytes
 
 
-def group_of(event: Event) -> Group:
+def group_of(event: BinlogEvent) -> TransactionGroup:
     """What a GTID event announces."""
-    body, flags = event.body, piece(event.body, 12, 1)[0]
+    body, flags = event.body, read_piece(event.body, 12, 1)[0]
     start = 13 + (8 if flags & _GROUP_COMMIT else 0)
     xid = b""
     if flags & (_PREPARED | _COMPLETED):
-        *_, first, second = piece(body, start, 6)
-        xid = piece(body, start, 6 + first + second)
-    return Group(bool(flags & _STANDALONE), bool(flags & _PREPARED), bool(flags & _COMPLETED), xid)
+        *_, first, second = read_piece(body, start, 6)
+        xid = read_piece(body, start, 6 + first + second)
+    return TransactionGroup(
+        bool(flags & _STANDALONE), bool(flags & _PREPARED), bool(flags & _COMPLETED), xid
+    )
 
 
-def images_of(event: Event, images: int, columns: int) -> tuple[bytes, int] | None:
+def images_of(event: BinlogEvent, images: int, columns: int) -> tuple[bytes, int] | None:
     """The bytes with the row images of an event of a table with so many columns, and where the
     first one begins; None if the images have not all columns."""
     body, at = event.body, 8
     if event.type in _WITH_EXTRA:
-        at += int.from_bytes(piece(body, 8, 2), "little")
-    width, at = length_coded(body, at)
+        at += int.from_bytes(read_piece(body, 8, 2), "little")
+    width, at = read_length(body, at)
     if width != columns:
-        raise MalformedError(f"rows have {width} columns, their table has {columns}")
+        raise MalformedBytesError(f"rows have {width} columns, their table has {columns}")
     size, every = (width + 7) // 8, (1 << width) - 1
     for _ in range(images):
-        if int.from_bytes(piece(body, at, size), "little") & every != every:
+        if int.from_bytes(read_piece(body, at, size), "little") & every != every:
             return None
         at += size
-    if event.type >= Type.WRITE_COMPRESSED_V1:
-        return uncompressed(body[at:]), 0
+    if event.type >= BinlogEventType.WRITE_COMPRESSED_V1:
+        return decompress_bytes(body[at:]), 0
     return body, at
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class LoggedStatement:
     """A statement, and the database that it was run in; `strict` if its session refused values
     that do not fit."""
 
@@ -90,17 +107,17 @@ class Statement:
     strict: bool = True
 
 
-def statement_of(event: Event) -> Statement:
+def statement_of(event: BinlogEvent) -> LoggedStatement:
     body = event.body
-    start = _LOAD_HEADER if event.type == Type.LOAD_STATEMENT else _QUERY_HEADER
-    size, *_, low, high = piece(body, 8, 5)
-    status = piece(body, start, low | high << 8)
+    start = _LOAD_HEADER if event.type == BinlogEventType.LOAD_STATEMENT else _QUERY_HEADER
+    size, *_, low, high = read_piece(body, 8, 5)
+    status = read_piece(body, start, low | high << 8)
     start += len(status)
-    database = piece(body, start, size)
+    database = read_piece(body, start, size)
     text = body[start + size + 1 :]
-    if event.type == Type.QUERY_COMPRESSED:
-        text = uncompressed(text)
-    return Statement(
+    if event.type == BinlogEventType.QUERY_COMPRESSED:
+        text = decompress_bytes(text)
+    return LoggedStatement(
         database.decode(errors="replace"),
         text.decode(errors="replace").strip(),
         _is_strict(status),

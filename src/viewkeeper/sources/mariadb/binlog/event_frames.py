@@ -17,7 +17,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from viewkeeper.errors import SourceError
-from viewkeeper.sources.mariadb.byte_codes import MalformedError, piece
+from viewkeeper.sources.mariadb.byte_codes import MalformedBytesError, read_piece
 from viewkeeper.sources.mariadb.position import (
     LARGEST_FILE,
     LARGEST_OFFSET,
@@ -34,7 +34,7 @@ _OK = b"\0"
 _NO_CHECKSUM, _CRC32, _CRC_BYTES = 0, 1, 4
 
 
-class Type(IntEnum):
+class BinlogEventType(IntEnum):
     """The events that a binlog of MariaDB can have, as far as they concern us."""
 
     QUERY = 2
@@ -73,14 +73,14 @@ class Type(IntEnum):
     DELETE_COMPRESSED = 171
 
 
-_KNOWN = frozenset(int(kind) for kind in Type)
+_KNOWN = frozenset(int(kind) for kind in BinlogEventType)
 
 
 # The number of a file has at least so many.
 _DIGITS = 6
 
 
-class Event(NamedTuple):
+class BinlogEvent(NamedTuple):
     """One event: its type, the time in its header, the position at which it ends, its body.
 
     A tuple, because hundreds of thousands are made in a second.
@@ -92,12 +92,12 @@ class Event(NamedTuple):
     body: bytes
     size: int
 
-    def mark(self) -> Mark:
-        return Mark(self.position - self.size, self.time, zlib.crc32(self.body))
+    def make_mark(self) -> EventMark:
+        return EventMark(self.position - self.size, self.time, zlib.crc32(self.body))
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class EventMark:
     """What tells an event from one that another history of the server has at the same place:
     where it begins, when it was written, and a checksum of it."""
 
@@ -111,7 +111,7 @@ class Mark:
         return offset_of(self.start) <= OFFSET_MAX
 
 
-class LogFrame:
+class EventFramer:
     """Makes events of packets; `base` is what the names of the binlog's files begin with."""
 
     def __init__(self, source: str, base: str, position: int) -> None:
@@ -120,24 +120,24 @@ class LogFrame:
         self._crc = 0
         self.position = position
 
-    def event(self, data: bytes) -> Event | None:
+    def read_event(self, data: bytes) -> BinlogEvent | None:
         """The event in a packet; None if it says only where the next ones are."""
         if len(data) <= _HEADER.size or data[:1] != _OK:
-            raise MalformedError("a packet has no event")
+            raise MalformedBytesError("a packet has no event")
         time, kind, _, size, end, flags = _HEADER.unpack_from(data, 1)
         if size != len(data) - 1:
-            raise MalformedError(f"an event of {size} bytes came as {len(data) - 1}")
-        if kind == Type.ROTATE:
+            raise MalformedBytesError(f"an event of {size} bytes came as {len(data) - 1}")
+        if kind == BinlogEventType.ROTATE:
             # The server makes up such an event before each file; the one in the file is its end.
             if flags & _ARTIFICIAL or time == 0:
-                self._rotate(data)
+                self._rotate_file(data)
             return None
-        if kind == Type.FORMAT:
+        if kind == BinlogEventType.FORMAT:
             self._crc = _checksum_bytes(data, is_altered=not end)
         elif self._crc:
             _check_sum(data)
         if end and not flags & _ARTIFICIAL:
-            self._move(kind, size, end)
+            self._move_position(kind, size, end)
         if kind not in _KNOWN and not flags & _IGNORABLE:
             raise SourceError(
                 self._source,
@@ -146,21 +146,21 @@ class LogFrame:
                 hint="update Viewkeeper",
             )
         body = data[1 + _HEADER.size : len(data) - self._crc]
-        return Event(kind, time, self.position, body, size)
+        return BinlogEvent(kind, time, self.position, body, size)
 
-    def _move(self, kind: int, size: int, end: int) -> None:
+    def _move_position(self, kind: int, size: int, end: int) -> None:
         """An event ends at these lower bits of an offset."""
         ahead = (end - offset_of(self.position)) & OFFSET_MAX
-        if kind == Type.HEARTBEAT:
+        if kind == BinlogEventType.HEARTBEAT:
             # It repeats where the event before it ended.
             ahead = 0 if ahead > 1 << 31 else ahead
         elif ahead < size:
-            raise MalformedError(f"an event of {size} bytes ends {ahead} bytes after another")
+            raise MalformedBytesError(f"an event of {size} bytes ends {ahead} bytes after another")
         if offset_of(self.position) + ahead > LARGEST_OFFSET:
-            raise MalformedError("an event ends beyond what a file can have")
+            raise MalformedBytesError("an event ends beyond what a file can have")
         self.position += ahead
 
-    def _rotate(self, data: bytes) -> None:
+    def _rotate_file(self, data: bytes) -> None:
         """The next event is of another file."""
         body = data[1 + _HEADER.size :]
         start = 8 + len(self._base) + 1
@@ -169,13 +169,13 @@ class LogFrame:
         if len(digits) >= _DIGITS + _CRC_BYTES:
             _check_sum(data)
             digits = digits[:-_CRC_BYTES]
-        offset = int.from_bytes(piece(body, 0, 8), "little")
+        offset = int.from_bytes(read_piece(body, 0, 8), "little")
         named = body[8:start] == self._base.encode() + b"." and digits.isdigit()
         if not named or int(digits) > LARGEST_FILE or offset > LARGEST_OFFSET:
-            raise MalformedError(f"the binlog goes on in a file that is none: {body[8:60]!r}")
+            raise MalformedBytesError(f"the binlog goes on in a file that is none: {body[8:60]!r}")
         position = position_of(int(digits), offset)
         if position < self.position:
-            raise MalformedError("the binlog goes on before where it was")
+            raise MalformedBytesError("the binlog goes on before where it was")
         self.position = position
 
 
@@ -188,7 +188,7 @@ def _checksum_bytes(data: bytes, *, is_altered: bool) -> int:
     """
     how = data[-1 - _CRC_BYTES]
     if how not in (_NO_CHECKSUM, _CRC32):
-        raise MalformedError(f"events are checked by a way that is none: {how}")
+        raise MalformedBytesError(f"events are checked by a way that is none: {how}")
     if how == _CRC32 or not is_altered:
         _check_sum(data)
     return _CRC_BYTES if how == _CRC32 else 0
@@ -197,4 +197,4 @@ def _checksum_bytes(data: bytes, *, is_altered: bool) -> int:
 def _check_sum(data: bytes) -> None:
     """A MalformedError unless an event has the checksum at its end."""
     if zlib.crc32(data[1:-_CRC_BYTES]) != int.from_bytes(data[-_CRC_BYTES:], "little"):
-        raise MalformedError("an event has another checksum than it says")
+        raise MalformedBytesError("an event has another checksum than it says")

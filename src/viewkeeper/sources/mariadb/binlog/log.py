@@ -14,24 +14,24 @@ from typing import Any
 import pymysql
 from pymysql.constants import COMMAND, CR
 
-from viewkeeper.sources.mariadb.binlog.event_frames import OFFSET_MAX, Event, LogFrame
+from viewkeeper.sources.mariadb.binlog.event_frames import OFFSET_MAX, BinlogEvent, EventFramer
 from viewkeeper.sources.mariadb.byte_codes import LARGEST_BYTES
 from viewkeeper.sources.mariadb.position import (
     FIRST_OFFSET,
-    file_name,
+    file_name_of,
+    file_number_of,
     file_of,
-    number_of,
     offset_of,
     position_of,
 )
 from viewkeeper.sources.mariadb.server_connection import (
     Connection,
-    Server,
-    execute,
-    pairs,
-    texts,
-    translate,
-    understanding,
+    MariadbServer,
+    fetch_pairs,
+    fetch_texts,
+    refuse_nonsense,
+    run_statement,
+    translate_error,
 )
 
 _HEARTBEAT_SECONDS = 5
@@ -41,77 +41,79 @@ _EOF_BYTES = 9
 _PACKET_HEADER, _LARGEST_PACKET = 4, 0xFFFFFF
 
 
-class Log:
+class BinlogReader:
     """The events from a position on; `blocking` waits for more at the end, else it ends there."""
 
-    def __init__(self, server: Server, server_id: int, position: int, *, blocking: bool) -> None:
+    def __init__(
+        self, server: MariadbServer, server_id: int, position: int, *, blocking: bool
+    ) -> None:
         self._server = server
-        self._connection = server.connect()
-        self._frame = LogFrame(server.source, "", position)
+        self._connection = server.open_connection()
+        self._frame = EventFramer(server.source, "", position)
         self._file: Any = None
         self._number = 0
         try:
-            with server.errors():
-                self._begin(server_id, position, blocking)
+            with server.translate_errors():
+                self._request_dump(server_id, position, blocking)
         except BaseException:
             self.close()
             raise
 
-    def _begin(self, server_id: int, position: int, blocking: bool) -> None:
+    def _request_dump(self, server_id: int, position: int, blocking: bool) -> None:
         connection: Any = self._connection
-        execute(connection, "SET @master_binlog_checksum = @@global.binlog_checksum")
-        execute(connection, "SET @mariadb_slave_capability = 4")
-        execute(connection, f"SET @master_heartbeat_period = {_HEARTBEAT_SECONDS * 10**9}")
+        run_statement(connection, "SET @master_binlog_checksum = @@global.binlog_checksum")
+        run_statement(connection, "SET @mariadb_slave_capability = 4")
+        run_statement(connection, f"SET @master_heartbeat_period = {_HEARTBEAT_SECONDS * 10**9}")
         number, offset = file_of(position), offset_of(position)
         if offset > OFFSET_MAX:
             # Nothing but the end of its file can be there.
             number, offset = number + 1, FIRST_OFFSET
         start = struct.pack("<IHI", offset, 0 if blocking else _NON_BLOCK, server_id)
-        base = log_base(connection)
-        self._frame = LogFrame(self._server.source, base, position)
-        name = file_name(base, number)
+        base = read_log_base(connection)
+        self._frame = EventFramer(self._server.source, base, position)
+        name = file_name_of(base, number)
         # The driver has no public call for the commands of a replica.
         connection._execute_command(COMMAND.COM_BINLOG_DUMP, start + name.encode())
         connection._sock.settimeout(connection._read_timeout)
         self._file, self._number = connection._rfile, 1
 
-    def events(self) -> Iterator[Event]:
+    def read_events(self) -> Iterator[BinlogEvent]:
         """Events as they come; those that only frame the others are not shown."""
         while True:
             try:
-                data = self._packet()
+                data = self._read_packet()
             except (pymysql.Error, OSError) as error:
-                raise translate(self._server.source, error) from None
+                raise translate_error(self._server.source, error) from None
             if len(data) < _EOF_BYTES and data[:1] == _EOF:
                 return
-            event = self._frame.event(data)
+            event = self._frame.read_event(data)
             if event is not None:
                 yield event
 
-    def _packet(self) -> bytes:
+    def _read_packet(self) -> bytes:
         """The next packet; as the driver reads it, which does much more for each."""
         data, length = b"", _LARGEST_PACKET
         while length == _LARGEST_PACKET:
-            header = self._bytes(_PACKET_HEADER)
+            header = self._read_bytes(_PACKET_HEADER)
             length = header[0] | header[1] << 8 | header[2] << 16
             if header[3] != self._number or len(data) > LARGEST_BYTES:
                 raise pymysql.err.OperationalError(CR.CR_MALFORMED_PACKET, "packets are missing")
             self._number = self._number + 1 & 0xFF
-            more = self._bytes(length)
+            more = self._read_bytes(length)
             data = data + more if data else more
         if data[:1] == _ERROR:
-            with understanding(self._connection):
+            with refuse_nonsense(self._connection):
                 pymysql.err.raise_mysql_exception(data)
         return data
 
-    def _bytes(self, size: int) -> bytes:
+    def _read_bytes(self, size: int) -> bytes:
         found: bytes = self._file.read(size)
         if len(found) < size:
             raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, "the connection was lost")
         return found
 
     @property
-    def thread(self) -> int:
+    def thread_id(self) -> int:
         """What the server calls the connection."""
         connection: Any = self._connection
         return int(connection.thread_id())
@@ -121,37 +123,40 @@ class Log:
             self._connection.close()
 
 
-def event_after(server: Server, server_id: int, start: int) -> Event | None:
+def read_event_after(server: MariadbServer, server_id: int, start: int) -> BinlogEvent | None:
     """The event that begins at a position."""
-    log = Log(server, server_id, start, blocking=False)
+    log = BinlogReader(server, server_id, start, blocking=False)
     try:
-        return next((event for event in log.events() if event.position > start), None)
+        return next((event for event in log.read_events() if event.position > start), None)
     finally:
         log.close()
 
 
-def log_base(connection: Connection) -> str:
+def read_log_base(connection: Connection) -> str:
     """What the names of the binlog's files begin with."""
-    return texts(connection, "SELECT @@global.log_bin_basename")[0][0].rpartition("/")[2]
+    return fetch_texts(connection, "SELECT @@global.log_bin_basename")[0][0].rpartition("/")[2]
 
 
-def newest(connection: Connection) -> int:
+def read_newest_position(connection: Connection) -> int:
     """The newest position that every snapshot from now on includes; that of a snapshot inside one.
 
     Not `SHOW MASTER STATUS`, which is ahead of it: a transaction is in the log a little before
     it is visible.
     """
-    status = pairs(connection, "SHOW STATUS LIKE 'binlog_snapshot%'")
+    status = fetch_pairs(connection, "SHOW STATUS LIKE 'binlog_snapshot%'")
     name = status["Binlog_snapshot_file"]
-    return position_of(number_of(name), int(status["Binlog_snapshot_position"])) if name else 0
+    return position_of(file_number_of(name), int(status["Binlog_snapshot_position"])) if name else 0
 
 
-def log_end(connection: Connection) -> int:
+def read_log_end(connection: Connection) -> int:
     """Where the log ends now; what comes later lies behind it."""
-    status = texts(connection, "SHOW MASTER STATUS")
-    return position_of(number_of(status[0][0]), int(status[0][1])) if status else 0
+    status = fetch_texts(connection, "SHOW MASTER STATUS")
+    return position_of(file_number_of(status[0][0]), int(status[0][1])) if status else 0
 
 
-def log_files(connection: Connection) -> dict[int, int]:
+def read_log_files(connection: Connection) -> dict[int, int]:
     """The sizes of the binlog's files, by their numbers."""
-    return {number_of(name): int(size) for name, size, *_ in texts(connection, "SHOW BINARY LOGS")}
+    return {
+        file_number_of(name): int(size)
+        for name, size, *_ in fetch_texts(connection, "SHOW BINARY LOGS")
+    }

@@ -21,27 +21,33 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from viewkeeper.sources.mariadb.binlog.table_map import LogColumn, Wire
-from viewkeeper.sources.mariadb.types import Array, Kind, MisfitError
+from viewkeeper.sources.mariadb.binlog.table_map import BinlogColumn, WireType
+from viewkeeper.sources.mariadb.types import Array, MariadbKind, MariadbMisfitError
 
 Raw = Sequence[bytes | None]
 Reader = Callable[[Raw], Array]
 Matrix = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 
-_WIDTHS = {Wire.TINY: 1, Wire.SHORT: 2, Wire.INT24: 3, Wire.LONG: 4, Wire.LONGLONG: 8}
-Maker = Callable[[Kind, LogColumn], Reader | None]
+_WIDTHS = {
+    WireType.TINY: 1,
+    WireType.SHORT: 2,
+    WireType.INT24: 3,
+    WireType.LONG: 4,
+    WireType.LONGLONG: 8,
+}
+Maker = Callable[[MariadbKind, BinlogColumn], Reader | None]
 
 _DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _SECOND = 1_000_000
 
 
-def reader_of(kind: Kind, column: LogColumn) -> Reader | None:
+def reader_of(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
     """How a column's raw values are read; None if its type in the log cannot be of this kind."""
     return _MAKERS[kind.family](kind, column)
 
 
-def _matrix(raw: Raw, width: int) -> tuple[Matrix, npt.NDArray[np.bool_] | None]:
+def _byte_matrix(raw: Raw, width: int) -> tuple[Matrix, npt.NDArray[np.bool_] | None]:
     """The values as rows of bytes, and which of them are NULL, if any is."""
     if None in raw:
         nothing = bytes(width)
@@ -52,7 +58,7 @@ def _matrix(raw: Raw, width: int) -> tuple[Matrix, npt.NDArray[np.bool_] | None]
     return np.frombuffer(joined, np.uint8).reshape(len(raw), width), mask
 
 
-def _array(values: npt.NDArray[Any], mask: npt.NDArray[np.bool_] | None) -> Array:
+def _masked_array(values: npt.NDArray[Any], mask: npt.NDArray[np.bool_] | None) -> Array:
     found: Array = pa.array(values, mask=mask)
     return found
 
@@ -64,37 +70,37 @@ def _big_endian(matrix: Matrix) -> Numbers:
     return found
 
 
-def _integers(kind: Kind, column: LogColumn) -> Reader | None:
-    width = _WIDTHS.get(Wire(column.wire)) if column.wire in _WIDTHS else None
+def _integer_reader(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
+    width = _WIDTHS.get(WireType(column.wire)) if column.wire in _WIDTHS else None
     unsigned = column.unsigned
     if width is None or (width == 8 and unsigned):
         return None
 
     def read(raw: Raw) -> Array:
-        matrix, mask = _matrix(raw, width)
+        matrix, mask = _byte_matrix(raw, width)
         wide = np.zeros((len(raw), 8), np.uint8)
         wide[:, :width] = matrix
         if not unsigned and width < 8:
             wide[:, width:] = np.where(matrix[:, -1:] & 0x80, 0xFF, 0)
-        return _array(wide.view("<i8").ravel(), mask)
+        return _masked_array(wide.view("<i8").ravel(), mask)
 
     return read
 
 
-def _unsigned(kind: Kind, column: LogColumn) -> Reader | None:
-    if column.wire != Wire.LONGLONG or not column.unsigned:
+def _unsigned_reader(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
+    if column.wire != WireType.LONGLONG or not column.unsigned:
         return None
 
     def read(raw: Raw) -> Array:
-        matrix, mask = _matrix(raw, 8)
+        matrix, mask = _byte_matrix(raw, 8)
         wide = np.zeros((len(raw), 16), np.uint8)
         wide[:, :8] = matrix
-        return _decimals(wide, mask, kind.arrow)
+        return _decimal_array(wide, mask, kind.arrow)
 
     return read
 
 
-def _decimals(wide: Matrix, mask: npt.NDArray[np.bool_] | None, kind: pa.DataType) -> Array:
+def _decimal_array(wide: Matrix, mask: npt.NDArray[np.bool_] | None, kind: pa.DataType) -> Array:
     """Rows of 16 bytes, little-endian, as an array of decimals."""
     valid = None
     if mask is not None:
@@ -102,15 +108,15 @@ def _decimals(wide: Matrix, mask: npt.NDArray[np.bool_] | None, kind: pa.DataTyp
     return pa.Array.from_buffers(kind, len(wide), [valid, pa.py_buffer(wide.tobytes())])
 
 
-def _decimal(kind: Kind, column: LogColumn) -> Reader | None:
+def _decimal_reader(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
     target: Any = kind.arrow
-    if column.wire != Wire.DECIMAL or column.detail != (target.precision, target.scale):
+    if column.wire != WireType.DECIMAL or column.detail != (target.precision, target.scale):
         return None
-    groups = _groups(target.precision - target.scale, target.scale)
+    groups = _digit_groups(target.precision - target.scale, target.scale)
     width = column.width
 
     def read(raw: Raw) -> Array:
-        matrix, mask = _matrix(raw, width)
+        matrix, mask = _byte_matrix(raw, width)
         negative = (matrix[:, 0] & 0x80) == 0
         plain = matrix ^ np.where(negative, 0xFF, 0).astype(np.uint8)[:, None]
         plain[:, 0] ^= 0x80
@@ -124,14 +130,14 @@ def _decimal(kind: Kind, column: LogColumn) -> Reader | None:
             total = total * scale + part
         if mask is not None:
             total[mask] = 0
-        _require(total < 10**target.precision, "a number with too many digits")
+        _require_fits(total < 10**target.precision, "a number with too many digits")
         total = np.where(negative, -total, total)
-        return _decimals(_wide(total, small), mask, target)
+        return _decimal_array(_widen_numbers(total, small), mask, target)
 
     return read
 
 
-def _wide(total: npt.NDArray[Any], small: bool) -> Matrix:
+def _widen_numbers(total: npt.NDArray[Any], small: bool) -> Matrix:
     if not small:
         joined = b"".join(int(value).to_bytes(16, "little", signed=True) for value in total)
         return np.frombuffer(joined, np.uint8).reshape(len(total), 16)
@@ -140,45 +146,45 @@ def _wide(total: npt.NDArray[Any], small: bool) -> Matrix:
     return wide.view(np.uint8)
 
 
-def _groups(whole: int, fraction: int) -> list[tuple[int, int]]:
+def _digit_groups(whole: int, fraction: int) -> list[tuple[int, int]]:
     """The bytes and digits of each group that a decimal is stored in."""
     groups = [(_DIGIT_BYTES[whole % 9], whole % 9)] if whole % 9 else []
     groups += [(4, 9)] * (whole // 9 + fraction // 9)
     return groups + ([(_DIGIT_BYTES[fraction % 9], fraction % 9)] if fraction % 9 else [])
 
 
-def _float(kind: Kind, column: LogColumn) -> Reader | None:
+def _float_reader(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
     single = kind.arrow == pa.float32()
-    if column.wire != (Wire.FLOAT if single else Wire.DOUBLE):
+    if column.wire != (WireType.FLOAT if single else WireType.DOUBLE):
         return None
 
     def read(raw: Raw) -> Array:
-        matrix, mask = _matrix(raw, 4 if single else 8)
+        matrix, mask = _byte_matrix(raw, 4 if single else 8)
         values = np.ascontiguousarray(matrix).view("<f4" if single else "<f8").ravel()
-        _require(np.isfinite(values), "no number")
-        return _array(values + values.dtype.type(0), mask)
+        _require_fits(np.isfinite(values), "no number")
+        return _masked_array(values + values.dtype.type(0), mask)
 
     return read
 
 
-def _bits(kind: Kind, column: LogColumn) -> Reader | None:
-    if column.wire != Wire.BIT or column.width != (kind.length + 7) // 8:
+def _bits_reader(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
+    if column.wire != WireType.BIT or column.width != (kind.length + 7) // 8:
         return None
     width = column.width
 
     def read(raw: Raw) -> Array:
-        matrix, mask = _matrix(raw, width)
+        matrix, mask = _byte_matrix(raw, width)
         if kind.length == 64:
             wide = np.zeros((len(raw), 16), np.uint8)
             wide[:, :8] = matrix[:, ::-1]
-            return _decimals(wide, mask, kind.arrow)
-        return _array(_big_endian(matrix), mask).cast(kind.arrow)
+            return _decimal_array(wide, mask, kind.arrow)
+        return _masked_array(_big_endian(matrix), mask).cast(kind.arrow)
 
     return read
 
 
-def _text(kind: Kind, column: LogColumn) -> Reader | None:
-    if column.wire not in (Wire.VARCHAR, Wire.STRING, Wire.BLOB):
+def _text_reader(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
+    if column.wire not in (WireType.VARCHAR, WireType.STRING, WireType.BLOB):
         return None
     if not kind.characters:
         return lambda raw: pa.array(raw, pa.binary()).cast(pa.string())
@@ -191,10 +197,10 @@ def _text(kind: Kind, column: LogColumn) -> Reader | None:
     return read
 
 
-def _binary(kind: Kind, column: LogColumn) -> Reader | None:
-    if column.wire not in (Wire.VARCHAR, Wire.STRING, Wire.BLOB):
+def _binary_reader(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
+    if column.wire not in (WireType.VARCHAR, WireType.STRING, WireType.BLOB):
         return None
-    if column.wire != Wire.STRING:
+    if column.wire != WireType.STRING:
         return lambda raw: pa.array(raw, pa.binary())
     # The log leaves out the zeros at the end of a BINARY.
     length = column.detail[0]
@@ -203,25 +209,25 @@ def _binary(kind: Kind, column: LogColumn) -> Reader | None:
     )
 
 
-def _year(kind: Kind, column: LogColumn) -> Reader | None:
-    if column.wire != Wire.YEAR:
+def _year_reader(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
+    if column.wire != WireType.YEAR:
         return None
 
     def read(raw: Raw) -> Array:
-        matrix, mask = _matrix(raw, 1)
+        matrix, mask = _byte_matrix(raw, 1)
         years = matrix[:, 0].astype(np.int64)
-        return _array(np.where(years == 0, 0, years + 1900), mask)
+        return _masked_array(np.where(years == 0, 0, years + 1900), mask)
 
     return read
 
 
-def _require(fits: npt.NDArray[np.bool_], what: str) -> None:
+def _require_fits(fits: npt.NDArray[np.bool_], what: str) -> None:
     """A MisfitError for the first value that does not fit."""
     if not fits.all():
-        raise MisfitError(int((~fits).argmax()), what)
+        raise MariadbMisfitError(int((~fits).argmax()), what)
 
 
-def _days(
+def _days_since_epoch(
     years: Numbers, months: Numbers, days: Numbers, mask: npt.NDArray[np.bool_] | None
 ) -> Numbers:
     """Days since 1970; a MisfitError for a date that no calendar has."""
@@ -236,85 +242,87 @@ def _days(
     wrong |= (days < 1) | (found >= next_first)
     if wrong.any():
         index = int(wrong.argmax())
-        raise MisfitError(index, f"{years[index]:04d}-{months[index]:02d}-{days[index]:02d}")
+        raise MariadbMisfitError(index, f"{years[index]:04d}-{months[index]:02d}-{days[index]:02d}")
     return found
 
 
-def _date(kind: Kind, column: LogColumn) -> Reader | None:
-    if column.wire not in (Wire.DATE, Wire.NEWDATE):
+def _date_reader(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
+    if column.wire not in (WireType.DATE, WireType.NEWDATE):
         return None
 
     def read(raw: Raw) -> Array:
-        matrix, mask = _matrix(raw, 3)
+        matrix, mask = _byte_matrix(raw, 3)
         packed = _big_endian(matrix[:, ::-1])
-        days = _days(packed >> 9, packed >> 5 & 15, packed & 31, mask)
-        return _array(days.astype(np.int32), mask).cast(pa.date32())
+        days = _days_since_epoch(packed >> 9, packed >> 5 & 15, packed & 31, mask)
+        return _masked_array(days.astype(np.int32), mask).cast(pa.date32())
 
     return read
 
 
-def _fraction(matrix: Matrix, at: int, digits: int) -> Numbers:
+def _read_fraction(matrix: Matrix, at: int, digits: int) -> Numbers:
     """Microseconds of the bytes behind a moment's seconds."""
     width = (digits + 1) // 2
     scale: int = 10 ** (6 - 2 * width)
     found = _big_endian(matrix[:, at : at + width]) * scale
-    _require(found < _SECOND, "a second with a fraction of more than one")
+    _require_fits(found < _SECOND, "a second with a fraction of more than one")
     return found
 
 
-def _datetime(kind: Kind, column: LogColumn) -> Reader | None:
-    if column.wire != Wire.DATETIME:
+def _datetime_reader(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
+    if column.wire != WireType.DATETIME:
         return None
     digits, width = column.detail[0], column.width
 
     def read(raw: Raw) -> Array:
-        matrix, mask = _matrix(raw, width)
+        matrix, mask = _byte_matrix(raw, width)
         packed = _big_endian(matrix[:, :5]) - (1 << 39)
         months = packed >> 22 & 0x1FFFF
-        days = _days(months // 13, months % 13, packed >> 17 & 31, mask)
+        days = _days_since_epoch(months // 13, months % 13, packed >> 17 & 31, mask)
         hours, minutes, seconds = packed >> 12 & 31, packed >> 6 & 63, packed & 63
         if mask is not None:
             hours, minutes, seconds = (np.where(mask, 0, v) for v in (hours, minutes, seconds))
-        _require((hours < 24) & (minutes < 60) & (seconds < 60), "a time that no clock has")
+        _require_fits((hours < 24) & (minutes < 60) & (seconds < 60), "a time that no clock has")
         moment = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-        return _array(moment * _SECOND + _fraction(matrix, 5, digits), mask).cast(kind.arrow)
+        return _masked_array(moment * _SECOND + _read_fraction(matrix, 5, digits), mask).cast(
+            kind.arrow
+        )
 
     return read
 
 
-def _timestamp(kind: Kind, column: LogColumn) -> Reader | None:
-    if column.wire != Wire.TIMESTAMP:
+def _timestamp_reader(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
+    if column.wire != WireType.TIMESTAMP:
         return None
     digits, width = column.detail[0], column.width
 
     def read(raw: Raw) -> Array:
-        matrix, mask = _matrix(raw, width)
-        moment = _big_endian(matrix[:, :4]) * _SECOND + _fraction(matrix, 4, digits)
+        matrix, mask = _byte_matrix(raw, width)
+        moment = _big_endian(matrix[:, :4]) * _SECOND + _read_fraction(matrix, 4, digits)
         zero = moment == 0 if mask is None else (moment == 0) & ~mask
         if zero.any():
-            raise MisfitError(int(zero.argmax()), "0000-00-00 00:00:00")
-        return _array(moment, mask).cast(kind.arrow)
+            raise MariadbMisfitError(int(zero.argmax()), "0000-00-00 00:00:00")
+        return _masked_array(moment, mask).cast(kind.arrow)
 
     return read
 
 
-def _enum(kind: Kind, column: LogColumn) -> Reader | None:
-    if column.wire != Wire.ENUM or not _same_labels(kind, column):
+def _enum_reader(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
+    if column.wire != WireType.ENUM or not _same_labels(kind, column):
         return None
     # Number 0 is a value that was none of the labels.
     labels = pa.array(["", *kind.labels], pa.string())
     width = column.width
 
     def read(raw: Raw) -> Array:
-        matrix, mask = _matrix(raw, width)
-        places: Any = _array(_big_endian(matrix[:, ::-1]), mask)
+        matrix, mask = _byte_matrix(raw, width)
+        places: Any = _masked_array(_big_endian(matrix[:, ::-1]), mask)
         return pc.take(labels, places)
 
     return read
 
 
-def _set(kind: Kind, column: LogColumn) -> Reader | None:
-    if column.wire != Wire.SET or not _same_labels(kind, column):
+def _set_reader(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
+    if column.wire != WireType.SET or not _same_labels(kind, column):
         return None
     known: dict[bytes | None, str | None] = {None: None}
 
@@ -331,15 +339,15 @@ def _set(kind: Kind, column: LogColumn) -> Reader | None:
     return read
 
 
-def _same_labels(kind: Kind, column: LogColumn) -> bool:
+def _same_labels(kind: MariadbKind, column: BinlogColumn) -> bool:
     return tuple(label.encode() for label in kind.labels) == column.labels
 
 
-def _address(
+def _address_maker(
     spell: Callable[[bytes], str], length: int
-) -> Callable[[Kind, LogColumn], Reader | None]:
-    def make(kind: Kind, column: LogColumn) -> Reader | None:
-        if column.wire != Wire.STRING or column.detail[0] != length:
+) -> Callable[[MariadbKind, BinlogColumn], Reader | None]:
+    def make(kind: MariadbKind, column: BinlogColumn) -> Reader | None:
+        if column.wire != WireType.STRING or column.detail[0] != length:
             return None
         return lambda raw: pa.array(
             [None if v is None else spell(v.ljust(length, b"\0")) for v in raw], pa.string()
@@ -370,20 +378,20 @@ def spell_inet6(value: bytes) -> str:
 
 
 _MAKERS: dict[str, Maker] = {
-    "integer": _integers,
-    "unsigned": _unsigned,
-    "decimal": _decimal,
-    "float": _float,
-    "bits": _bits,
-    "text": _text,
-    "binary": _binary,
-    "date": _date,
-    "datetime": _datetime,
-    "timestamp": _timestamp,
-    "year": _year,
-    "enum": _enum,
-    "set": _set,
-    "uuid": _address(_spell_uuid, 16),
-    "inet4": _address(lambda value: socket.inet_ntop(socket.AF_INET, value), 4),
-    "inet6": _address(spell_inet6, 16),
+    "integer": _integer_reader,
+    "unsigned": _unsigned_reader,
+    "decimal": _decimal_reader,
+    "float": _float_reader,
+    "bits": _bits_reader,
+    "text": _text_reader,
+    "binary": _binary_reader,
+    "date": _date_reader,
+    "datetime": _datetime_reader,
+    "timestamp": _timestamp_reader,
+    "year": _year_reader,
+    "enum": _enum_reader,
+    "set": _set_reader,
+    "uuid": _address_maker(_spell_uuid, 16),
+    "inet4": _address_maker(lambda value: socket.inet_ntop(socket.AF_INET, value), 4),
+    "inet6": _address_maker(spell_inet6, 16),
 }

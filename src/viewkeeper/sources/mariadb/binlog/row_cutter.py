@@ -17,8 +17,8 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from viewkeeper.sources.mariadb.binlog.table_map import LogColumn
-from viewkeeper.sources.mariadb.byte_codes import MalformedError
+from viewkeeper.sources.mariadb.binlog.table_map import BinlogColumn
+from viewkeeper.sources.mariadb.byte_codes import MalformedBytesError
 
 Values = Iterable[bytes | None]
 Cutter = Callable[[bytes, int, Sequence[Callable[[Values], None]]], int]
@@ -44,22 +44,22 @@ class _Plan(NamedTuple):
     pick: Callable[[list[bytes | None]], Sequence[bytes | None]] | None
 
 
-def make_cutter(columns: Sequence[LogColumn], wanted: Sequence[int]) -> Cutter:
+def make_cutter(columns: Sequence[BinlogColumn], wanted: Sequence[int]) -> Cutter:
     """A cutter for a table; values of column `wanted[i]` go to the i-th of the functions.
 
-    >>> from viewkeeper.sources.mariadb.binlog.table_map import Wire
-    >>> table = [LogColumn("a", Wire.TINY), LogColumn("b", Wire.VARCHAR, (10,))]
+    >>> from viewkeeper.sources.mariadb.binlog.table_map import WireType
+    >>> table = [BinlogColumn("a", WireType.TINY), BinlogColumn("b", WireType.VARCHAR, (10,))]
     >>> a, b = [], []
     >>> make_cutter(table, [1, 0])(b"\\0\\7\\2AB\\2\\6", 0, [b.extend, a.extend]), a, b
     (2, [b'\\x07', b'\\x06'], [b'AB', None])
     """
-    return partial(_cut, _Plans(columns, wanted), (len(columns) + 7) // 8)
+    return partial(_cut_rows, _Plans(columns, wanted), (len(columns) + 7) // 8)
 
 
 class _Plans(dict[bytes, _Plan]):
     """The plans that were needed, by the bitmap of NULLs."""
 
-    def __init__(self, columns: Sequence[LogColumn], wanted: Sequence[int]) -> None:
+    def __init__(self, columns: Sequence[BinlogColumn], wanted: Sequence[int]) -> None:
         super().__init__()
         self._columns = columns
         self._wanted = wanted
@@ -67,11 +67,11 @@ class _Plans(dict[bytes, _Plan]):
     def __missing__(self, bitmap: bytes) -> _Plan:
         if len(self) >= _MOST_PLANS:
             self.clear()
-        self[bitmap] = made = _plan(self._columns, self._wanted, bitmap)
+        self[bitmap] = made = _make_plan(self._columns, self._wanted, bitmap)
         return made
 
 
-def _cut(
+def _cut_rows(
     plans: _Plans, size: int, data: bytes, at: int, extends: Sequence[Callable[[Values], None]]
 ) -> int:
     """Every changed row passes here: nothing is called that need not be."""
@@ -104,16 +104,16 @@ def _cut(
             else:
                 rows.append(row)
     except (struct.error, IndexError):
-        raise MalformedError("a row ends before its last value") from None
+        raise MalformedBytesError("a row ends before its last value") from None
     if at != end:
-        raise MalformedError("a row ends beyond its event")
+        raise MalformedBytesError("a row ends beyond its event")
     # Rows are not kept: as many lists as rows would keep the garbage collector busy.
     for extend, values in zip(extends, zip(*rows, strict=True), strict=False):
         extend(values)
     return len(rows)
 
 
-def _plan(columns: Sequence[LogColumn], wanted: Sequence[int], bitmap: bytes) -> _Plan:
+def _make_plan(columns: Sequence[BinlogColumn], wanted: Sequence[int], bitmap: bytes) -> _Plan:
     nulls = int.from_bytes(bitmap, "little")
     steps: list[tuple[_Run | None, int, int, bool]] = []
     places: dict[int, int] = {}
@@ -127,20 +127,20 @@ def _plan(columns: Sequence[LogColumn], wanted: Sequence[int], bitmap: bytes) ->
         if column.width > 0:
             form += f"{column.width}{'s' if is_wanted else 'x'}"
         else:
-            steps.append((*_run(form), -column.width, is_wanted))
+            steps.append((*_make_run(form), -column.width, is_wanted))
             form = "<"
     order = [places.get(number, len(places)) for number in wanted]
-    pick = None if order == list(range(len(places))) else _pick(order)
-    return _Plan(tuple(steps), *_run(form), pick)
+    pick = None if order == list(range(len(places))) else _make_pick(order)
+    return _Plan(tuple(steps), *_make_run(form), pick)
 
 
-def _run(form: str) -> tuple[_Run | None, int]:
+def _make_run(form: str) -> tuple[_Run | None, int]:
     """What cuts a run of values, and how many bytes it has; None if there is nothing to cut."""
     made = struct.Struct(form)
     return (made.unpack_from if made.size else None), made.size
 
 
-def _pick(order: Sequence[int]) -> Callable[[list[bytes | None]], Sequence[bytes | None]]:
+def _make_pick(order: Sequence[int]) -> Callable[[list[bytes | None]], Sequence[bytes | None]]:
     if len(order) > 1:
         return itemgetter(*order)
     return lambda row: [row[place] for place in order]

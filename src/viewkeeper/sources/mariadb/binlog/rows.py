@@ -20,27 +20,27 @@ import pyarrow as pa
 
 from viewkeeper.sources.mariadb.binlog.raw_values import Raw, Reader, reader_of
 from viewkeeper.sources.mariadb.binlog.row_cutter import Cutter, make_cutter
-from viewkeeper.sources.mariadb.binlog.table_map import LogTable
-from viewkeeper.sources.mariadb.byte_codes import MalformedError
-from viewkeeper.sources.mariadb.logged_shapes import Shape
-from viewkeeper.sources.mariadb.types import Array, Kind, MisfitError
+from viewkeeper.sources.mariadb.binlog.table_map import BinlogTable
+from viewkeeper.sources.mariadb.byte_codes import MalformedBytesError
+from viewkeeper.sources.mariadb.logged_shapes import LoggedShape
+from viewkeeper.sources.mariadb.types import Array, MariadbKind, MariadbMisfitError
 from viewkeeper.sources.stream.spool import PIECES, remove_stale
 from viewkeeper.storage import disk
 from viewkeeper.updates.source_protocol import COUNT, POSITION
 
-Columns = Sequence[tuple[str, Kind]]
+Columns = Sequence[tuple[str, MariadbKind]]
 PIECE_ROWS = 50_000
 _PIECES_BYTES = 32 << 20
 
 
-class ChangedError(ValueError):
+class ShapeChangedError(ValueError):
     """The log describes a table otherwise than it should be by all statements before."""
 
 
 class ObscureError(ValueError):
     """The log does not say enough of a table to read its rows."""
 
-    def __init__(self, shape: Shape, what: str) -> None:
+    def __init__(self, shape: LoggedShape, what: str) -> None:
         super().__init__(f'table "{shape.full_name}" {what}')
         self.table = shape.id
 
@@ -54,7 +54,7 @@ class ValueMisfitError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class BinlogLayout:
     """How the rows of a followed table are cut and read; table and columns by their identity.
     `width` is how many columns it has in all."""
 
@@ -67,7 +67,7 @@ class Layout:
     width: int
 
 
-def layout_of(shape: Shape, wanted: Sequence[str], log: LogTable) -> Layout:
+def layout_of(shape: LoggedShape, wanted: Sequence[str], log: BinlogTable) -> BinlogLayout:
     """The layout of a table as the log has it; a ChangedError where it is not of that shape.
 
     What is wanted and not in the shape was added later, or is gone.
@@ -81,7 +81,7 @@ def layout_of(shape: Shape, wanted: Sequence[str], log: LogTable) -> Layout:
         place = places.get(column.name.lower())
         reader = None if place is None else reader_of(kind, log.columns[place])
         if place is None or reader is None:
-            raise ChangedError(f'column "{column.name}" is not what it should be')
+            raise ShapeChangedError(f'column "{column.name}" is not what it should be')
         columns.append((column.id, kind))
         readers.append(reader)
         names.append(column.name)
@@ -89,7 +89,7 @@ def layout_of(shape: Shape, wanted: Sequence[str], log: LogTable) -> Layout:
     if not all(column.width for column in log.columns):
         raise ObscureError(shape, "has a column of a type that cannot be read")
     cut = make_cutter(log.columns, cuts)
-    return Layout(
+    return BinlogLayout(
         shape.id,
         tuple(columns),
         tuple(readers),
@@ -103,7 +103,7 @@ def layout_of(shape: Shape, wanted: Sequence[str], log: LogTable) -> Layout:
 class TableRows:
     """The rows of one table; those without a position are of the transaction being read."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: BinlogLayout) -> None:
         self.layout = layout
         self.counts: list[int] = []
         self.positions: list[int] = []
@@ -111,66 +111,66 @@ class TableRows:
         self._extends = [column.extend for column in self._raw]
 
     @property
-    def open(self) -> int:
+    def open_count(self) -> int:
         """How many rows have no position yet."""
         return len(self.counts) - len(self.positions)
 
-    def add(self, data: bytes, at: int, signs: Sequence[int]) -> None:
+    def add_images(self, data: bytes, at: int, signs: Sequence[int]) -> None:
         """Cut the row images from an offset on; `signs` says what they stand for, in turn."""
         pairs, left = divmod(self.layout.cut(data, at, self._extends), len(signs))
         if left:
-            raise MalformedError("a row was updated, and what it became is not there")
+            raise MalformedBytesError("a row was updated, and what it became is not there")
         self.counts.extend(tuple(signs) * pairs)
 
-    def commit(self, position: int) -> None:
-        self.positions.extend([position] * self.open)
+    def commit_open(self, position: int) -> None:
+        self.positions.extend([position] * self.open_count)
 
-    def keep(self, size: int) -> None:
+    def keep_first(self, size: int) -> None:
         """Forget all but the first rows."""
         for column in self._raw:
             del column[size:]
         del self.counts[size:], self.positions[size:]
 
-    def before(self, position: int) -> int:
+    def count_before(self, position: int) -> int:
         """How many rows have a position below this one."""
         return bisect_left(self.positions, position)
 
-    def committed(self) -> pa.RecordBatch:
+    def committed_batch(self) -> pa.RecordBatch:
         """The rows that have a position, as a batch."""
-        batch = self._batch(slice(0, len(self.positions)))
+        batch = self._make_batch(slice(0, len(self.positions)))
         return batch.append_column(POSITION, pa.array(self.positions, pa.int64()))
 
     def drop_committed(self) -> None:
-        self._drop(len(self.positions))
+        self._drop_first(len(self.positions))
         self.positions = []
 
     def take_open(self) -> pa.RecordBatch:
         """The rows that have none; the others must have left before."""
         assert not self.positions, "rows leave in order"
-        batch = self._batch(slice(0, len(self.counts)))
-        self._drop(len(self.counts))
+        batch = self._make_batch(slice(0, len(self.counts)))
+        self._drop_first(len(self.counts))
         return batch
 
-    def _drop(self, size: int) -> None:
+    def _drop_first(self, size: int) -> None:
         for column in self._raw:
             del column[:size]
         del self.counts[:size]
 
-    def _batch(self, part: slice) -> pa.RecordBatch:
+    def _make_batch(self, part: slice) -> pa.RecordBatch:
         counts = pa.array(self.counts[part], pa.int64())
         layout = self.layout
         arrays: list[Array] = [
-            _read(reader, name, raw[part])
+            _read_values(reader, name, raw[part])
             for reader, name, raw in zip(layout.readers, layout.names, self._raw, strict=True)
         ]
         ids = [id for id, _ in layout.columns]
         return pa.RecordBatch.from_arrays([*arrays, counts], names=[*ids, COUNT])
 
 
-def _read(reader: Reader, name: str, raw: Raw) -> Array:
+def _read_values(reader: Reader, name: str, raw: Raw) -> Array:
     try:
         return reader(raw)
-    except MisfitError as error:
+    except MariadbMisfitError as error:
         raise ValueMisfitError(error.index, name, error.value) from None
     except (pa.ArrowException, ValueError) as error:
         for index, value in enumerate(raw):
@@ -192,16 +192,16 @@ class Pieces:
     _folder: Path | None = None
 
     @property
-    def rows(self) -> int:
+    def row_count(self) -> int:
         return sum(self._rows)
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def add(self, table: str, batch: pa.RecordBatch) -> None:
+    def add_piece(self, table: str, batch: pa.RecordBatch) -> None:
         self._rows.append(batch.num_rows)
         if self._bytes + batch.nbytes > _PIECES_BYTES:
-            self._kept.append((table, self._write(batch)))
+            self._kept.append((table, self._write_piece(batch)))
         else:
             self._bytes += batch.nbytes
             self._kept.append((table, batch))
@@ -214,7 +214,7 @@ class Pieces:
             else:
                 yield table, piece
 
-    def keep(self, size: int) -> None:
+    def keep_first(self, size: int) -> None:
         """Forget all but the first batches."""
         del self._kept[size:], self._rows[size:]
         if not size:
@@ -223,7 +223,7 @@ class Pieces:
                 shutil.rmtree(self._folder, ignore_errors=True)
                 self._folder = None
 
-    def _write(self, batch: pa.RecordBatch) -> Path:
+    def _write_piece(self, batch: pa.RecordBatch) -> Path:
         if self._folder is None:
             disk.make_folder(self.home)
             remove_stale(self.home)

@@ -17,12 +17,17 @@ from dataclasses import dataclass, field
 import pymysql
 
 from viewkeeper.errors import SchemaError
-from viewkeeper.sources.mariadb.binlog.log import log_end
-from viewkeeper.sources.mariadb.binlog.shape_tracker import Tracker
-from viewkeeper.sources.mariadb.logged_shapes import Shape
-from viewkeeper.sources.mariadb.schema import Table, read_table
-from viewkeeper.sources.mariadb.server_connection import Connection, execute, quote, texts
-from viewkeeper.sources.mariadb.types import Kind
+from viewkeeper.sources.mariadb.binlog.log import read_log_end
+from viewkeeper.sources.mariadb.binlog.shape_tracker import ShapeTracker
+from viewkeeper.sources.mariadb.logged_shapes import LoggedShape
+from viewkeeper.sources.mariadb.schema import MariadbTable, read_table
+from viewkeeper.sources.mariadb.server_connection import (
+    Connection,
+    fetch_texts,
+    quote_name,
+    run_statement,
+)
+from viewkeeper.sources.mariadb.types import MariadbKind
 
 _SECONDS = 5.0
 _MISSING = {1146, 1049, 1932}
@@ -32,78 +37,78 @@ _MISSING = {1146, 1049, 1932}
 class _Seen:
     """A table as the server had it at a position; None if it was not there."""
 
-    shape: Shape
-    table: Table | None
+    shape: LoggedShape
+    table: MariadbTable | None
     position: int
 
 
 @dataclass(slots=True)
-class Audit:
+class ShapeAudit:
     """Looks at the followed tables of one source every few seconds."""
 
     source: str
     _due: float = 0.0
     _seen: list[_Seen] = field(default_factory=list)
 
-    def run(
-        self, connection: Connection, tracker: Tracker, wanted: Mapping[str, Sequence[str]]
+    def audit_shapes(
+        self, connection: Connection, tracker: ShapeTracker, wanted: Mapping[str, Sequence[str]]
     ) -> None:
         """Describe tables if it is time; compare what was described before, where the stream has
         come."""
         if not self._seen and time.monotonic() >= self._due:
             self._due = time.monotonic() + _SECONDS
-            found = (self._describe(connection, shape) for shape in tracker.shapes)
+            found = (self._describe_table(connection, shape) for shape in tracker.shapes)
             self._seen = [one for one in found if one is not None]
         late = [one for one in self._seen if one.position > tracker.reached]
         for one in self._seen:
-            if one.position <= tracker.reached and _differs(one, tracker, wanted):
-                tracker.contradict(one.shape.id)
+            if one.position <= tracker.reached and _is_different(one, tracker, wanted):
+                tracker.contradict_table(one.shape.id)
         self._seen = late
 
-    def forget(self) -> None:
+    def forget_seen(self) -> None:
         """Reading begins anew."""
         self._due, self._seen = 0.0, []
 
-    def _describe(self, connection: Connection, shape: Shape) -> _Seen | None:
-        name = f"{quote(shape.database)}.{quote(shape.name)}"
-        table: Table | None = None
-        execute(connection, "START TRANSACTION")
+    def _describe_table(self, connection: Connection, shape: LoggedShape) -> _Seen | None:
+        name = f"{quote_name(shape.database)}.{quote_name(shape.name)}"
+        table: MariadbTable | None = None
+        run_statement(connection, "START TRANSACTION")
         try:
             touch = f"SELECT 1 FROM {name} LIMIT 1"
-            texts(connection, f"SET STATEMENT lock_wait_timeout = 0 FOR {touch}")
+            fetch_texts(connection, f"SET STATEMENT lock_wait_timeout = 0 FOR {touch}")
             table = read_table(connection, self.source, shape.database, shape.full_name)
-            return _Seen(shape, table, log_end(connection))
+            return _Seen(shape, table, read_log_end(connection))
         except SchemaError:
-            return _Seen(shape, None, log_end(connection))
+            return _Seen(shape, None, read_log_end(connection))
         except pymysql.Error as error:
             if not connection.open:
                 raise
             # Locked, or not to be seen by us: that is for whoever asks about the table.
             is_missing = error.args[0] in _MISSING
-            return _Seen(shape, None, log_end(connection)) if is_missing else None
+            return _Seen(shape, None, read_log_end(connection)) if is_missing else None
         finally:
             if connection.open:
-                execute(connection, "ROLLBACK")
+                run_statement(connection, "ROLLBACK")
 
 
-def _differs(seen: _Seen, tracker: Tracker, wanted: Mapping[str, Sequence[str]]) -> bool:
+def _is_different(seen: _Seen, tracker: ShapeTracker, wanted: Mapping[str, Sequence[str]]) -> bool:
     """Whether the server had another table than the log says."""
-    shape = tracker.at(seen.position).get(seen.shape.id)
+    shape = tracker.shapes_at(seen.position).shape_by_id(seen.shape.id)
     if shape is None or shape.full_name != seen.shape.full_name:
         return False
     if seen.table is None or seen.position < shape.since:
         return seen.table is None
     for id in wanted.get(shape.id, ()):
-        column = shape.column(id)
-        if column is not None and not _agrees(seen.table, column.name, column.kind):
+        column = shape.column_by_id(id)
+        if column is not None and not _has_same_kind(seen.table, column.name, column.kind):
             return True
     return False
 
 
-def _agrees(table: Table, name: str, kind: Kind | None) -> bool:
-    if not table.has(name):
+def _has_same_kind(table: MariadbTable, name: str, kind: MariadbKind | None) -> bool:
+    if not table.has_column(name):
         return False
-    found = table.column(name).kind
-    if kind is None or not isinstance(found, Kind):
-        return kind is None and not isinstance(found, Kind)
+    found = table.find_column(name).kind
+    if kind is None or not isinstance(found, MariadbKind):
+        return kind is None and not isinstance(found, MariadbKind)
     return found.arrow == kind.arrow

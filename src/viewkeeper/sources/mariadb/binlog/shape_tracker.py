@@ -15,13 +15,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from viewkeeper.sources.mariadb.binlog.event_bodies import Statement
-from viewkeeper.sources.mariadb.binlog.rows import ChangedError, Layout, ObscureError, layout_of
-from viewkeeper.sources.mariadb.binlog.table_map import read_log_table
-from viewkeeper.sources.mariadb.ddl.shape_effect import Effect, effect_of
-from viewkeeper.sources.mariadb.logged_shapes import Shapes, key_ids
+from viewkeeper.sources.mariadb.binlog.event_bodies import LoggedStatement
+from viewkeeper.sources.mariadb.binlog.rows import (
+    BinlogLayout,
+    ObscureError,
+    ShapeChangedError,
+    layout_of,
+)
+from viewkeeper.sources.mariadb.binlog.table_map import read_table_map
+from viewkeeper.sources.mariadb.ddl.shape_effect import ShapeEffect, effect_of
+from viewkeeper.sources.mariadb.logged_shapes import LoggedShapes, key_ids
 from viewkeeper.sources.mariadb.schema import characters_of
-from viewkeeper.sources.mariadb.server_connection import Server
+from viewkeeper.sources.mariadb.server_connection import MariadbServer
 from viewkeeper.updates.schema_change import SchemaChange
 
 KeyOf = Callable[[str, str], Sequence[str] | None]
@@ -29,28 +34,28 @@ KeyOf = Callable[[str, str], Sequence[str] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class ShapeWatch:
     """What to follow: the shapes at a position of the log, and the columns whose values are kept,
     by identity."""
 
-    shapes: Shapes
+    shapes: LoggedShapes
     position: int
     columns: Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReportedChange:
     """What was told of a table in the transaction that ends at a position."""
 
     position: int
     change: SchemaChange
 
 
-class Tracker:
+class ShapeTracker:
     """Follows a watch from a position on; without `key_of` keys do not matter."""
 
     def __init__(
-        self, server: Server, watch: Watch, start: int, key_of: KeyOf | None = None
+        self, server: MariadbServer, watch: ShapeWatch, start: int, key_of: KeyOf | None = None
     ) -> None:
         early = start < watch.position
         shapes = watch.shapes.known_from(watch.position) if early else watch.shapes
@@ -60,13 +65,13 @@ class Tracker:
         self._versions = [shapes]
         self._open = shapes
         self._open_told: list[SchemaChange] = []
-        self._layouts: dict[bytes, Layout | None] = {}
+        self._layouts: dict[bytes, BinlogLayout | None] = {}
         self._characters = cache(lambda charset: _ask_characters(server, charset))
-        self.told: list[Told] = []
+        self.told: list[ReportedChange] = []
         self.reached = start
 
     @property
-    def shapes(self) -> Shapes:
+    def shapes(self) -> LoggedShapes:
         """As of the last transaction that has ended."""
         return self._versions[-1]
 
@@ -75,20 +80,20 @@ class Tracker:
         """Whether the transaction that is being read has something to tell."""
         return bool(self._open_told)
 
-    def at(self, position: int) -> Shapes:
+    def shapes_at(self, position: int) -> LoggedShapes:
         """As of a position that was read."""
         return self._versions[max(0, bisect_right(self._positions, position) - 1)]
 
-    def between(self, after: int, until: int) -> list[Told]:
+    def changes_between(self, after: int, until: int) -> list[ReportedChange]:
         """What was told with `after` < position <= `until`."""
-        start = bisect_right(self.told, after, key=_position)
-        return self.told[start : bisect_right(self.told, until, key=_position)]
+        start = bisect_right(self.told, after, key=_position_of)
+        return self.told[start : bisect_right(self.told, until, key=_position_of)]
 
     def is_wanted(self, id: str) -> bool:
         """Whether rows of a table are wanted; only its shape is, if they are not."""
         return id in self._wanted
 
-    def apply(self, statement: Statement, position: int) -> Effect | None:
+    def apply_statement(self, statement: LoggedStatement, position: int) -> ShapeEffect | None:
         """Take a statement that ends at a position; what it did to followed tables, if anything."""
         effect = effect_of(statement, self._open, position, self._characters)
         if effect is None:
@@ -96,84 +101,84 @@ class Tracker:
         for id in effect.keys:
             self._compare_key(effect, id)
         self._open_told += effect.told
-        self._become(effect.shapes)
+        self._replace_shapes(effect.shapes)
         return effect
 
-    def _become(self, shapes: Shapes) -> None:
+    def _replace_shapes(self, shapes: LoggedShapes) -> None:
         if shapes != self._open:
             self._open = shapes
             self._layouts.clear()
 
-    def _compare_key(self, effect: Effect, id: str) -> None:
+    def _compare_key(self, effect: ShapeEffect, id: str) -> None:
         """The server knows what the key is now; by the last statement that is what it should be."""
-        shape = effect.shapes.get(id)
+        shape = effect.shapes.shape_by_id(id)
         if shape is None or self._key_of is None:
             return
         names = self._key_of(shape.database, shape.name)
-        if names is None or any(shape.called(name) is None for name in names):
+        if names is None or any(shape.column_named(name) is None for name in names):
             return
         key = key_ids(shape, names)
         if key != shape.key:
             effect.told.append(SchemaChange("change_key", id, now=", ".join(names)))
             effect.shapes = effect.shapes.with_table(replace(shape, key=key))
 
-    def lay_out(self, described: bytes, position: int) -> Layout | None:
+    def find_layout(self, described: bytes, position: int) -> BinlogLayout | None:
         """How the rows of the table that the log describes are read; None if it is not followed.
         An ObscureError if that cannot be told."""
         if described not in self._layouts:
-            self._layouts[described] = self._layout(described, position)
+            self._layouts[described] = self._make_layout(described, position)
         return self._layouts.get(described)
 
-    def _layout(self, described: bytes, position: int) -> Layout | None:
-        log = read_log_table(described)
-        shape = self._open.find(log.database, log.name)
+    def _make_layout(self, described: bytes, position: int) -> BinlogLayout | None:
+        log = read_table_map(described)
+        shape = self._open.find_shape(log.database, log.name)
         if shape is None or not self.is_wanted(shape.id):
             return None
         if not log.named:
             raise ObscureError(shape, "has columns that the binlog does not name")
         try:
             return layout_of(shape, self._wanted[shape.id], log)
-        except ChangedError:
+        except ShapeChangedError:
             if position > shape.since:
-                self.contradict(shape.id)
+                self.contradict_table(shape.id)
             else:
                 self._open_told.append(SchemaChange("recreate_table", shape.id))
             return None
 
-    def contradict(self, id: str) -> None:
+    def contradict_table(self, id: str) -> None:
         """A table is not what it should be; that is told with the next transaction."""
-        if self._open.get(id) is not None:
+        if self._open.shape_by_id(id) is not None:
             self._open_told.append(SchemaChange("recreate_table", id))
-            self._become(self._open.without([id]))
+            self._replace_shapes(self._open.without_tables([id]))
 
-    def end(self, position: int) -> None:
+    def end_transaction(self, position: int) -> None:
         """The transaction that was being read ends here."""
-        self.told += [Told(position, change) for change in self._open_told]
+        self.told += [ReportedChange(position, change) for change in self._open_told]
         self._open_told = []
         if self._open is not self._versions[-1]:
             self._positions.append(position)
             self._versions.append(self._open)
 
-    def abandon(self) -> None:
+    def abandon_transaction(self) -> None:
         """The transaction that was being read has no end."""
         self._open_told = []
-        self._become(self._versions[-1])
+        self._replace_shapes(self._versions[-1])
 
-    def forget(self, position: int) -> None:
+    def forget_before(self, position: int) -> None:
         """Nobody will ask for what was before a position."""
         past = max(0, bisect_right(self._positions, position) - 1)
         del self._positions[:past], self._versions[:past]
-        del self.told[: bisect_right(self.told, position, key=_position)]
+        del self.told[: bisect_right(self.told, position, key=_position_of)]
 
 
-def _position(told: Told) -> int:
+def _position_of(told: ReportedChange) -> int:
     return told.position
 
 
-def _ask_characters(server: Server, charset: str) -> str:
-    connection = server.connect()
+def _ask_characters(server: MariadbServer, charset: str) -> str:
+    connection = server.open_connection()
     try:
-        with server.errors():
+        with server.translate_errors():
             return characters_of(connection, charset)
     finally:
         connection.close()

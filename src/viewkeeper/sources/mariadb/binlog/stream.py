@@ -27,23 +27,23 @@ from pathlib import Path
 from viewkeeper.errors import ConversionError, GapError, SchemaError, SourceAwayError, SourceError
 from viewkeeper.sources.mariadb.binlog.event_bodies import (
     SIGNS,
-    Group,
-    Statement,
+    LoggedStatement,
+    TransactionGroup,
     group_of,
     images_of,
     statement_of,
 )
-from viewkeeper.sources.mariadb.binlog.event_frames import Event, Mark, Type
-from viewkeeper.sources.mariadb.binlog.log import Log, event_after, log_files
-from viewkeeper.sources.mariadb.binlog.rows import Layout, ObscureError, Pieces
-from viewkeeper.sources.mariadb.binlog.shape_tracker import KeyOf, Tracker, Watch
-from viewkeeper.sources.mariadb.binlog.transactions import Gathering, MisfitAtError
-from viewkeeper.sources.mariadb.byte_codes import MalformedError, piece
+from viewkeeper.sources.mariadb.binlog.event_frames import BinlogEvent, BinlogEventType, EventMark
+from viewkeeper.sources.mariadb.binlog.log import BinlogReader, read_event_after, read_log_files
+from viewkeeper.sources.mariadb.binlog.rows import BinlogLayout, ObscureError, Pieces
+from viewkeeper.sources.mariadb.binlog.shape_tracker import KeyOf, ShapeTracker, ShapeWatch
+from viewkeeper.sources.mariadb.binlog.transactions import MisfitAtError, TransactionBuffer
+from viewkeeper.sources.mariadb.byte_codes import MalformedBytesError, read_piece
 from viewkeeper.sources.mariadb.position import FIRST_OFFSET, file_of, position_of
-from viewkeeper.sources.mariadb.server_connection import Server
+from viewkeeper.sources.mariadb.server_connection import MariadbServer
 from viewkeeper.sources.stream.spool import Spool
 
-_NO_GROUP = Group(alone=False, prepared=False, completed=False, xid=b"")
+_NO_GROUP = TransactionGroup(alone=False, prepared=False, completed=False, xid=b"")
 # The clock is read once for so many events.
 _CHECK_EVENTS = 64
 _ALL = 1 << 62
@@ -58,7 +58,7 @@ class _HaltError(Exception):
         self.table = table
 
 
-class Stream:
+class BinlogStream:
     """Reads from a position on, into a spool; with `prepared_only`, nothing but prepared rows.
 
     Rows are kept of what comes after `rows_after`; before that only shapes are of interest.
@@ -66,8 +66,8 @@ class Stream:
 
     def __init__(
         self,
-        server: Server,
-        watch: Watch,
+        server: MariadbServer,
+        watch: ShapeWatch,
         start: int,
         spool: Spool,
         server_id: int,
@@ -80,29 +80,29 @@ class Stream:
     ) -> None:
         self._server = server
         self._watch = watch
-        self.tracker = Tracker(server, watch, start, key_of)
+        self.tracker = ShapeTracker(server, watch, start, key_of)
         self._rows_after = rows_after
         self._server_id = server_id
         self._home = home
         self._blocking = blocking
         self._prepared_only = prepared_only
         self._start = start
-        self._log: Log | None = None
-        self._events: Iterator[Event] = iter(())
-        self._gathering = Gathering(spool, home)
-        self._maps: dict[bytes, Layout | None] = {}
+        self._log: BinlogReader | None = None
+        self._events: Iterator[BinlogEvent] = iter(())
+        self._gathering = TransactionBuffer(spool, home)
+        self._maps: dict[bytes, BinlogLayout | None] = {}
         self._prepared: dict[bytes, Pieces] = {}
-        self._group: Group | None = None
-        self._marks: dict[int, Mark] = {}
-        self._last: Event | None = None
-        self._handlers = self._known()
+        self._group: TransactionGroup | None = None
+        self._marks: dict[int, EventMark] = {}
+        self._last: BinlogEvent | None = None
+        self._handlers = self._make_handlers()
         self.position = start
         self.halted: SourceError | None = None
         self.halted_by = ""
         """The identity of the table that is in the way, if it is one."""
         self._is_damaged = False
 
-    def advance(self, until: int, seconds: float = _ALL, transactions: int = _ALL) -> None:
+    def advance_to(self, until: int, seconds: float = _ALL, transactions: int = _ALL) -> None:
         """Read up to a position that the log is known to have, or until a limit is reached.
 
         A connection that was lost is made again once, from the last transaction that has ended.
@@ -112,37 +112,39 @@ class Stream:
             self.halted, self._is_damaged = None, False
         try:
             try:
-                self._read(until, end, transactions)
-            except (SourceAwayError, MalformedError):
+                self._read_events(until, end, transactions)
+            except (SourceAwayError, MalformedBytesError):
                 self.disconnect()
-                self._read(until, end, transactions)
-            self._gathering.flush()
-        except MalformedError as error:
+                self._read_events(until, end, transactions)
+            self._gathering.flush_to_spool()
+        except MalformedBytesError as error:
             self._is_damaged = True
-            self._halt(self._damaged(str(error)))
+            self._halt_stream(self._damaged_error(str(error)))
         except MisfitAtError as error:
-            self._halt(self._misfit(error), error.table)
+            self._halt_stream(self._misfit_error(error), error.table)
         except _HaltError as halt:
-            self._halt(halt.error, halt.table)
+            self._halt_stream(halt.error, halt.table)
 
-    def _halt(self, error: SourceError, table: str = "") -> None:
+    def _halt_stream(self, error: SourceError, table: str = "") -> None:
         self.halted, self.halted_by = error, table
         self.disconnect()
         try:
-            self._gathering.flush()
+            self._gathering.flush_to_spool()
         except MisfitAtError as earlier:
-            self.halted, self.halted_by = self._misfit(earlier), earlier.table
+            self.halted, self.halted_by = self._misfit_error(earlier), earlier.table
 
-    def _read(self, until: int, end: float, transactions: int) -> None:
+    def _read_events(self, until: int, end: float, transactions: int) -> None:
         if self.position >= until or self.halted:
             return
         if self._log is None:
             self._check_last()
-            self._log = Log(self._server, self._server_id, self.position, blocking=self._blocking)
-            self._events = self._log.events()
+            self._log = BinlogReader(
+                self._server, self._server_id, self.position, blocking=self._blocking
+            )
+            self._events = self._log.read_events()
         for number, event in enumerate(self._events):
-            self._take(event)
-            if self.position >= until or self._gathering.ended >= transactions:
+            self._take_event(event)
+            if self.position >= until or self._gathering.ended_count >= transactions:
                 return
             if number % _CHECK_EVENTS == 0 and time.monotonic() > end:
                 return
@@ -153,10 +155,13 @@ class Stream:
         last. It may have been reset meanwhile, and have grown beyond the place again."""
         last = self._last
         # The first event of a file is sent with other content to who begins behind it.
-        if last is None or last.type == Type.FORMAT or not last.mark().can_be_read:
+        if last is None or last.type == BinlogEventType.FORMAT or not last.make_mark().can_be_read:
             return
-        found = event_after(self._server, self._server_id ^ 2, last.mark().start)
-        if found is None or (found.position, found.mark()) != (last.position, last.mark()):
+        found = read_event_after(self._server, self._server_id ^ 2, last.make_mark().start)
+        if found is None or (found.position, found.make_mark()) != (
+            last.position,
+            last.make_mark(),
+        ):
             raise GapError(
                 self._server.source,
                 f"its binlog does not have any more what ended at position {last.position}",
@@ -165,19 +170,19 @@ class Stream:
             )
 
     @property
-    def thread(self) -> int | None:
+    def sender_thread(self) -> int | None:
         """The server's thread that sends us the log, if one does."""
-        return None if self._log is None else self._log.thread
+        return None if self._log is None else self._log.thread_id
 
-    def mark(self, position: int) -> Mark | None:
+    def mark_at(self, position: int) -> EventMark | None:
         """What tells the event that ends at a position from any other, if it was read."""
         if self._last is not None and self._last.position == position:
-            return self._last.mark()
+            return self._last.make_mark()
         return self._marks.get(position)
 
-    def forget(self, position: int) -> None:
+    def forget_before(self, position: int) -> None:
         """Nobody will ask for marks and shapes before a position."""
-        self.tracker.forget(position)
+        self.tracker.forget_before(position)
         for known in [known for known in self._marks if known < position]:
             del self._marks[known]
 
@@ -186,17 +191,17 @@ class Stream:
         if self._log is not None:
             self._log.close()
         self._log, self._events = None, iter(())
-        self._gathering.abandon()
-        self._abandon()
+        self._gathering.abandon_transaction()
+        self._abandon_transaction()
 
-    def _abandon(self) -> None:
+    def _abandon_transaction(self) -> None:
         if self._group is not None:
-            self._gathering.abandon()
-            self.tracker.abandon()
+            self._gathering.abandon_transaction()
+            self.tracker.abandon_transaction()
         self._group = None
         self._maps.clear()
 
-    def _take(self, event: Event) -> None:
+    def _take_event(self, event: BinlogEvent) -> None:
         handler = self._handlers.get(event.type)
         if handler is not None:
             handler(event)
@@ -204,38 +209,38 @@ class Stream:
             self.position, self._last = event.position, event
             self.tracker.reached = event.position
 
-    def _known(self) -> dict[int, Callable[[Event], None]]:
+    def _make_handlers(self) -> dict[int, Callable[[BinlogEvent], None]]:
         """What is done with each type of event; the others say nothing about changes."""
-        handlers: dict[Type, Callable[[Event], None]] = {
-            Type.TABLE_MAP: self._take_map,
-            Type.GTID: self._begin,
-            Type.XID: self._end,
-            Type.QUERY: self._take_statement,
-            Type.QUERY_COMPRESSED: self._take_statement,
-            Type.LOAD_STATEMENT: self._take_statement,
-            Type.XA_PREPARE: self._prepare,
-            Type.INCIDENT: self._take_incident,
+        handlers: dict[BinlogEventType, Callable[[BinlogEvent], None]] = {
+            BinlogEventType.TABLE_MAP: self._take_map,
+            BinlogEventType.GTID: self._begin_transaction,
+            BinlogEventType.XID: self._end_transaction,
+            BinlogEventType.QUERY: self._take_statement,
+            BinlogEventType.QUERY_COMPRESSED: self._take_statement,
+            BinlogEventType.LOAD_STATEMENT: self._take_statement,
+            BinlogEventType.XA_PREPARE: self._prepare_transaction,
+            BinlogEventType.INCIDENT: self._take_incident,
             # A server that was killed may leave a transaction without an end.
-            Type.FORMAT: lambda _: self._abandon(),
+            BinlogEventType.FORMAT: lambda _: self._abandon_transaction(),
         }
         found = {int(kind): handler for kind, handler in handlers.items()}
         return {**found, **dict.fromkeys(SIGNS, self._take_rows)}
 
-    def _begin(self, event: Event) -> None:
-        self._abandon()
+    def _begin_transaction(self, event: BinlogEvent) -> None:
+        self._abandon_transaction()
         self._group = group_of(event)
 
-    def _take_incident(self, event: Event) -> None:
-        raise self._lost("the server could not write something to its binlog")
+    def _take_incident(self, event: BinlogEvent) -> None:
+        raise self._lost_error("the server could not write something to its binlog")
 
-    def _take_map(self, event: Event) -> None:
+    def _take_map(self, event: BinlogEvent) -> None:
         try:
-            layout = self.tracker.lay_out(event.body[8:], event.position)
+            layout = self.tracker.find_layout(event.body[8:], event.position)
         except ObscureError as error:
-            raise self._obscure(str(error), error.table) from None
+            raise self._obscure_error(str(error), error.table) from None
         self._maps[event.body[:6]] = layout
 
-    def _take_rows(self, event: Event) -> None:
+    def _take_rows(self, event: BinlogEvent) -> None:
         signs = SIGNS[event.type]
         layout = self._maps.get(event.body[:6])
         group = self._group or _NO_GROUP
@@ -244,31 +249,31 @@ class Stream:
         images = images_of(event, len(signs), layout.width)
         if images is None:
             what = f'rows of "{layout.full_name}" were logged without all columns'
-            raise self._lost(what, layout.table)
-        rows = self._gathering.rows(layout)
-        rows.add(*images, signs)
+            raise self._lost_error(what, layout.table)
+        rows = self._gathering.rows_of_table(layout)
+        rows.add_images(*images, signs)
         if self._gathering.is_full(rows):
             self._gathering.make_room(rows)
 
     def _keeps_rows(self) -> bool:
         return not self._prepared_only and self.position >= self._rows_after
 
-    def _take_statement(self, event: Event) -> None:
+    def _take_statement(self, event: BinlogEvent) -> None:
         statement = statement_of(event)
         word = statement.text[:9].upper()
         group = self._group or _NO_GROUP
         if word == "COMMIT":
-            self._end(event)
+            self._end_transaction(event)
         elif word in ("ROLLBACK", "ROLLBACK ", "SAVEPOINT"):
             self._roll_back(event, statement.text)
         elif group.completed:
-            self._complete(event, group.xid, committed=word == "XA COMMIT")
+            self._complete_transaction(event, group.xid, committed=word == "XA COMMIT")
         elif word != "BEGIN":
-            self._apply(statement, event.position)
+            self._apply_statement(statement, event.position)
             if group.alone:
-                self._end(event)
+                self._end_transaction(event)
 
-    def _roll_back(self, event: Event, text: str) -> None:
+    def _roll_back(self, event: BinlogEvent, text: str) -> None:
         """Savepoints are in the log only where a table without transactions was changed too."""
         words = text.replace("`", " ").split()
         if words[0].upper() == "SAVEPOINT":
@@ -277,53 +282,53 @@ class Stream:
             self._gathering.roll_back(words[-1])
         else:
             self._gathering.roll_back()
-            self._end(event)
+            self._end_transaction(event)
 
-    def _apply(self, statement: Statement, position: int) -> None:
-        effect = None if self._prepared_only else self.tracker.apply(statement, position)
+    def _apply_statement(self, statement: LoggedStatement, position: int) -> None:
+        effect = None if self._prepared_only else self.tracker.apply_statement(statement, position)
         if effect is None:
             return
         unlisted = [shape for shape in effect.unlisted if self.tracker.is_wanted(shape.id)]
         if unlisted:
-            self.tracker.abandon()
+            self.tracker.abandon_transaction()
             what = f'"{unlisted[0].full_name}" was changed by a statement that lists no rows'
-            raise self._lost(what, unlisted[0].id)
-        self._gathering.empty(tuple(effect.emptied))
+            raise self._lost_error(what, unlisted[0].id)
+        self._gathering.note_emptied(tuple(effect.emptied))
 
-    def _end(self, event: Event) -> None:
+    def _end_transaction(self, event: BinlogEvent) -> None:
         reshaped = self.tracker.is_reshaping
-        self.tracker.end(event.position)
-        if self._gathering.end(event.position, event.time, reshaped=reshaped):
-            self._marks[event.position] = event.mark()
+        self.tracker.end_transaction(event.position)
+        if self._gathering.end_transaction(event.position, event.time, reshaped=reshaped):
+            self._marks[event.position] = event.make_mark()
         self._group = None
         self._maps.clear()
 
-    def _prepare(self, event: Event) -> None:
+    def _prepare_transaction(self, event: BinlogEvent) -> None:
         """The first half of an XA transaction, or all of it if it needs no second one."""
-        if piece(event.body, 0, 1)[0]:
-            self._end(event)
+        if read_piece(event.body, 0, 1)[0]:
+            self._end_transaction(event)
             return
         if self._group is None:
-            raise MalformedError("a transaction is prepared that has not begun")
+            raise MalformedBytesError("a transaction is prepared that has not begun")
         if self.tracker.is_reshaping:
-            raise self._lost("rows of a prepared transaction do not fit their table")
+            raise self._lost_error("rows of a prepared transaction do not fit their table")
         self._prepared[self._group.xid] = self._gathering.take_aside()
-        self._abandon()
+        self._abandon_transaction()
 
-    def _complete(self, event: Event, xid: bytes, *, committed: bool) -> None:
+    def _complete_transaction(self, event: BinlogEvent, xid: bytes, *, committed: bool) -> None:
         pieces = self._prepared.pop(xid, None)
         if committed and not self._prepared_only:
             self._gathering.bring_back(self._find_prepared(xid) if pieces is None else pieces)
-        self._end(event)
+        self._end_transaction(event)
 
     def _find_prepared(self, xid: bytes) -> Pieces:
         """What a transaction did that was prepared before this stream began."""
-        with self._server.errors():
-            connection = self._server.connect()
-            oldest = min(log_files(connection))
+        with self._server.translate_errors():
+            connection = self._server.open_connection()
+            oldest = min(read_log_files(connection))
             connection.close()
         for number in range(file_of(self._start), oldest - 1, -1):
-            earlier = Stream(
+            earlier = BinlogStream(
                 self._server,
                 self._watch,
                 position_of(number, FIRST_OFFSET),
@@ -333,15 +338,15 @@ class Stream:
                 blocking=False,
                 prepared_only=True,
             )
-            earlier.advance(self._start)
+            earlier.advance_to(self._start)
             earlier.disconnect()
             if earlier.halted is not None:
                 raise _HaltError(earlier.halted, earlier.halted_by)
             if xid in earlier._prepared:
                 return earlier._prepared[xid]
-        raise self._lost("the first half of an XA transaction is not in the binlog any more")
+        raise self._lost_error("the first half of an XA transaction is not in the binlog any more")
 
-    def _misfit(self, error: MisfitAtError) -> ConversionError:
+    def _misfit_error(self, error: MisfitAtError) -> ConversionError:
         return ConversionError(
             self._server.source,
             str(error),
@@ -350,7 +355,7 @@ class Stream:
             "then viewkeeper run --full-refresh VIEW",
         )
 
-    def _damaged(self, what: str) -> SourceAwayError:
+    def _damaged_error(self, what: str) -> SourceAwayError:
         return SourceAwayError(
             self._server.source,
             f"its binlog is damaged after position {self.position}",
@@ -359,7 +364,7 @@ class Stream:
             "--verify-binlog-checksum): viewkeeper run --full-refresh VIEW loads its views anew",
         )
 
-    def _obscure(self, what: str, table: str) -> _HaltError:
+    def _obscure_error(self, what: str, table: str) -> _HaltError:
         return _HaltError(
             SchemaError(
                 self._server.source,
@@ -370,7 +375,7 @@ class Stream:
             table,
         )
 
-    def _lost(self, what: str, table: str = "") -> _HaltError:
+    def _lost_error(self, what: str, table: str = "") -> _HaltError:
         return _HaltError(
             GapError(
                 self._server.source,

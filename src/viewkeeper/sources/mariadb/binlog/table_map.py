@@ -15,18 +15,18 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from viewkeeper.sources.mariadb.byte_codes import (
-    MalformedError,
-    length_coded,
-    length_coded_piece,
-    piece,
-    text,
+    MalformedBytesError,
+    decode_name,
+    read_length,
+    read_piece,
+    read_sized_piece,
 )
 
 _DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _MOST_DIGITS, _MOST_FRACTION, _LENGTH_BYTES, _LABEL_BYTES = 65, 6, 4, 8
 
 
-class Wire(IntEnum):
+class WireType(IntEnum):
     """Types of columns as the binlog numbers them."""
 
     TINY = 1
@@ -58,7 +58,7 @@ class Wire(IntEnum):
     GEOMETRY = 255
 
 
-_W = Wire
+_W = WireType
 _FIXED = {
     _W.TINY: 1,
     _W.SHORT: 2,
@@ -91,7 +91,7 @@ _SIGNED_OR_NOT = {
 
 
 @dataclass(frozen=True, slots=True)
-class LogColumn:
+class BinlogColumn:
     """A column as the binlog describes it.
 
     `wire` is a member of Wire for every type that can be read, `detail` what the type needs (digits
@@ -132,34 +132,36 @@ def decimal_width(precision: int, scale: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class LogTable:
+class BinlogTable:
     """A table as the binlog describes it; `named` if it tells the names of the columns."""
 
     database: str
     name: str
-    columns: tuple[LogColumn, ...]
+    columns: tuple[BinlogColumn, ...]
     named: bool
 
 
-def read_log_table(body: bytes) -> LogTable:
+def read_table_map(body: bytes) -> BinlogTable:
     """The table that an event describes; `body` begins with the length of the database's name."""
-    database, at = _name(body, 0)
-    name, at = _name(body, at)
-    count, at = length_coded(body, at)
+    database, at = _read_name(body, 0)
+    name, at = _read_name(body, at)
+    count, at = read_length(body, at)
     if not count:
-        raise MalformedError(f"table {database}.{name} has no columns")
-    wires = list(piece(body, at, count))
-    described, at = length_coded_piece(body, at + count)
-    details = _details(wires, described)
-    more = dict(_metadata(body[at + (count + 7) // 8 :]))
-    names = _texts(more.get(4, b""))
+        raise MalformedBytesError(f"table {database}.{name} has no columns")
+    wires = list(read_piece(body, at, count))
+    described, at = read_sized_piece(body, at + count)
+    details = _read_details(wires, described)
+    more = dict(_read_metadata(body[at + (count + 7) // 8 :]))
+    names = _read_texts(more.get(4, b""))
     if names and len(names) != count:
-        raise MalformedError(f"table {database}.{name} has {count} columns, {len(names)} names")
-    unsigned = _unsigned(wires, more.get(1, b""))
-    labels = {_W.ENUM: _labels(more.get(6, b"")), _W.SET: _labels(more.get(5, b""))}
+        raise MalformedBytesError(
+            f"table {database}.{name} has {count} columns, {len(names)} names"
+        )
+    unsigned = _read_unsigned(wires, more.get(1, b""))
+    labels = {_W.ENUM: _read_labels(more.get(6, b"")), _W.SET: _read_labels(more.get(5, b""))}
     columns = tuple(
-        LogColumn(
-            text(names[i]) if names else "",
+        BinlogColumn(
+            decode_name(names[i]) if names else "",
             wire,
             details[i],
             unsigned[i],
@@ -167,22 +169,22 @@ def read_log_table(body: bytes) -> LogTable:
         )
         for i, wire in enumerate(wires)
     )
-    return LogTable(database, name, columns, bool(names))
+    return BinlogTable(database, name, columns, bool(names))
 
 
-def _name(body: bytes, at: int) -> tuple[str, int]:
+def _read_name(body: bytes, at: int) -> tuple[str, int]:
     """A name with its length before it and a zero behind it."""
-    end = at + 1 + piece(body, at, 1)[0]
-    return text(piece(body, at + 1, end - at - 1)), end + 1
+    end = at + 1 + read_piece(body, at, 1)[0]
+    return decode_name(read_piece(body, at + 1, end - at - 1)), end + 1
 
 
-def _details(wires: list[int], data: bytes) -> list[tuple[int, ...]]:
+def _read_details(wires: list[int], data: bytes) -> list[tuple[int, ...]]:
     """What each type says of itself; labels come disguised as strings, which is put right."""
     found: list[tuple[int, ...]] = []
     at = 0
     for i, wire in enumerate(wires):
         size = 1 if wire in _ONE_BYTE else 2 if wire in _TWO_BYTES else 0
-        raw, at = piece(data, at, size), at + size
+        raw, at = read_piece(data, at, size), at + size
         detail = tuple(raw)
         if wire in (_W.VARCHAR, _W.VARCHAR_COMPRESSED):
             detail = (int.from_bytes(raw, "little"),)
@@ -193,7 +195,7 @@ def _details(wires: list[int], data: bytes) -> list[tuple[int, ...]]:
             wires[i] = raw[0] | 0x30
             detail = (raw[1] | ((raw[0] & 0x30) ^ 0x30) << 4,)
             if wires[i] not in _DISGUISED:
-                raise MalformedError(f"no column of type {wires[i]} comes as text")
+                raise MalformedBytesError(f"no column of type {wires[i]} comes as text")
         _require_possible(wires[i], detail)
         found.append(detail)
     return found
@@ -212,19 +214,19 @@ def _require_possible(wire: int, detail: tuple[int, ...]) -> None:
     else:
         wrong = False
     if wrong:
-        raise MalformedError(f"no column of type {wire} is described by {detail}")
+        raise MalformedBytesError(f"no column of type {wire} is described by {detail}")
 
 
-def _metadata(data: bytes) -> list[tuple[int, bytes]]:
+def _read_metadata(data: bytes) -> list[tuple[int, bytes]]:
     found, at = [], 0
     while at < len(data):
         kind = data[at]
-        value, at = length_coded_piece(data, at + 1)
+        value, at = read_sized_piece(data, at + 1)
         found.append((kind, value))
     return found
 
 
-def _unsigned(wires: Sequence[int], bits: bytes) -> list[bool]:
+def _read_unsigned(wires: Sequence[int], bits: bytes) -> list[bool]:
     """One bit for each number among the columns, from the highest bit of each byte down."""
     found, number = [], 0
     for wire in wires:
@@ -235,23 +237,23 @@ def _unsigned(wires: Sequence[int], bits: bytes) -> list[bool]:
     return found
 
 
-def _texts(data: bytes) -> list[bytes]:
+def _read_texts(data: bytes) -> list[bytes]:
     found, at = [], 0
     while at < len(data):
-        value, at = length_coded_piece(data, at)
+        value, at = read_sized_piece(data, at)
         found.append(value)
     return found
 
 
-def _labels(data: bytes) -> list[tuple[bytes, ...]]:
+def _read_labels(data: bytes) -> list[tuple[bytes, ...]]:
     found, at = [], 0
     while at < len(data):
-        count, at = length_coded(data, at)
+        count, at = read_length(data, at)
         if count > len(data):
-            raise MalformedError(f"{count} labels in {len(data)} bytes")
+            raise MalformedBytesError(f"{count} labels in {len(data)} bytes")
         labels = []
         for _ in range(count):
-            value, at = length_coded_piece(data, at)
+            value, at = read_sized_piece(data, at)
             labels.append(value)
         found.append(tuple(labels))
     return found

@@ -22,10 +22,10 @@ from zlib import crc32
 import pyarrow as pa
 
 from viewkeeper.errors import BarrierError, SourceAwayError
-from viewkeeper.sources.mariadb.binlog.shape_tracker import Told, Watch
-from viewkeeper.sources.mariadb.binlog.stream import Stream
-from viewkeeper.sources.mariadb.logged_shapes import Shapes
-from viewkeeper.sources.mariadb.server_connection import Server
+from viewkeeper.sources.mariadb.binlog.shape_tracker import ReportedChange, ShapeWatch
+from viewkeeper.sources.mariadb.binlog.stream import BinlogStream
+from viewkeeper.sources.mariadb.logged_shapes import LoggedShapes
+from viewkeeper.sources.mariadb.server_connection import MariadbServer
 from viewkeeper.sources.mariadb.types import Array
 from viewkeeper.sources.stream.spool import Spool, is_alive
 from viewkeeper.updates.source_protocol import COUNT, POSITION
@@ -36,13 +36,13 @@ _DIGITS = 76
 _FOLDER = "viewkeeper-tail-"
 
 
-def server_id(reader: str) -> int:
+def make_server_id(reader: str) -> int:
     """A number for a reader of the binlog, that no other has: replicas are told apart by it."""
     text = f"{reader} {os.uname().nodename} {os.getpid()} {next(_NUMBERS)}"
     return crc32(text.encode()) | 1 << 31
 
 
-def select(
+def select_columns(
     batches: Iterator[pa.RecordBatch], columns: Mapping[str, tuple[str, pa.DataType]]
 ) -> Iterator[pa.RecordBatch]:
     """Change batches of the asked columns: each by its name, as what identity, in what type.
@@ -51,16 +51,16 @@ def select(
     if that is a wider one; else as what they were.
     """
     for batch in batches:
-        arrays = [_column(batch, id, kind) for id, kind in columns.values()]
+        arrays = [_column_as(batch, id, kind) for id, kind in columns.values()]
         arrays += [batch[COUNT], batch[POSITION]]
         yield pa.RecordBatch.from_arrays(arrays, names=[*columns, COUNT, POSITION])
 
 
-def _column(batch: pa.RecordBatch, id: str, kind: pa.DataType) -> Array:
+def _column_as(batch: pa.RecordBatch, id: str, kind: pa.DataType) -> Array:
     if id not in batch.schema.names:
         return pa.array([None] * batch.num_rows, kind)
     array: Array = batch[id]
-    if array.type == kind or not _widens(array.type, kind):
+    if array.type == kind or not _is_wider(array.type, kind):
         return array
     if pa.types.is_decimal(kind):
         # Arrow asks for room for every integer, not for those that are there.
@@ -69,27 +69,27 @@ def _column(batch: pa.RecordBatch, id: str, kind: pa.DataType) -> Array:
     return array.cast(kind)
 
 
-def _widens(old: pa.DataType, new: pa.DataType) -> bool:
+def _is_wider(old: pa.DataType, new: pa.DataType) -> bool:
     exact = pa.types.is_integer(old) or pa.types.is_decimal(old)
     to_double = old == pa.float32() and new == pa.float64()
     return (exact and pa.types.is_decimal(new)) or to_double
 
 
-def change_schema(columns: Mapping[str, tuple[str, pa.DataType]]) -> pa.Schema:
+def schema_of_changes(columns: Mapping[str, tuple[str, pa.DataType]]) -> pa.Schema:
     fields = [(name, kind) for name, (_, kind) in columns.items()]
     return pa.schema([*fields, (COUNT, pa.int64()), (POSITION, pa.int64())])
 
 
-def private_folder() -> Path:
+def make_private_folder() -> Path:
     """A new folder for rows of a database, which are for nobody else on this machine: nobody can
     guess its name, enter it, or have made it before."""
     below = tempfile.gettempdir()
-    _remove_left(below)
+    _remove_stale_folders(below)
     return Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-", dir=below))
 
 
 @cache
-def _remove_left(below: str) -> None:
+def _remove_stale_folders(below: str) -> None:
     """Remove, once in a process, what processes left that were killed; only what is our own."""
     for folder in Path(below).glob(f"{_FOLDER}*"):
         number = folder.name.removeprefix(_FOLDER).partition("-")[0]
@@ -100,21 +100,23 @@ def _remove_left(below: str) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-class Tail:
+class BinlogTail:
     """The changes of some tables from a position on, read from the log when asked for."""
 
-    def __init__(self, server: Server, reader: str, watch: Watch, start: int, cut: int) -> None:
-        self._home = private_folder()
+    def __init__(
+        self, server: MariadbServer, reader: str, watch: ShapeWatch, start: int, cut: int
+    ) -> None:
+        self._home = make_private_folder()
         self.start = start
         self._server = server
         self._cut = cut
         self._spool = Spool(self._home)
-        self._stream = Stream(
+        self._stream = BinlogStream(
             server,
             watch,
             min(start, watch.position),
             self._spool,
-            server_id(reader),
+            make_server_id(reader),
             self._home,
             blocking=False,
             rows_after=start,
@@ -123,7 +125,7 @@ class Tail:
     def read_to(self, end: int) -> None:
         """Read up to a position of the log, if that was not done yet."""
         stream = self._stream
-        stream.advance(end, self._server.statement_seconds, _ALL)
+        stream.advance_to(end, self._server.statement_seconds, _ALL)
         stream.disconnect()
         if stream.halted is not None:
             raise stream.halted
@@ -135,27 +137,27 @@ class Tail:
             )
 
     @property
-    def shapes(self) -> Shapes:
+    def shapes(self) -> LoggedShapes:
         """As of where reading has ended."""
         return self._stream.tracker.shapes
 
-    def told(self, after: int) -> list[Told]:
+    def changes_after(self, after: int) -> list[ReportedChange]:
         """The changes of shapes after a position, also those beyond the cut."""
-        return self._stream.tracker.between(after, _ALL)
+        return self._stream.tracker.changes_between(after, _ALL)
 
     def require_rows(self, handle: str, table: str, after: int) -> None:
         """A BarrierError if a table was emptied after a position."""
-        for transaction in self._spool.transactions(after):
+        for transaction in self._spool.transactions_after(after):
             if transaction.position <= self._cut and table in transaction.emptied:
                 raise BarrierError(self._server.source, handle, transaction.position)
 
-    def batches(
+    def read_batches(
         self, table: str, columns: Mapping[str, tuple[str, pa.DataType]], after: int
     ) -> Iterator[pa.RecordBatch]:
         """The changes of a table that the cut includes."""
-        return select(self._spool.changes(table, after, self._cut), columns)
+        return select_columns(self._spool.changes_of(table, after, self._cut), columns)
 
     def close(self) -> None:
         self._stream.disconnect()
-        self._spool.clear()
+        self._spool.clear_all()
         shutil.rmtree(self._home, ignore_errors=True)

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field, replace
 
 from viewkeeper.sources.mariadb.ddl.column_definition import (
     Characters,
-    Definition,
-    definition,
-    in_charset,
-    named_charset,
+    DeclaredColumn,
+    declare_in_charset,
+    find_charset,
+    parse_column_definition,
 )
-from viewkeeper.sources.mariadb.ddl.statement import Alter, Name, name_in
-from viewkeeper.sources.mariadb.ddl.tokens import Token, parts
-from viewkeeper.sources.mariadb.ddl.value_effect import retyped
-from viewkeeper.sources.mariadb.logged_shapes import Shape, ShapedColumn
+from viewkeeper.sources.mariadb.ddl.statement import LoggedAlter, LoggedTableName, parse_table_name
+from viewkeeper.sources.mariadb.ddl.tokens import Token, split_clauses
+from viewkeeper.sources.mariadb.ddl.value_effect import value_effect_of
+from viewkeeper.sources.mariadb.logged_shapes import LoggedShape, ShapedColumn
 from viewkeeper.updates.schema_change import ChangeKind, SchemaChange
 
 _INDEXES = {"INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "PRIMARY", "CHECK", "CONSTRAINT"}
@@ -87,18 +87,18 @@ _HARMLESS = frozenset(
 
 
 @dataclass(slots=True)
-class Altered:
+class AlterResult:
     """The shape after an ALTER TABLE and what is told of it; `another` if it is to be read anew,
     `renamed` is the table's new name."""
 
-    shape: Shape
+    shape: LoggedShape
     told: list[SchemaChange] = field(default_factory=list)
     another: bool = False
-    renamed: Name | None = None
+    renamed: LoggedTableName | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class StatementSetting:
     """How a statement was run: where it ends in the log, whether values that do not fit were
     refused, and what characters the server has."""
 
@@ -107,19 +107,19 @@ class Setting:
     characters: Characters
 
 
-def altered(shape: Shape, action: Alter, setting: Setting) -> Altered:
+def apply_alter(shape: LoggedShape, action: LoggedAlter, setting: StatementSetting) -> AlterResult:
     """What an ALTER TABLE makes of a table."""
     work = _Altering(shape, setting)
     for clause in action.clauses:
         if clause:
-            work.take(clause)
+            work.take_clause(clause)
     if action.loses_rows:
         work.rewrite_all()
-    return work.result()
+    return work.make_result()
 
 
 class _Altering:
-    def __init__(self, shape: Shape, setting: Setting) -> None:
+    def __init__(self, shape: LoggedShape, setting: StatementSetting) -> None:
         self._before = shape
         self._setting = setting
         self._charset = shape.charset
@@ -127,78 +127,78 @@ class _Altering:
         self._added: list[ShapedColumn] = []
         self._told: list[SchemaChange] = []
         self._another = False
-        self._renamed: Name | None = None
+        self._renamed: LoggedTableName | None = None
 
-    def result(self) -> Altered:
+    def make_result(self) -> AlterResult:
         if self._another:
             told = [SchemaChange("recreate_table", self._before.id)]
-            return Altered(self._before, told, another=True)
-        self._tell_generated()
+            return AlterResult(self._before, told, another=True)
+        self._add_generated_changes()
         columns = (*self._kept.values(), *self._added)
         shape = replace(self._before, columns=columns, charset=self._charset)
-        return Altered(shape, self._told, renamed=self._renamed)
+        return AlterResult(shape, self._told, renamed=self._renamed)
 
-    def _tell(self, kind: ChangeKind, column: str, now: str = "") -> None:
+    def _add_change(self, kind: ChangeKind, column: str, now: str = "") -> None:
         self._told.append(SchemaChange(kind, self._before.id, column, now))
 
-    def _tell_generated(self) -> None:
+    def _add_generated_changes(self) -> None:
         """A generated column follows those that it is made of, without row events."""
         if any(one.kind in ("rewrite", "change_type") for one in self._told):
             known = {one.column for one in self._told if not one.keeps_values}
             for column in self._kept.values():
                 if column.generated and column.id not in known:
-                    self._tell("rewrite", column.id)
+                    self._add_change("rewrite", column.id)
 
     def rewrite_all(self) -> None:
         """Rows may have come or gone without being listed."""
         for column in self._kept.values():
-            self._tell("rewrite", column.id)
+            self._add_change("rewrite", column.id)
         self._another = self._another or not self._kept
 
-    def take(self, clause: Sequence[Token]) -> None:
-        verb = clause[0].word
-        second = clause[1].word if len(clause) > 1 else ""
+    def take_clause(self, clause: Sequence[Token]) -> None:
+        verb = clause[0].keyword
+        second = clause[1].keyword if len(clause) > 1 else ""
         rest = _after_fillers(clause[1:])
         of_partition = second == "PARTITION" and verb in ("DROP", "TRUNCATE", "CONVERT")
         if of_partition or verb in _ROW_MOVERS:
             self.rewrite_all()
         elif verb == "CONVERT" and second in ("TO", "CHARACTER", "CHARSET"):
-            self._convert(clause)
+            self._convert_charset(clause)
         elif verb in ("ADD", "DROP", "MODIFY", "CHANGE", "RENAME", "ALTER") and rest:
             self._on_column(verb, clause, rest)
         elif verb in _HARMLESS:
-            self._options(clause)
+            self._take_options(clause)
         else:
             self._another = True
 
     def _on_column(self, verb: str, clause: Sequence[Token], rest: Sequence[Token]) -> None:
         match verb:
             case "ADD":
-                self._add(clause)
+                self._take_add(clause)
             case "DROP":
-                self._drop(rest)
+                self._take_drop(rest)
             case "MODIFY":
-                self._declare(rest[0], rest)
+                self._take_declaration(rest[0], rest)
             case "CHANGE":
-                self._declare(rest[0], rest[1:])
+                self._take_declaration(rest[0], rest[1:])
             case "RENAME":
-                self._rename(clause)
+                self._take_rename(clause)
             case _:
                 # ALTER COLUMN ... SET DEFAULT, and indexes that are not used any more.
                 pass
 
-    def _options(self, clause: Sequence[Token]) -> None:
+    def _take_options(self, clause: Sequence[Token]) -> None:
         """Options of a table stand side by side; an engine may be anywhere among them."""
-        words = [token.word for token in clause]
+        words = [token.keyword for token in clause]
         if "ENGINE" in words:
             after = clause[words.index("ENGINE") + 1 :]
             engine = next((token.text for token in after if token.text != "="), "")
             self._another = self._another or engine.upper() != "INNODB"
-        if clause[0].word in ("CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "COMMENT", "ENGINE"):
-            self._charset = named_charset(clause) or self._charset
+        if clause[0].keyword in ("CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "COMMENT", "ENGINE"):
+            self._charset = find_charset(clause) or self._charset
 
-    def _add(self, clause: Sequence[Token]) -> None:
-        words = [token.word for token in clause[1:]]
+    def _take_add(self, clause: Sequence[Token]) -> None:
+        words = [token.keyword for token in clause[1:]]
         rules = words[words.index("REFERENCES") :] if "REFERENCES" in words else []
         if {"CASCADE", "NULL", "DEFAULT"}.intersection(rules) or words[0] in ("SYSTEM", "PERIOD"):
             # Whoever binds it again is told why it is refused.
@@ -209,60 +209,62 @@ class _Altering:
             optional = "IF" in words[:2]
             rest = _after_fillers(clause[1:])
             if rest[0].text == "(" and not rest[0].quoted:
-                for part in parts(rest[1:-1]):
+                for part in split_clauses(rest[1:-1]):
                     self._add_column(part, optional)
             else:
                 self._add_column(rest, optional)
 
     def _add_column(self, tokens: Sequence[Token], optional: bool) -> None:
-        if tokens[0].word in _NO_COLUMN:
+        if tokens[0].keyword in _NO_COLUMN:
             return
-        declared = definition(tokens, self._charset, self._setting.characters)
-        if optional and self._before.called(declared.name) is not None:
+        declared = parse_column_definition(tokens, self._charset, self._setting.characters)
+        if optional and self._before.column_named(declared.name) is not None:
             return
         id = f"{self._setting.position}.{len(self._added) + 1}"
         column = ShapedColumn(
             id, declared.name, declared.declared, declared.nullable, declared.generated
         )
         self._added.append(column)
-        self._tell("add_filled_column" if declared.filled else "add_column", id, declared.name)
+        self._add_change(
+            "add_filled_column" if declared.filled else "add_column", id, declared.name
+        )
 
-    def _drop(self, rest: Sequence[Token]) -> None:
-        if rest[0].word in ("SYSTEM", "PERIOD"):
+    def _take_drop(self, rest: Sequence[Token]) -> None:
+        if rest[0].keyword in ("SYSTEM", "PERIOD"):
             self._another = True
-        column = None if rest[0].word in _NO_COLUMN else self._before.called(rest[0].text)
+        column = None if rest[0].keyword in _NO_COLUMN else self._before.column_named(rest[0].text)
         if column is not None:
             del self._kept[column.id]
-            self._tell("drop_column", column.id)
+            self._add_change("drop_column", column.id)
 
-    def _rename(self, clause: Sequence[Token]) -> None:
-        second = clause[1].word
+    def _take_rename(self, clause: Sequence[Token]) -> None:
+        second = clause[1].keyword
         if second in ("INDEX", "KEY"):
             return
         if second == "COLUMN":
-            old, new = [token for token in _after_fillers(clause[1:]) if token.word != "TO"][:2]
-            column = self._before.called(old.text)
+            old, new = [token for token in _after_fillers(clause[1:]) if token.keyword != "TO"][:2]
+            column = self._before.column_named(old.text)
             if column is not None:
-                self._call(column, new.text)
+                self._rename_column(column, new.text)
             return
         skip = 2 if second in ("TO", "AS") else 1
-        self._renamed = name_in(clause[skip:], self._before.database)
+        self._renamed = parse_table_name(clause[skip:], self._before.database)
 
-    def _call(self, column: ShapedColumn, name: str) -> None:
+    def _rename_column(self, column: ShapedColumn, name: str) -> None:
         if column.name != name:
             self._kept[column.id] = replace(self._kept[column.id], name=name)
-            self._tell("rename_column", column.id, name)
+            self._add_change("rename_column", column.id, name)
 
-    def _declare(self, old: Token, tokens: Sequence[Token]) -> None:
-        column = self._before.called(old.text)
+    def _take_declaration(self, old: Token, tokens: Sequence[Token]) -> None:
+        column = self._before.column_named(old.text)
         if column is None:
             return
-        found = definition(tokens, self._charset, self._setting.characters)
-        self._call(column, found.name)
-        self._redeclare(column, found)
+        found = parse_column_definition(tokens, self._charset, self._setting.characters)
+        self._rename_column(column, found.name)
+        self._redeclare_column(column, found)
 
-    def _redeclare(self, column: ShapedColumn, found: Definition) -> None:
-        what = retyped(column.declared, found.declared)
+    def _redeclare_column(self, column: ShapedColumn, found: DeclaredColumn) -> None:
+        what = value_effect_of(column.declared, found.declared)
         # Where values that do not fit are not refused, NULL becomes some other value.
         filled = not self._setting.strict and column.nullable and not found.nullable
         if what == "same" and (found.generated or column.generated or filled):
@@ -274,20 +276,22 @@ class _Altering:
             generated=found.generated,
         )
         if what != "same":
-            self._tell(what, column.id, "" if what == "rewrite" else found.declared.type)
+            self._add_change(what, column.id, "" if what == "rewrite" else found.declared.type)
 
-    def _convert(self, clause: Sequence[Token]) -> None:
+    def _convert_charset(self, clause: Sequence[Token]) -> None:
         """All texts of the table get another character set."""
-        self._charset = named_charset(clause) or self._charset
+        self._charset = find_charset(clause) or self._charset
         for column in self._before.columns:
             if column.declared.charset and column.id in self._kept:
-                now = in_charset(column.declared.type, self._charset, self._setting.characters)
-                what = retyped(column.declared, now)
+                now = declare_in_charset(
+                    column.declared.type, self._charset, self._setting.characters
+                )
+                what = value_effect_of(column.declared, now)
                 self._kept[column.id] = replace(self._kept[column.id], declared=now)
                 if what != "same":
-                    self._tell(what, column.id, "" if what == "rewrite" else now.type)
+                    self._add_change(what, column.id, "" if what == "rewrite" else now.type)
 
 
 def _after_fillers(tokens: Sequence[Token]) -> Sequence[Token]:
-    at = next((i for i, token in enumerate(tokens) if token.word not in _FILLERS), 0)
+    at = next((i for i, token in enumerate(tokens) if token.keyword not in _FILLERS), 0)
     return tokens[at:]

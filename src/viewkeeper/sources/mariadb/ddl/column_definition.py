@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from viewkeeper.sources.mariadb.ddl.tokens import Token
-from viewkeeper.sources.mariadb.types import Declared, kind_of
+from viewkeeper.sources.mariadb.types import DeclaredType, kind_of
 
 _SPELLINGS: dict[str, str] = {
     "BOOL": "tinyint(1)",
@@ -59,36 +59,38 @@ Characters = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class DeclaredColumn:
     """What a column is declared to be; `filled` if rows that are there get a value for it."""
 
     name: str
-    declared: Declared
+    declared: DeclaredType
     nullable: bool
     generated: bool
     filled: bool
 
 
-def definition(tokens: Sequence[Token], charset: str, characters: Characters) -> Definition:
+def parse_column_definition(
+    tokens: Sequence[Token], charset: str, characters: Characters
+) -> DeclaredColumn:
     """Read a name and what follows it; `charset` is that of the table. A ValueError or LookupError
     if it is no declaration."""
     name, rest = tokens[0].text, tokens[1:]
-    words = [token.word for token in rest]
-    base, arguments, end = _type(rest)
+    words = [token.keyword for token in rest]
+    base, arguments, end = _parse_type(rest)
     bare = words[end:]
-    declared = Declared(_spelled(base, arguments, bare))
+    declared = DeclaredType(_spell_type(base, arguments, bare))
     if base in _TEXTS:
-        declared = in_charset(declared.type, _charset(words, rest, charset), characters)
+        declared = declare_in_charset(declared.type, _charset_of(words, rest, charset), characters)
     # A type that cannot be one is found here, not when its values come.
     kind_of(declared)
     generated = _is_generated(bare)
     required = _is_required(words[0] if words else "", bare)
-    return Definition(name, declared, not required, generated, _is_filled(base, bare, required))
+    return DeclaredColumn(name, declared, not required, generated, _is_filled(base, bare, required))
 
 
-def _type(rest: Sequence[Token]) -> tuple[str, str, int]:
+def _parse_type(rest: Sequence[Token]) -> tuple[str, str, int]:
     """The type's name, what stands in its parentheses, and where it ends."""
-    words = [token.word for token in rest]
+    words = [token.keyword for token in rest]
     at = 1
     if words[:1] == ["NATIONAL"]:
         words, rest, at = words[1:], rest[1:], 2
@@ -103,7 +105,7 @@ def _type(rest: Sequence[Token]) -> tuple[str, str, int]:
         skip = int(double or words[:2] in (["CHARACTER", "VARYING"], ["NCHAR", "VARYING"]))
         if words[1:2] == ["VARYING"]:
             base = "varchar"
-    inside = _inside(rest[1 + skip :])
+    inside = _parenthesized_tokens(rest[1 + skip :])
     arguments = ",".join(
         "'" + token.text.replace("\\", "\\\\").replace("'", "''") + "'"
         if token.quoted
@@ -114,7 +116,7 @@ def _type(rest: Sequence[Token]) -> tuple[str, str, int]:
     return base, arguments, at + skip + (len(inside) + 2 if inside else 0)
 
 
-def _inside(tokens: Sequence[Token]) -> Sequence[Token]:
+def _parenthesized_tokens(tokens: Sequence[Token]) -> Sequence[Token]:
     """What is in the parentheses that tokens begin with."""
     if not tokens or tokens[0].quoted or tokens[0].text != "(":
         return ()
@@ -122,7 +124,7 @@ def _inside(tokens: Sequence[Token]) -> Sequence[Token]:
     return tokens[1:end]
 
 
-def _spelled(base: str, arguments: str, words: Sequence[str]) -> str:
+def _spell_type(base: str, arguments: str, words: Sequence[str]) -> str:
     signs = [sign for sign in ("unsigned", "zerofill") if sign.upper() in words]
     if "ZEROFILL" in words and "unsigned" not in signs:
         signs.insert(0, "unsigned")
@@ -137,9 +139,9 @@ def _spelled(base: str, arguments: str, words: Sequence[str]) -> str:
     return " ".join([f"{base}({inside})" if inside else base, *signs]) + decorated
 
 
-def _charset(words: Sequence[str], rest: Sequence[Token], table: str) -> str:
+def _charset_of(words: Sequence[str], rest: Sequence[Token], table: str) -> str:
     """The character set of a text column."""
-    named = named_charset(rest)
+    named = find_charset(rest)
     if named:
         return named
     if words[0] in ("NATIONAL", "NCHAR", "NVARCHAR"):
@@ -151,19 +153,19 @@ def _charset(words: Sequence[str], rest: Sequence[Token], table: str) -> str:
     return "ucs2" if "UNICODE" in words else table
 
 
-def in_charset(declared: str, charset: str, characters: Characters) -> Declared:
+def declare_in_charset(declared: str, charset: str, characters: Characters) -> DeclaredType:
     """A text column in a character set; as bytes, in that of bytes."""
     if charset != "binary":
         known = charset in _UNICODE
-        return Declared(declared, charset, "", "" if known else characters(charset))
+        return DeclaredType(declared, charset, "", "" if known else characters(charset))
     name, mark, inside = declared.partition("(")
     bytes_of = {"char": "binary", "varchar": "varbinary", "enum": "enum", "set": "set"}
-    return Declared(bytes_of.get(name, name.replace("text", "blob")) + mark + inside)
+    return DeclaredType(bytes_of.get(name, name.replace("text", "blob")) + mark + inside)
 
 
-def named_charset(tokens: Sequence[Token]) -> str:
+def find_charset(tokens: Sequence[Token]) -> str:
     """The character set that tokens name, by itself or by a collation of it; "" if none."""
-    words = [token.word for token in tokens]
+    words = [token.keyword for token in tokens]
     for at, word in enumerate(words):
         start = at + 1
         if word == "CHARACTER" and words[start : start + 1] == ["SET"]:

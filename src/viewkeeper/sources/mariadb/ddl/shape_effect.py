@@ -18,66 +18,68 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from viewkeeper.sources.mariadb.binlog.event_bodies import Statement
-from viewkeeper.sources.mariadb.ddl.alter_table import Setting, altered
+from viewkeeper.sources.mariadb.binlog.event_bodies import LoggedStatement
+from viewkeeper.sources.mariadb.ddl.alter_table import StatementSetting, apply_alter
 from viewkeeper.sources.mariadb.ddl.column_definition import Characters
 from viewkeeper.sources.mariadb.ddl.statement import (
     Action,
-    Alter,
-    Create,
-    Drop,
-    DropDatabase,
-    Name,
-    Rename,
-    Truncate,
-    Unlisted,
+    LoggedAlter,
+    LoggedCreate,
+    LoggedDrop,
+    LoggedDropDatabase,
+    LoggedRename,
+    LoggedTableName,
+    LoggedTruncate,
+    UnlistedRows,
     action_of,
-    name_in,
+    parse_table_name,
 )
 from viewkeeper.sources.mariadb.ddl.tokens import Token
-from viewkeeper.sources.mariadb.logged_shapes import Shape, Shapes
+from viewkeeper.sources.mariadb.logged_shapes import LoggedShape, LoggedShapes
 from viewkeeper.updates.schema_change import SchemaChange
 
 
 @dataclass(slots=True)
-class Effect:
+class ShapeEffect:
     """The shapes after a statement, what is told of them, and the tables that it emptied.
 
     `unlisted` are tables that rows of were changed without being listed. `keys` are the tables
     whose key may be another one now.
     """
 
-    shapes: Shapes
+    shapes: LoggedShapes
     told: list[SchemaChange] = field(default_factory=list)
     emptied: list[str] = field(default_factory=list)
-    unlisted: list[Shape] = field(default_factory=list)
+    unlisted: list[LoggedShape] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
 
 
 def effect_of(
-    statement: Statement, shapes: Shapes, position: int, characters: Characters
-) -> Effect | None:
+    statement: LoggedStatement, shapes: LoggedShapes, position: int, characters: Characters
+) -> ShapeEffect | None:
     """What a statement that ends at a position does to followed tables; None if nothing."""
     if not _names_any(statement.text, shapes):
         return None
-    setting = Setting(position, statement.strict, characters)
+    setting = StatementSetting(position, statement.strict, characters)
     try:
-        effect = _effect(action_of(statement.text, statement.database), shapes, setting)
+        effect = _effect_of_action(action_of(statement.text, statement.database), shapes, setting)
     except (LookupError, ValueError):
         # No tokens, a clause without a name, a type with a length that is none: what a server has
         # run can be read by whoever knows its newest clauses.
-        return _unreadable(statement.text, shapes)
+        return _effect_of_unreadable(statement.text, shapes)
     changed = effect.told or effect.emptied or effect.unlisted or effect.keys
     return effect if changed or effect.shapes != shapes else None
 
 
-def _effect(action: Action | None, shapes: Shapes, setting: Setting) -> Effect:
+def _effect_of_action(
+    action: Action | None, shapes: LoggedShapes, setting: StatementSetting
+) -> ShapeEffect:
     if action is None:
-        return Effect(shapes)
+        return ShapeEffect(shapes)
     earlier = [shape for shape in shapes if shape.since >= setting.position]
-    known = shapes.without(shape.id for shape in earlier)
+    known = shapes.without_tables(shape.id for shape in earlier)
     found = _Reshaping(known, setting)
-    found.take(action)
+    found.take_action(action)
     effect = found.effect
     for shape in earlier:
         effect.told += _before_it_was_known(shape, action, shapes)
@@ -85,154 +87,156 @@ def _effect(action: Action | None, shapes: Shapes, setting: Setting) -> Effect:
     return effect
 
 
-def _names_any(statement: str, shapes: Shapes) -> bool:
+def _names_any(statement: str, shapes: LoggedShapes) -> bool:
     """A quick look: whether the text has the name of a followed table or of its database."""
     lowered = statement.lower().replace("``", "`")
     names = {n.lower() for one in shapes.tables.values() for n in (one.database, one.name)}
     return any(name in lowered for name in names)
 
 
-def _unreadable(statement: str, shapes: Shapes) -> Effect | None:
+def _effect_of_unreadable(statement: str, shapes: LoggedShapes) -> ShapeEffect | None:
     """Every table that such a statement has the name of may be another one now."""
-    effect = Effect(shapes)
+    effect = ShapeEffect(shapes)
     for shape in list(shapes):
         if re.search(rf"(?<!\w){re.escape(shape.name)}(?!\w)", statement, re.IGNORECASE):
-            replaced(effect, shape)
+            replace_table(effect, shape)
     return effect if effect.told else None
 
 
-def _before_it_was_known(shape: Shape, action: Action, shapes: Shapes) -> list[SchemaChange]:
+def _before_it_was_known(
+    shape: LoggedShape, action: Action, shapes: LoggedShapes
+) -> list[SchemaChange]:
     """What was done to a name before the table that has it was followed: what lies before that
     may be of another table."""
-    touched = {shapes.fold(name.database, name.table) for name in _names_of(action)}
-    dropped = isinstance(action, DropDatabase) and shapes.fold(action.database, "") == shapes.fold(
-        shape.database, ""
-    )
-    if dropped or shapes.fold(shape.database, shape.name) in touched:
+    touched = {shapes.fold_name(name.database, name.table) for name in _names_of(action)}
+    dropped = isinstance(action, LoggedDropDatabase) and shapes.fold_name(
+        action.database, ""
+    ) == shapes.fold_name(shape.database, "")
+    if dropped or shapes.fold_name(shape.database, shape.name) in touched:
         return [SchemaChange("recreate_table", shape.id)]
     return []
 
 
-def _names_of(action: Action) -> tuple[Name, ...]:
+def _names_of(action: Action) -> tuple[LoggedTableName, ...]:
     match action:
-        case Truncate(table) | Create(table):
+        case LoggedTruncate(table) | LoggedCreate(table):
             return (table,)
-        case Alter():
+        case LoggedAlter():
             return (action.table, *action.mentioned)
-        case Drop(tables) | Unlisted(tables):
+        case LoggedDrop(tables) | UnlistedRows(tables):
             return tables
-        case Rename(steps):
+        case LoggedRename(steps):
             return tuple(name for step in steps for name in step)
-        case DropDatabase():
+        case LoggedDropDatabase():
             return ()
 
 
-def replaced(effect: Effect, shape: Shape) -> None:
+def replace_table(effect: ShapeEffect, shape: LoggedShape) -> None:
     """The table is another one now."""
     effect.told.append(SchemaChange("recreate_table", shape.id))
-    effect.shapes = effect.shapes.without([shape.id])
+    effect.shapes = effect.shapes.without_tables([shape.id])
 
 
 class _Reshaping:
     """One statement, taken apart."""
 
-    def __init__(self, shapes: Shapes, setting: Setting) -> None:
-        self.effect = Effect(shapes)
+    def __init__(self, shapes: LoggedShapes, setting: StatementSetting) -> None:
+        self.effect = ShapeEffect(shapes)
         self._setting = setting
 
-    def _find(self, name: Name) -> Shape | None:
-        return self.effect.shapes.find(name.database, name.table)
+    def _find_shape(self, name: LoggedTableName) -> LoggedShape | None:
+        return self.effect.shapes.find_shape(name.database, name.table)
 
-    def take(self, action: Action) -> None:
+    def take_action(self, action: Action) -> None:
         match action:
-            case Truncate(table):
-                shape = self._find(table)
+            case LoggedTruncate(table):
+                shape = self._find_shape(table)
                 self.effect.emptied += [shape.id] if shape else []
-            case Unlisted(tables):
-                self.effect.unlisted += [shape for shape in map(self._find, tables) if shape]
-            case Drop(tables):
-                for shape in [shape for shape in map(self._find, tables) if shape]:
-                    self._drop(shape)
-            case DropDatabase(database):
-                fold = self.effect.shapes.fold
+            case UnlistedRows(tables):
+                self.effect.unlisted += [shape for shape in map(self._find_shape, tables) if shape]
+            case LoggedDrop(tables):
+                for shape in [shape for shape in map(self._find_shape, tables) if shape]:
+                    self._drop_shape(shape)
+            case LoggedDropDatabase(database):
+                fold = self.effect.shapes.fold_name
                 for shape in list(self.effect.shapes):
                     if fold(shape.database, "") == fold(database, ""):
-                        self._drop(shape)
-            case Create(table):
-                shape = self._find(table)
+                        self._drop_shape(shape)
+            case LoggedCreate(table):
+                shape = self._find_shape(table)
                 if shape:
-                    replaced(self.effect, shape)
-                self._taken(table)
-            case Rename(steps):
-                self._rename(steps)
-            case Alter():
-                self._alter(action)
+                    replace_table(self.effect, shape)
+                self._take_over_name(table)
+            case LoggedRename(steps):
+                self._rename_tables(steps)
+            case LoggedAlter():
+                self._alter_shape(action)
 
-    def _drop(self, shape: Shape) -> None:
+    def _drop_shape(self, shape: LoggedShape) -> None:
         self.effect.told.append(SchemaChange("drop_table", shape.id))
         self.effect.shapes = self.effect.shapes.with_table(replace(shape, gone=True))
 
-    def _taken(self, name: Name) -> None:
+    def _take_over_name(self, name: LoggedTableName) -> None:
         """A name that belonged to a table that is gone is that of another one."""
-        for shape in list(self.effect.shapes.lost(name.database, name.table)):
-            replaced(self.effect, shape)
+        for shape in list(self.effect.shapes.find_lost(name.database, name.table)):
+            replace_table(self.effect, shape)
 
-    def _rename(self, steps: tuple[tuple[Name, Name], ...]) -> None:
+    def _rename_tables(self, steps: tuple[tuple[LoggedTableName, LoggedTableName], ...]) -> None:
         shapes = self.effect.shapes
-        before = {shapes.fold(one.database, one.name): one for one in shapes}
+        before = {shapes.fold_name(one.database, one.name): one for one in shapes}
         # Who has a name: a followed table, or None for any other one.
-        owners: dict[tuple[str, str], Shape | None] = dict(before)
-        names: dict[str, Name] = {}
+        owners: dict[tuple[str, str], LoggedShape | None] = dict(before)
+        names: dict[str, LoggedTableName] = {}
         for old, new in steps:
-            owner = owners.pop(shapes.fold(old.database, old.table), None)
-            owners[shapes.fold(new.database, new.table)] = owner
+            owner = owners.pop(shapes.fold_name(old.database, old.table), None)
+            owners[shapes.fold_name(new.database, new.table)] = owner
             if owner is not None:
                 names[owner.id] = new
             else:
-                self._taken(new)
+                self._take_over_name(new)
         for id, name in names.items():
             shape = shapes.tables[id]
-            own = shapes.fold(shape.database, shape.name)
-            if shapes.fold(name.database, name.table) == own:
+            own = shapes.fold_name(shape.database, shape.name)
+            if shapes.fold_name(name.database, name.table) == own:
                 continue
             if own in owners and owners[own] is None:
-                replaced(self.effect, shape)
+                replace_table(self.effect, shape)
             else:
-                self._call(shape, name)
+                self._rename_shape(shape, name)
 
-    def _call(self, shape: Shape, name: Name) -> None:
+    def _rename_shape(self, shape: LoggedShape, name: LoggedTableName) -> None:
         now = replace(shape, database=name.database, name=name.table)
         self.effect.told.append(SchemaChange("rename_table", shape.id, now=now.full_name))
         self.effect.shapes = self.effect.shapes.with_table(now)
-        self._taken(name)
+        self._take_over_name(name)
 
-    def _alter(self, action: Alter) -> None:
-        shape = self._find(action.table)
+    def _alter_shape(self, action: LoggedAlter) -> None:
+        shape = self._find_shape(action.table)
         if shape is None:
-            self._moved(action)
+            self._move_rows(action)
             return
-        found = altered(shape, action, self._setting)
+        found = apply_alter(shape, action, self._setting)
         self.effect.told += found.told
         if found.another:
-            self.effect.shapes = self.effect.shapes.without([shape.id])
+            self.effect.shapes = self.effect.shapes.without_tables([shape.id])
             return
         self.effect.shapes = self.effect.shapes.with_table(found.shape)
         self.effect.keys.append(shape.id)
         if found.renamed is not None:
-            self._call(found.shape, found.renamed)
+            self._rename_shape(found.shape, found.renamed)
 
-    def _moved(self, action: Alter) -> None:
+    def _move_rows(self, action: LoggedAlter) -> None:
         """Rows of a followed table may have come from, or gone to, a partition of another one."""
-        words = [[token.word for token in clause[:2]] for clause in action.clauses]
+        words = [[token.keyword for token in clause[:2]] for clause in action.clauses]
         if not any(set(two) & {"EXCHANGE", "CONVERT"} for two in words):
             for clause in action.clauses:
-                self._takes_name(action, clause)
+                self._take_renamed_name(action, clause)
             return
-        for shape in [shape for shape in map(self._find, action.mentioned) if shape]:
-            replaced(self.effect, shape)
+        for shape in [shape for shape in map(self._find_shape, action.mentioned) if shape]:
+            replace_table(self.effect, shape)
 
-    def _takes_name(self, action: Alter, clause: Sequence[Token]) -> None:
+    def _take_renamed_name(self, action: LoggedAlter, clause: Sequence[Token]) -> None:
         """Another table may be renamed to what a table that is gone was called."""
-        if [token.word for token in clause[:1]] == ["RENAME"] and len(clause) > 1:
-            skip = 2 if clause[1].word in ("TO", "AS") else 1
-            self._taken(name_in(clause[skip:], action.table.database))
+        if [token.keyword for token in clause[:1]] == ["RENAME"] and len(clause) > 1:
+            skip = 2 if clause[1].keyword in ("TO", "AS") else 1
+            self._take_over_name(parse_table_name(clause[skip:], action.table.database))

@@ -33,7 +33,7 @@ class Token:
     quoted: bool
 
     @property
-    def word(self) -> str:
+    def keyword(self) -> str:
         return "" if self.quoted else self.text.upper()
 
 
@@ -43,10 +43,10 @@ def first_word(statement: str) -> str:
     >>> first_word("/* nightly */ alter TABLE t FORCE")
     'ALTER'
     """
-    return _split(statement)[0]
+    return _split_first_word(statement)[0]
 
 
-def _split(statement: str) -> tuple[str, str]:
+def _split_first_word(statement: str) -> tuple[str, str]:
     text = "".join(_without_marks(statement))
     match = _BEGINNING.match(text)
     return (match[1].upper(), text[match.end() :]) if match else ("", text)
@@ -67,17 +67,17 @@ def _without_marks(statement: str) -> Iterator[str]:
 
 def tokens_of(statement: str) -> Sequence[Token]:
     """The tokens of a statement, without the settings that it is run with."""
-    first, rest = _split(statement)
+    first, rest = _split_first_word(statement)
     try:
         # Without the first word, of which some make the tokenizer take the rest as one piece.
         found = MySQL.Tokenizer().tokenize(rest)
     except TokenError:
         raise UnreadableError(statement[:100]) from None
     plain = (Token(token.text, token.token_type in _QUOTED) for token in found)
-    return _bare([Token(first, False), *_apart(plain)])
+    return _without_settings([Token(first, False), *_split_words(plain)])
 
 
-def _apart(tokens: Iterable[Token]) -> Iterator[Token]:
+def _split_words(tokens: Iterable[Token]) -> Iterator[Token]:
     """One token for each word: some tokens of the library are two."""
     for token in tokens:
         if token.quoted:
@@ -86,16 +86,16 @@ def _apart(tokens: Iterable[Token]) -> Iterator[Token]:
             yield from (Token(word, False) for word in token.text.split())
 
 
-def _bare(tokens: Sequence[Token]) -> Sequence[Token]:
+def _without_settings(tokens: Sequence[Token]) -> Sequence[Token]:
     """A statement without SET STATEMENT ... FOR ..."""
-    words = [token.word for token in tokens]
+    words = [token.keyword for token in tokens]
     start = 0
     while words[start : start + 2] == ["SET", "STATEMENT"] and "FOR" in words[start:]:
         start = words.index("FOR", start) + 1
     return tokens[start:]
 
 
-def parts(tokens: Iterable[Token]) -> Iterator[Sequence[Token]]:
+def split_clauses(tokens: Iterable[Token]) -> Iterator[Sequence[Token]]:
     """The parts between commas that are in no parentheses."""
     depth = 0
     part: list[Token] = []

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from viewkeeper.sources.mariadb.types import Declared, Kind, Refusal, kind_of
+from viewkeeper.sources.mariadb.types import DeclaredType, MariadbKind, MariadbRefusal, kind_of
 
 Retyped = Literal["same", "widen_type", "change_type", "rewrite"]
 
@@ -31,34 +31,34 @@ _CHARACTER_BYTES = {"utf8mb3": 3, "utf8mb4": 4}
 _UNICODE = {"utf8": "utf8mb3"}
 
 
-def retyped(old: Declared, new: Declared) -> Retyped:
+def value_effect_of(old: DeclaredType, new: DeclaredType) -> Retyped:
     """What happened to the values of a column that was declared `old` and is `new` now.
 
-    >>> retyped(Declared("int(11)"), Declared("bigint(20)"))
+    >>> value_effect_of(DeclaredType("int(11)"), DeclaredType("bigint(20)"))
     'same'
-    >>> retyped(Declared("int(11)"), Declared("decimal(12,2)"))
+    >>> value_effect_of(DeclaredType("int(11)"), DeclaredType("decimal(12,2)"))
     'widen_type'
     """
     before, after = kind_of(old), kind_of(new)
-    if isinstance(after, Refusal) or isinstance(before, Refusal):
+    if isinstance(after, MariadbRefusal) or isinstance(before, MariadbRefusal):
         return "same" if type(after) is type(before) else "change_type"
     if before.arrow == after.arrow:
         return "same" if _has_room(old, before, new, after) else "rewrite"
-    loses_sign = _split(new)[2] and not _split(old)[2]
+    loses_sign = _split_type(new)[2] and not _split_type(old)[2]
     wider = not loses_sign and _is_wider(old, before, after)
     return "widen_type" if wider else "change_type"
 
 
-def _split(declared: Declared) -> tuple[str, str, bool]:
+def _split_type(declared: DeclaredType) -> tuple[str, str, bool]:
     """The type's name, what it has in parentheses, and whether it has no sign."""
     match = re.fullmatch(r"(\w+)(?:\((.*)\))?(.*)", declared.type, re.DOTALL)
     assert match is not None, "every type begins with a name"
     return match[1], match[2] or "", "unsigned" in match[3]
 
 
-def _bounds(declared: Declared) -> tuple[int, int] | None:
+def _integer_bounds(declared: DeclaredType) -> tuple[int, int] | None:
     """The least and the greatest value of a column of whole numbers."""
-    name, inside, unsigned = _split(declared)
+    name, inside, unsigned = _split_type(declared)
     if name in _INTEGER_BYTES:
         bits = 8 * _INTEGER_BYTES[name]
         return (0, (1 << bits) - 1) if unsigned else (-(1 << bits - 1), (1 << bits - 1) - 1)
@@ -72,7 +72,9 @@ def _bounds(declared: Declared) -> tuple[int, int] | None:
     return None
 
 
-def _has_room(old: Declared, before: Kind, new: Declared, after: Kind) -> bool:
+def _has_room(
+    old: DeclaredType, before: MariadbKind, new: DeclaredType, after: MariadbKind
+) -> bool:
     """Whether every value arrives as it did; both arrive in one Arrow type."""
     if old.type == new.type and old.charset == new.charset:
         return True
@@ -81,25 +83,27 @@ def _has_room(old: Declared, before: Kind, new: Declared, after: Kind) -> bool:
     if after.family == "binary":
         return _keeps_bytes(old, new)
     if after.family in ("datetime", "timestamp"):
-        return before.family == after.family and _digits(old) <= _digits(new)
-    held, room = _bounds(old), _bounds(new)
-    if held is not None and room is not None and _split(new)[0] not in ("year", "bit"):
+        return before.family == after.family and _digits_of(old) <= _digits_of(new)
+    held, room = _integer_bounds(old), _integer_bounds(new)
+    if held is not None and room is not None and _split_type(new)[0] not in ("year", "bit"):
         return room[0] <= held[0] and held[1] <= room[1]
-    name, inside, unsigned = _split(new)
+    name, inside, unsigned = _split_type(new)
     if name == "bit":
         return before.family == "bits" and before.length <= after.length
     # A sign that goes, or digits that are rounded to, changes values.
-    loses_sign = unsigned and not _split(old)[2]
+    loses_sign = unsigned and not _split_type(old)[2]
     return before.family == after.family and not loses_sign and (not inside or name == "decimal")
 
 
-def _digits(declared: Declared) -> int:
-    return int(_split(declared)[1] or 0)
+def _digits_of(declared: DeclaredType) -> int:
+    return int(_split_type(declared)[1] or 0)
 
 
-def _keeps_text(old: Declared, before: Kind, new: Declared, after: Kind) -> bool:
+def _keeps_text(
+    old: DeclaredType, before: MariadbKind, new: DeclaredType, after: MariadbKind
+) -> bool:
     if before.family != after.family:
-        return before.family == "enum" and after.family == "text" and _room_of(new) > 255
+        return before.family == "enum" and after.family == "text" and _text_room_bytes(new) > 255
     if after.family == "enum":
         return set(before.labels) <= set(after.labels)
     if after.family == "set":
@@ -107,38 +111,42 @@ def _keeps_text(old: Declared, before: Kind, new: Declared, after: Kind) -> bool
     if after.family != "text":
         return True
     # CHAR has no blanks at the end of a value.
-    blanks = _split(new)[0] == "char" and _split(old)[0] != "char"
-    return not blanks and _covers(old.charset, new.charset) and _room(old) <= _room(new)
+    blanks = _split_type(new)[0] == "char" and _split_type(old)[0] != "char"
+    return (
+        not blanks
+        and _covers_charset(old.charset, new.charset)
+        and _text_room(old) <= _text_room(new)
+    )
 
 
-def _covers(old: str, new: str) -> bool:
+def _covers_charset(old: str, new: str) -> bool:
     """Whether a character set has all characters of another one."""
     before, after = _UNICODE.get(old, old), _UNICODE.get(new, new)
     return after in (before, "utf8mb4") or before == "ascii"
 
 
-def _room_of(declared: Declared) -> int:
-    return _room(declared)[1]
+def _text_room_bytes(declared: DeclaredType) -> int:
+    return _text_room(declared)[1]
 
 
-def _room(declared: Declared) -> tuple[int, int]:
+def _text_room(declared: DeclaredType) -> tuple[int, int]:
     """The characters and the bytes that a text has room for; compared as one, smaller first."""
-    name, inside, _ = _split(declared)
+    name, inside, _ = _split_type(declared)
     width = _CHARACTER_BYTES.get(_UNICODE.get(declared.charset, declared.charset), 1)
     if name in _TEXT_BYTES:
         return _TEXT_BYTES[name] // width, _TEXT_BYTES[name]
     return int(inside), int(inside) * width
 
 
-def _keeps_bytes(old: Declared, new: Declared) -> bool:
+def _keeps_bytes(old: DeclaredType, new: DeclaredType) -> bool:
     """BINARY fills its values up with zeros."""
-    before, after = _split(old), _split(new)
+    before, after = _split_type(old), _split_type(new)
     if after[0] == "binary":
         return before[:2] == after[:2]
-    return _room(old)[1] <= _room(new)[1]
+    return _text_room(old)[1] <= _text_room(new)[1]
 
 
-def _is_wider(old: Declared, before: Kind, after: Kind) -> bool:
+def _is_wider(old: DeclaredType, before: MariadbKind, after: MariadbKind) -> bool:
     if before.arrow == pa.float32() and after.arrow == pa.float64():
         return True
     target: Any = after.arrow
@@ -149,7 +157,7 @@ def _is_wider(old: Declared, before: Kind, after: Kind) -> bool:
         source: Any = before.arrow
         room = source.precision - source.scale <= whole and source.scale <= target.scale
         return room and after.family == "decimal"
-    held = _bounds(old)
+    held = _integer_bounds(old)
     if held is None or before.arrow == pa.bool_():
         return False
     fits = max(-held[0], held[1]) < 10**whole

@@ -18,48 +18,50 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from viewkeeper.sources.postgres.schema import Table
-from viewkeeper.sources.postgres.types import Kind, array_literal, literal
+from viewkeeper.sources.postgres.schema import PostgresTable
+from viewkeeper.sources.postgres.types import PostgresKind, array_literal, quote_literal
 
 SCAN_SHARE = 0.15
 """Beyond this share of a table's rows, reading all of them is cheaper than finding the keys."""
 
 
 @dataclass(frozen=True, slots=True)
-class KeyColumn:
+class PostgresKeyColumn:
     """A column that a lookup compares."""
 
     name: str
-    kind: Kind
+    kind: PostgresKind
     null_safe: bool
     sql: str
 
     @property
-    def compared(self) -> str:
+    def compared_sql(self) -> str:
         return self.kind.compared.format(f"r.{self.sql}")
 
 
 def key_columns(
-    source: str, table: Table, on: Sequence[str], null_safe: Sequence[bool]
-) -> tuple[KeyColumn, ...]:
+    source: str, table: PostgresTable, on: Sequence[str], null_safe: Sequence[bool]
+) -> tuple[PostgresKeyColumn, ...]:
     return tuple(
-        KeyColumn(name, table.kind(source, name), safe, table.column(source, name).sql)
+        PostgresKeyColumn(
+            name, table.kind_of_column(source, name), safe, table.column_named(source, name).sql
+        )
         for name, safe in zip(on, null_safe, strict=True)
     )
 
 
-def conditions(columns: Sequence[KeyColumn], keys: pa.Table) -> Iterator[str]:
+def key_conditions(columns: Sequence[PostgresKeyColumn], keys: pa.Table) -> Iterator[str]:
     """What the rows `r` must satisfy to match one of the keys; disjoint conditions."""
-    for nulls, split in _splits(columns, keys):
+    for nulls, split in _split_by_nulls(columns, keys):
         missing = [f"r.{c.sql} IS NULL" for c, null in zip(columns, nulls, strict=True) if null]
         compared = [c for c, null in zip(columns, nulls, strict=True) if not null]
-        matches = [_matches(compared, split)] if compared else []
+        matches = [_match_condition(compared, split)] if compared else []
         if all(matches):
             yield " AND ".join([*missing, *matches])
 
 
-def _splits(
-    columns: Sequence[KeyColumn], keys: pa.Table
+def _split_by_nulls(
+    columns: Sequence[PostgresKeyColumn], keys: pa.Table
 ) -> Iterator[tuple[tuple[bool, ...], pa.Table]]:
     """The keys by which of their columns are NULL; a NULL that equals nothing is left out."""
     rest = keys
@@ -81,7 +83,7 @@ def _splits(
         yield nulls, rest.filter(mask)
 
 
-def _matches(columns: Sequence[KeyColumn], keys: pa.Table) -> str:
+def _match_condition(columns: Sequence[PostgresKeyColumn], keys: pa.Table) -> str:
     """The condition for keys without NULL; empty if none of them can match."""
     spelled = [
         column.kind.spell(keys[column.name].combine_chunks().cast(column.kind.arrow))
@@ -91,23 +93,23 @@ def _matches(columns: Sequence[KeyColumn], keys: pa.Table) -> str:
     for values in spelled[1:]:
         mask = pc.and_(mask, pc.is_valid(values))
     arrays = [
-        f"{literal(array_literal(values.filter(mask)))}::{column.kind.key}[]"
+        f"{quote_literal(array_literal(values.filter(mask)))}::{column.kind.key}[]"
         for column, values in zip(columns, spelled, strict=True)
     ]
     if not pc.any(mask, min_count=0).as_py():
         return ""
     if len(columns) == 1:
-        return f"{columns[0].compared} = ANY({arrays[0]})"
-    compared = ", ".join(column.compared for column in columns)
+        return f"{columns[0].compared_sql} = ANY({arrays[0]})"
+    compared = ", ".join(column.compared_sql for column in columns)
     return f"({compared}) IN (SELECT * FROM unnest({', '.join(arrays)}))"
 
 
-def is_indexed(table: Table, columns: Sequence[KeyColumn]) -> bool:
+def is_indexed(table: PostgresTable, columns: Sequence[PostgresKeyColumn]) -> bool:
     """Whether an index begins with one of these columns."""
     wanted = {column.name for column in columns if column.kind.is_indexable}
     return any(index.searchable and index.columns[0] in wanted for index in table.indexes)
 
 
-def scans(table: Table, columns: Sequence[KeyColumn], keys: int) -> bool:
+def is_scan_cheaper(table: PostgresTable, columns: Sequence[PostgresKeyColumn], keys: int) -> bool:
     """Whether so many keys are better answered by the whole table."""
     return table.rows >= 0 and is_indexed(table, columns) and keys > SCAN_SHARE * table.rows > 1000

@@ -13,26 +13,26 @@ import pyarrow as pa
 from psycopg import pq
 
 from viewkeeper.errors import ConversionError
-from viewkeeper.sources.postgres.schema import Table
+from viewkeeper.sources.postgres.schema import PostgresTable
 from viewkeeper.sources.postgres.types import (
     Array,
-    Kind,
-    MisfitError,
-    convert,
+    PostgresKind,
+    PostgresMisfitError,
     convert_native,
-    quote,
+    convert_text,
+    quote_name,
 )
 from viewkeeper.updates.source_protocol import COUNT, POSITION
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class PostgresLayout:
     """The asked columns of a table, in order, and how each is kept."""
 
     source: str
     table: str
     names: tuple[str, ...]
-    kinds: tuple[Kind, ...]
+    kinds: tuple[PostgresKind, ...]
     sql: tuple[str, ...] = ()
     """What the columns are called in a query now."""
 
@@ -41,24 +41,27 @@ class Layout:
         return pa.schema([(n, k.arrow) for n, k in zip(self.names, self.kinds, strict=True)])
 
     @property
-    def changes(self) -> pa.Schema:
+    def change_schema(self) -> pa.Schema:
         return self.schema.append(pa.field(COUNT, pa.int64())).append(
             pa.field(POSITION, pa.int64())
         )
 
-    def select(self, native: bool) -> str:
+    def select_list(self, native: bool) -> str:
         """The select list; `native` is for ADBC, which does not read every type itself."""
         columns = [f"r.{name}" for name in self.sql]
         if native:
             kinds = zip(columns, self.kinds, self.names, strict=True)
-            columns = [f"{kind.select.format(c)} AS {quote(name)}" for c, kind, name in kinds]
+            columns = [f"{kind.select.format(c)} AS {quote_name(name)}" for c, kind, name in kinds]
         return ", ".join(columns) or "1"
 
     def from_result(self, result: pq.abc.PGresult) -> pa.Table:
         """The rows of an answer in text format."""
         rows, get = range(result.ntuples), result.get_value
         texts = [[get(row, number) for row in rows] for number in range(len(self.names))]
-        arrays = [self._column(n, pa.array(t, pa.binary()), convert) for n, t in enumerate(texts)]
+        arrays = [
+            self._convert_column(n, pa.array(t, pa.binary()), convert_text)
+            for n, t in enumerate(texts)
+        ]
         if not arrays:
             return without_columns(len(rows))
         return pa.Table.from_arrays(arrays, schema=self.schema)
@@ -68,15 +71,17 @@ class Layout:
         width = len(self.names)
         rows, get = range(result.ntuples), result.get_value
         texts = [pa.array([get(r, n) for r in rows], pa.binary()) for n in range(width + 2)]
-        arrays = [self._column(n, each, convert) for n, each in enumerate(texts[:width])]
+        arrays = [
+            self._convert_column(n, each, convert_text) for n, each in enumerate(texts[:width])
+        ]
         arrays += [each.cast(pa.string()).cast(pa.int64()) for each in texts[width:]]
-        return pa.Table.from_arrays(arrays, schema=self.changes)
+        return pa.Table.from_arrays(arrays, schema=self.change_schema)
 
     def from_native(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         """The batches of an answer of ADBC."""
         for batch in reader:
             arrays = [
-                self._column(number, batch.column(number), convert_native)
+                self._convert_column(number, batch.column(number), convert_native)
                 for number in range(len(self.names))
             ]
             if arrays:
@@ -87,16 +92,18 @@ class Layout:
     def from_spool(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Changes with the asked columns typed."""
         arrays = [
-            self._column(number, batch.column(name), convert)
+            self._convert_column(number, batch.column(name), convert_text)
             for number, name in enumerate(self.names)
         ]
         arrays += [batch.column(COUNT), batch.column(POSITION)]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.changes)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.change_schema)
 
-    def _column(self, number: int, values: Any, how: Callable[[Array, Kind], Array]) -> Array:
+    def _convert_column(
+        self, number: int, values: Any, how: Callable[[Array, PostgresKind], Array]
+    ) -> Array:
         try:
             return how(values, self.kinds[number])
-        except MisfitError as error:
+        except PostgresMisfitError as error:
             raise ConversionError(
                 self.source,
                 f'table "{self.table}", column "{self.names[number]}": {error}',
@@ -109,8 +116,8 @@ def without_columns(count: int) -> pa.Table:
     return pa.table({"_": pa.nulls(count)}).select([])
 
 
-def layout(source: str, table: Table, columns: Sequence[str]) -> Layout:
+def layout_of(source: str, table: PostgresTable, columns: Sequence[str]) -> PostgresLayout:
     """How these columns are read; a SchemaError for one that cannot be kept."""
-    kinds = tuple(table.kind(source, column) for column in columns)
-    sql = tuple(table.column(source, column).sql for column in columns)
-    return Layout(source, table.asked, tuple(columns), kinds, sql)
+    kinds = tuple(table.kind_of_column(source, column) for column in columns)
+    sql = tuple(table.column_named(source, column).sql for column in columns)
+    return PostgresLayout(source, table.asked, tuple(columns), kinds, sql)

@@ -28,11 +28,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from viewkeeper.errors import BarrierError, SourceAwayError
-from viewkeeper.sources.postgres.answers.lookup import conditions, key_columns, scans
-from viewkeeper.sources.postgres.answers.rows import Layout, layout, without_columns
-from viewkeeper.sources.postgres.postgres_server import Server
-from viewkeeper.sources.postgres.schema import Table
-from viewkeeper.sources.postgres.types import literal
+from viewkeeper.sources.postgres.answers.lookup import is_scan_cheaper, key_columns, key_conditions
+from viewkeeper.sources.postgres.answers.rows import PostgresLayout, layout_of, without_columns
+from viewkeeper.sources.postgres.postgres_server import PostgresServer
+from viewkeeper.sources.postgres.schema import PostgresTable
+from viewkeeper.sources.postgres.types import quote_literal
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.source_protocol import COUNT, POSITION, Answer, Lookup, Scan
@@ -55,7 +55,7 @@ class ExportedSnapshot(Protocol):
     @property
     def snapshot(self) -> str: ...
     @property
-    def tables(self) -> Mapping[str, Table]: ...
+    def tables(self) -> Mapping[str, PostgresTable]: ...
 
 
 class SharedSnapshot(ABC):
@@ -63,23 +63,23 @@ class SharedSnapshot(ABC):
 
     def __init__(self, shared: ExportedSnapshot) -> None:
         self._shared = shared
-        self._server = Server(shared.settings)
+        self._server = PostgresServer(shared.settings)
         self._text: psycopg.Connection[Any] | None = None
         self._arrow: Any = None
 
-    def ask(self, lookup: Lookup, after: int) -> Answer:
+    def answer_lookup(self, lookup: Lookup, after: int) -> Answer:
         source, name = self._server.source, lookup.relation.table
         table = self._shared.tables[name]
         self._check_barriers(name, after)
-        shape = layout(source, table, lookup.columns)
+        shape = layout_of(source, table, lookup.columns)
         if lookup.keys is None or not lookup.on:
             rows = self._read_many(table, shape, [])
         else:
             columns = key_columns(source, table, lookup.on, lookup.null_safe)
-            if scans(table, columns, lookup.keys.num_rows):
+            if is_scan_cheaper(table, columns, lookup.keys.num_rows):
                 rows = self._read_many(table, shape, [])
             else:
-                found = list(conditions(columns, lookup.keys))
+                found = list(key_conditions(columns, lookup.keys))
                 few = lookup.keys.num_rows < self._many_keys(table, lookup.on)
                 rows = (
                     self._read_few(table, shape, found)
@@ -92,10 +92,10 @@ class SharedSnapshot(ABC):
             rows, self._answer_cut(after), after, self._answer_tail(name, lookup.columns, after)
         )
 
-    def scan(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
+    def scan_relation(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
         table = self._shared.tables[relation.table]
         self._check_barriers(relation.table, after)
-        shape = layout(self._server.source, table, columns)
+        shape = layout_of(self._server.source, table, columns)
         batches = self._read_batches(query_of(table, shape, ""), shape)
         tail = self._answer_tail(relation.table, tuple(columns), after)
         return Scan(self._answer_cut(after), batches, iter(tail.to_batches()))
@@ -112,12 +112,14 @@ class SharedSnapshot(ABC):
     def _answer_tail(self, table: str, columns: Sequence[str], after: int) -> pa.Table:
         """The signed difference between the rows and the relation as of a position."""
 
-    def _many_keys(self, table: Table, on: Sequence[str]) -> int:
+    def _many_keys(self, table: PostgresTable, on: Sequence[str]) -> int:
         is_unique = any(set(on).issuperset(key) for key in table.keys)
         return _MANY_KEYS * (_UNIQUE_TIMES if is_unique and self._arrow is None else 1)
 
-    def _read_few(self, table: Table, shape: Layout, found: Sequence[str]) -> pa.Table:
-        with self._server.errors():
+    def _read_few(
+        self, table: PostgresTable, shape: PostgresLayout, found: Sequence[str]
+    ) -> pa.Table:
+        with self._server.translate_errors():
             connection = self._text_connection()
             results = []
             for condition in found:
@@ -130,21 +132,23 @@ class SharedSnapshot(ABC):
             return without_columns(sum(result.num_rows for result in results))
         return pa.concat_tables(results) if results else shape.schema.empty_table()
 
-    def _read_many(self, table: Table, shape: Layout, found: Sequence[str]) -> pa.Table:
+    def _read_many(
+        self, table: PostgresTable, shape: PostgresLayout, found: Sequence[str]
+    ) -> pa.Table:
         queries = [query_of(table, shape, condition) for condition in found or [""]]
         batches = [batch for query in queries for batch in self._read_batches(query, shape)]
         return pa.Table.from_batches(batches, None if batches else shape.schema)
 
-    def _read_batches(self, query: str, shape: Layout) -> Iterator[pa.RecordBatch]:
-        from viewkeeper.sources.postgres.arrow_connection import errors
+    def _read_batches(self, query: str, shape: PostgresLayout) -> Iterator[pa.RecordBatch]:
+        from viewkeeper.sources.postgres.arrow_connection import translate_arrow_errors
 
-        with errors(self._server), self._arrow_connection().cursor() as cursor:
+        with translate_arrow_errors(self._server), self._arrow_connection().cursor() as cursor:
             cursor.execute(query)
             yield from shape.from_native(cursor.fetch_record_batch())
 
     def _text_connection(self) -> psycopg.Connection[Any]:
         if self._text is None:
-            self._text = self._server.connect()
+            self._text = self._server.open_connection()
             cursor = self._text.execute(f"{self._import_statement()}; {_SEEN}".encode())
             while cursor.nextset():
                 pass
@@ -153,10 +157,10 @@ class SharedSnapshot(ABC):
         return self._text
 
     def _arrow_connection(self) -> Any:
-        from viewkeeper.sources.postgres.arrow_connection import connect
+        from viewkeeper.sources.postgres.arrow_connection import connect_arrow
 
         if self._arrow is None:
-            self._arrow = connect(self._server)
+            self._arrow = connect_arrow(self._server)
             with self._arrow.cursor() as cursor:
                 for statement in self._import_statement().split("; "):
                     cursor.execute(statement)
@@ -166,7 +170,7 @@ class SharedSnapshot(ABC):
         return self._arrow
 
     def _import_statement(self) -> str:
-        return f"{BEGIN}; SET TRANSACTION SNAPSHOT {literal(self._shared.exported)}"
+        return f"{BEGIN}; SET TRANSACTION SNAPSHOT {quote_literal(self._shared.exported)}"
 
     def _check_snapshot(self, seen: object) -> None:
         if seen != self._shared.snapshot:
@@ -187,9 +191,11 @@ class SharedSnapshot(ABC):
 _SEEN = "SELECT pg_current_snapshot()::text"
 
 
-def query_of(table: Table, shape: Layout, condition: str, native: bool = True) -> str:
+def query_of(
+    table: PostgresTable, shape: PostgresLayout, condition: str, native: bool = True
+) -> str:
     where = f" WHERE {condition}" if condition else ""
-    return f"SELECT {shape.select(native)} FROM {table.quoted} AS r{where}"
+    return f"SELECT {shape.select_list(native)} FROM {table.quoted_name} AS r{where}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +217,7 @@ class PostgresOpener:
     newest: int
     lacking: frozenset[int]
     after: int
-    tables: Mapping[str, Table]
+    tables: Mapping[str, PostgresTable]
     told: Mapping[str, TableTail]
 
     def __call__(self) -> PostgresSnapshot:

@@ -26,18 +26,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from viewkeeper.errors import SourceAwayError, SourceError
-from viewkeeper.sources.postgres.answers.rows import Layout, layout
+from viewkeeper.sources.postgres.answers.rows import PostgresLayout, layout_of
 from viewkeeper.sources.postgres.answers.snapshot import PostgresOpener, TableTail
-from viewkeeper.sources.postgres.answers.table_locks import Locked
-from viewkeeper.sources.postgres.decoding.capture import WATERMARK, Capture
+from viewkeeper.sources.postgres.answers.table_locks import LockedSnapshot
+from viewkeeper.sources.postgres.decoding.capture import WATERMARK, SlotCapture
 from viewkeeper.sources.postgres.decoding.partial_rows import without_absent
-from viewkeeper.sources.postgres.decoding.slot import emit
-from viewkeeper.sources.postgres.decoding.spooled_columns import brought
-from viewkeeper.sources.postgres.decoding.visibility import Visible
-from viewkeeper.sources.postgres.errors import partition_gone
-from viewkeeper.sources.postgres.postgres_server import Server
-from viewkeeper.sources.postgres.schema import Table
-from viewkeeper.sources.stream.spool import Streamed
+from viewkeeper.sources.postgres.decoding.slot import emit_mark
+from viewkeeper.sources.postgres.decoding.spooled_columns import select_spooled
+from viewkeeper.sources.postgres.decoding.visibility import VisibleTransactions
+from viewkeeper.sources.postgres.errors import partition_gone_error
+from viewkeeper.sources.postgres.postgres_server import PostgresServer
+from viewkeeper.sources.postgres.schema import PostgresTable
+from viewkeeper.sources.stream.spool import StreamedTransaction
 from viewkeeper.storage import disk
 from viewkeeper.updates.source_protocol import POSITION, Tables
 
@@ -46,15 +46,15 @@ _PAUSE_SECONDS = 0.02
 
 
 def make_opener(
-    server: Server,
-    capture: Capture,
-    locked: Locked,
+    server: PostgresServer,
+    capture: SlotCapture,
+    locked: LockedSnapshot,
     after: int,
     tables: Tables,
 ) -> PostgresOpener | None:
     """The opener; None if a commit that took rows away without listing them is not visible yet."""
     found = locked.tables
-    seen = seen_by(capture, Visible.parse(server.source, locked.snapshot))
+    seen = seen_by(capture, VisibleTransactions.parse_snapshot(server.source, locked.snapshot))
     kept = frozenset(str(table.oid) for table in found.values())
     if is_irreversible(seen, after, kept):
         return None
@@ -72,9 +72,9 @@ def make_opener(
     )
 
 
-def read_past_watermark(control: psycopg.Connection[Any], capture: Capture) -> None:
+def read_past_watermark(control: psycopg.Connection[Any], capture: SlotCapture) -> None:
     """Read the stream past everything that a snapshot taken before can contain."""
-    capture.read_mark(emit(control, WATERMARK))
+    capture.read_mark(emit_mark(control, WATERMARK))
 
 
 def wait_for_visibility(source: str, end: float) -> None:
@@ -88,14 +88,14 @@ def wait_for_visibility(source: str, end: float) -> None:
 
 
 def check_partitions(
-    coordinator: psycopg.Connection[Any], source: str, capture: Capture, table: Table
+    coordinator: psycopg.Connection[Any], source: str, capture: SlotCapture, table: PostgresTable
 ) -> None:
     """A GapError if partitions of a table went with their rows."""
     followed = capture.state.tables[str(table.oid)]
     if followed.leaves:
         there = {int(oid) for (oid,) in coordinator.execute(_LEAVES, (followed.oid,))}
         if not there.issuperset(followed.leaves):
-            raise partition_gone(source, table.asked)
+            raise partition_gone_error(source, table.asked)
 
 
 INLINE_BYTES = 64 << 20
@@ -106,15 +106,15 @@ class SeenTransactions:
     """The kept transactions as one snapshot sees them."""
 
     newest: int
-    lacking: tuple[Streamed, ...]
-    included: tuple[Streamed, ...]
+    lacking: tuple[StreamedTransaction, ...]
+    included: tuple[StreamedTransaction, ...]
 
 
-def seen_by(capture: Capture, visible: Visible) -> SeenTransactions:
+def seen_by(capture: SlotCapture, visible: VisibleTransactions) -> SeenTransactions:
     """Which of the kept transactions a snapshot includes."""
-    kept = capture.spool.transactions(-1)
-    included = tuple(each for each in kept if visible.includes(each.id))
-    lacking = tuple(each for each in kept if not visible.includes(each.id))
+    kept = capture.spool.transactions_after(-1)
+    included = tuple(each for each in kept if visible.has_transaction(each.id))
+    lacking = tuple(each for each in kept if not visible.has_transaction(each.id))
     newest = included[-1].position if included else capture.floor
     return SeenTransactions(newest, lacking, included)
 
@@ -128,10 +128,10 @@ def is_irreversible(seen: SeenTransactions, after: int, names: frozenset[str]) -
 
 
 def collect_tails(
-    capture: Capture,
+    capture: SlotCapture,
     seen: SeenTransactions,
     after: int,
-    found: Mapping[str, Table],
+    found: Mapping[str, PostgresTable],
     tables: Tables,
     home: Path,
 ) -> dict[str, TableTail]:
@@ -142,7 +142,7 @@ def collect_tails(
         key = str(table.oid)
         _check_troubles(capture, seen, after, key)
         changes = _table_changes(
-            capture, seen, after, table, layout(capture.source, table, columns)
+            capture, seen, after, table, layout_of(capture.source, table, columns)
         )
         barriers = (
             each.position
@@ -153,7 +153,7 @@ def collect_tails(
     return told
 
 
-def _check_troubles(capture: Capture, seen: SeenTransactions, after: int, table: str) -> None:
+def _check_troubles(capture: SlotCapture, seen: SeenTransactions, after: int, table: str) -> None:
     lacking = {each.position for each in seen.lacking}
     for position, troubles in sorted(capture.troubles.items()):
         if table in troubles and (position > after or position in lacking):
@@ -162,20 +162,24 @@ def _check_troubles(capture: Capture, seen: SeenTransactions, after: int, table:
 
 
 def _table_changes(
-    capture: Capture, seen: SeenTransactions, after: int, table: Table, shape: Layout
+    capture: SlotCapture,
+    seen: SeenTransactions,
+    after: int,
+    table: PostgresTable,
+    shape: PostgresLayout,
 ) -> pa.Table:
     lacking = pa.array([each.position for each in seen.lacking], pa.int64())
     start = min([after, *(each.position - 1 for each in seen.lacking)])
-    columns = table.spooled(shape.names)
+    columns = table.spool_types(shape.names)
     batches = []
-    for batch in capture.spool.changes(str(table.oid), start, 1 << 62):
+    for batch in capture.spool.changes_of(str(table.oid), start, 1 << 62):
         positions = batch.column(POSITION)
         wanted = pc.greater(positions, pa.scalar(after, pa.int64()))
         if start < after:
             wanted = pc.or_(wanted, pc.is_in(positions, value_set=lacking))
-        texts = without_absent(brought(batch.filter(wanted), columns), shape.names)
+        texts = without_absent(select_spooled(batch.filter(wanted), columns), shape.names)
         batches.append(shape.from_spool(texts))
-    return pa.Table.from_batches(batches, shape.changes)
+    return pa.Table.from_batches(batches, shape.change_schema)
 
 
 def _pack_changes(changes: pa.Table, home: Path) -> bytes | Path:

@@ -21,44 +21,46 @@ from psycopg import errors
 
 from viewkeeper.errors import BrokenQueryError, SourceAwayError
 from viewkeeper.sources.postgres.answers.snapshot import BEGIN
-from viewkeeper.sources.postgres.schema import Table, table_at
-from viewkeeper.sources.postgres.shape_query import Shape, read_shapes
+from viewkeeper.sources.postgres.schema import PostgresTable, table_with_oid
+from viewkeeper.sources.postgres.shape_query import PostgresShape, read_shapes
 
 _TABLES_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Locked:
+class LockedSnapshot:
     """A snapshot: what it sees, the name that it is exported under, and what it shows of tables."""
 
     snapshot: str
     exported: str
-    tables: Mapping[str, Table]
-    shapes: Mapping[str, Shape]
+    tables: Mapping[str, PostgresTable]
+    shapes: Mapping[str, PostgresShape]
 
 
-class Locking:
+class TableLocks:
     """Locks the tables behind handles; used by one source, under any number of connections."""
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._known: dict[int, tuple[Table, Shape]] = {}
+        self._known: dict[int, tuple[PostgresTable, PostgresShape]] = {}
         self._until = 0.0
 
-    def forget(self) -> None:
+    def forget_tables(self) -> None:
         self._known.clear()
 
-    def lock(
+    def lock_tables(
         self, coordinator: psycopg.Connection[Any], oids: Mapping[str, int], seconds: float
-    ) -> Locked:
+    ) -> LockedSnapshot:
         """Lock, then take and export a snapshot; a BrokenQueryError if a table is gone."""
         if time.monotonic() > self._until:
             self._known.clear()
             self._until = time.monotonic() + _TABLES_SECONDS
         end = time.monotonic() + seconds
         while True:
-            known = {handle: self._know(coordinator, handle, oid) for handle, oid in oids.items()}
-            locked = self._locked(coordinator, known)
+            known = {
+                handle: self._known_table(coordinator, handle, oid) for handle, oid in oids.items()
+            }
+            locked = self._try_lock(coordinator, known)
             if locked is not None:
                 return locked
             coordinator.execute("ROLLBACK")
@@ -70,28 +72,36 @@ class Locking:
                     hint="nothing to do: it is tried again",
                 )
 
-    def _know(
+    def _known_table(
         self, coordinator: psycopg.Connection[Any], handle: str, oid: int
-    ) -> tuple[Table, Shape]:
+    ) -> tuple[PostgresTable, PostgresShape]:
         known = self._known.get(oid)
         if known is None:
-            known = self._read(coordinator, handle, oid, read_shapes(coordinator, (oid,)).get(oid))
+            known = self._read_table(
+                coordinator, handle, oid, read_shapes(coordinator, (oid,)).get(oid)
+            )
         return known
 
-    def _read(
-        self, coordinator: psycopg.Connection[Any], handle: str, oid: int, shape: Shape | None
-    ) -> tuple[Table, Shape]:
-        table = table_at(coordinator, self._source, handle, oid)
+    def _read_table(
+        self,
+        coordinator: psycopg.Connection[Any],
+        handle: str,
+        oid: int,
+        shape: PostgresShape | None,
+    ) -> tuple[PostgresTable, PostgresShape]:
+        table = table_with_oid(coordinator, self._source, handle, oid)
         if table is None or shape is None:
             raise BrokenQueryError(self._source, handle, "it is gone")
         self._known[oid] = (table, shape)
         return table, shape
 
-    def _locked(
-        self, coordinator: psycopg.Connection[Any], known: Mapping[str, tuple[Table, Shape]]
-    ) -> Locked | None:
+    def _try_lock(
+        self,
+        coordinator: psycopg.Connection[Any],
+        known: Mapping[str, tuple[PostgresTable, PostgresShape]],
+    ) -> LockedSnapshot | None:
         """None if a table was renamed meanwhile, or another one was locked in its place."""
-        names = dict.fromkeys(table.quoted for table, _ in known.values())
+        names = dict.fromkeys(table.quoted_name for table, _ in known.values())
         coordinator.execute(BEGIN.encode())
         if names:
             try:
@@ -103,13 +113,13 @@ class Locking:
         row = coordinator.execute(query).fetchone()
         assert row is not None
         shapes = read_shapes(coordinator, {shape.oid for _, shape in known.values()})
-        tables: dict[str, Table] = {}
-        seen: dict[str, Shape] = {}
+        tables: dict[str, PostgresTable] = {}
+        seen: dict[str, PostgresShape] = {}
         for handle, (table, before) in known.items():
             shape = shapes.get(before.oid)
             if shape is None or (shape.schema, shape.name) != (table.schema, table.name):
                 return None
             if shape != before:
-                table, _ = self._read(coordinator, handle, shape.oid, shape)
+                table, _ = self._read_table(coordinator, handle, shape.oid, shape)
             tables[handle], seen[handle] = table, shape
-        return Locked(str(row[0]), str(row[1]), tables, seen)
+        return LockedSnapshot(str(row[0]), str(row[1]), tables, seen)

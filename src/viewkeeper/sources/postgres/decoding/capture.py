@@ -23,33 +23,43 @@ from typing import Any
 import psycopg
 
 from viewkeeper.errors import GapError, SourceAwayError, SourceError, WarehouseError
-from viewkeeper.sources.postgres.decoding.pgoutput import PIECE_ROWS, Decoded, Decoder, Followed
-from viewkeeper.sources.postgres.decoding.slot import Slot, check_ours, emit, read_slot
+from viewkeeper.sources.postgres.decoding.pgoutput import (
+    PIECE_ROWS,
+    DecodedTransaction,
+    FollowedRelation,
+    PgoutputDecoder,
+)
+from viewkeeper.sources.postgres.decoding.slot import (
+    ReplicationSlot,
+    check_ours,
+    emit_mark,
+    read_slot,
+)
 from viewkeeper.sources.postgres.decoding.state import (
     VERSION,
     FollowedTable,
-    Known,
-    State,
+    KnownTransaction,
+    PostgresState,
     forget_state,
     read_state,
     write_state,
 )
-from viewkeeper.sources.postgres.decoding.stream import Identity, Stream
+from viewkeeper.sources.postgres.decoding.stream import ReplicationStream, ServerIdentity
 from viewkeeper.sources.postgres.decoding.stream_shapes import StreamShapes
-from viewkeeper.sources.postgres.decoding.visibility import Visible
-from viewkeeper.sources.postgres.errors import gap
-from viewkeeper.sources.postgres.postgres_server import Server
-from viewkeeper.sources.stream.spool import Spool, Streamed
-from viewkeeper.sources.stream.stage import Stage
+from viewkeeper.sources.postgres.decoding.visibility import VisibleTransactions
+from viewkeeper.sources.postgres.errors import gap_error
+from viewkeeper.sources.postgres.postgres_server import PostgresServer
+from viewkeeper.sources.stream.spool import Spool, StreamedTransaction
+from viewkeeper.sources.stream.stage import TransactionStage
 from viewkeeper.updates.source_protocol import LOOK_SECONDS
 
 ANCHOR, WATERMARK = "anchor", "watermark"
 
 
-class Capture:
+class SlotCapture:
     """Reads one slot into one spool; used under its source's lock."""
 
-    def __init__(self, server: Server, slot: str, publication: str, home: Path) -> None:
+    def __init__(self, server: PostgresServer, slot: str, publication: str, home: Path) -> None:
         self._server = server
         self.source = server.source
         self.slot = slot
@@ -57,16 +67,18 @@ class Capture:
         self.home = home
         self.spool = Spool(home)
         self.shapes = StreamShapes(server, home)
-        self._decoder = Decoder(server.source, self._resolve, self.shapes, Stage(home))
-        self._stream: Stream | None = None
+        self._decoder = PgoutputDecoder(
+            server.source, self._find_followed, self.shapes, TransactionStage(home)
+        )
+        self._stream: ReplicationStream | None = None
         self._control: psycopg.Connection[Any] | None = None
-        self.state = State("", 0, slot)
+        self.state = PostgresState("", 0, slot)
         self.floor = 0
-        self.newest: Known | None = None
-        self._expected: Known | None = None
-        self._ended: list[Streamed] = []
+        self.newest: KnownTransaction | None = None
+        self._expected: KnownTransaction | None = None
+        self._ended: list[StreamedTransaction] = []
         self.troubles: dict[int, Mapping[str, SourceError]] = {}
-        self._followed: dict[int, Followed | None] = {}
+        self._followed: dict[int, FollowedRelation | None] = {}
         self.is_copy = False
         """Whether a copy of the slot is read, beside somebody who reads the slot itself."""
         self._kept_until = 0
@@ -81,30 +93,30 @@ class Capture:
             self.close_stream()
         return self._stream is not None
 
-    def open(self, control: psycopg.Connection[Any], copy: str | None = None) -> None:
+    def open_stream(self, control: psycopg.Connection[Any], copy: str | None = None) -> None:
         """Open the stream where it was left, or where the slot stands; `copy` names a slot that is
         made as a copy of ours and goes with the stream."""
-        stream = Stream(self._server)
+        stream = ReplicationStream(self._server)
         try:
             slot = read_slot(control, self.slot)
             check_ours(self._server.source, self.slot, slot, control.info.dbname)
-            identity = stream.identify()
+            identity = stream.identify_server()
             if copy is not None and slot is not None and not slot.is_lost:
                 slot = replace(slot, confirmed=stream.copy_slot(self.slot, copy))
             # After the slot, which whoever else may advance meanwhile: it is advanced only to
             # where the remembered transactions have got already.
             remembered = read_state(self.home)
-            confirmed = self._check(slot, identity, remembered)
+            confirmed = self._check_slot(slot, identity, remembered)
             if copy is not None and remembered is not None:
                 confirmed = max(confirmed, remembered.floor)
             resumed = self.newest
             start = confirmed if resumed is None else resumed.position
-            stream.start(copy or self.slot, self.publication, start)
+            stream.start_replication(copy or self.slot, self.publication, start)
         except BaseException:
             stream.close()
             raise
         self._stream, self._control, self.is_copy = stream, control, copy is not None
-        self._decoder.reset()
+        self._decoder.reset_stream()
         self._decoder.skip = max(start, remembered.floor if remembered else 0)
         self._kept_until = 0 if resumed is None else start
         self._ended = []
@@ -115,11 +127,18 @@ class Capture:
         else:
             self._expected = resumed
         believed = self._expected.position if self._expected else 0
-        self.shapes.open(control, self._decoder.skip, believed, is_resumed=resumed is not None)
+        self.shapes.reopen_history(
+            control, self._decoder.skip, believed, is_resumed=resumed is not None
+        )
         self.state = replace(self.state, system=identity.system, timeline=identity.timeline)
-        self.follow(self.state.tables)
+        self.keep_tables(self.state.tables)
 
-    def _check(self, slot: Slot | None, identity: Identity, remembered: State | None) -> int:
+    def _check_slot(
+        self,
+        slot: ReplicationSlot | None,
+        identity: ServerIdentity,
+        remembered: PostgresState | None,
+    ) -> int:
         """Where the slot is confirmed; a GapError if it cannot be the one that we left."""
         known = self.newest or (remembered.newest if remembered else None)
         cause = None
@@ -136,29 +155,29 @@ class Capture:
         elif known and slot.confirmed is not None and slot.confirmed > known.position:
             cause = f'somebody else has advanced its replication slot "{self.slot}"'
         if cause is not None:
-            raise gap(self._server.source, cause)
+            raise gap_error(self._server.source, cause)
         assert slot is not None
         assert slot.confirmed is not None
         return slot.confirmed
 
-    def follow(self, tables: Mapping[str, FollowedTable]) -> None:
+    def keep_tables(self, tables: Mapping[str, FollowedTable]) -> None:
         """Keep these columns of these tables of what is read from now on."""
         self.state = replace(self.state, tables=dict(tables))
         self._followed = {}
         for name, table in tables.items():
             leaves = frozenset(table.leaves)
-            followed = Followed(name, table.oid, table.columns, table.key, leaves)
+            followed = FollowedRelation(name, table.oid, table.columns, table.key, leaves)
             for oid in (table.oid, *table.leaves):
                 self._followed[oid] = followed
-        self._decoder.refresh()
+        self._decoder.forget_relations()
 
-    def _resolve(self, oid: int) -> Followed | None:
+    def _find_followed(self, oid: int) -> FollowedRelation | None:
         """What is kept of a relation; a partition that is new is found by its root."""
         if oid in self._followed:
             return self._followed[oid]
         assert self._control is not None
         query = "SELECT pg_partition_root(oid)::oid::int8 FROM pg_class WHERE oid = %s"
-        with self._server.errors():
+        with self._server.translate_errors():
             row = self._control.execute(query, (oid,)).fetchone()
         root = self._followed.get(int(row[0])) if row and row[0] is not None else None
         if root is not None:
@@ -171,30 +190,32 @@ class Capture:
         self._followed[oid] = root
         return root
 
-    def read(self, target: int, after: int | None = None, limit: int = 0) -> bool:
+    def read_stream(self, target: int, after: int | None = None, limit: int = 0) -> bool:
         """Read until everything committed before the log position `target` has come, or until so
         many transactions after a position have; whether the target was passed."""
-        found = 0 if after is None else len(self.spool.transactions(after))
+        found = 0 if after is None else len(self.spool.transactions_after(after))
 
-        def is_enough(done: Decoded) -> bool:
+        def is_enough(done: DecodedTransaction) -> bool:
             nonlocal found
             found += after is not None and done.position > after
             full = bool(limit) and found >= limit and self._expected is None
             return full or done.end >= target
 
-        with self._reading() as stream:
-            passed = stream.read(lambda frame: self._take(frame, is_enough), target, LOOK_SECONDS)
+        with self._guard_reading() as stream:
+            passed = stream.read_frames(
+                lambda frame: self._take_frame(frame, is_enough), target, LOOK_SECONDS
+            )
             stands_still = stream.stands_still
         if stands_still:
             # The log was flushed up to the middle of a record, or the server is slow to wake: a
             # commit of ours makes the record whole, and all that comes before it is read.
             assert self._control is not None
-            with self._server.errors():
-                mark = emit(self._control, WATERMARK)
+            with self._server.translate_errors():
+                mark = emit_mark(self._control, WATERMARK)
             self.read_mark(mark)
             passed = True
         if passed and self._expected is not None and target >= self._expected.position:
-            self._distrust()
+            self._discard_read()
             raise self._other_history()
         return passed
 
@@ -202,7 +223,7 @@ class Capture:
         """Read until the transaction with this 64-bit id has come; its position."""
         met: list[int] = []
 
-        def is_met(done: Decoded) -> bool:
+        def is_met(done: DecodedTransaction) -> bool:
             if done.id == xid & 0xFFFFFFFF:
                 met.append(done.position)
             return bool(met)
@@ -210,8 +231,10 @@ class Capture:
         # A transaction may be as large as it likes, as long as it goes on.
         progress, end = (-1, -1), 0.0
         while not met:
-            with self._reading() as stream:
-                stream.read(lambda frame: self._take(frame, is_met), 1 << 62, LOOK_SECONDS)
+            with self._guard_reading() as stream:
+                stream.read_frames(
+                    lambda frame: self._take_frame(frame, is_met), 1 << 62, LOOK_SECONDS
+                )
                 if (stream.messages, stream.reached) != progress:
                     progress = (stream.messages, stream.reached)
                     end = time.monotonic() + self._server.statement_seconds
@@ -224,7 +247,7 @@ class Capture:
         return met[0]
 
     @contextmanager
-    def _reading(self) -> Iterator[Stream]:
+    def _guard_reading(self) -> Iterator[ReplicationStream]:
         """What has ended is in the spool afterwards; a stream that failed is opened anew."""
         assert self._stream is not None, "open first"
         collects = gc.isenabled()
@@ -232,61 +255,63 @@ class Capture:
         try:
             yield self._stream
         except GapError:
-            self._distrust()
+            self._discard_read()
             raise
         except OSError as error:
             self.close_stream()
-            raise self._unkept(error) from error
+            raise self._disk_error(error) from error
         except BaseException:
             self.close_stream()
             raise
         finally:
             if collects:
                 gc.enable()
-            self._flush()
+            self._flush_to_spool()
 
-    def _unkept(self, error: OSError) -> WarehouseError:
+    def _disk_error(self, error: OSError) -> WarehouseError:
         return WarehouseError(
             f'source "{self._server.source}": what was read of its change stream cannot be kept',
             detail=f"{error}, below {self.home}",
             hint="make room on that disk, or make the folder writable, and run again",
         )
 
-    def _distrust(self) -> None:
+    def _discard_read(self) -> None:
         """What was read does not count; whoever looks again reads it again, or is told again."""
         self.close_stream()
-        for _ in self._decoder.ended():
+        for _ in self._decoder.take_ended():
             pass
         self._ended = []
-        self.spool.clear()
+        self.spool.clear_all()
         self.newest = None
 
-    def _take(self, frame: bytes, is_enough: Any) -> bool:
-        done = self._decoder.take(frame)
+    def _take_frame(self, frame: bytes, is_enough: Any) -> bool:
+        done = self._decoder.take_frame(frame)
         if done is None:
             return False
-        self._verify(done)
+        self._verify_expected(done)
         is_kept = _is_kept(done) or done.position <= self._decoder.skip
         if done.position > self._kept_until and is_kept:
-            self._keep(done)
+            self._keep_transaction(done)
         if done.is_large or self._decoder.waiting >= PIECE_ROWS:
-            self._flush()
+            self._flush_to_spool()
         return bool(is_enough(done))
 
-    def _verify(self, done: Decoded) -> None:
+    def _verify_expected(self, done: DecodedTransaction) -> None:
         expected = self._expected
         if expected is None or done.position < expected.position:
             return
-        if Known(done.position, done.id, done.committed_us) != expected:
+        if KnownTransaction(done.position, done.id, done.committed_us) != expected:
             raise self._other_history()
         self._expected = None
 
     def _other_history(self) -> GapError:
-        return gap(self._server.source, "its newest transactions are not those that were reported")
+        return gap_error(
+            self._server.source, "its newest transactions are not those that were reported"
+        )
 
-    def _keep(self, done: Decoded) -> None:
+    def _keep_transaction(self, done: DecodedTransaction) -> None:
         self._ended.append(
-            Streamed(
+            StreamedTransaction(
                 done.position,
                 done.committed_at,
                 max(done.changes, len(done.troubles)),
@@ -296,62 +321,62 @@ class Capture:
                 tuple(done.keyed),
             )
         )
-        self.newest = Known(done.position, done.id, done.committed_us)
+        self.newest = KnownTransaction(done.position, done.id, done.committed_us)
         if done.troubles:
             self.troubles[done.position] = done.troubles
 
-    def _flush(self) -> None:
+    def _flush_to_spool(self) -> None:
         try:
-            for table, batch in self._decoder.ended():
-                self.spool.write(table, batch)
+            for table, batch in self._decoder.take_ended():
+                self.spool.write_batch(table, batch)
         except OSError as error:
             # Part of a transaction may be in the spool: all that is not confirmed is read again.
-            self._distrust()
-            raise self._unkept(error) from error
+            self._discard_read()
+            raise self._disk_error(error) from error
         for transaction in self._ended:
-            self.spool.end(transaction)
+            self.spool.end_transaction(transaction)
         self._ended = []
 
-    def remember(self, durable: bool) -> None:
+    def save_state(self, durable: bool) -> None:
         """Write down what must be found again; only whoever has the slot itself may."""
         if not self.is_copy:
             self.state = replace(
                 self.state, newest=self.newest or self.state.newest, floor=self.floor
             )
-            self.shapes.save()
+            self.shapes.save_steps()
             write_state(self.home, self.state, durable)
 
-    def acknowledge(self, position: int, visible: Visible) -> None:
+    def confirm_visible(self, position: int, visible: VisibleTransactions) -> None:
         """Confirm and forget what lies at or before a position and is visible."""
         last = None
-        for transaction in self.spool.until(position):
-            if not visible.includes(transaction.id):
+        for transaction in self.spool.transactions_until(position):
+            if not visible.has_transaction(transaction.id):
                 break
             last = transaction.position
         if last is None or self._stream is None:
             return
-        self.remember(durable=True)
+        self.save_state(durable=True)
         if not self.is_copy:
-            self._stream.confirm(last)
-        self.spool.forget(last)
-        self.shapes.history.fold(last)
+            self._stream.confirm_position(last)
+        self.spool.forget_until(last)
+        self.shapes.history.fold_until(last)
         self.troubles = {at: each for at, each in self.troubles.items() if at > last}
         self.floor = last
 
-    def tend(self) -> None:
+    def keep_alive(self) -> None:
         """Show the server that we are there."""
         if self._stream is not None:
-            self._stream.tend()
+            self._stream.send_keepalive()
 
     def forget_all(self) -> None:
         """Nothing was ever read; the next opening begins where the slot stands."""
         self.close_stream()
         self.is_copy = False
-        self.spool.clear()
+        self.spool.clear_all()
         self.newest, self._expected, self.floor = None, None, 0
         made = (read_state(self.home) or self.state).made_publication
-        self.troubles, self.state = {}, State("", 0, self.slot, made)
-        self.shapes.clear()
+        self.troubles, self.state = {}, PostgresState("", 0, self.slot, made)
+        self.shapes.clear_steps()
         forget_state(self.home)
 
     def close_stream(self) -> None:
@@ -362,10 +387,10 @@ class Capture:
     def close(self) -> None:
         self.close_stream()
         self.is_copy = False
-        self.spool.clear()
+        self.spool.clear_all()
         self.newest = None
 
 
-def _is_kept(done: Decoded) -> bool:
+def _is_kept(done: DecodedTransaction) -> bool:
     found = done.changes or done.emptied or done.troubles or done.reshaped
     return bool(found or ANCHOR.encode() in done.marks)

@@ -34,7 +34,7 @@ from sqlglot.errors import SqlglotError
 
 from viewkeeper.sources.postgres.shape_query import BODY
 from viewkeeper.sources.postgres.triggers.removal import drop_if_empty
-from viewkeeper.sources.postgres.types import quote
+from viewkeeper.sources.postgres.types import quote_name
 
 MESSAGE = "shape "
 """What such a message begins with, before the JSON."""
@@ -54,8 +54,8 @@ SELECT count(*) FROM pg_event_trigger e JOIN pg_proc p ON p.oid = e.evtfoid
 
 def watch_statements(name: str) -> tuple[str, ...]:
     """What a superuser runs to have schema changes told to the reader of this name."""
-    schema = quote(name)
-    changed, dropped = (quote(trigger) for trigger in event_trigger_names(name))
+    schema = quote_name(name)
+    changed, dropped = (quote_name(trigger) for trigger in event_trigger_names(name))
     return (
         f"CREATE SCHEMA IF NOT EXISTS {schema}",
         f"""CREATE FUNCTION {schema}.changed() RETURNS event_trigger LANGUAGE plpgsql
@@ -126,9 +126,9 @@ def remove_watch(connection: psycopg.Connection[Any], name: str) -> tuple[str, .
 def _drop_watch(connection: psycopg.Connection[Any], name: str) -> None:
     """Drop what is ours one by one: others may have put something of theirs beside it."""
     for trigger in event_trigger_names(name):
-        connection.execute(f"DROP EVENT TRIGGER IF EXISTS {quote(trigger)}".encode())
+        connection.execute(f"DROP EVENT TRIGGER IF EXISTS {quote_name(trigger)}".encode())
     for function in ("changed", "dropped"):
-        connection.execute(f"DROP FUNCTION IF EXISTS {quote(name)}.{function}()".encode())
+        connection.execute(f"DROP FUNCTION IF EXISTS {quote_name(name)}.{function}()".encode())
 
 
 def event_trigger_names(name: str) -> tuple[str, str]:

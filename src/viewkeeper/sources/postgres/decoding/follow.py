@@ -13,15 +13,15 @@ import psycopg
 
 from viewkeeper.errors import SchemaError
 from viewkeeper.sources.postgres.decoding.state import FollowedTable
-from viewkeeper.sources.postgres.schema import Table
-from viewkeeper.sources.postgres.types import quote
-from viewkeeper.updates.schema_change import called
+from viewkeeper.sources.postgres.schema import PostgresTable
+from viewkeeper.sources.postgres.types import quote_name
+from viewkeeper.updates.schema_change import name_of_handle
 
 
-def extended(
+def extend_followed(
     source: str,
     followed: Mapping[str, FollowedTable],
-    found: Mapping[str, Table],
+    found: Mapping[str, PostgresTable],
     columns: Mapping[str, Collection[int]],
     by_key: Sequence[str],
 ) -> dict[str, FollowedTable]:
@@ -33,7 +33,7 @@ def extended(
     for handle, table in found.items():
         name = str(table.oid)
         before = result.get(name)
-        key = _key(source, table, by_key)
+        key = _key_of_deletes(source, table, by_key)
         wanted = [*(before.columns if before else ()), *columns[handle], *key]
         numbers = tuple(dict.fromkeys(wanted))
         if not key:
@@ -43,24 +43,24 @@ def extended(
     return result
 
 
-def _key(source: str, table: Table, by_key: Sequence[str]) -> tuple[int, ...]:
+def _key_of_deletes(source: str, table: PostgresTable, by_key: Sequence[str]) -> tuple[int, ...]:
     """The key by which the rows of a table go; () if its old rows are told as a whole."""
-    names = {table.asked, called(table.asked), table.name, f"{table.schema}.{table.name}"}
+    names = {table.asked, name_of_handle(table.asked), table.name, f"{table.schema}.{table.name}"}
     if not names.intersection(by_key):
         return ()
     if not table.primary_key or any(part.identity not in "df" for part in table.parts):
         raise SchemaError(
             source,
-            f'table "{called(table.asked)}" cannot go by key',
+            f'table "{name_of_handle(table.asked)}" cannot go by key',
             detail="delete_by_key needs a primary key that is the table's replica identity",
-            hint=f"ALTER TABLE {table.quoted} REPLICA IDENTITY DEFAULT",
+            hint=f"ALTER TABLE {table.quoted_name} REPLICA IDENTITY DEFAULT",
         )
-    return tuple(table.numbers[name] for name in table.primary_key)
+    return tuple(table.column_numbers[name] for name in table.primary_key)
 
 
-def check_identity(source: str, table: Table, columns: Sequence[str]) -> None:
+def check_identity(source: str, table: PostgresTable, columns: Sequence[str]) -> None:
     """A SchemaError if the old values of one of these columns would not be told."""
-    lacking = table.without_old(columns)
+    lacking = table.parts_without_old(columns)
     if lacking:
         mend = "; ".join(f"ALTER TABLE {part.name} REPLICA IDENTITY FULL" for part in lacking)
         more = (
@@ -70,17 +70,17 @@ def check_identity(source: str, table: Table, columns: Sequence[str]) -> None:
         )
         raise SchemaError(
             source,
-            f'table "{called(table.asked)}" does not tell the old values of changed rows',
+            f'table "{name_of_handle(table.asked)}" does not tell the old values of changed rows',
             detail="its replica identity does not cover every column that the views read",
             hint=f"let its owner run: {mend};{more}",
         )
 
 
-def check_privilege(control: psycopg.Connection[Any], source: str, table: Table) -> None:
+def check_privilege(control: psycopg.Connection[Any], source: str, table: PostgresTable) -> None:
     row = control.execute("SELECT has_table_privilege(%s::oid, 'SELECT')", (table.oid,)).fetchone()
     if row is None or not row[0]:
         raise SchemaError(
             source,
-            f'the role may not read table "{called(table.asked)}"',
-            hint=f"GRANT SELECT ON {table.quoted} TO {quote(control.info.user)};",
+            f'the role may not read table "{name_of_handle(table.asked)}"',
+            hint=f"GRANT SELECT ON {table.quoted_name} TO {quote_name(control.info.user)};",
         )

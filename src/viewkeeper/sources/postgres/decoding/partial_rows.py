@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from viewkeeper.sources.postgres.answers.rows import Layout
+from viewkeeper.sources.postgres.answers.rows import PostgresLayout
 from viewkeeper.sources.postgres.decoding.pgoutput import ABSENT
 from viewkeeper.updates.source_protocol import COUNT, POSITION
 
@@ -24,7 +24,7 @@ Batches = Callable[[], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class IncompleteRows:
     """Rows that lack a value and are the last of their key: by their number in the range."""
 
     rows: Mapping[int, Key]
@@ -45,22 +45,24 @@ def without_absent(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatc
     return batch
 
 
-def wanted(batches: Batches, key: Sequence[str], names: Sequence[str]) -> Wanted:
+def find_incomplete(batches: Batches, key: Sequence[str], names: Sequence[str]) -> IncompleteRows:
     """The rows of a range that have to be completed."""
-    lacking = {row for batch in batches() for row, lacks in _keys(batch, key, names) if lacks}
+    lacking = {
+        row for batch in batches() for row, lacks in _keys_lacking(batch, key, names) if lacks
+    }
     if not lacking:
-        return Wanted({})
+        return IncompleteRows({})
     last: dict[Key, tuple[int, bool]] = {}
     number = 0
     for batch in batches():
-        for row, lacks in _keys(batch, key, names):
+        for row, lacks in _keys_lacking(batch, key, names):
             if row in lacking:
                 last[row] = (number, lacks)
             number += 1
-    return Wanted({at: row for row, (at, lacks) in last.items() if lacks})
+    return IncompleteRows({at: row for row, (at, lacks) in last.items() if lacks})
 
 
-def _keys(
+def _keys_lacking(
     batch: pa.RecordBatch, key: Sequence[str], names: Sequence[str]
 ) -> Iterator[tuple[Key, bool]]:
     """Per row its key, and whether it lacks one of the named values."""
@@ -79,14 +81,17 @@ def later_event(
     asked, found = set(keys), None
     for batch in batches:
         positions = batch.column(POSITION).to_pylist()
-        for (row, _), position in zip(_keys(batch, key, ()), positions, strict=True):
+        for (row, _), position in zip(_keys_lacking(batch, key, ()), positions, strict=True):
             if row in asked and position not in holes:
                 found = position
     return found
 
 
-def completed(
-    batches: Batches, shape: Layout, rows: Wanted, values: Mapping[Key, Mapping[str, object]]
+def complete_rows(
+    batches: Batches,
+    shape: PostgresLayout,
+    rows: IncompleteRows,
+    values: Mapping[Key, Mapping[str, object]],
 ) -> Iterator[pa.RecordBatch]:
     """The batches typed, with the values that were read put in."""
     number = 0

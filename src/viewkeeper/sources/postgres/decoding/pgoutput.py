@@ -42,10 +42,14 @@ from viewkeeper.sources.postgres.decoding.pgoutput_frame import (
 )
 from viewkeeper.sources.postgres.decoding.relation_message import RelationColumn, relation_columns
 from viewkeeper.sources.postgres.decoding.spooled_columns import spooled_name
-from viewkeeper.sources.postgres.errors import no_old_row, partly_emptied, unreadable
-from viewkeeper.sources.postgres.shape_query import Shape
+from viewkeeper.sources.postgres.errors import (
+    no_old_row_error,
+    partly_emptied_error,
+    unreadable_stream_error,
+)
+from viewkeeper.sources.postgres.shape_query import PostgresShape
 from viewkeeper.sources.stream.kept_rows import KeptRows, Row
-from viewkeeper.sources.stream.stage import Stage
+from viewkeeper.sources.stream.stage import TransactionStage
 
 ABSENT = b"\xff\xff"
 """In place of a value that did not come; no text of PostgreSQL, which is UTF-8."""
@@ -63,7 +67,7 @@ _SHAPE = b"shape "
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class FollowedRelation:
     """What is kept of a table: its columns by number, and its key if it goes by key."""
 
     table: str
@@ -73,26 +77,26 @@ class Followed:
     leaves: frozenset[int] = frozenset()
 
 
-class Shapes(Protocol):
+class ShapeKeeper(Protocol):
     """The shapes of followed tables at the place of the stream that is being read."""
 
-    def added(self, oid: int) -> Collection[int]:
+    def added_columns(self, oid: int) -> Collection[int]:
         """The columns of a table that came since what was acknowledged."""
         ...
 
-    def told(self, position: int, message: bytes) -> Collection[int]:
+    def take_shape_message(self, position: int, message: bytes) -> Collection[int]:
         """Take what a message tells; the tables that have another shape from here on."""
         ...
 
-    def described(
+    def take_relation(
         self, position: int, xid: int, oid: int, columns: Sequence[RelationColumn], is_root: bool
-    ) -> tuple[Shape, bool]:
+    ) -> tuple[PostgresShape, bool]:
         """Take what a relation says of its table: the shape, and whether that is a new one."""
         ...
 
 
 @dataclass(slots=True)
-class Decoded:
+class DecodedTransaction:
     """A transaction, ended: where and when, what it did, and the marks of ours that it carries."""
 
     position: int
@@ -117,7 +121,7 @@ class _Relation:
     """How rows of one oid are read: which of their columns are kept, and whether old rows have
     all of them."""
 
-    followed: Followed
+    followed: FollowedRelation
     called: str
     kept: KeptRows
     width: int = 0
@@ -126,15 +130,15 @@ class _Relation:
     key: tuple[bool, ...] | None = None
 
 
-class Decoder:
+class PgoutputDecoder:
     """Takes the frames of a replication connection one by one."""
 
     def __init__(
         self,
         source: str,
-        resolve: Callable[[int], Followed | None],
-        shapes: Shapes,
-        stage: Stage,
+        resolve: Callable[[int], FollowedRelation | None],
+        shapes: ShapeKeeper,
+        stage: TransactionStage,
     ) -> None:
         self._source = source
         self._resolve = resolve
@@ -144,7 +148,7 @@ class Decoder:
         # What is not here is read from its frame when the first row of it comes.
         self._relations: dict[int, _Relation | None] = {}
         self._rows: dict[tuple[str, tuple[str, ...]], KeptRows] = {}
-        self._current: Decoded | None = None
+        self._current: DecodedTransaction | None = None
         self._position = 0
         self._skipping = False
         self._stage_ended = False
@@ -153,27 +157,27 @@ class Decoder:
         self.waiting = 0
         """How many rows of ended transactions have not been taken."""
 
-    def reset(self) -> None:
+    def reset_stream(self) -> None:
         """Forget the transaction that is being read and all shapes; the stream begins anew."""
         assert not self.waiting, "what has ended is taken first"
         self._frames.clear()
         self._relations.clear()
         self._rows.clear()
-        self._stage.drop()
+        self._stage.drop_all()
         self._current, self._stage_ended, self._skipping = None, False, False
 
-    def refresh(self) -> None:
+    def forget_relations(self) -> None:
         """Other columns are followed from now on."""
         assert not self.waiting, "what has ended is taken first"
         assert self._current is None, "between transactions only"
         self._rows.clear()
         self._relations.clear()
 
-    def ended(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def take_ended(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """The rows of ended transactions, in order per table; they are not kept."""
         for (table, _), kept in self._rows.items():
             if kept.mark:
-                batch = kept.cut(0, kept.mark)
+                batch = kept.cut_batch(0, kept.mark)
                 self.waiting -= kept.mark
                 kept.mark = 0
                 yield table, batch
@@ -181,51 +185,51 @@ class Decoder:
             self._stage_ended = False
             yield from self._stage.hand_over()
 
-    def take(self, frame: bytes) -> Decoded | None:
+    def take_frame(self, frame: bytes) -> DecodedTransaction | None:
         """Read a frame that carries a message; a transaction if it has ended with it."""
         try:
-            return self._take(frame)
+            return self._decode_frame(frame)
         except (MalformedFrameError, struct.error, IndexError, UnicodeDecodeError) as error:
-            raise unreadable(self._source, str(error)) from error
+            raise unreadable_stream_error(self._source, str(error)) from error
 
-    def _take(self, frame: bytes) -> Decoded | None:
+    def _decode_frame(self, frame: bytes) -> DecodedTransaction | None:
         kind = frame[PAYLOAD]
         if self._skipping and kind in _CHANGES:
             return None
         if kind == 73:
-            self._insert(frame)
+            self._decode_insert(frame)
         elif kind == 85:
-            self._update(frame)
+            self._decode_update(frame)
         elif kind == 68:
-            self._delete(frame)
+            self._decode_delete(frame)
         elif kind == 66:
             if self._current is not None:
                 raise MalformedFrameError("a transaction begins inside another one")
             position, at, xid = begin_of(frame)
-            self._current, self._position = Decoded(position, xid, at), position
+            self._current, self._position = DecodedTransaction(position, xid, at), position
             self._skipping = position <= self.skip
         elif kind == 67:
-            return self._commit(frame)
+            return self._decode_commit(frame)
         elif kind == 82:
             oid = oid_of(frame)
             self._frames[oid] = frame
             self._relations.pop(oid, None)
         elif kind == 84:
-            self._truncate(frame)
+            self._decode_truncate(frame)
         elif kind == 77:
-            self._message(frame)
+            self._decode_message(frame)
         elif kind not in _PASSED_OVER:
             raise MalformedFrameError(f"a message of the unknown kind {kind}")
         return None
 
-    def _insert(self, frame: bytes) -> None:
-        relation = self._find(oid_of(frame))
+    def _decode_insert(self, frame: bytes) -> None:
+        relation = self._find_relation(oid_of(frame))
         if relation is not None:
             row = last_row(frame, 31, relation.picks, relation.width)
-            self._add(relation, row, 1, len(frame))
+            self._add_row(relation, row, 1, len(frame))
 
-    def _update(self, frame: bytes) -> None:
-        relation = self._find(oid_of(frame))
+    def _decode_update(self, frame: bytes) -> None:
+        relation = self._find_relation(oid_of(frame))
         if relation is None:
             return
         old: Row | None = None
@@ -242,39 +246,39 @@ class Decoder:
             if UNCHANGED in new:
                 new = [o if n is UNCHANGED else n for o, n in zip(old, new, strict=True)]
             if old != new:
-                self._add(relation, old, -1, 0)
-                self._add(relation, new, 1, len(frame))
+                self._add_row(relation, old, -1, 0)
+                self._add_row(relation, new, 1, len(frame))
         elif not relation.covered:
-            self._trouble(relation, no_old_row(self._source, relation.called))
+            self._add_trouble(relation, no_old_row_error(self._source, relation.called))
 
-    def _delete(self, frame: bytes) -> None:
-        relation = self._find(oid_of(frame))
+    def _decode_delete(self, frame: bytes) -> None:
+        relation = self._find_relation(oid_of(frame))
         if relation is None:
             return
         if frame[30] not in _OLD:
             raise MalformedFrameError("a deletion has no old row")
         old = last_row(frame, 31, relation.picks, relation.width)
         if relation.key is not None:
-            self._gone(relation, old, len(frame))
+            self._add_deleted_key(relation, old, len(frame))
         elif relation.covered or frame[30] == 79:
-            self._add(relation, old, -1, len(frame))
+            self._add_row(relation, old, -1, len(frame))
         else:
-            self._trouble(relation, no_old_row(self._source, relation.called))
+            self._add_trouble(relation, no_old_row_error(self._source, relation.called))
 
     def _update_by_key(self, relation: _Relation, old: Row | None, new: Row, size: int) -> None:
         new = [ABSENT if value is UNCHANGED else value for value in new]
-        self._gone(relation, new if old is None else old, 0)
-        self._add(relation, new, 1, size)
+        self._add_deleted_key(relation, new if old is None else old, 0)
+        self._add_row(relation, new, 1, size)
 
-    def _gone(self, relation: _Relation, row: Row, size: int) -> None:
+    def _add_deleted_key(self, relation: _Relation, row: Row, size: int) -> None:
         """The row with this key went; no other value of it is known."""
         assert relation.key is not None
         assert self._current is not None
         key = [v if kept else None for v, kept in zip(row, relation.key, strict=True)]
         self._current.keyed[relation.followed.table] = None
-        self._add(relation, key, 0, size)
+        self._add_row(relation, key, 0, size)
 
-    def _add(self, relation: _Relation, row: Row, count: int, size: int) -> None:
+    def _add_row(self, relation: _Relation, row: Row, count: int, size: int) -> None:
         kept = relation.kept
         kept.rows.append(row)
         kept.counts.append(count)
@@ -287,11 +291,11 @@ class Decoder:
         size = len(kept.counts) - kept.mark
         if size:
             assert self._current is not None, "rows are inside a transaction"
-            self._stage.add(table, kept.cut(kept.mark, kept.mark + size))
+            self._stage.add_batch(table, kept.cut_batch(kept.mark, kept.mark + size))
             self._current.changes += size
         kept.bytes = 0
 
-    def _commit(self, frame: bytes) -> Decoded:
+    def _decode_commit(self, frame: bytes) -> DecodedTransaction:
         done, staged = self._current, bool(self._stage)
         if done is None:
             raise MalformedFrameError("a transaction ends that has not begun")
@@ -308,23 +312,23 @@ class Decoder:
         done.is_large = self._stage_ended = staged
         return done
 
-    def _truncate(self, frame: bytes) -> None:
+    def _decode_truncate(self, frame: bytes) -> None:
         oids = emptied_oids(frame)
         for oid in oids:
-            relation = self._find(oid)
+            relation = self._find_relation(oid)
             if relation is None or self._current is None:
                 continue
             followed = relation.followed
             if followed.leaves and not followed.leaves <= oids:
-                self._trouble(relation, partly_emptied(self._source, relation.called))
+                self._add_trouble(relation, partly_emptied_error(self._source, relation.called))
                 continue
             self._current.emptied[followed.table] = None
             self._current.keyed.pop(followed.table, None)
-            self._current.changes -= self._stage.empty(followed.table)
-            for kept in self._kept(followed.table):
-                kept.forget(kept.mark, len(kept.counts))
+            self._current.changes -= self._stage.empty_table(followed.table)
+            for kept in self._kept_rows_of(followed.table):
+                kept.drop_rows(kept.mark, len(kept.counts))
 
-    def _message(self, frame: bytes) -> None:
+    def _decode_message(self, frame: bytes) -> None:
         # One that is not part of a transaction comes on its own.
         is_inside, prefix, content = mark_of(frame)
         if not is_inside or prefix != PREFIX or self._current is None:
@@ -332,13 +336,13 @@ class Decoder:
         if not content.startswith(_SHAPE):
             self._current.marks.append(content)
         elif not self._skipping:
-            changed = set(self._shapes.told(self._position, content[len(_SHAPE) :]))
+            changed = set(self._shapes.take_shape_message(self._position, content[len(_SHAPE) :]))
             self._current.reshaped |= bool(changed)
             for oid, relation in tuple(self._relations.items()):
                 if relation is not None and relation.followed.oid in changed:
                     del self._relations[oid]
 
-    def _find(self, oid: int) -> _Relation | None:
+    def _find_relation(self, oid: int) -> _Relation | None:
         if self._current is None:
             raise MalformedFrameError("a row comes outside of any transaction")
         try:
@@ -346,16 +350,16 @@ class Decoder:
         except KeyError:
             pass
         followed = self._resolve(oid)
-        relation = None if followed is None else self._relation(oid, followed)
+        relation = None if followed is None else self._describe_relation(oid, followed)
         self._relations[oid] = relation
         return relation
 
-    def _relation(self, oid: int, followed: Followed) -> _Relation:
+    def _describe_relation(self, oid: int, followed: FollowedRelation) -> _Relation:
         assert self._current is not None, "rows are inside a transaction"
         if oid not in self._frames:
             raise MalformedFrameError("a row comes before its relation was described")
         columns, is_root = relation_columns(self._frames[oid]), oid == followed.oid
-        shape, is_new = self._shapes.described(
+        shape, is_new = self._shapes.take_relation(
             self._position, self._current.id, followed.oid, columns, is_root
         )
         self._current.reshaped |= is_new
@@ -364,7 +368,7 @@ class Decoder:
         # A view may still want a column that was added: it is kept before anybody follows it.
         added = [
             number
-            for number in sorted(self._shapes.added(followed.oid))
+            for number in sorted(self._shapes.added_columns(followed.oid))
             if number in by_number and columns[places[by_number[number].name]].told
         ]
         wanted = dict.fromkeys((*followed.columns, *added))
@@ -380,17 +384,17 @@ class Decoder:
         rows = self._rows_of(followed, names)
         return _Relation(followed, called, rows, len(columns), picks, covered, key)
 
-    def _rows_of(self, followed: Followed, names: tuple[str, ...]) -> KeptRows:
+    def _rows_of(self, followed: FollowedRelation, names: tuple[str, ...]) -> KeptRows:
         """Where rows with these columns go; those with others in this transaction come before."""
         rows = self._rows.setdefault((followed.table, names), KeptRows(names))
-        for kept in self._kept(followed.table):
+        for kept in self._kept_rows_of(followed.table):
             if kept is not rows:
                 self._set_aside(followed.table, kept)
         return rows
 
-    def _kept(self, table: str) -> list[KeptRows]:
+    def _kept_rows_of(self, table: str) -> list[KeptRows]:
         return [kept for (name, _), kept in self._rows.items() if name == table]
 
-    def _trouble(self, relation: _Relation, error: SourceError) -> None:
+    def _add_trouble(self, relation: _Relation, error: SourceError) -> None:
         assert self._current is not None
         self._current.troubles.setdefault(relation.followed.table, error)

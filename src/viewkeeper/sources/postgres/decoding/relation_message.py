@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from struct import Struct
 
 from viewkeeper.sources.postgres.decoding.pgoutput_frame import MalformedFrameError
-from viewkeeper.sources.postgres.shape_query import Shape, ShapeColumn
+from viewkeeper.sources.postgres.shape_query import PostgresShape, PostgresShapeColumn
 
 _long, _short, _signed = (Struct(f"!{kind}").unpack_from for kind in "IHi")
 _NAMES = 30
@@ -40,12 +40,12 @@ class RelationColumn:
 
 def relation_columns(frame: bytes) -> tuple[RelationColumn, ...]:
     """The columns of a Relation message."""
-    at = _end(frame, _end(frame, _NAMES) + 1) + 1
+    at = _name_end(frame, _name_end(frame, _NAMES) + 1) + 1
     (count,) = _short(frame, at + 1)
     at += 3
     found = []
     for _ in range(count):
-        end = _end(frame, at + 1)
+        end = _name_end(frame, at + 1)
         (kind,), (modifier,) = _long(frame, end + 1), _signed(frame, end + 5)
         name = frame[at + 1 : end].decode()
         found.append(RelationColumn(name, kind, modifier, bool(frame[at] & 1)))
@@ -55,7 +55,7 @@ def relation_columns(frame: bytes) -> tuple[RelationColumn, ...]:
     return tuple(found)
 
 
-def _end(frame: bytes, start: int) -> int:
+def _name_end(frame: bytes, start: int) -> int:
     """Where a name ends."""
     end = frame.find(b"\0", start)
     if end < 0:
@@ -63,7 +63,7 @@ def _end(frame: bytes, start: int) -> int:
     return end
 
 
-def agrees(shape: Shape, told: Sequence[RelationColumn], is_root: bool) -> bool:
+def is_described_by(shape: PostgresShape, told: Sequence[RelationColumn], is_root: bool) -> bool:
     """Whether a message describes this shape; a partition may have another order."""
     known = [(c.name, c.type, c.modifier) for c in shape.columns if not c.generated]
     named = [(c.name, c.type, c.modifier) for c in told]
@@ -72,23 +72,25 @@ def agrees(shape: Shape, told: Sequence[RelationColumn], is_root: bool) -> bool:
     return known == named and all(column.sure for column in shape.columns)
 
 
-def is_untouched(known: Shape, now: Shape) -> bool:
+def is_untouched(known: PostgresShape, now: PostgresShape) -> bool:
     """Whether every column of a shape is still there as it was: then it was so all the time."""
     after = now.by_number
-    return all(_untouched(column, after.get(number)) for number, column in known.by_number.items())
+    return all(
+        _is_same_entry(column, after.get(number)) for number, column in known.by_number.items()
+    )
 
 
-def shape_told(
-    known: Shape, now: Shape | None, told: Sequence[RelationColumn], is_root: bool
-) -> Shape:
+def shape_of_message(
+    known: PostgresShape, now: PostgresShape | None, told: Sequence[RelationColumn], is_root: bool
+) -> PostgresShape:
     """The shape that a message describes, between the one known before and that of now."""
     if now is None:
         columns = tuple(replace(column, sure=False, stamp="") for column in known.columns)
         return replace(known, columns=columns)
-    numbers = _numbers(known, now, told, is_root)
+    numbers = _numbers_of(known, now, told, is_root)
     before, after = known.by_number, now.by_number
     found = {
-        number: _told_column(column, before.get(number), after.get(number))
+        number: _column_of_message(column, before.get(number), after.get(number))
         for column, number in zip(told, numbers, strict=True)
         if number
     }
@@ -105,43 +107,49 @@ def shape_told(
     )
 
 
-def _told_column(
-    told: RelationColumn, before: ShapeColumn | None, after: ShapeColumn | None
-) -> ShapeColumn:
+def _column_of_message(
+    told: RelationColumn, before: PostgresShapeColumn | None, after: PostgresShapeColumn | None
+) -> PostgresShapeColumn:
     facts = (told.name, told.type, told.modifier)
     for column in (before, after):
         if column is not None and (column.name, column.type, column.modifier) == facts:
-            return column if column is before and _untouched(before, after) else _unstamped(column)
+            return (
+                column
+                if column is before and _is_same_entry(before, after)
+                else _without_stamp(column)
+            )
     column = after or before
     assert column is not None, "a number is that of a column"
     if (column.type, column.modifier) == facts[1:]:
-        return _unstamped(replace(column, name=told.name))
+        return _without_stamp(replace(column, name=told.name))
     if before is not None and (before.type, before.modifier) == facts[1:]:
-        return _unstamped(replace(before, name=told.name))
+        return _without_stamp(replace(before, name=told.name))
     # A type that it had in between; nobody will ask for values of it.
     lost = replace(column, name=told.name, type=told.type, modifier=told.modifier, base="")
-    return _unstamped(lost)
+    return _without_stamp(lost)
 
 
-def _unstamped(column: ShapeColumn) -> ShapeColumn:
+def _without_stamp(column: PostgresShapeColumn) -> PostgresShapeColumn:
     return replace(column, stamp="", sure=True)
 
 
-def _untouched(before: ShapeColumn | None, after: ShapeColumn | None) -> bool:
+def _is_same_entry(before: PostgresShapeColumn | None, after: PostgresShapeColumn | None) -> bool:
     return bool(before and after and before.stamp and before.stamp == after.stamp and before.sure)
 
 
-def _numbers(
-    known: Shape, now: Shape, told: Sequence[RelationColumn], is_root: bool
+def _numbers_of(
+    known: PostgresShape, now: PostgresShape, told: Sequence[RelationColumn], is_root: bool
 ) -> list[int | None]:
     """The number of each named column; None where it cannot be told."""
     before = {n: c for n, c in known.by_number.items() if not c.generated}
     after = {n: c for n, c in now.by_number.items() if not c.generated}
-    same = {c.name: n for n, c in before.items() if _untouched(c, after.get(n))}
+    same = {c.name: n for n, c in before.items() if _is_same_entry(c, after.get(n))}
     numbers = [same.get(column.name) for column in told]
     open_places = [place for place, number in enumerate(numbers) if number is None]
     settled = set(same.values())
-    left = _left(known, now, before.keys() - settled, after.keys() - settled, len(open_places))
+    left = _remaining_numbers(
+        known, now, before.keys() - settled, after.keys() - settled, len(open_places)
+    )
     if not is_root:
         _by_name(numbers, told, open_places, before, after, settled)
     elif left is not None:
@@ -150,8 +158,8 @@ def _numbers(
     return numbers
 
 
-def _left(
-    known: Shape, now: Shape, before: set[int], after: set[int], count: int
+def _remaining_numbers(
+    known: PostgresShape, now: PostgresShape, before: set[int], after: set[int], count: int
 ) -> list[int] | None:
     """The numbers of so many columns in order, if there is only one way to choose them."""
     both, dropped, added = before & after, before - after, after - before
@@ -169,8 +177,8 @@ def _by_name(
     numbers: list[int | None],
     told: Sequence[RelationColumn],
     places: Sequence[int],
-    before: dict[int, ShapeColumn],
-    after: dict[int, ShapeColumn],
+    before: dict[int, PostgresShapeColumn],
+    after: dict[int, PostgresShapeColumn],
     settled: set[int],
 ) -> None:
     """The columns of a partition, which may be in another order than those of its root."""

@@ -27,8 +27,8 @@ import psycopg
 from psycopg import errors
 
 from viewkeeper.errors import SchemaError, SourceAwayError
-from viewkeeper.sources.postgres.schema import Table
-from viewkeeper.sources.postgres.types import quote
+from viewkeeper.sources.postgres.schema import PostgresTable
+from viewkeeper.sources.postgres.types import quote_name
 from viewkeeper.sources.settings import SourceSettings
 
 _NAME_MAX = 63
@@ -60,7 +60,7 @@ SELECT 'session ' || pid || ' (' || coalesce(nullif(application_name, ''), usena
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class ReplicationSlot:
     """A slot as the server shows it: how far it is confirmed, and what it keeps, in bytes."""
 
     active_pid: int | None
@@ -78,11 +78,11 @@ class Slot:
 
 def slot_name(settings: SourceSettings, reader: str) -> str:
     """The name of the slot, unique for this project and source on the whole server."""
-    return settings.text("slot") or derived_name(settings, reader)
+    return settings.read_text("slot") or derived_name(settings, reader)
 
 
 def publication_name(settings: SourceSettings, reader: str) -> str:
-    name = settings.text("publication") or derived_name(settings, reader)
+    name = settings.read_text("publication") or derived_name(settings, reader)
     if len(name.encode()) > _NAME_MAX:
         raise SchemaError(
             settings.name,
@@ -100,12 +100,12 @@ def derived_name(settings: SourceSettings, reader: str) -> str:
     return f"viewkeeper_{plain[: _NAME_MAX - len('viewkeeper__') - len(digest)]}_{digest}"
 
 
-def read_slot(connection: psycopg.Connection[Any], name: str) -> Slot | None:
+def read_slot(connection: psycopg.Connection[Any], name: str) -> ReplicationSlot | None:
     row = connection.execute(_SLOT, (name,)).fetchone()
-    return None if row is None else Slot(*row)
+    return None if row is None else ReplicationSlot(*row)
 
 
-def check_ours(source: str, name: str, slot: Slot | None, database: str) -> None:
+def check_ours(source: str, name: str, slot: ReplicationSlot | None, database: str) -> None:
     """A SchemaError if a slot of that name serves something else: it is not ours to drop."""
     if slot is not None and (slot.database != database or slot.plugin != "pgoutput"):
         raise SchemaError(
@@ -121,7 +121,7 @@ def create_slot(connection: psycopg.Connection[Any], source: str, name: str) -> 
     try:
         connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (name,))
     except errors.QueryCanceled:
-        raise _kept_waiting(connection, source) from None
+        raise _waiting_error(connection, source) from None
     except errors.ObjectNotInPrerequisiteState as error:
         raise SchemaError(
             source,
@@ -142,7 +142,7 @@ def create_slot(connection: psycopg.Connection[Any], source: str, name: str) -> 
             source,
             "the role may not make a replication slot",
             detail=str(error),
-            hint=f"ALTER ROLE {quote(str(connection.info.user))} REPLICATION; "
+            hint=f"ALTER ROLE {quote_name(str(connection.info.user))} REPLICATION; "
             "or set `capture: triggers`",
         ) from None
 
@@ -166,39 +166,45 @@ def drop_slot(connection: psycopg.Connection[Any], source: str, name: str) -> bo
 
 
 def ensure_publication(
-    connection: psycopg.Connection[Any], source: str, name: str, tables: Iterable[Table]
+    connection: psycopg.Connection[Any], source: str, name: str, tables: Iterable[PostgresTable]
 ) -> tuple[bool, bool]:
     """Publish these tables; whether the publication was made, and whether it was changed."""
     wanted = {table.oid: table for table in tables}
     row = connection.execute(_PUBLICATION, (name,)).fetchone()
-    listed = ", ".join(table.quoted for table in wanted.values())
+    listed = ", ".join(table.quoted_name for table in wanted.values())
     if row is None:
-        _publish(connection, source, f"CREATE PUBLICATION {quote(name)} FOR TABLE {listed}")
+        _run_publication(
+            connection, source, f"CREATE PUBLICATION {quote_name(name)} FOR TABLE {listed}"
+        )
         return True, True
     every, via_root, whole = row
     if not whole or (via_root and any(table.partitioned for table in wanted.values())):
         settings = (
             "publish = 'insert, update, delete, truncate', publish_via_partition_root = false"
         )
-        _publish(connection, source, f"ALTER PUBLICATION {quote(name)} SET ({settings})")
+        _run_publication(
+            connection, source, f"ALTER PUBLICATION {quote_name(name)} SET ({settings})"
+        )
     if every:
         return False, not whole or via_root
     found = dict(connection.execute(_PUBLISHED, (name,)).fetchall())
-    filtered = [table.quoted for oid, table in wanted.items() if found.get(oid)]
+    filtered = [table.quoted_name for oid, table in wanted.items() if found.get(oid)]
     if filtered:
         raise SchemaError(
             source,
             f'publication "{name}" publishes only some rows or columns of {", ".join(filtered)}',
-            hint=f"ALTER PUBLICATION {quote(name)} DROP TABLE {', '.join(filtered)}, then "
-            f"ALTER PUBLICATION {quote(name)} ADD TABLE {', '.join(filtered)}",
+            hint=f"ALTER PUBLICATION {quote_name(name)} DROP TABLE {', '.join(filtered)}, then "
+            f"ALTER PUBLICATION {quote_name(name)} ADD TABLE {', '.join(filtered)}",
         )
-    missing = ", ".join(table.quoted for oid, table in wanted.items() if oid not in found)
+    missing = ", ".join(table.quoted_name for oid, table in wanted.items() if oid not in found)
     if missing:
-        _publish(connection, source, f"ALTER PUBLICATION {quote(name)} ADD TABLE {missing}")
+        _run_publication(
+            connection, source, f"ALTER PUBLICATION {quote_name(name)} ADD TABLE {missing}"
+        )
     return False, bool(missing) or not whole or via_root
 
 
-def _publish(connection: psycopg.Connection[Any], source: str, statement: str) -> None:
+def _run_publication(connection: psycopg.Connection[Any], source: str, statement: str) -> None:
     try:
         connection.execute(statement.encode())
     except (errors.InsufficientPrivilege, errors.WrongObjectType) as error:
@@ -224,13 +230,13 @@ def drop_publication(
         return (f'publication "{name}", which others may read through: slots {slots}',)
     try:
         with connection.transaction():
-            connection.execute(f"DROP PUBLICATION IF EXISTS {quote(name)}".encode())
+            connection.execute(f"DROP PUBLICATION IF EXISTS {quote_name(name)}".encode())
     except errors.InsufficientPrivilege:
         return (f'publication "{name}", which belongs to another role',)
     return ()
 
 
-def emit(connection: psycopg.Connection[Any], mark: str) -> int:
+def emit_mark(connection: psycopg.Connection[Any], mark: str) -> int:
     """Commit an empty transaction that carries a mark through the stream; its 64-bit id."""
     query = "SELECT pg_current_xact_id()::text::int8, pg_logical_emit_message(true, %s, %s::text)"
     row = connection.execute(query, ("viewkeeper", mark)).fetchone()
@@ -248,11 +254,11 @@ def pass_gate(connection: psycopg.Connection[Any], source: str, xid: int, second
         if int(row[0]) > xid:
             return
         if time.monotonic() > end:
-            raise _kept_waiting(connection, source)
+            raise _waiting_error(connection, source)
         time.sleep(_GATE_PAUSE_SECONDS)
 
 
-def _kept_waiting(connection: psycopg.Connection[Any], source: str) -> SourceAwayError:
+def _waiting_error(connection: psycopg.Connection[Any], source: str) -> SourceAwayError:
     open_now: Sequence[str] = [str(text) for (text,) in connection.execute(_OPEN)]
     return SourceAwayError(
         source,

@@ -34,10 +34,10 @@ class CopyKeeper:
     def __init__(self, read: Callable[[], None]) -> None:
         self._read = read
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="slot copy", daemon=True)
+        self._thread = threading.Thread(target=self._keep_reading, name="slot copy", daemon=True)
         self._thread.start()
 
-    def _keep(self) -> None:
+    def _keep_reading(self) -> None:
         while not self._stopped.wait(connecting.SENDER_SECONDS / _TIMES):
             try:
                 self._read()
@@ -45,6 +45,6 @@ class CopyKeeper:
                 # Whoever asks next meets the same trouble, and is told.
                 continue
 
-    def stop(self) -> None:
+    def stop_reading(self) -> None:
         """Not waited for: it may be waiting for the lock that we hold."""
         self._stopped.set()

@@ -19,9 +19,9 @@ import psycopg
 import pyarrow as pa
 
 from viewkeeper.errors import BarrierError, GapError
-from viewkeeper.sources.postgres.answers.lookup import conditions, key_columns
-from viewkeeper.sources.postgres.answers.questions import PostgresAsking
-from viewkeeper.sources.postgres.answers.rows import Layout, layout
+from viewkeeper.sources.postgres.answers.lookup import key_columns, key_conditions
+from viewkeeper.sources.postgres.answers.questions import PostgresQuestions
+from viewkeeper.sources.postgres.answers.rows import PostgresLayout, layout_of
 from viewkeeper.sources.postgres.answers.snapshot import PostgresOpener, query_of
 from viewkeeper.sources.postgres.answers.snapshot_export import (
     check_partitions,
@@ -30,27 +30,32 @@ from viewkeeper.sources.postgres.answers.snapshot_export import (
     seen_by,
     wait_for_visibility,
 )
-from viewkeeper.sources.postgres.decoding.capture import Capture
-from viewkeeper.sources.postgres.decoding.partial_rows import Key, completed, later_event, wanted
+from viewkeeper.sources.postgres.decoding.capture import SlotCapture
+from viewkeeper.sources.postgres.decoding.partial_rows import (
+    Key,
+    complete_rows,
+    find_incomplete,
+    later_event,
+)
 from viewkeeper.sources.postgres.decoding.slot import publication_name, read_slot, slot_name
 from viewkeeper.sources.postgres.decoding.slot_copy import CopyKeeper, copy_name
-from viewkeeper.sources.postgres.decoding.spooled_columns import brought
-from viewkeeper.sources.postgres.decoding.visibility import Visible
-from viewkeeper.sources.postgres.errors import WAY_OUT, hold_lost
-from viewkeeper.sources.postgres.types import convert
+from viewkeeper.sources.postgres.decoding.spooled_columns import select_spooled
+from viewkeeper.sources.postgres.decoding.visibility import VisibleTransactions
+from viewkeeper.sources.postgres.errors import WAY_OUT, hold_lost_error
+from viewkeeper.sources.postgres.types import convert_text
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.source_protocol import Tables
 
 Texts = Mapping[str, tuple[int, int]]
 
 
-class PostgresReading(PostgresAsking):
+class SpoolReader(PostgresQuestions):
     """What can be read of a database whose changes are captured by logical decoding."""
 
     def __init__(self, settings: SourceSettings, reader: str) -> None:
         super().__init__(settings, reader)
         slot, publication = slot_name(settings, reader), publication_name(settings, reader)
-        self._capture = Capture(self._server, slot, publication, self.home)
+        self._capture = SlotCapture(self._server, slot, publication, self.home)
         self._flushed = 0
         self._keeper: CopyKeeper | None = None
 
@@ -61,12 +66,12 @@ class PostgresReading(PostgresAsking):
             self._open_copy(control)
         elif not capture.is_open or not capture.is_alive():
             self._flushed = 0
-            capture.open(control)
+            capture.open_stream(control)
 
     def _begin_copy(self, control: psycopg.Connection[Any]) -> None:
         """Read a copy of the slot from now on, beside whoever has the slot itself."""
         self._flushed = 0
-        self._capture.open(control, copy=copy_name(control, self._capture.slot))
+        self._capture.open_stream(control, copy=copy_name(control, self._capture.slot))
         self._keeper = CopyKeeper(self._read_copy)
 
     def _open_copy(self, control: psycopg.Connection[Any]) -> None:
@@ -79,28 +84,28 @@ class PostgresReading(PostgresAsking):
             self._flushed = 0
             slot = read_slot(control, capture.slot)
             if slot is not None and (slot.confirmed or 0) > held:
-                raise hold_lost(self.name)
-            capture.open(control, copy=copy_name(control, capture.slot))
+                raise hold_lost_error(self.name)
+            capture.open_stream(control, copy=copy_name(control, capture.slot))
             if capture.floor > held:
-                raise hold_lost(self.name)
+                raise hold_lost_error(self.name)
 
     def _read_copy(self) -> None:
-        with self._using() as control:
+        with self._use_control() as control:
             if self._capture.is_copy:
                 self._open_copy(control)
-                self._capture.tend()
-                self._capture.read(flushed_now(control))
+                self._capture.keep_alive()
+                self._capture.read_stream(flushed_now(control))
 
     def _end_copy(self) -> None:
         if self._keeper is not None:
-            self._keeper.stop()
+            self._keeper.stop_reading()
         self._keeper = None
         self._capture.close()
 
     def _read_until(self, position: int) -> None:
         """Have read the stream up to a position that was reported earlier."""
         capture = self._capture
-        with self._using() as control:
+        with self._use_control() as control:
             self._open_stream(control)
             newest = capture.newest.position if capture.newest else 0
             if newest < position:
@@ -122,8 +127,8 @@ class PostgresReading(PostgresAsking):
                 hint=WAY_OUT,
             )
 
-    def _disconnect(self) -> None:
-        super()._disconnect()
+    def _close_connections(self) -> None:
+        super()._close_connections()
         self._capture.close_stream()
 
     def close(self) -> None:
@@ -131,61 +136,66 @@ class PostgresReading(PostgresAsking):
             super().close()
             self._end_copy()
 
-    def changes(
+    def read_changes(
         self, tables: Tables, after: int, until: int
     ) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Streamed from the spool; `_position` is that of the commit."""
         self._read_until(until)
         for handle, columns in tables.items():
             with self._lock:
-                kept = str(self._oid(handle))
+                kept = str(self._oid_of(handle))
                 self._check_askable(handle, columns, after, self._capture.shapes.history)
                 shape, texts = self._seen_layout(handle, columns)
                 self._check_readable(kept, after, until)
                 key = self._capture.state.tables[kept].key
             if key:
-                for batch in self._completed(handle, key, shape, texts, after, until):
+                for batch in self._read_completed(handle, key, shape, texts, after, until):
                     yield handle, batch
                 continue
-            for batch in self._spooled(kept, texts, after, until):
+            for batch in self._read_spool(kept, texts, after, until):
                 yield handle, shape.from_spool(batch)
 
-    def _seen_layout(self, handle: str, columns: Sequence[str]) -> tuple[Layout, Texts]:
+    def _seen_layout(self, handle: str, columns: Sequence[str]) -> tuple[PostgresLayout, Texts]:
         """How columns are read from the spool, in the types that the stream has told last."""
         numbers = self._known_numbers(handle, columns)
-        shape = self._capture.shapes.shape(self._oid(handle))
+        shape = self._capture.shapes.latest_shape(self._oid_of(handle))
         found = {name: shape.by_number[number] for name, number in numbers.items()}
-        kinds = tuple(self._kind(handle, name, column) for name, column in found.items())
+        kinds = tuple(self._kind_of_column(handle, name, column) for name, column in found.items())
         texts = {name: (column.number, column.type) for name, column in found.items()}
-        return Layout(self.name, handle, tuple(columns), kinds), texts
+        return PostgresLayout(self.name, handle, tuple(columns), kinds), texts
 
-    def _spooled(self, kept: str, texts: Texts, after: int, until: int) -> Iterator[pa.RecordBatch]:
+    def _read_spool(
+        self, kept: str, texts: Texts, after: int, until: int
+    ) -> Iterator[pa.RecordBatch]:
         """Batch by batch under the lock, because others read the stream meanwhile."""
-        batches = self._capture.spool.changes(kept, after, until)
+        batches = self._capture.spool.changes_of(kept, after, until)
         while True:
             with self._lock:
                 batch = next(batches, None)
             if batch is None:
                 return
-            yield brought(batch, texts)
+            yield select_spooled(batch, texts)
 
     def _check_readable(self, kept: str, after: int, until: int) -> None:
         for position, troubles in sorted(self._capture.troubles.items()):
             if after < position <= until and kept in troubles:
                 raise troubles[kept]
 
-    def _completed(
+    def _read_completed(
         self,
         handle: str,
         key: tuple[int, ...],
-        shape: Layout,
+        shape: PostgresLayout,
         texts: Texts,
         after: int,
         until: int,
     ) -> Iterator[pa.RecordBatch]:
         """The changes of a table that goes by key; `complete` says what they may lack."""
-        kept, known = str(self._oid(handle)), self._capture.shapes.shape(self._oid(handle))
-        called = {number: name for name, number in self._numbers(handle).items()}
+        kept, known = (
+            str(self._oid_of(handle)),
+            self._capture.shapes.latest_shape(self._oid_of(handle)),
+        )
+        called = {number: name for name, number in self._column_numbers(handle).items()}
         by_number = known.by_number
         names = tuple(called.get(number, by_number[number].name) for number in key)
         keyed = {
@@ -193,49 +203,53 @@ class PostgresReading(PostgresAsking):
         }
 
         def batches() -> Iterator[pa.RecordBatch]:
-            return self._spooled(kept, {**texts, **keyed}, after, until)
+            return self._read_spool(kept, {**texts, **keyed}, after, until)
 
-        rows = wanted(batches, names, shape.names)
+        rows = find_incomplete(batches, names, shape.names)
         values: dict[Key, dict[str, object]] = {}
         if rows.rows:
             values = self._read_rows(handle, keyed, shape, rows.keys, until)
-        return completed(batches, shape, rows, values)
+        return complete_rows(batches, shape, rows, values)
 
     def _read_rows(
-        self, handle: str, keyed: Texts, shape: Layout, keys: Sequence[Key], until: int
+        self, handle: str, keyed: Texts, shape: PostgresLayout, keys: Sequence[Key], until: int
     ) -> dict[Key, dict[str, object]]:
         """The rows with these keys as of a position, if no key was changed after it."""
         capture, key = self._capture, tuple(keyed)
         end = time.monotonic() + self._server.statement_seconds
-        with self._coordinator() as coordinator:
+        with self._use_coordinator() as coordinator:
             while True:
                 locked = self._lock_tables(coordinator, [handle])
-                with self._using() as control:
+                with self._use_control() as control:
                     self._open_stream(control)
                     read_past_watermark(control, capture)
-                    seen = seen_by(capture, Visible.parse(self.name, locked.snapshot))
+                    seen = seen_by(
+                        capture, VisibleTransactions.parse_snapshot(self.name, locked.snapshot)
+                    )
                     self._check_shown(handle, shape.names, until, capture.shapes.history, locked)
                 if all(each.position > until for each in seen.lacking):
                     break
-                with self._server.errors():
+                with self._server.translate_errors():
                     coordinator.execute("ROLLBACK")
                 wait_for_visibility(self.name, end)
             table = locked.tables[handle]
-            whole = layout(self.name, table, [*key, *shape.names])
+            whole = layout_of(self.name, table, [*key, *shape.names])
             arrays = [
-                convert(pa.array([row[index] for row in keys], pa.binary()), whole.kinds[index])
+                convert_text(
+                    pa.array([row[index] for row in keys], pa.binary()), whole.kinds[index]
+                )
                 for index in range(len(key))
             ]
             asked = pa.table(dict(zip(key, arrays, strict=True)))
             columns = key_columns(self.name, table, key, [False] * len(key))
             holes = {each.position for each in seen.lacking}
-            later = self._spooled(str(table.oid), keyed, until, 1 << 62)
+            later = self._read_spool(str(table.oid), keyed, until, 1 << 62)
             changed = later_event(later, key, keys, holes)
             if changed is not None:
                 raise BarrierError(self.name, handle, changed)
             found: dict[Key, dict[str, object]] = {}
-            with self._server.errors():
-                for condition in conditions(columns, asked):
+            with self._server.translate_errors():
+                for condition in key_conditions(columns, asked):
                     query = query_of(table, whole, condition, native=False)
                     result = coordinator.execute(query.encode()).pgresult
                     assert result is not None
@@ -245,10 +259,10 @@ class PostgresReading(PostgresAsking):
         return found
 
     @contextmanager
-    def snapshots(self, after: int, tables: Tables) -> Iterator[PostgresOpener]:
+    def prepare_snapshots(self, after: int, tables: Tables) -> Iterator[PostgresOpener]:
         """One snapshot, exported; it can be imported until the context ends."""
-        with self._coordinator() as coordinator:
-            opener = self._export(coordinator, after, tables)
+        with self._use_coordinator() as coordinator:
+            opener = self._export_snapshot(coordinator, after, tables)
             try:
                 yield opener
             finally:
@@ -256,14 +270,14 @@ class PostgresReading(PostgresAsking):
                     if isinstance(told.changes, Path):
                         told.changes.unlink(missing_ok=True)
 
-    def _export(
+    def _export_snapshot(
         self, coordinator: psycopg.Connection[Any], after: int, tables: Tables
     ) -> PostgresOpener:
         """Export a snapshot and read the stream past everything that it can contain."""
         end = time.monotonic() + self._server.statement_seconds
         while True:
             locked = self._lock_tables(coordinator, tables)
-            with self._using() as control:
+            with self._use_control() as control:
                 self._open_stream(control)
                 read_past_watermark(control, self._capture)
                 self._check_known(after)
@@ -275,7 +289,7 @@ class PostgresReading(PostgresAsking):
                 opener = make_opener(self._server, self._capture, locked, after, tables)
             if opener is not None:
                 return opener
-            with self._server.errors():
+            with self._server.translate_errors():
                 coordinator.execute("ROLLBACK")
             wait_for_visibility(self.name, end)
 

@@ -26,7 +26,7 @@ def spooled_name(number: int, kind: int) -> str:
     return f"{number}:{kind}"
 
 
-def brought(batch: pa.RecordBatch, columns: Mapping[str, tuple[int, int]]) -> pa.RecordBatch:
+def select_spooled(batch: pa.RecordBatch, columns: Mapping[str, tuple[int, int]]) -> pa.RecordBatch:
     """The columns with these numbers by their names, as text in these types; NULL for those that
     were not there yet."""
     held: dict[int, tuple[str, int]] = {}
@@ -41,12 +41,12 @@ def brought(batch: pa.RecordBatch, columns: Mapping[str, tuple[int, int]]) -> pa
             continue
         name, then = held[wanted]
         values = batch.column(name)
-        arrays.append(_widened(values) if then == _REAL != now else values)
+        arrays.append(_widen_real(values) if then == _REAL != now else values)
     arrays += [batch.column(COUNT), batch.column(POSITION)]
     return pa.RecordBatch.from_arrays(arrays, [*columns, COUNT, POSITION])
 
 
-def _widened(values: Any) -> Any:
+def _widen_real(values: Any) -> Any:
     """The text of a real as that of the double precision with the same value."""
     doubles = values.cast(pa.string()).cast(pa.float32()).cast(pa.float64())
     texts = [None if value is None else repr(value).encode() for value in doubles.to_pylist()]

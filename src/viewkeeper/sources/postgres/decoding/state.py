@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from viewkeeper.sources.state_files import read_kept, write_kept
+from viewkeeper.sources.state_files import read_state_file, write_state_file
 from viewkeeper.storage.typed_json import read_typed
 
 FILE = "state.json"
@@ -27,7 +27,7 @@ VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownTransaction:
     """A transaction that was reported, told apart from any other that may take its position."""
 
     position: int
@@ -46,7 +46,7 @@ class FollowedTable:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class PostgresState:
     """The whole file. `made_publication` says that the publication is ours to drop; up to `floor`
     nothing is asked for any more, even if the server should send it again."""
 
@@ -54,31 +54,31 @@ class State:
     timeline: int
     slot: str
     made_publication: bool = False
-    newest: Known | None = None
+    newest: KnownTransaction | None = None
     tables: Mapping[str, FollowedTable] = field(default_factory=dict)
     floor: int = 0
     version: int = VERSION
 
 
-def read_state(home: Path) -> State | None:
+def read_state(home: Path) -> PostgresState | None:
     """What was remembered; None if nothing was."""
-    return read_kept(home / FILE, "state", _decode)
+    return read_state_file(home / FILE, "state", _decode_state)
 
 
-def _decode(found: Any) -> State:
+def _decode_state(found: Any) -> PostgresState:
     if found.get("version") != VERSION:
         known = {name: found[name] for name in ("system", "timeline", "slot")}
-        return read_typed(State, {**known, "version": 0})
-    return read_typed(State, found)
+        return read_typed(PostgresState, {**known, "version": 0})
+    return read_typed(PostgresState, found)
 
 
-def write_state(home: Path, state: State, durable: bool) -> None:
-    write_kept(home / FILE, "state", asdict(state), durable=durable)
+def write_state(home: Path, state: PostgresState, durable: bool) -> None:
+    write_state_file(home / FILE, "state", asdict(state), durable=durable)
 
 
 def read_steps(home: Path) -> list[list[dict[str, Any]]]:
     """The steps that were remembered, per table."""
-    return read_kept(home / SHAPES, "shapes", _decode_steps) or []
+    return read_state_file(home / SHAPES, "shapes", _decode_steps) or []
 
 
 def _decode_steps(found: Any) -> list[list[dict[str, Any]]]:
@@ -86,7 +86,7 @@ def _decode_steps(found: Any) -> list[list[dict[str, Any]]]:
 
 
 def write_steps(home: Path, steps: list[list[dict[str, Any]]]) -> None:
-    write_kept(home / SHAPES, "shapes", steps)
+    write_state_file(home / SHAPES, "shapes", steps)
 
 
 def forget_state(home: Path) -> None:

@@ -26,9 +26,9 @@ from psycopg.generators import execute
 
 from viewkeeper.errors import GapError, SourceAwayError, SourceError
 from viewkeeper.sources.postgres.decoding.pgoutput import EPOCH_SECONDS
-from viewkeeper.sources.postgres.errors import unreadable
-from viewkeeper.sources.postgres.postgres_server import Server, meaning
-from viewkeeper.sources.postgres.types import literal, quote
+from viewkeeper.sources.postgres.errors import unreadable_stream_error
+from viewkeeper.sources.postgres.postgres_server import PostgresServer, error_of_state
+from viewkeeper.sources.postgres.types import quote_literal, quote_name
 
 _STATUS = Struct("!cQQQqB")
 _wide = Struct("!Q").unpack_from
@@ -47,7 +47,7 @@ _IN_USE, _MISSING, _LOST = "55006", "42704", "55000"
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ServerIdentity:
     """Which server answers, on which timeline, and how far its log has been flushed."""
 
     system: str
@@ -55,12 +55,12 @@ class Identity:
     flushed: int
 
 
-class Stream:
+class ReplicationStream:
     """One connection in COPY BOTH mode, or about to be."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: PostgresServer) -> None:
         self._server = server
-        self._connection: psycopg.Connection[Any] = server.replicate()
+        self._connection: psycopg.Connection[Any] = server.open_replication()
         self._pgconn = self._connection.pgconn
         self._poll = select.poll()
         self._poll.register(self._pgconn.socket, select.POLLIN | _HANGUP)
@@ -73,30 +73,33 @@ class Stream:
         self.stands_still = False
         """Whether the last read ended because the server could not go on."""
 
-    def identify(self) -> Identity:
-        result = self._run("IDENTIFY_SYSTEM")
+    def identify_server(self) -> ServerIdentity:
+        result = self._run_command("IDENTIFY_SYSTEM")
         return identity_of(
             self._server.source, [result.get_value(0, number) or b"" for number in range(3)]
         )
 
     def copy_slot(self, slot: str, copy: str) -> int:
         """Make a slot that goes with this connection and begins where another one stands: there."""
-        call = f"pg_copy_logical_replication_slot({literal(slot)}, {literal(copy)}, true)"
-        result = self._run(f"SELECT (lsn - '0/0')::int8 FROM {call}")
+        call = (
+            f"pg_copy_logical_replication_slot({quote_literal(slot)}, {quote_literal(copy)}, true)"
+        )
+        result = self._run_command(f"SELECT (lsn - '0/0')::int8 FROM {call}")
         return int(result.get_value(0, 0) or b"0")
 
-    def start(self, slot: str, publication: str, start: int) -> None:
+    def start_replication(self, slot: str, publication: str, start: int) -> None:
         """Begin at a position; waits a little for a dead connection of ours to let go of it."""
         # The commands of replication have a grammar of their own: a backslash is no escape in it.
-        names = quote(publication).replace("'", "''")
+        names = quote_name(publication).replace("'", "''")
         command = (
-            f"START_REPLICATION SLOT {quote(slot)} LOGICAL {lsn_text(start)} (proto_version '1', "
+            f"START_REPLICATION SLOT {quote_name(slot)} LOGICAL {lsn_text(start)} "
+            "(proto_version '1', "
             f"publication_names '{names}', messages 'true')"
         )
         end = time.monotonic() + _RETRY_SECONDS
         while True:
             try:
-                self._run(command, pq.ExecStatus.COPY_BOTH)
+                self._run_command(command, pq.ExecStatus.COPY_BOTH)
                 return
             except _InUseError as error:
                 if time.monotonic() > end:
@@ -108,15 +111,15 @@ class Stream:
                     ) from None
                 time.sleep(0.1)
 
-    def read(self, take: Callable[[bytes], bool], target: int, seconds: float) -> bool:
+    def read_frames(self, take: Callable[[bytes], bool], target: int, seconds: float) -> bool:
         """Hand over messages until `take` says stop, the target lies behind us, or time is up.
 
         False if the end of what can be read lies before the target.
         """
-        with self._server.errors():
-            return self._read(take, target, time.monotonic() + seconds)
+        with self._server.translate_errors():
+            return self._read_until(take, target, time.monotonic() + seconds)
 
-    def _read(self, take: Callable[[bytes], bool], target: int, end: float) -> bool:
+    def _read_until(self, take: Callable[[bytes], bool], target: int, end: float) -> bool:
         fetch, asked = self._pgconn.get_copy_data, False
         moved = ask_at = time.monotonic()
         self.stands_still = False
@@ -130,7 +133,7 @@ class Stream:
                         return True
                     continue
                 if view[0] != _ALIVE or len(view) != _ALIVE_SIZE:
-                    raise unreadable(self._server.source, "a frame of an unknown kind")
+                    raise unreadable_stream_error(self._server.source, "a frame of an unknown kind")
                 (reached,) = _wide(view, 1)
                 if reached >= target:
                     self.reached = reached
@@ -147,12 +150,15 @@ class Stream:
                 if not asked and time.monotonic() >= ask_at:
                     self._ask_sign()
                     asked = True
-                if not self._wait(end if asked else min(end, ask_at)) and time.monotonic() >= end:
+                if (
+                    not self._wait_for_input(end if asked else min(end, ask_at))
+                    and time.monotonic() >= end
+                ):
                     return False
             else:
-                self._ended()
+                self._raise_end()
 
-    def _wait(self, end: float) -> bool:
+    def _wait_for_input(self, end: float) -> bool:
         """Read what the server has sent; False if it sends nothing until `end`."""
         left = end - time.monotonic()
         if left <= 0 or not self._poll.poll(int(left * 1000) + 1):
@@ -172,20 +178,20 @@ class Stream:
                 detail=f"no sign of life in {_SILENCE_SECONDS:g} s",
                 hint="nothing to do: it is opened again",
             )
-        self._say(reply=True)
+        self._send_status(reply=True)
 
-    def confirm(self, position: int) -> None:
+    def confirm_position(self, position: int) -> None:
         """Nothing before this position has to be sent again; the transaction at it still is."""
-        with self._server.errors():
-            self._say(reply=False, confirmed=position)
-            self._say(reply=False)
+        with self._server.translate_errors():
+            self._send_status(reply=False, confirmed=position)
+            self._send_status(reply=False)
 
-    def tend(self) -> None:
+    def send_keepalive(self) -> None:
         """Show that we are there."""
-        with self._server.errors():
-            self._say(reply=False)
+        with self._server.translate_errors():
+            self._send_status(reply=False)
 
-    def _say(self, reply: bool, confirmed: int = 0) -> None:
+    def _send_status(self, reply: bool, confirmed: int = 0) -> None:
         # A confirmed position of zero confirms nothing.
         now = int((time.time() - EPOCH_SECONDS) * 1e6)
         read = max(self.reached, confirmed)
@@ -193,26 +199,26 @@ class Stream:
         while self._pgconn.flush():
             pass
 
-    def _ended(self) -> None:
+    def _raise_end(self) -> None:
         result = self._pgconn.get_result()
-        raise self._error(result)
+        raise self._error_of(result)
 
-    def _run(
+    def _run_command(
         self, command: str, expected: pq.ExecStatus = pq.ExecStatus.TUPLES_OK
     ) -> pq.abc.PGresult:
-        with self._server.errors():
+        with self._server.translate_errors():
             self._pgconn.send_query(command.encode())
             result: pq.abc.PGresult = self._connection.wait(execute(self._pgconn))[-1]
         if result.status != expected:
-            raise self._error(result)
+            raise self._error_of(result)
         return result
 
-    def _error(self, result: pq.abc.PGresult | None) -> Exception:
+    def _error_of(self, result: pq.abc.PGresult | None) -> Exception:
         source = self._server.source
         if result is None:
             return SourceAwayError(source, "the change stream ended")
         state = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
-        text = self._server.scrub(result.error_message.decode("utf-8", "replace"))
+        text = self._server.scrub_password(result.error_message.decode("utf-8", "replace"))
         if state == _IN_USE:
             return _InUseError(text)
         if state in (_MISSING, _LOST):
@@ -222,7 +228,7 @@ class Stream:
                 detail=text,
                 hint="`viewkeeper run --full-refresh VIEW` loads the views that read it anew",
             )
-        error: SourceError = meaning(source, state, text, is_connection=True)
+        error: SourceError = error_of_state(source, state, text, is_connection=True)
         return error
 
     def is_alive(self) -> bool:
@@ -238,12 +244,14 @@ class _InUseError(Exception):
     """Another connection streams from the slot."""
 
 
-def identity_of(source: str, values: Sequence[bytes]) -> Identity:
+def identity_of(source: str, values: Sequence[bytes]) -> ServerIdentity:
     """Who the server says that it is: system, timeline and position."""
     system, timeline, position = (value.decode("ascii", "replace") for value in values)
     if not re.fullmatch(r"[0-9]{1,10} [0-9A-F]{1,8}/[0-9A-F]{1,8}", f"{timeline} {position}"):
-        raise unreadable(source, f"timeline {timeline[:50]!r}, position {position[:50]!r}")
-    return Identity(system, int(timeline), lsn_of(position))
+        raise unreadable_stream_error(
+            source, f"timeline {timeline[:50]!r}, position {position[:50]!r}"
+        )
+    return ServerIdentity(system, int(timeline), lsn_of(position))
 
 
 def lsn_of(text: str) -> int:

@@ -17,16 +17,16 @@ import psycopg
 
 from viewkeeper.sources.postgres.decoding.relation_message import (
     RelationColumn,
-    agrees,
+    is_described_by,
     is_untouched,
-    shape_told,
+    shape_of_message,
 )
-from viewkeeper.sources.postgres.decoding.shape_comparison import shape_after, steps_told
+from viewkeeper.sources.postgres.decoding.shape_comparison import shape_after, steps_of_message
 from viewkeeper.sources.postgres.decoding.state import read_steps, write_steps
-from viewkeeper.sources.postgres.postgres_server import Server
-from viewkeeper.sources.postgres.shape_differences import Cause
-from viewkeeper.sources.postgres.shape_query import Shape, is_sound
-from viewkeeper.sources.postgres.shape_steps import History, Step
+from viewkeeper.sources.postgres.postgres_server import PostgresServer
+from viewkeeper.sources.postgres.shape_differences import ShapeCause
+from viewkeeper.sources.postgres.shape_query import PostgresShape, is_sound
+from viewkeeper.sources.postgres.shape_steps import PostgresShapeHistory, ShapeStep
 
 _MALFORMED = (
     ValueError,
@@ -41,7 +41,7 @@ _MALFORMED = (
 class StreamShapes:
     """The history of one stream; used under its source's lock."""
 
-    def __init__(self, server: Server, home: Path) -> None:
+    def __init__(self, server: PostgresServer, home: Path) -> None:
         self._server = server
         self._home = home
         self._control: psycopg.Connection[Any] | None = None
@@ -49,81 +49,81 @@ class StreamShapes:
         self._believed = 0
         self.is_watched = False
         """Whether event triggers tell of every schema change."""
-        self.history = History(with_generated=False)
+        self.history = PostgresShapeHistory(with_generated=False)
 
-    def open(
+    def reopen_history(
         self, control: psycopg.Connection[Any], start: int, believed: int, is_resumed: bool
     ) -> None:
         """The stream is read again from behind a position on; up to `believed` it was read before,
         and what was found is written down."""
         self._control, self._believed = control, believed
         if not is_resumed:
-            self.history.restore(read_steps(self._home))
-            self.history.fold(start)
-        self.history.rewind(start)
+            self.history.restore_steps(read_steps(self._home))
+            self.history.fold_until(start)
+        self.history.rewind_to(start)
 
-    def begin(self, shapes: Iterable[Shape]) -> None:
+    def begin_tables(self, shapes: Iterable[PostgresShape]) -> None:
         """Follow tables that are new from these shapes on."""
         for shape in shapes:
             if shape.oid not in self.history:
-                self.history.begin(shape)
+                self.history.begin_table(shape)
                 self._is_saved = False
 
-    def save(self) -> None:
+    def save_steps(self) -> None:
         if not self._is_saved:
-            write_steps(self._home, self.history.stored())
+            write_steps(self._home, self.history.encode_steps())
             self._is_saved = True
 
-    def clear(self) -> None:
-        self.history.clear()
+    def clear_steps(self) -> None:
+        self.history.clear_steps()
 
-    def shape(self, oid: int) -> Shape:
-        return self.history.now(oid)
+    def latest_shape(self, oid: int) -> PostgresShape:
+        return self.history.latest_shape(oid)
 
-    def added(self, oid: int) -> Collection[int]:
-        return self.history.added(oid)
+    def added_columns(self, oid: int) -> Collection[int]:
+        return self.history.added_columns(oid)
 
-    def told(self, position: int, message: bytes) -> Collection[int]:
+    def take_shape_message(self, position: int, message: bytes) -> Collection[int]:
         """Add the steps that a message in the stream tells.
 
         Every role may write messages. One that is not of our making tells nothing, and what it
         may have stood for is found by looking.
         """
         try:
-            steps = list(steps_told(self.history, position, json.loads(message)))
+            steps = list(steps_of_message(self.history, position, json.loads(message)))
         except _MALFORMED:
             return ()
-        return {step.shape.oid for step in steps if is_sound(step.shape) and self._add(step)}
+        return {step.shape.oid for step in steps if is_sound(step.shape) and self._add_step(step)}
 
-    def described(
+    def take_relation(
         self, position: int, xid: int, oid: int, columns: Sequence[RelationColumn], is_root: bool
-    ) -> tuple[Shape, bool]:
+    ) -> tuple[PostgresShape, bool]:
         """Compare what the stream says of a relation with what is known of its table.
 
         Whatever that does not explain is inferred, with the help of the catalogue.
         """
-        known = self.history.now(oid)
-        step = self.history.inferred(position, oid)
+        known = self.history.latest_shape(oid)
+        step = self.history.take_inferred(position, oid)
         if step is None:
-            is_same = agrees(known, columns, is_root)
+            is_same = is_described_by(known, columns, is_root)
             if is_same and (self.is_watched or position <= self._believed):
                 return known, False
-            now = self._catalogued(xid, oid)
+            now = self._shape_in_catalogue(xid, oid)
             if is_same and (now is None or is_untouched(known, now)):
                 return known, False
-            shape = shape_told(known, now, columns, is_root)
+            shape = shape_of_message(known, now, columns, is_root)
             moved = now is None or now.file != known.file
-            step = Step(position, shape, Cause(moved=moved), inferred=True)
-        is_new = self._add(step)
-        return self.history.now(oid), is_new
+            step = ShapeStep(position, shape, ShapeCause(moved=moved), inferred=True)
+        is_new = self._add_step(step)
+        return self.history.latest_shape(oid), is_new
 
-    def _catalogued(self, xid: int, oid: int) -> Shape | None:
+    def _shape_in_catalogue(self, xid: int, oid: int) -> PostgresShape | None:
         assert self._control is not None, "rows come after the opening"
-        with self._server.errors():
+        with self._server.translate_errors():
             seconds = self._server.statement_seconds
             return shape_after(self._control, self._server.source, xid, oid, seconds)
 
-    def _add(self, step: Step) -> bool:
-        is_new = self.history.add(step)
+    def _add_step(self, step: ShapeStep) -> bool:
+        is_new = self.history.add_step(step)
         self._is_saved = self._is_saved and not is_new
         return is_new

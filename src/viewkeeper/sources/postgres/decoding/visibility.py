@@ -10,17 +10,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from viewkeeper.sources.postgres.errors import unreadable
+from viewkeeper.sources.postgres.errors import unreadable_stream_error
 
 _EPOCH = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
-class Visible:
+class VisibleTransactions:
     """A pg_snapshot: `xmin:xmax:xip,xip,...`.
 
-    >>> seen = Visible.parse("shop", "741:743:741")
-    >>> [seen.includes(xid) for xid in (740, 741, 742, 743)]
+    >>> seen = VisibleTransactions.parse_snapshot("shop", "741:743:741")
+    >>> [seen.has_transaction(xid) for xid in (740, 741, 742, 743)]
     [True, False, True, False]
     """
 
@@ -29,25 +29,26 @@ class Visible:
     in_progress: frozenset[int]
 
     @staticmethod
-    def parse(source: str, text: str) -> Visible:
+    def parse_snapshot(source: str, text: str) -> VisibleTransactions:
         match = re.fullmatch(r"([0-9]{1,20}):([0-9]{1,20}):([0-9,]*)", text, re.ASCII)
         if match is None:
-            raise unreadable(source, f"a snapshot that is called {text[:100]!r}")
+            raise unreadable_stream_error(source, f"a snapshot that is called {text[:100]!r}")
         xmin, xmax, rest = match.groups()
         ids = [each for each in rest.split(",") if each]
         if any(len(each) > 20 for each in ids):
-            raise unreadable(source, "a snapshot with odd transaction ids")
-        return Visible(int(xmin), int(xmax), frozenset(int(each) for each in ids))
+            raise unreadable_stream_error(source, "a snapshot with odd transaction ids")
+        return VisibleTransactions(int(xmin), int(xmax), frozenset(int(each) for each in ids))
 
-    def includes(self, xid: int) -> bool:
+    def has_transaction(self, xid: int) -> bool:
         """Whether the transaction that pgoutput calls `xid`, with 32 bits, is seen."""
-        whole = self._widened(xid)
+        whole = self._widen_id(xid)
         return whole < self.xmax and whole not in self.in_progress
 
-    def _widened(self, xid: int) -> int:
+    def _widen_id(self, xid: int) -> int:
         """The 64-bit id nearest to ours that ends in these 32 bits.
 
-        >>> Visible.parse("shop", "4294967296:4294967300:").includes(4294967295)
+        >>> snapshot = "4294967296:4294967300:"
+        >>> VisibleTransactions.parse_snapshot("shop", snapshot).has_transaction(4294967295)
         True
         """
         whole = self.xmax - self.xmax % _EPOCH + xid

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from viewkeeper.sources.postgres.schema import Table
-from viewkeeper.sources.postgres.types import literal, quote
+from viewkeeper.sources.postgres.schema import PostgresTable
+from viewkeeper.sources.postgres.types import quote_literal, quote_name
 
 # A cast would spell a boolean and the blanks of a char otherwise.
 _TEXT = "CASE WHEN {0} IS NULL THEN NULL ELSE concat({0}) END"
@@ -60,14 +60,14 @@ EXCEPTION
 END """
 
 
-def function_body(table: Table, numbers: Collection[int], log: str) -> str:
+def function_body(table: PostgresTable, numbers: Collection[int], log: str) -> str:
     """What logs these columns of a table, as it is called now."""
     names = {column.number: column.name for column in table.columns if column.number in numbers}
     ordered = sorted(numbers)
-    expected = ", ".join(literal(names[n]) if n in names else "NULL" for n in ordered)
+    expected = ", ".join(quote_literal(names[n]) if n in names else "NULL" for n in ordered)
 
     def values(alias: str) -> str:
-        texts = (_TEXT.format(f"{alias}.{quote(names[n])}") for n in ordered if n in names)
+        texts = (_TEXT.format(f"{alias}.{quote_name(names[n])}") for n in ordered if n in names)
         return "".join(f", {text}" for text in texts)
 
     if table.partitioned:

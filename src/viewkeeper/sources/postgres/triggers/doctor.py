@@ -13,14 +13,14 @@ import psycopg
 
 from viewkeeper.errors import SchemaError
 from viewkeeper.sources.postgres.decoding.follow import check_privilege
-from viewkeeper.sources.postgres.doctor import clock
-from viewkeeper.sources.postgres.schema import Table
+from viewkeeper.sources.postgres.doctor import check_clock
+from viewkeeper.sources.postgres.schema import PostgresTable
 from viewkeeper.sources.postgres.triggers.installation import is_installed
-from viewkeeper.sources.postgres.types import quote
+from viewkeeper.sources.postgres.types import quote_name
 from viewkeeper.updates.source_protocol import Finding, Tables
 
-Check = Callable[[Table, Sequence[str]], None]
-Find = Callable[[psycopg.Connection[Any], str], Table]
+Check = Callable[[PostgresTable, Sequence[str]], None]
+Find = Callable[[psycopg.Connection[Any], str], PostgresTable]
 _SERVER = """
 SELECT has_database_privilege(current_database(), 'CREATE'), current_database(),
        extract(epoch FROM clock_timestamp())::float8
@@ -30,7 +30,7 @@ _OWNER = (
 )
 
 
-def findings(
+def trigger_findings(
     control: psycopg.Connection[Any], source: str, tables: Tables, find: Find, check: Check
 ) -> Iterator[Finding]:
     """Everything that can be wrong with a server that answers."""
@@ -43,14 +43,16 @@ def findings(
     if may_create or is_installed(control):
         yield Finding("privileges", "good", "the schema viewkeeper can be made")
     else:
-        mend = f"GRANT CREATE ON DATABASE {quote(database)} TO {quote(control.info.user)};"
+        mend = (
+            f"GRANT CREATE ON DATABASE {quote_name(database)} TO {quote_name(control.info.user)};"
+        )
         yield Finding("privileges", "bad", "the schema viewkeeper cannot be made", mend)
     for name, columns in tables.items():
-        yield _table(control, source, find, name, columns, check)
-    yield clock(float(now))
+        yield _check_table(control, source, find, name, columns, check)
+    yield check_clock(float(now))
 
 
-def _table(
+def _check_table(
     control: psycopg.Connection[Any],
     source: str,
     find: Find,
@@ -67,6 +69,6 @@ def _table(
         return Finding(title, "bad", error.message, error.hint)
     row = control.execute(_OWNER, (table.oid,)).fetchone()
     if row is not None and not row[0]:
-        mend = f"GRANT {row[1]} TO {quote(control.info.user)};"
+        mend = f"GRANT {row[1]} TO {quote_name(control.info.user)};"
         return Finding(title, "bad", "only its owner can put triggers on it", mend)
     return Finding(title, "good", f"{len(columns)} columns can be kept exactly")

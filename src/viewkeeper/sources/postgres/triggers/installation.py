@@ -25,10 +25,10 @@ import psycopg
 from psycopg import errors
 
 from viewkeeper.errors import SchemaError
-from viewkeeper.sources.postgres.schema import Table
+from viewkeeper.sources.postgres.schema import PostgresTable
 from viewkeeper.sources.postgres.triggers.capture_function import function_body
-from viewkeeper.sources.postgres.types import literal, quote
-from viewkeeper.updates.schema_change import called
+from viewkeeper.sources.postgres.types import quote_literal, quote_name
+from viewkeeper.updates.schema_change import name_of_handle
 
 SCHEMA = "viewkeeper"
 LOCK = 1986618741
@@ -79,7 +79,7 @@ def is_installed(connection: psycopg.Connection[Any]) -> bool:
     return row is not None and bool(row[0])
 
 
-def install(connection: psycopg.Connection[Any], source: str) -> None:
+def install_tables(connection: psycopg.Connection[Any], source: str) -> None:
     try:
         connection.execute(_TABLES.encode())
     except errors.InsufficientPrivilege as error:
@@ -87,8 +87,8 @@ def install(connection: psycopg.Connection[Any], source: str) -> None:
             source,
             "the role may not make the schema viewkeeper",
             detail=str(error).strip(),
-            hint=f"GRANT CREATE ON DATABASE {quote(connection.info.dbname)} TO "
-            f"{quote(connection.info.user)};",
+            hint=f"GRANT CREATE ON DATABASE {quote_name(connection.info.dbname)} TO "
+            f"{quote_name(connection.info.user)};",
         ) from None
     for table, columns in _COLUMNS.items():
         if [name for (name,) in connection.execute(_FOUND, (f"{SCHEMA}.{table}",))] != columns:
@@ -99,38 +99,40 @@ def install(connection: psycopg.Connection[Any], source: str) -> None:
             )
 
 
-def capture(
-    connection: psycopg.Connection[Any], source: str, table: Table, numbers: Collection[int]
+def capture_table(
+    connection: psycopg.Connection[Any], source: str, table: PostgresTable, numbers: Collection[int]
 ) -> None:
     """Have these columns of a table, by their numbers, logged from now on."""
-    for statement in _statements(table, numbers):
+    for statement in _capture_statements(table, numbers):
         try:
             connection.execute(statement.encode())
         except errors.InsufficientPrivilege as error:
             raise SchemaError(
                 source,
-                f'the role may not put triggers on table "{called(table.asked)}"',
+                f'the role may not put triggers on table "{name_of_handle(table.asked)}"',
                 detail=str(error).strip(),
                 hint=f"let it be a member of the table's owner: GRANT ... TO "
-                f"{quote(connection.info.user)};",
+                f"{quote_name(connection.info.user)};",
             ) from None
 
 
-def renew(connection: psycopg.Connection[Any], table: Table, numbers: Collection[int]) -> None:
+def renew_function(
+    connection: psycopg.Connection[Any], table: PostgresTable, numbers: Collection[int]
+) -> None:
     """Let the triggers know what columns are called now; they find out themselves if not."""
     row = connection.execute(_SOURCE, (f"capture_{table.oid}",)).fetchone()
     if row is None or row[0] == function_body(table, numbers, log_name(table.oid)):
         return
     # The function may belong to another reader's role.
     with suppress(errors.InsufficientPrivilege), connection.transaction():
-        connection.execute(_function(table, numbers).encode())
+        connection.execute(_function_statement(table, numbers).encode())
 
 
 def log_name(oid: int) -> str:
     return f"{SCHEMA}.log_{oid}"
 
 
-def _statements(table: Table, numbers: Collection[int]) -> Iterator[str]:
+def _capture_statements(table: PostgresTable, numbers: Collection[int]) -> Iterator[str]:
     log = log_name(table.oid)
     yield (
         f"CREATE TABLE IF NOT EXISTS {log} (seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,"
@@ -140,24 +142,24 @@ def _statements(table: Table, numbers: Collection[int]) -> Iterator[str]:
     yield f"CREATE INDEX IF NOT EXISTS log_{table.oid}_xid ON {log} (xid)"
     for number in sorted(numbers):
         yield f"ALTER TABLE {log} ADD COLUMN IF NOT EXISTS c{number} text"
-    yield _function(table, numbers)
-    yield from _triggers(table)
+    yield _function_statement(table, numbers)
+    yield from _trigger_statements(table)
 
 
-def _function(table: Table, numbers: Collection[int]) -> str:
+def _function_statement(table: PostgresTable, numbers: Collection[int]) -> str:
     settings = " ".join(f"SET {setting}" for setting in _SETTINGS)
     body = function_body(table, numbers, log_name(table.oid))
     return f"""
 CREATE OR REPLACE FUNCTION {SCHEMA}.capture_{table.oid}() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER {settings} AS {literal(body)}"""
+LANGUAGE plpgsql SECURITY DEFINER {settings} AS {quote_literal(body)}"""
 
 
-def _triggers(table: Table) -> Iterator[str]:
+def _trigger_statements(table: PostgresTable) -> Iterator[str]:
     call = f"EXECUTE FUNCTION {SCHEMA}.capture_{table.oid}()"
     if table.partitioned:
         events = {"row": "AFTER INSERT OR UPDATE OR DELETE"}
         yield (
-            f"CREATE OR REPLACE TRIGGER viewkeeper_row {events['row']} ON {table.quoted} "
+            f"CREATE OR REPLACE TRIGGER viewkeeper_row {events['row']} ON {table.quoted_name} "
             f"FOR EACH ROW {call}"
         )
     else:
@@ -168,24 +170,28 @@ def _triggers(table: Table) -> Iterator[str]:
         }
         for event, referencing in tables.items():
             yield (
-                f"CREATE OR REPLACE TRIGGER viewkeeper_{event} AFTER {event} ON {table.quoted} "
+                f"CREATE OR REPLACE TRIGGER viewkeeper_{event} AFTER {event} ON "
+                f"{table.quoted_name} "
                 f"REFERENCING {referencing} FOR EACH STATEMENT {call}"
             )
-    for name in dict.fromkeys([table.quoted, *(part.name for part in table.parts)]):
+    for name in dict.fromkeys([table.quoted_name, *(part.name for part in table.parts)]):
         yield (
             f"CREATE OR REPLACE TRIGGER viewkeeper_truncate AFTER TRUNCATE ON {name} "
             f"FOR EACH STATEMENT {call}"
         )
-    yield from (f"ALTER TABLE {table.quoted} ENABLE ALWAYS TRIGGER {n}" for n in names(table))
+    yield from (
+        f"ALTER TABLE {table.quoted_name} ENABLE ALWAYS TRIGGER {n}"
+        for n in capture_trigger_names(table)
+    )
 
 
-def names(table: Table) -> tuple[str, ...]:
+def capture_trigger_names(table: PostgresTable) -> tuple[str, ...]:
     if table.partitioned:
         return ("viewkeeper_row", "viewkeeper_truncate")
     return ("viewkeeper_insert", "viewkeeper_update", "viewkeeper_delete", "viewkeeper_truncate")
 
 
-def fires(connection: psycopg.Connection[Any], oid: int, partitioned: bool) -> bool:
+def has_triggers(connection: psycopg.Connection[Any], oid: int, partitioned: bool) -> bool:
     """Whether all triggers of a capture are there and enabled."""
     row = connection.execute(_FIRES, (oid, f"capture_{oid}")).fetchone()
     return row is not None and int(row[0]) == (2 if partitioned else 4)

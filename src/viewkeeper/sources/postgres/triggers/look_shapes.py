@@ -14,35 +14,37 @@ from typing import Any
 
 import psycopg
 
-from viewkeeper.sources.postgres.shape_query import Shape, restored, stored
-from viewkeeper.sources.postgres.shape_steps import History, Step
+from viewkeeper.sources.postgres.shape_query import PostgresShape, decode_shape, encode_shape
+from viewkeeper.sources.postgres.shape_steps import PostgresShapeHistory, ShapeStep
 
 _STEPS = "SELECT position, shape FROM viewkeeper.shape ORDER BY position"
 
 
-def read_history(connection: psycopg.Connection[Any]) -> History:
+def read_history(connection: psycopg.Connection[Any]) -> PostgresShapeHistory:
     """The shapes that are stored; the first of a table is what it began with."""
     # A trigger logs a column from when it is followed: what was written to it before is not told.
-    history = History(with_generated=True, tells_added=False)
+    history = PostgresShapeHistory(with_generated=True, tells_added=False)
     for position, found in connection.execute(_STEPS):
-        shape = restored(found)
+        shape = decode_shape(found)
         if shape.oid in history:
-            history.add(Step(int(position), shape))
+            history.add_step(ShapeStep(int(position), shape))
         else:
-            history.begin(shape)
+            history.begin_table(shape)
     return history
 
 
-def store(connection: psycopg.Connection[Any], position: int, shapes: Mapping[int, Shape]) -> None:
+def store_shapes(
+    connection: psycopg.Connection[Any], position: int, shapes: Mapping[int, PostgresShape]
+) -> None:
     """Have these shapes from a position on."""
     for oid, shape in shapes.items():
         connection.execute(
             "INSERT INTO viewkeeper.shape VALUES (%s, %s, %s::jsonb) ON CONFLICT DO NOTHING",
-            (position, oid, json.dumps(stored(shape))),
+            (position, oid, json.dumps(encode_shape(shape))),
         )
 
 
-def looked_at(connection: psycopg.Connection[Any], positions: set[int]) -> dict[int, float]:
+def look_times(connection: psycopg.Connection[Any], positions: set[int]) -> dict[int, float]:
     """When looks were taken."""
     query = (
         "SELECT position, extract(epoch FROM at)::float8 FROM viewkeeper.look"

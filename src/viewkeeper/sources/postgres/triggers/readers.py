@@ -15,8 +15,8 @@ import psycopg
 
 from viewkeeper.errors import GapError
 from viewkeeper.sources.postgres.errors import WAY_OUT
-from viewkeeper.sources.postgres.triggers.log import Logged
-from viewkeeper.updates.source_protocol import Retained
+from viewkeeper.sources.postgres.triggers.log import LoggedTable
+from viewkeeper.updates.source_protocol import RetainedLog
 
 _LIVING = "until IS NULL OR until > clock_timestamp()"
 
@@ -27,16 +27,16 @@ def lease_name(reader: str, name: str) -> str:
 
 def read_reader(
     connection: psycopg.Connection[Any], reader: str
-) -> tuple[int, dict[str, Logged]] | None:
+) -> tuple[int, dict[str, LoggedTable]] | None:
     """A reader's position and what it follows; None if it is not registered."""
     query = "SELECT position, tables FROM viewkeeper.reader WHERE reader = %s"
     row = connection.execute(query, (reader,)).fetchone()
-    return None if row is None else (int(row[0]), _tables(row[1]))
+    return None if row is None else (int(row[0]), _decode_tables(row[1]))
 
 
 def require_reader(
     connection: psycopg.Connection[Any], source: str, reader: str, installed: bool
-) -> tuple[int, dict[str, Logged]]:
+) -> tuple[int, dict[str, LoggedTable]]:
     found = read_reader(connection, reader) if installed else None
     if found is None:
         raise GapError(
@@ -48,20 +48,23 @@ def require_reader(
     return found
 
 
-def _tables(stored: Mapping[str, Any]) -> dict[str, Logged]:
-    found: dict[str, Logged] = {}
+def _decode_tables(stored: Mapping[str, Any]) -> dict[str, LoggedTable]:
+    found: dict[str, LoggedTable] = {}
     for each in stored.values():
         columns = each["columns"]
         # An earlier version kept tables and columns by their names.
         numbers = [facts[0] for facts in columns.values()] if isinstance(columns, dict) else columns
-        before = found.get(str(each["oid"]), Logged(each["oid"], ()))
+        before = found.get(str(each["oid"]), LoggedTable(each["oid"], ()))
         both = tuple(dict.fromkeys([*before.columns, *numbers]))
-        found[str(each["oid"])] = Logged(each["oid"], both, each["partitioned"])
+        found[str(each["oid"])] = LoggedTable(each["oid"], both, each["partitioned"])
     return found
 
 
 def write_reader(
-    connection: psycopg.Connection[Any], reader: str, position: int, tables: Mapping[str, Logged]
+    connection: psycopg.Connection[Any],
+    reader: str,
+    position: int,
+    tables: Mapping[str, LoggedTable],
 ) -> None:
     """Register a reader, or change what it follows; its position stays."""
     stored = {
@@ -75,7 +78,9 @@ def write_reader(
     )
 
 
-def hold(connection: psycopg.Connection[Any], reader: str, name: str, seconds: float) -> None:
+def write_lease(
+    connection: psycopg.Connection[Any], reader: str, name: str, seconds: float
+) -> None:
     """Keep from the reader's own position on what is kept now, for some time."""
     connection.execute(
         "INSERT INTO viewkeeper.reader SELECT %s, position, '{}',"
@@ -85,14 +90,14 @@ def hold(connection: psycopg.Connection[Any], reader: str, name: str, seconds: f
     )
 
 
-def acknowledge(connection: psycopg.Connection[Any], reader: str, position: int) -> None:
+def advance_reader(connection: psycopg.Connection[Any], reader: str, position: int) -> None:
     connection.execute(
         "UPDATE viewkeeper.reader SET position = greatest(position, %s) WHERE reader = %s",
         (position, reader),
     )
 
 
-def remove(connection: psycopg.Connection[Any], reader: str) -> tuple[bool, tuple[str, ...]]:
+def remove_reader(connection: psycopg.Connection[Any], reader: str) -> tuple[bool, tuple[str, ...]]:
     """Remove a reader and its leases; whether it was there, and who else is."""
     own = connection.execute("DELETE FROM viewkeeper.reader WHERE reader = %s", (reader,)).rowcount
     lease = lease_name(reader, "")
@@ -101,28 +106,28 @@ def remove(connection: psycopg.Connection[Any], reader: str) -> tuple[bool, tupl
     return bool(own), tuple(str(name) for (name,) in connection.execute(query))
 
 
-def needed(connection: psycopg.Connection[Any]) -> dict[int, set[int]]:
+def needed_columns(connection: psycopg.Connection[Any]) -> dict[int, set[int]]:
     """Per captured table, by its oid, the numbers of the columns that any reader uses."""
     found: dict[int, set[int]] = {}
     for (stored,) in connection.execute("SELECT tables FROM viewkeeper.reader"):
-        for table in _tables(stored).values():
+        for table in _decode_tables(stored).values():
             found.setdefault(table.oid, set()).update(table.columns)
     return found
 
 
-def retained(
+def retained_by_readers(
     connection: psycopg.Connection[Any], reader: str, tables: Mapping[int, object]
-) -> Iterator[Retained]:
+) -> Iterator[RetainedLog]:
     """Who keeps how many rows of the log."""
     query = f"SELECT reader, position, extract(epoch FROM until)::float8 FROM viewkeeper.reader \
 WHERE {_LIVING} ORDER BY position, reader"
     for name, position, until in connection.execute(query.encode()).fetchall():
         ours = str(name).partition("/")[0] == reader
-        amount = sum(_beyond(connection, oid, int(position)) for oid in tables)
-        yield Retained(str(name), ours, int(position), amount, until)
+        amount = sum(_count_beyond(connection, oid, int(position)) for oid in tables)
+        yield RetainedLog(str(name), ours, int(position), amount, until)
 
 
-def _beyond(connection: psycopg.Connection[Any], oid: int, position: int) -> int:
+def _count_beyond(connection: psycopg.Connection[Any], oid: int, position: int) -> int:
     query = (
         f"SELECT count(*) FROM viewkeeper.log_{oid} g JOIN viewkeeper.look l ON l.position = %s"
         " WHERE g.xid >= pg_snapshot_xmin(l.snapshot)"
@@ -132,7 +137,7 @@ def _beyond(connection: psycopg.Connection[Any], oid: int, position: int) -> int
     return int(row[0]) if row else 0
 
 
-def trim(connection: psycopg.Connection[Any]) -> None:
+def trim_logs(connection: psycopg.Connection[Any]) -> None:
     """Delete what every reader has acknowledged, and looks that nobody can ask for."""
     connection.execute(f"DELETE FROM viewkeeper.reader WHERE NOT ({_LIVING})".encode())
     row = connection.execute(
@@ -141,7 +146,7 @@ def trim(connection: psycopg.Connection[Any]) -> None:
     ).fetchone()
     if row is None:
         return
-    for oid in needed(connection):
+    for oid in needed_columns(connection):
         connection.execute(
             f"DELETE FROM viewkeeper.log_{oid} WHERE xid < %s::xid8".encode(), row[1:]
         )

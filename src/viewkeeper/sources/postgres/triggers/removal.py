@@ -17,7 +17,7 @@ from psycopg import errors
 
 from viewkeeper.errors import SchemaError
 from viewkeeper.sources.postgres.triggers.installation import OWN_TABLES, SCHEMA, log_name
-from viewkeeper.sources.postgres.types import quote
+from viewkeeper.sources.postgres.types import quote_name
 
 _TRIGGERS = """
 SELECT g.tgname, c.oid::regclass::text FROM pg_trigger g
@@ -32,16 +32,16 @@ SELECT pg_describe_object(d.classid, d.objid, d.objsubid)
 """
 
 
-def release(connection: psycopg.Connection[Any], source: str, oid: int) -> None:
+def remove_capture(connection: psycopg.Connection[Any], source: str, oid: int) -> None:
     """Stop capturing a table: triggers, function and log go."""
-    with _depended_on(source):
+    with _name_dependents(source):
         for trigger, table in connection.execute(_TRIGGERS, (f"capture_{oid}",)).fetchall():
-            connection.execute(f"DROP TRIGGER {quote(trigger)} ON {table}".encode())
+            connection.execute(f"DROP TRIGGER {quote_name(trigger)} ON {table}".encode())
         connection.execute(f"DROP FUNCTION IF EXISTS {SCHEMA}.capture_{oid}()".encode())
         connection.execute(f"DROP TABLE IF EXISTS {log_name(oid)}".encode())
 
 
-def uninstall(
+def remove_installation(
     connection: psycopg.Connection[Any], source: str, captured: Collection[int]
 ) -> tuple[str, ...]:
     """Remove everything of ours; what of others is left in the schema, which stays for it."""
@@ -49,8 +49,8 @@ def uninstall(
         stored = connection.execute("SELECT DISTINCT oid::int8 FROM viewkeeper.shape").fetchall()
         captured = {*captured, *(int(oid) for (oid,) in stored)}
     for oid in sorted(captured):
-        release(connection, source, oid)
-    with _depended_on(source):
+        remove_capture(connection, source, oid)
+    with _name_dependents(source):
         for table in OWN_TABLES:
             connection.execute(f"DROP TABLE IF EXISTS {SCHEMA}.{table}".encode())
     return drop_if_empty(connection, SCHEMA)
@@ -58,19 +58,19 @@ def uninstall(
 
 def drop_if_empty(connection: psycopg.Connection[Any], schema: str) -> tuple[str, ...]:
     """Drop a schema that has nothing in it; else what it has, or whose it is."""
-    left = connection.execute(_LEFT, (quote(schema),)).fetchall()
+    left = connection.execute(_LEFT, (quote_name(schema),)).fetchall()
     if left:
         return tuple(f"{what} in schema {schema}" for (what,) in left)
     try:
         with connection.transaction():
-            connection.execute(f"DROP SCHEMA IF EXISTS {quote(schema)}".encode())
+            connection.execute(f"DROP SCHEMA IF EXISTS {quote_name(schema)}".encode())
     except errors.InsufficientPrivilege:
         return (f"schema {schema}, which belongs to another role",)
     return ()
 
 
 @contextmanager
-def _depended_on(source: str) -> Iterator[None]:
+def _name_dependents(source: str) -> Iterator[None]:
     """An error that names them if objects of others depend on what is dropped inside."""
     try:
         yield

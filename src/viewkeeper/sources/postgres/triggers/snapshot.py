@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from viewkeeper.errors import BarrierError
-from viewkeeper.sources.postgres.answers.rows import layout
+from viewkeeper.sources.postgres.answers.rows import layout_of
 from viewkeeper.sources.postgres.answers.snapshot import SharedSnapshot
-from viewkeeper.sources.postgres.errors import partly_emptied, untold
-from viewkeeper.sources.postgres.schema import Table
-from viewkeeper.sources.postgres.triggers.log import Logged, snapshot_of, tail_query
+from viewkeeper.sources.postgres.errors import partly_emptied_error, unlogged_change_error
+from viewkeeper.sources.postgres.schema import PostgresTable
+from viewkeeper.sources.postgres.triggers.log import LoggedTable, snapshot_of, tail_query
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.source_protocol import COUNT
@@ -30,8 +30,8 @@ class TriggersOpener:
     exported: str
     snapshot: str
     position: int
-    tables: Mapping[str, Table]
-    logs: Mapping[str, Logged]
+    tables: Mapping[str, PostgresTable]
+    logs: Mapping[str, LoggedTable]
 
     def __call__(self) -> TriggersSnapshot:
         return TriggersSnapshot(self)
@@ -47,26 +47,26 @@ class TriggersSnapshot(SharedSnapshot):
     def _check_barriers(self, table: str, after: int) -> None:
         """A BarrierError if the table was emptied since; other errors if the log could not tell."""
         source = self._server.source
-        signs = set(self._log(table, (), after)[COUNT].to_pylist())
+        signs = set(self._read_log(table, (), after)[COUNT].to_pylist())
         if None in signs:
-            raise untold(source, table)
+            raise unlogged_change_error(source, table)
         if 0 in signs:
             raise BarrierError(source, table, self._opener.position)
         if -2 in signs:
-            raise partly_emptied(source, table)
+            raise partly_emptied_error(source, table)
 
     def _answer_cut(self, after: int) -> Cut:
         return Cut(self._opener.position)
 
     def _answer_tail(self, table: str, columns: Sequence[str], after: int) -> pa.Table:
-        return self._log(table, columns, after)
+        return self._read_log(table, columns, after)
 
-    def _log(self, table: str, columns: Sequence[str], after: int) -> pa.Table:
-        shape = layout(self._server.source, self._opener.tables[table], columns)
-        with self._server.errors():
+    def _read_log(self, table: str, columns: Sequence[str], after: int) -> pa.Table:
+        shape = layout_of(self._server.source, self._opener.tables[table], columns)
+        with self._server.translate_errors():
             connection = self._text_connection()
             since = snapshot_of(connection, self._server.source, after)
-            numbers = [self._opener.tables[table].numbers[column] for column in columns]
+            numbers = [self._opener.tables[table].column_numbers[column] for column in columns]
             query = tail_query(self._opener.logs[table], numbers, since, self._opener.position)
             result = connection.execute(query.encode()).pgresult
         assert result is not None

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from viewkeeper.errors import GapError
 from viewkeeper.sources.sqlite.capture.trigger_sql import LOG, NOW
-from viewkeeper.sources.sqlite.schema import OWN_PREFIX, quote
+from viewkeeper.sources.sqlite.schema import OWN_PREFIX, quote_name
 
 _CREATE = (
     "CREATE TABLE IF NOT EXISTS _viewkeeper_database (id TEXT, trimmed INTEGER, shaped INTEGER)",
@@ -45,7 +45,7 @@ _OWN_NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Capture:
+class TableCapture:
     """A table and its captured columns, all by number, in force after seq `since`.
 
     With a `gap`, changes from before that may have been missed: nothing is read across it. `form`
@@ -82,14 +82,14 @@ def require_installed(connection: sqlite3.Connection, source: str) -> None:
         )
 
 
-def install(connection: sqlite3.Connection) -> None:
+def create_tables(connection: sqlite3.Connection) -> None:
     """Make our tables, unless they are there; a part of them is of no use to anybody."""
     if is_installed(connection):
         return
     remove_all(connection)
     for statement in _CREATE:
         connection.execute(statement)
-    fresh = (secrets.token_hex(16), position(connection))
+    fresh = (secrets.token_hex(16), newest_position(connection))
     connection.execute("INSERT INTO _viewkeeper_database VALUES (?, ?, NULL)", fresh)
 
 
@@ -99,7 +99,7 @@ def remove_all(connection: sqlite3.Connection) -> None:
         query = "SELECT name FROM main.sqlite_master WHERE type = ?"
         for (name,) in connection.execute(query, (kind,)).fetchall():
             if _OWN_NAMES[kind].fullmatch(name):
-                connection.execute(f"DROP {kind} main.{quote(name)}")
+                connection.execute(f"DROP {kind} main.{quote_name(name)}")
 
 
 def foreign_users(connection: sqlite3.Connection) -> list[str]:
@@ -112,7 +112,7 @@ def foreign_users(connection: sqlite3.Connection) -> list[str]:
     ]
 
 
-def position(connection: sqlite3.Connection) -> int:
+def newest_position(connection: sqlite3.Connection) -> int:
     """The newest position.
 
     The newest row is never trimmed, so numbers are not used twice. AUTOINCREMENT would not do: a
@@ -123,11 +123,11 @@ def position(connection: sqlite3.Connection) -> int:
     return int(row[0] or 0)
 
 
-def mark(connection: sqlite3.Connection, at: int | None = None) -> int:
+def write_mark(connection: sqlite3.Connection, at: int | None = None) -> int:
     """A new position, at which no row changed: the next one, or one farther on."""
     query = f"INSERT INTO {LOG} (seq, capture, sign, at) VALUES (?, 0, 0, {NOW})"
     connection.execute(query, (at,))
-    return position(connection)
+    return newest_position(connection)
 
 
 def database_id(connection: sqlite3.Connection) -> tuple[str, int]:
@@ -168,15 +168,17 @@ def reader_columns(connection: sqlite3.Connection, reader: str) -> dict[int, lis
     """The columns that a reader follows, by the tables' numbers."""
     query = "SELECT tables FROM main._viewkeeper_reader WHERE reader = ?"
     row = connection.execute(query, (reader,)).fetchone()
-    return _columns(row[0]) if row else {}
+    return _decode_columns(row[0]) if row else {}
 
 
-def _columns(tables: str) -> dict[int, list[int]]:
+def _decode_columns(tables: str) -> dict[int, list[int]]:
     found = json.loads(tables).items()
     return {int(table): [int(column) for column in columns] for table, columns in found}
 
 
-def register(connection: sqlite3.Connection, reader: str, wanted: dict[int, list[int]]) -> None:
+def register_reader(
+    connection: sqlite3.Connection, reader: str, wanted: dict[int, list[int]]
+) -> None:
     """Let a reader follow these columns too."""
     known = reader_columns(connection, reader)
     merged = {
@@ -186,29 +188,31 @@ def register(connection: sqlite3.Connection, reader: str, wanted: dict[int, list
     connection.execute(
         "INSERT INTO _viewkeeper_reader (reader, position, tables) VALUES (?, ?, ?)"
         " ON CONFLICT (reader) DO UPDATE SET tables = excluded.tables, lease_until = NULL",
-        (reader, position(connection), json.dumps(merged)),
+        (reader, newest_position(connection), json.dumps(merged)),
     )
 
 
-def needed(connection: sqlite3.Connection, relation: int) -> set[int]:
+def needed_columns(connection: sqlite3.Connection, relation: int) -> set[int]:
     """The columns of a table that any reader follows."""
     rows = connection.execute("SELECT tables FROM main._viewkeeper_reader").fetchall()
-    return {column for (tables,) in rows for column in _columns(tables).get(relation, ())}
+    return {column for (tables,) in rows for column in _decode_columns(tables).get(relation, ())}
 
 
 def is_needed(connection: sqlite3.Connection, relation: int) -> bool:
     rows = connection.execute("SELECT tables FROM main._viewkeeper_reader").fetchall()
-    return any(relation in _columns(tables) for (tables,) in rows)
+    return any(relation in _decode_columns(tables) for (tables,) in rows)
 
 
-def captures(connection: sqlite3.Connection, relation: int | None = None) -> tuple[Capture, ...]:
+def read_captures(
+    connection: sqlite3.Connection, relation: int | None = None
+) -> tuple[TableCapture, ...]:
     """The captures of a table, or of all tables, oldest first."""
     query = (
         "SELECT id, relation, columns, since, gap, active, form FROM main._viewkeeper_capture"
         " WHERE ?1 IS NULL OR relation = ?1 ORDER BY id"
     )
     return tuple(
-        Capture(
+        TableCapture(
             int(number),
             int(table),
             tuple(int(each) for each in json.loads(ids)),
@@ -223,6 +227,6 @@ def captures(connection: sqlite3.Connection, relation: int | None = None) -> tup
     )
 
 
-def active_capture(connection: sqlite3.Connection, relation: int) -> Capture | None:
+def active_capture(connection: sqlite3.Connection, relation: int) -> TableCapture | None:
     """The capture of a table that is in force; None if it is gone, or nobody follows it."""
-    return next((each for each in captures(connection, relation) if each.active), None)
+    return next((each for each in read_captures(connection, relation) if each.active), None)

@@ -23,26 +23,26 @@ import sqlite3
 from dataclasses import dataclass
 
 from viewkeeper.errors import GapError, SchemaError
-from viewkeeper.sources.sqlite.capture.capture_tables import Capture
-from viewkeeper.sources.sqlite.capture.recorded_shapes import Gone, Shape, shape_of
+from viewkeeper.sources.sqlite.capture.capture_tables import TableCapture
+from viewkeeper.sources.sqlite.capture.recorded_shapes import Gone, SqliteShape, shape_of
 from viewkeeper.sources.sqlite.capture.trigger_sql import (
     LOG,
-    Capturing,
+    CaptureStatements,
     pending_name,
     trigger_prefix,
 )
-from viewkeeper.sources.sqlite.schema import Table, fires_before, read_table
+from viewkeeper.sources.sqlite.schema import SqliteTable, is_before_trigger, read_table
 
 _NAME = r'"((?:[^"]|"")*)"'
 
 
 @dataclass(frozen=True, slots=True)
-class Alive:
+class LivingTable:
     """The table is there. `intact`: so are all its triggers; `missed`: changes may have gone by
     them all the same; `outrun`: they have to be made again (`triggers`, invariant 4)."""
 
-    table: Table
-    shape: Shape
+    table: SqliteTable
+    shape: SqliteShape
     intact: bool
     missed: bool
     outrun: bool
@@ -57,13 +57,13 @@ class Alive:
             )
 
 
-def observe(
-    connection: sqlite3.Connection, source: str, capture: Capture, known: Shape
-) -> Alive | Gone:
+def observe_table(
+    connection: sqlite3.Connection, source: str, capture: TableCapture, known: SqliteShape
+) -> LivingTable | Gone:
     """What a captured table is now."""
     triggers = own_triggers(connection, capture.id)
     name = _table_of(connection, capture.id) if triggers else known.name
-    made, ours = _made(connection, name), _made(connection, pending_name(capture.id))
+    made, ours = _made_at(connection, name), _made_at(connection, pending_name(capture.id))
     if made is None:
         return "dropped"
     if ours is not None and made > ours:
@@ -74,17 +74,19 @@ def observe(
     except SchemaError:
         return "replaced"
     if ours is None or form_of(triggers) != capture.form:
-        shape = shape_of(table, {}, known).rewritten()
-        return Alive(table, shape, intact=False, missed=True, outrun=True)
+        shape = shape_of(table, {}, known).as_rewritten()
+        return LivingTable(table, shape, intact=False, missed=True, outrun=True)
     names = slot_names(triggers[f"{trigger_prefix(capture.id)}insert"])
     shape = shape_of(table, dict(zip(names, capture.columns, strict=True)), known)
-    capturing = Capturing(capture.id, table, names)
-    outrun = triggers != capturing.triggers() or not _is_youngest(connection, capture.id, name)
+    capturing = CaptureStatements(capture.id, table, names)
+    outrun = triggers != capturing.trigger_statements() or not _is_youngest(
+        connection, capture.id, name
+    )
     missed = not capturing.is_watched_by(triggers) and _has_written(connection, capture)
-    return Alive(table, shape.rewritten() if missed else shape, True, missed, outrun)
+    return LivingTable(table, shape.as_rewritten() if missed else shape, True, missed, outrun)
 
 
-def _has_written(connection: sqlite3.Connection, capture: Capture) -> bool:
+def _has_written(connection: sqlite3.Connection, capture: TableCapture) -> bool:
     """Whether rows were written since a position at which the known shapes held for certain.
 
     A look reports nothing before it has written shapes down, so what a reader has acknowledged is
@@ -124,7 +126,7 @@ def slot_names(trigger: str) -> tuple[str, ...]:
     return tuple(name.replace('""', '"') for name in re.findall(rf"NEW\.{_NAME}", body))
 
 
-def captured_as(connection: sqlite3.Connection, name: str) -> int | None:
+def capture_on_table(connection: sqlite3.Connection, name: str) -> int | None:
     """The capture whose triggers sit on a table, if any."""
     query = (
         "SELECT id FROM main._viewkeeper_capture WHERE active AND EXISTS (SELECT 1 FROM"
@@ -143,7 +145,7 @@ def _table_of(connection: sqlite3.Connection, capture: int) -> str:
     return str(connection.execute(query, (len(prefix), prefix)).fetchone()[0])
 
 
-def _made(connection: sqlite3.Connection, table: str) -> int | None:
+def _made_at(connection: sqlite3.Connection, table: str) -> int | None:
     """When a table was made, in the order of all tables; None if there is none."""
     query = "SELECT rowid FROM main.sqlite_master WHERE type = 'table' AND name = ?"
     row = connection.execute(query, (table,)).fetchone()
@@ -160,7 +162,7 @@ def _is_youngest(connection: sqlite3.Connection, capture: int, table: str) -> bo
     return bool(ours == newest)
 
 
-def refuse_uncapturable(connection: sqlite3.Connection, source: str, table: Table) -> None:
+def refuse_uncapturable(connection: sqlite3.Connection, source: str, table: SqliteTable) -> None:
     if any(not key.parts for key in table.unique_keys):
         raise SchemaError(
             source,
@@ -172,7 +174,7 @@ def refuse_uncapturable(connection: sqlite3.Connection, source: str, table: Tabl
     query = "SELECT name, sql FROM main.sqlite_master WHERE type = 'trigger' AND tbl_name = ?"
     for name, sql in connection.execute(query, (table.name,)).fetchall():
         ignores = re.search(r"raise\s*\(\s*ignore", sql, re.IGNORECASE)
-        if ignores and not fires_before(sql):
+        if ignores and not is_before_trigger(sql):
             raise SchemaError(
                 source,
                 f'table "{table.name}": its trigger "{name}" uses RAISE(IGNORE) after a change',

@@ -22,17 +22,17 @@ from typing import Literal
 
 import pyarrow as pa
 
-from viewkeeper.sources.handles import Named
-from viewkeeper.sources.sqlite.schema import Table, fold
-from viewkeeper.sources.sqlite.types import Refusal, kind_of
+from viewkeeper.sources.handles import HandleTarget
+from viewkeeper.sources.sqlite.schema import SqliteTable, fold_case
+from viewkeeper.sources.sqlite.types import SqliteRefusal, kind_of
 from viewkeeper.storage.typed_json import read_typed
-from viewkeeper.updates.schema_change import ChangeKind, SchemaChange, called
+from viewkeeper.updates.schema_change import ChangeKind, SchemaChange, name_of_handle
 
 Gone = Literal["", "dropped", "replaced"]
 
 
 @dataclass(frozen=True, slots=True)
-class ShapeColumn:
+class SqliteShapeColumn:
     """A column by its number. `filled`: rows from before it was added have a value in it.
 
     `added` is one that the table did not have when it was first captured; `blank` one of those that
@@ -49,36 +49,38 @@ class ShapeColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class SqliteShape:
     """A table; `next_id` is the number that the next new column gets."""
 
     name: str
-    columns: tuple[ShapeColumn, ...]
+    columns: tuple[SqliteShapeColumn, ...]
     key: tuple[int, ...] = ()
     next_id: int = 1
     gone: Gone = ""
 
-    def column(self, number: int) -> ShapeColumn | None:
+    def column_numbered(self, number: int) -> SqliteShapeColumn | None:
         return next((column for column in self.columns if column.id == number), None)
 
-    def rewritten(self) -> Shape:
+    def as_rewritten(self) -> SqliteShape:
         """The same, its values changed in a way that was not listed."""
         columns = (replace(column, rewritten=column.rewritten + 1) for column in self.columns)
         return replace(self, columns=tuple(columns))
 
 
-def key_of(table: Table) -> tuple[str, ...]:
+def key_of(table: SqliteTable) -> tuple[str, ...]:
     """The columns, by their names now, of a key that SQLite enforces and that cannot be NULL.
 
     Rows that it tells apart must be told apart by the values that are kept, so a timestamp, which
     has several spellings, is part of no key.
     """
     kinds = {column.name: kind_of(column.declared) for column in table.columns}
-    exact = {n for n, k in kinds.items() if not isinstance(k, Refusal) and k.one_spelling}
+    exact = {n for n, k in kinds.items() if not isinstance(k, SqliteRefusal) and k.one_spelling}
     return next((key for key in table.strict_keys if exact.issuperset(key)), ())
 
 
-def shape_of(table: Table, numbers: Mapping[str, int], known: Shape | None) -> Shape:
+def shape_of(
+    table: SqliteTable, numbers: Mapping[str, int], known: SqliteShape | None
+) -> SqliteShape:
     """The shape of a table now. `numbers` are columns whose numbers are certain, by their names
     now; the others are those that are known by their names or their places, or new."""
     certain = set(numbers.values())
@@ -92,16 +94,20 @@ def shape_of(table: Table, numbers: Mapping[str, int], known: Shape | None) -> S
         if number is None:
             number, next_id = next_id, next_id + 1
         old = before.get(number)
-        new = ShapeColumn(number, column.name, column.declared, column.filled, known is not None)
+        new = SqliteShapeColumn(
+            number, column.name, column.declared, column.is_filled, known is not None
+        )
         if old is not None:
             new = replace(old, name=column.name, declared=column.declared)
         columns.append(new)
     ids = {column.name: column.id for column in columns}
     key = tuple(ids[name] for name in key_of(table))
-    return Shape(table.name, tuple(columns), key, next_id)
+    return SqliteShape(table.name, tuple(columns), key, next_id)
 
 
-def _by_place(table: Table, numbers: Mapping[str, int], known: Shape | None) -> dict[str, int]:
+def _by_place(
+    table: SqliteTable, numbers: Mapping[str, int], known: SqliteShape | None
+) -> dict[str, int]:
     """Columns that nobody follows and that were renamed, as it seems: in the place of one of the
     same type that is not there any more, none being more or fewer."""
     if known is None or len(known.columns) != len(table.columns):
@@ -115,27 +121,31 @@ def _by_place(table: Table, numbers: Mapping[str, int], known: Shape | None) -> 
     }
 
 
-def newest(connection: sqlite3.Connection, relation: int) -> Shape | None:
-    return at(connection, relation, None)
+def newest_shape(connection: sqlite3.Connection, relation: int) -> SqliteShape | None:
+    return shape_at(connection, relation, None)
 
 
-def at(connection: sqlite3.Connection, relation: int, position: int | None) -> Shape | None:
+def shape_at(
+    connection: sqlite3.Connection, relation: int, position: int | None
+) -> SqliteShape | None:
     """The shape that a table had at a position, or has as far as it is written down."""
     query = (
         "SELECT shape FROM main._viewkeeper_shape WHERE relation = ?1 AND (?2 IS NULL OR seq <= ?2)"
         " ORDER BY seq DESC LIMIT 1"
     )
     row = connection.execute(query, (relation, position)).fetchone()
-    return None if row is None else read_typed(Shape, json.loads(row[0]))
+    return None if row is None else read_typed(SqliteShape, json.loads(row[0]))
 
 
-def are_between(connection: sqlite3.Connection, after: int, until: int) -> bool:
+def has_shapes_between(connection: sqlite3.Connection, after: int, until: int) -> bool:
     """Whether any shape was written down in a range; mostly there is none."""
     query = "SELECT 1 FROM main._viewkeeper_shape WHERE seq > ? AND seq <= ? LIMIT 1"
     return connection.execute(query, (after, until)).fetchone() is not None
 
 
-def write(connection: sqlite3.Connection, relation: int, shape: Shape, seq: int) -> None:
+def write_shape(
+    connection: sqlite3.Connection, relation: int, shape: SqliteShape, seq: int
+) -> None:
     """From a position on, this is the shape; one that was written for it before is replaced."""
     connection.execute(
         "INSERT OR REPLACE INTO _viewkeeper_shape VALUES (?, ?, ?)",
@@ -143,7 +153,7 @@ def write(connection: sqlite3.Connection, relation: int, shape: Shape, seq: int)
     )
 
 
-def trim(connection: sqlite3.Connection, position: int) -> None:
+def trim_shapes(connection: sqlite3.Connection, position: int) -> None:
     """Forget the shapes that were over before a position."""
     connection.execute(
         "DELETE FROM _viewkeeper_shape WHERE seq < (SELECT max(later.seq) FROM _viewkeeper_shape"
@@ -153,7 +163,7 @@ def trim(connection: sqlite3.Connection, position: int) -> None:
 
 
 def schema_changes(
-    handle: str, named: Named, before: Shape | None, now: Shape | None
+    handle: str, named: HandleTarget, before: SqliteShape | None, now: SqliteShape | None
 ) -> Iterator[SchemaChange]:
     """What happened to the table behind a handle and to its columns, by the handle's names.
 
@@ -168,7 +178,7 @@ def schema_changes(
     if before.name != now.name and not is_called(handle, now.name):
         yield SchemaChange("rename_table", handle, now=now.name)
     for name, number in named.columns.items():
-        was, is_ = before.column(int(number)), now.column(int(number))
+        was, is_ = before.column_numbered(int(number)), now.column_numbered(int(number))
         yield from _column_changes(handle, name, was, is_)
     known = {column.id for column in before.columns}
     for column in now.columns:
@@ -182,19 +192,19 @@ def schema_changes(
 
 def is_called(handle: str, name: str) -> bool:
     """Whether a table's name is the one that a handle was made with."""
-    now = (fold(name), fold(f"main.{name}"))
-    return fold(called(handle)) in now or fold(handle) in now
+    now = (fold_case(name), fold_case(f"main.{name}"))
+    return fold_case(name_of_handle(handle)) in now or fold_case(handle) in now
 
 
 def _column_changes(
-    handle: str, name: str, before: ShapeColumn | None, now: ShapeColumn | None
+    handle: str, name: str, before: SqliteShapeColumn | None, now: SqliteShapeColumn | None
 ) -> Iterator[SchemaChange]:
     if before is None:
         return
     if now is None:
         yield SchemaChange("drop_column", handle, name)
         return
-    if before.name != now.name and fold(name) != fold(now.name):
+    if before.name != now.name and fold_case(name) != fold_case(now.name):
         yield SchemaChange("rename_column", handle, name, now.name)
     if (kind := type_change(before.declared, now.declared)) is not None:
         yield SchemaChange(kind, handle, name, now.declared)
@@ -205,7 +215,7 @@ def _column_changes(
 def type_change(before: str, now: str) -> ChangeKind | None:
     """What it means to values that a declared type became another one."""
     old, new = kind_of(before), kind_of(now)
-    if isinstance(old, Refusal) or isinstance(new, Refusal):
+    if isinstance(old, SqliteRefusal) or isinstance(new, SqliteRefusal):
         return None if before == now else "change_type"
     if old.arrow == new.arrow:
         return None

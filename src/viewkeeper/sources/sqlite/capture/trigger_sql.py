@@ -49,7 +49,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from viewkeeper.sources.sqlite.schema import OWN_PREFIX, Key, Part, Table, affinity, quote
+from viewkeeper.sources.sqlite.schema import (
+    OWN_PREFIX,
+    KeyPart,
+    SqliteIndex,
+    SqliteTable,
+    affinity_of,
+    quote_name,
+)
 
 LOG = f"{OWN_PREFIX}log"
 # The time of the statement, in days; 'now' is constant within one statement, so it costs little.
@@ -67,31 +74,35 @@ def trigger_prefix(capture: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Capturing:
+class CaptureStatements:
     """The statements for one capture of some columns of one table."""
 
     capture: int
-    table: Table
+    table: SqliteTable
     columns: tuple[str, ...]
 
-    def tables(self) -> Iterator[str]:
+    def table_statements(self) -> Iterator[str]:
         """Create the side table; untyped where values are only kept, typed where compared."""
-        pending, keyed = pending_name(self.capture), self._keyed()
-        kinds = {column.name: affinity(column.declared) for column in self.table.columns}
+        pending, keyed = pending_name(self.capture), self._keyed_columns()
+        kinds = {column.name: affinity_of(column.declared) for column in self.table.columns}
         identity = [kinds.get(part.column, "INTEGER") for part in self.table.identity]
         fields = [f"k{i} {kind}" for i, kind in enumerate(identity)]
         fields += [f"u{i} {kinds[column]}" for i, column in enumerate(keyed)]
         fields += [f"c{i}" for i in range(len(self.columns))]
         yield f"CREATE TABLE {pending} ({', '.join(fields)}, moving DEFAULT 0)"
-        on = [f"k{i} COLLATE {quote(part.collation)}" for i, part in enumerate(self.table.identity)]
+        on = [
+            f"k{i} COLLATE {quote_name(part.collation)}"
+            for i, part in enumerate(self.table.identity)
+        ]
         yield f"CREATE INDEX {pending}_identity ON {pending} ({', '.join(on)})"
         for number, key in enumerate(self.table.unique_keys):
             on = [
-                f"u{keyed.index(part.column)} COLLATE {quote(part.collation)}" for part in key.parts
+                f"u{keyed.index(part.column)} COLLATE {quote_name(part.collation)}"
+                for part in key.parts
             ]
             yield f"CREATE INDEX {pending}_key_{number} ON {pending} ({', '.join(on)})"
 
-    def triggers(self) -> dict[str, str]:
+    def trigger_statements(self) -> dict[str, str]:
         """Trigger names and their full text, exactly as SQLite keeps it in its schema table."""
         pending = pending_name(self.capture)
         waiting = f"EXISTS (SELECT 1 FROM {pending})"
@@ -101,43 +112,46 @@ class Capturing:
             "remember_insert": (
                 "BEFORE INSERT",
                 self._collides_in_table(False),
-                self._remember(False),
+                self._remember_colliding(False),
             ),
             "remember_update": (
                 "BEFORE UPDATE",
                 self._keys_change() + self._collides_in_table(True),
-                self._remember(True),
+                self._remember_colliding(True),
             ),
-            "move_update": ("BEFORE UPDATE", waiting, self._move() if nests else leaves),
-            "move_delete": ("BEFORE DELETE", waiting, self._move() if nests else leaves),
-            "insert": ("AFTER INSERT", "", self._log(1, "NEW")),
-            "update": ("AFTER UPDATE", self._changed(), self._log(-1, "OLD") + self._log(1, "NEW")),
-            "delete": ("AFTER DELETE", "", self._log(-1, "OLD")),
-            "settle_insert": ("AFTER INSERT", waiting, self._settle("")),
+            "move_update": ("BEFORE UPDATE", waiting, self._mark_moving() if nests else leaves),
+            "move_delete": ("BEFORE DELETE", waiting, self._mark_moving() if nests else leaves),
+            "insert": ("AFTER INSERT", "", self._log_row(1, "NEW")),
+            "update": (
+                "AFTER UPDATE",
+                self._is_changed(),
+                self._log_row(-1, "OLD") + self._log_row(1, "NEW"),
+            ),
+            "delete": ("AFTER DELETE", "", self._log_row(-1, "OLD")),
+            "settle_insert": ("AFTER INSERT", waiting, self._settle_pending("")),
             "settle_update": (
                 "AFTER UPDATE",
                 waiting,
-                self._settle(f" AND NOT ({self._is_old()})"),
+                self._settle_pending(f" AND NOT ({self._is_old()})"),
             ),
         }
         if nests:
             del parts["settle_update"]
-            parts["update"] = (
-                "AFTER UPDATE",
-                f"{self._changed()} OR {waiting}",
-                self._log_update() + self._settle(f" AND NOT ({self._is_old()})") + self._refresh(),
-            )
-            parts["settle_delete"] = (
-                "AFTER DELETE",
-                waiting,
-                leaves + self._log_pending(self._absent()),
-            )
+            parts["update"] = self._nested_update(waiting)
+            gone = self._log_pending(self._is_absent())
+            parts["settle_delete"] = ("AFTER DELETE", waiting, leaves + gone)
         prefix = trigger_prefix(self.capture)
         return {
-            prefix + name: f'CREATE TRIGGER "{prefix}{name}" {event} ON {quote(self.table.name)}'
+            prefix
+            + name: f'CREATE TRIGGER "{prefix}{name}" {event} ON {quote_name(self.table.name)}'
             + f"{f' WHEN {when}' if when else ''} BEGIN {body}END"
             for name, (event, when, body) in parts.items()
         }
+
+    def _nested_update(self, waiting: str) -> tuple[str, str, str]:
+        settle = self._settle_pending(f" AND NOT ({self._is_old()})")
+        body = self._log_update() + settle + self._refresh_pending()
+        return "AFTER UPDATE", f"{self._is_changed()} OR {waiting}", body
 
     def is_watched_by(self, triggers: Mapping[str, str]) -> bool:
         """Whether triggers, made for the table as it was, find collisions on all its keys of now.
@@ -147,63 +161,70 @@ class Capturing:
         prefix = trigger_prefix(self.capture)
         insert, update = (triggers[f"{prefix}remember_{event}"] for event in ("insert", "update"))
         watched = all(
-            f"({_all(_equal(f'r.{quote(p.column)}', self._new_or_default(p), p) for p in parts)})"
-            in insert
+            f"({_all_of(map(self._equals_new_row, parts))})" in insert
             for parts in (self.table.identity, *(key.parts for key in self.table.unique_keys))
         )
         return watched and (bool(self._keys_change()) or " WHEN EXISTS (" in update)
 
-    def _keyed(self) -> list[str]:
+    def _keyed_columns(self) -> list[str]:
         """The columns of the unique keys, each once."""
         parts = (part for key in self.table.unique_keys for part in key.parts)
         return list(dict.fromkeys(part.column for part in parts))
 
-    def _log(self, sign: int, row: str) -> str:
-        values = "".join(f", {row}.{quote(column)}" for column in self.columns)
+    def _log_row(self, sign: int, row: str) -> str:
+        values = "".join(f", {row}.{quote_name(column)}" for column in self.columns)
         return f"{self._into_log()} VALUES ({self.capture}, {sign}, {NOW}{values}); "
 
     def _into_log(self) -> str:
         targets = "".join(f", c{i}" for i in range(len(self.columns)))
         return f"INSERT INTO {LOG} (capture, sign, at{targets})"
 
-    def _changed(self) -> str:
+    def _is_changed(self) -> str:
         """Some captured column changed; compared byte by byte, whatever the column's collation."""
-        changes = (f"NEW.{c} COLLATE BINARY IS NOT OLD.{c}" for c in map(quote, self.columns))
-        return _any(changes) or "0"
+        changes = (f"NEW.{c} COLLATE BINARY IS NOT OLD.{c}" for c in map(quote_name, self.columns))
+        return _any_of(changes) or "0"
 
     def _keys_change(self) -> str:
         """An update that changes no key cannot collide, unless it moves into a partial index."""
         if any(key.partial for key in self.table.unique_keys):
             return ""
-        keyed = [*(part.column for part in self.table.identity), *self._keyed()]
-        changes = (f"NEW.{c} COLLATE BINARY IS NOT OLD.{c}" for c in map(quote, keyed))
-        return f"({_any(changes)}) AND "
+        keyed = [*(part.column for part in self.table.identity), *self._keyed_columns()]
+        changes = (f"NEW.{c} COLLATE BINARY IS NOT OLD.{c}" for c in map(quote_name, keyed))
+        return f"({_any_of(changes)}) AND "
 
-    def _collides(
-        self, stored: Callable[[Key | None, Part], str], new: Callable[[Part], str]
+    def _is_colliding(
+        self, stored: Callable[[SqliteIndex | None, KeyPart], str], new: Callable[[KeyPart], str]
     ) -> str:
         """Some row, whose columns `stored` names, has the identity or a unique key of NEW."""
-        alternatives: list[tuple[Key | None, Sequence[Part]]] = [(None, self.table.identity)]
+        alternatives: list[tuple[SqliteIndex | None, Sequence[KeyPart]]] = [
+            (None, self.table.identity)
+        ]
         alternatives += [(key, key.parts) for key in self.table.unique_keys]
-        return _any(
-            "(" + _all(_equal(stored(key, part), new(part), part) for part in parts) + ")"
+        return _any_of(
+            "(" + _all_of(_equal_sql(stored(key, part), new(part), part) for part in parts) + ")"
             for key, parts in alternatives
         )
 
     def _colliding_rows(self, updating: bool) -> str:
         """FROM and WHERE of the rows of the table that NEW will meet, without OLD."""
-        collides = self._collides(lambda _, part: f"r.{quote(part.column)}", self._new_or_default)
-        others = (
-            _equal(f"r.{quote(p.column)}", f"OLD.{quote(p.column)}", p) for p in self.table.identity
+        collides = self._is_colliding(
+            lambda _, part: f"r.{quote_name(part.column)}", self._new_or_default
         )
-        without = f" AND NOT ({_all(others)})" if updating else ""
-        return f"FROM {quote(self.table.name)} AS r WHERE ({collides}){without}"
+        others = (
+            _equal_sql(f"r.{quote_name(p.column)}", f"OLD.{quote_name(p.column)}", p)
+            for p in self.table.identity
+        )
+        without = f" AND NOT ({_all_of(others)})" if updating else ""
+        return f"FROM {quote_name(self.table.name)} AS r WHERE ({collides}){without}"
 
     def _collides_in_table(self, updating: bool) -> str:
         return f"EXISTS (SELECT 1 {self._colliding_rows(updating)})"
 
-    def _new_or_default(self, part: Part) -> str:
-        new = f"NEW.{quote(part.column)}"
+    def _equals_new_row(self, part: KeyPart) -> str:
+        return _equal_sql(f"r.{quote_name(part.column)}", self._new_or_default(part), part)
+
+    def _new_or_default(self, part: KeyPart) -> str:
+        new = f"NEW.{quote_name(part.column)}"
         column = next((c for c in self.table.columns if c.name == part.column), None)
         if column is None or not column.not_null or column.default is None:
             return new
@@ -211,10 +232,10 @@ class Capturing:
         end = "\n" if "--" in column.default else ""
         return f"coalesce({new}, ({column.default}{end}))"
 
-    def _remember(self, updating: bool) -> str:
+    def _remember_colliding(self, updating: bool) -> str:
         pending = pending_name(self.capture)
         colliding = self._colliding_rows(updating)
-        same = self._same(lambda column: f"r.{quote(column)}")
+        same = self._is_same(lambda column: f"r.{quote_name(column)}")
         unknown = f"NOT EXISTS (SELECT 1 FROM {pending} WHERE {same})"
         if not self.table.nests:
             return f"{self._into_pending()} {colliding} AND {unknown}; "
@@ -230,15 +251,15 @@ class Capturing:
     def _remember_own(self) -> str:
         """OLD itself, as own: what is done to it before it is written is not in the outer OLD."""
         pending = pending_name(self.capture)
-        values = ", ".join(f"OLD.{quote(column)}" for _, column in self._named())
+        values = ", ".join(f"OLD.{quote_name(column)}" for _, column in self._pending_fields())
         known = f"SELECT 1 FROM {pending} WHERE moving >= {_OWN} AND {self._is_old()}"
-        targets = ", ".join(field for field, _ in self._named())
+        targets = ", ".join(field for field, _ in self._pending_fields())
         return (
             f"INSERT INTO {pending} ({targets}, moving) SELECT {values}, {_OWN}"
             f" WHERE NOT EXISTS ({known}); "
         )
 
-    def _move(self) -> str:
+    def _mark_moving(self) -> str:
         """OLD, which is fresh here, is moving; an own row that is not like it was written."""
         pending = pending_name(self.capture)
         deeper = f"CASE WHEN moving >= {_OWN} THEN moving + 1 ELSE 1 END"
@@ -253,8 +274,8 @@ class Capturing:
 
     def _has_identity(self, row: str) -> str:
         pending = pending_name(self.capture)
-        return _all(
-            _equal(f"{pending}.k{i}", f"{row}.{quote(part.column)}", part)
+        return _all_of(
+            _equal_sql(f"{pending}.k{i}", f"{row}.{quote_name(part.column)}", part)
             for i, part in enumerate(self.table.identity)
         )
 
@@ -263,18 +284,20 @@ class Capturing:
         pending, stale = pending_name(self.capture), self._is_stale()
         own = "".join(f", c{i}" for i in range(len(self.columns)))
         old, new = (
-            "".join(f", {row}.{quote(column)}" for column in self.columns) for row in ("OLD", "NEW")
+            "".join(f", {row}.{quote_name(column)}" for column in self.columns)
+            for row in ("OLD", "NEW")
         )
         is_stale, into = f"EXISTS (SELECT 1 FROM {pending} WHERE {stale})", self._into_log()
-        start, changed = f"SELECT {self.capture}", self._changed()
+        start, changed = f"SELECT {self.capture}", self._is_changed()
         # The same row may be remembered for another statement too; it counts as OLD then.
-        now = "".join(f"c{i} = OLD.{quote(column)}, " for i, column in enumerate(self.columns))
+        now = "".join(f"c{i} = OLD.{quote_name(column)}, " for i, column in enumerate(self.columns))
         now = now.removesuffix(", ") or "k0 = k0"
         parts = [f"s.c{i} IS {pending}.c{i}" for i in range(len(self.columns))]
         parts += [
-            _equal(f"s.k{i}", f"{pending}.k{i}", part) for i, part in enumerate(self.table.identity)
+            _equal_sql(f"s.k{i}", f"{pending}.k{i}", part)
+            for i, part in enumerate(self.table.identity)
         ]
-        like = _all([f"s.moving >= {_OWN}", *parts])
+        like = _all_of([f"s.moving >= {_OWN}", *parts])
         return (
             f"{into} {start}, -1, {NOW}{own} FROM {pending} WHERE {stale}; "
             f"{into} {start}, -1, {NOW}{old} WHERE ({changed}) AND NOT {is_stale}; "
@@ -285,40 +308,40 @@ class Capturing:
 
     def _into_pending(self) -> str:
         """The start of an insert of rows `r` of the table into pending."""
-        targets = ", ".join(field for field, _ in self._named())
-        values = ", ".join(f"r.{quote(column)}" for _, column in self._named())
+        targets = ", ".join(field for field, _ in self._pending_fields())
+        values = ", ".join(f"r.{quote_name(column)}" for _, column in self._pending_fields())
         return f"INSERT INTO {pending_name(self.capture)} ({targets}) SELECT {values}"
 
-    def _named(self) -> list[tuple[str, str]]:
+    def _pending_fields(self) -> list[tuple[str, str]]:
         """The fields of a pending row, each with the column that it keeps."""
         named = [(f"k{i}", part.column) for i, part in enumerate(self.table.identity)]
-        named += [(f"u{i}", column) for i, column in enumerate(self._keyed())]
+        named += [(f"u{i}", column) for i, column in enumerate(self._keyed_columns())]
         named += [(f"c{i}", column) for i, column in enumerate(self.columns)]
         return named
 
-    def _settle(self, besides: str) -> str:
-        pending, keyed = pending_name(self.capture), self._keyed()
+    def _settle_pending(self, besides: str) -> str:
+        pending, keyed = pending_name(self.capture), self._keyed_columns()
         identity = self.table.identity
 
-        def stored(key: Key | None, part: Part) -> str:
+        def stored(key: SqliteIndex | None, part: KeyPart) -> str:
             field = f"u{keyed.index(part.column)}" if key else f"k{identity.index(part)}"
             return f"{pending}.{field}"
 
-        def new(part: Part) -> str:
-            return f"NEW.{quote(part.column)}"
+        def new(part: KeyPart) -> str:
+            return f"NEW.{quote_name(part.column)}"
 
-        collides = self._collides(stored, new)
-        taken = _all(_equal(stored(None, part), new(part), part) for part in identity)
-        return self._log_pending(f"({collides}) AND ({taken} OR {self._absent()}){besides}")
+        collides = self._is_colliding(stored, new)
+        taken = _all_of(_equal_sql(stored(None, part), new(part), part) for part in identity)
+        return self._log_pending(f"({collides}) AND ({taken} OR {self._is_absent()}){besides}")
 
-    def _absent(self) -> str:
+    def _is_absent(self) -> str:
         """No row of the table has the identity of a pending row."""
         pending = pending_name(self.capture)
-        there = _all(
-            _equal(f"r.{quote(part.column)}", f"{pending}.k{i}", part)
+        there = _all_of(
+            _equal_sql(f"r.{quote_name(part.column)}", f"{pending}.k{i}", part)
             for i, part in enumerate(self.table.identity)
         )
-        return f"NOT EXISTS (SELECT 1 FROM {quote(self.table.name)} AS r WHERE {there})"
+        return f"NOT EXISTS (SELECT 1 FROM {quote_name(self.table.name)} AS r WHERE {there})"
 
     def _log_pending(self, condition: str) -> str:
         """Pending rows that were replaced are logged as deleted, and pending no longer."""
@@ -328,21 +351,23 @@ class Capturing:
         where = f"WHERE NOT {pending}.moving AND {condition}"
         return f"{self._into_log()} {select} {where}; DELETE FROM {pending} {where}; "
 
-    def _refresh(self) -> str:
+    def _refresh_pending(self) -> str:
         """OLD, if it is pending, is from now on there as the table has it.
 
         That need not be NEW: a cascade may have changed the row again before this trigger.
         """
         pending = pending_name(self.capture)
-        there = _all(
-            _equal(f"r.{quote(part.column)}", f"NEW.{quote(part.column)}", part)
+        there = _all_of(
+            _equal_sql(f"r.{quote_name(part.column)}", f"NEW.{quote_name(part.column)}", part)
             for part in self.table.identity
         )
         moved = f"{pending}.moving = 1 AND {self._is_old()}"
         is_own = f"{pending}.moving >= {_OWN} AND {self._has_identity('OLD')}"
-        now = ", ".join(f"{field} = NEW.{quote(column)}" for field, column in self._named())
+        now = ", ".join(
+            f"{field} = NEW.{quote_name(column)}" for field, column in self._pending_fields()
+        )
         return (
-            f"{self._into_pending()} FROM {quote(self.table.name)} AS r WHERE {there}"
+            f"{self._into_pending()} FROM {quote_name(self.table.name)} AS r WHERE {there}"
             f" AND EXISTS (SELECT 1 FROM {pending} WHERE {moved}); "
             f"DELETE FROM {pending} WHERE {moved}; "
             f"DELETE FROM {pending} WHERE {pending}.moving = {_OWN} AND {is_own}; "
@@ -350,29 +375,29 @@ class Capturing:
         )
 
     def _is_old(self) -> str:
-        return self._same(lambda column: f"OLD.{quote(column)}")
+        return self._is_same(lambda column: f"OLD.{quote_name(column)}")
 
-    def _same(self, row: Callable[[str], str]) -> str:
+    def _is_same(self, row: Callable[[str], str]) -> str:
         """A pending row has the identity and the captured values of a row (invariant 4)."""
         pending = pending_name(self.capture)
         parts = [
-            _equal(f"{pending}.k{i}", row(part.column), part)
+            _equal_sql(f"{pending}.k{i}", row(part.column), part)
             for i, part in enumerate(self.table.identity)
         ]
         parts += [
             f"{pending}.c{i} IS {row(column)} COLLATE BINARY"
             for i, column in enumerate(self.columns)
         ]
-        return _all(parts)
+        return _all_of(parts)
 
 
-def _equal(left: str, right: str, part: Part) -> str:
-    return f"{left} = {right} COLLATE {quote(part.collation)}"
+def _equal_sql(left: str, right: str, part: KeyPart) -> str:
+    return f"{left} = {right} COLLATE {quote_name(part.collation)}"
 
 
-def _any(conditions: Iterator[str]) -> str:
+def _any_of(conditions: Iterator[str]) -> str:
     return " OR ".join(conditions)
 
 
-def _all(conditions: Iterator[str] | list[str]) -> str:
+def _all_of(conditions: Iterator[str] | list[str]) -> str:
     return " AND ".join(conditions)

@@ -1,1 +1,0 @@
-"""Many warehouses that agree: one order for each group of views, and which groups."""
