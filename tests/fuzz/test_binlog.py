@@ -12,6 +12,8 @@ from tests.fuzz.mutation import fuzz, fuzz_text
 from tests.sources.binlog_replay import Recorded, make_reader, shape_of_table
 from viewkeeper.sources.mariadb.binlog.event_bodies import LoggedStatement
 from viewkeeper.sources.mariadb.binlog.event_frames import BinlogEventType
+from viewkeeper.sources.mariadb.binlog.table_map import read_table_map
+from viewkeeper.sources.mariadb.byte_codes import MalformedBytesError
 from viewkeeper.sources.mariadb.ddl.shape_effect import effect_of
 from viewkeeper.sources.mariadb.logged_shapes import LoggedShapes
 
@@ -76,6 +78,13 @@ def test_binlog_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         read(packets)
 
     fuzz(read_one, seeds, inputs=1500)
+
+
+@pytest.mark.parametrize("wire", [0xF7, 0xF8])
+def test_labels_come_as_text_or_not_at_all(wire: int) -> None:
+    """ENUM and SET have no description of their own; it was looked for all the same."""
+    with pytest.raises(MalformedBytesError, match="comes as text only"):
+        read_table_map(b"\x03crm\0\x01t\0\x01" + bytes([wire]) + b"\0\0")
 
 
 def test_binlog_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

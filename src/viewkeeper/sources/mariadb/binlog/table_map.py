@@ -196,6 +196,8 @@ def _read_details(wires: list[int], data: bytes) -> list[tuple[int, ...]]:
             detail = (raw[1] | ((raw[0] & 0x30) ^ 0x30) << 4,)
             if wires[i] not in _DISGUISED:
                 raise MalformedBytesError(f"no column of type {wires[i]} comes as text")
+        elif wire in _DISGUISED:
+            raise MalformedBytesError(f"a column of type {wire} comes as text only")
         _require_possible(wires[i], detail)
         found.append(detail)
     return found
