@@ -30,10 +30,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def explained(folder: Path, select: str) -> ViewExplanation:
+def explained(folder: Path, select: str, *others: SourceSettings) -> ViewExplanation:
     settings = {
         name: SourceSettings(name, "sqlite", {"path": f"{name}.db"}, str(folder)) for name in TABLES
-    }
+    } | {other.name: other for other in others}
     connections = Connections(settings, "", lambda: 0.0)
     try:
         parsed = parse_view(f"CREATE MATERIALIZED VIEW v AS {select}")
@@ -59,6 +59,19 @@ def test_lookups_and_how_they_are_served(folder: Path) -> None:
         connection.execute("CREATE INDEX orders_customer_id ON orders (customer_id)")
     found = explained(folder, f"SELECT c.name, o.id {JOIN}")
     assert all(ask.cheap for change in found.changes for ask in change.asks)
+
+
+def test_no_index_is_asked_for_where_there_can_be_none(folder: Path) -> None:
+    (folder / "exports").mkdir()
+    (folder / "exports" / "price.csv").write_text("sku,price\na,1\n")
+    tables = {"price": {"columns": {"sku": "string", "price": "bigint"}}}
+    options = {"path": "exports", "format": "csv", "tables": tables}
+    files = SourceSettings("exports", "files", options, str(folder), str(folder / "home"))
+    select = "SELECT p.price, c.id FROM exports.price p JOIN crm.customer c ON c.name = p.sku"
+    scans = [w for w in explained(folder, select, files).warnings if "no index" in w]
+    assert len(scans) == 2
+    assert "CREATE INDEX customer_name ON customer (name) in crm" in scans[0]
+    assert scans[1].endswith("there are none in a source of the kind files")
 
 
 def test_values_with_several_spellings_and_cross_products_are_read_whole(folder: Path) -> None:

@@ -109,7 +109,8 @@ def _view_finding(
         text = error.message if error.detail is None else f"{error.message}: {error.detail}"
         return Finding("definition", "bad", text, error.hint)
     relations = len(bound[-1].places)
-    return Finding("definition", "good", f"maintained incrementally over {relations} relations")
+    over = "one relation" if relations == 1 else f"{relations} relations"
+    return Finding("definition", "good", f"maintained incrementally over {over}")
 
 
 def _source_findings(

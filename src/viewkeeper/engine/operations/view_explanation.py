@@ -36,6 +36,9 @@ from viewkeeper.view.expression import (
 from viewkeeper.view.render import spark_sql_of, spark_type_of
 from viewkeeper.view.sweep_plan import SweepPlan, SweepStep, sweep_plan_of
 
+INDEXED_KINDS = ("mariadb", "postgres", "sqlite")
+"""Kinds of sources in which an index can be made."""
+
 COMPLETE_REASON = (
     "The view has a state for every transaction of every source, and every state that it shows "
     "stands for one state of each source, in commit order."
@@ -234,10 +237,15 @@ def _scan_warnings(
     slow = {(a.source, a.table, a.key) for c in changes for a in c.asks if not a.cheap and a.key}
     return [
         f"{source}.{table} has no index that begins with ({', '.join(key)}): every lookup reads "
-        f"the table; {_index_statement(table, key, settings[source].kind)} in {source} makes "
-        "it a search"
+        f"the table; {_index_remedy(source, table, key, settings[source].kind)}"
         for source, table, key in sorted(slow)
     ]
+
+
+def _index_remedy(source: str, table: str, key: tuple[str, ...], kind: str) -> str:
+    if kind not in INDEXED_KINDS:
+        return f"there are none in a source of the kind {kind}"
+    return f"{_index_statement(table, key, kind)} in {source} makes it a search"
 
 
 def _index_statement(table: str, key: tuple[str, ...], kind: str) -> str:
