@@ -20,7 +20,7 @@ from tests.faults.processes import PATIENCE_SECONDS, Process, command
 from tests.live.kinds import Postgres
 from tests.live.test_live import KINDS, make_crm, make_project
 from tests.live.writers import Writers
-from viewkeeper.warehouse.head import read_head
+from viewkeeper.warehouse.metadata.head import read_head
 
 pytestmark = pytest.mark.campaign
 
@@ -77,7 +77,7 @@ def test_all_views_are_verified_while_they_are_maintained(
             assert "used by another process" not in running.output
         if isinstance(kind, Postgres):
             left = "SELECT slot_name FROM pg_replication_slots WHERE slot_name <> 'judge'"
-            with psycopg.connect(kind.server.url()) as connection:
+            with psycopg.connect(kind.server.url_of()) as connection:
                 assert len(connection.execute(left).fetchall()) == (name == "postgres")
     finally:
         kind.server.stop()
