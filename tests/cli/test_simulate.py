@@ -12,6 +12,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -134,20 +137,52 @@ def test_refusals(words: list[str], message: str) -> None:
     assert message in result.stderr
 
 
-def test_an_interrupt_says_how_far_it_came() -> None:
+@contextmanager
+def campaign_at_work() -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """A campaign in a process of its own, and the processes that it has started."""
     program = [sys.executable, "-m", "viewkeeper.cli.main", "simulate", "--algorithm", "sweep"]
     words = [*program, "--seeds", "100000", "--jobs", "2"]
-    running = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    # A parent may ignore SIGINT (nohup, a job in the background), and children inherit that.
+    running = subprocess.Popen(
+        words,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )
     try:
-        # Its processes are there when it is at work.
         children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
         deadline = time.monotonic() + 120
         while len(children.read_text().split()) < 3 and time.monotonic() < deadline:
             time.sleep(0.2)
-        running.send_signal(signal.SIGINT)
-        _, said = running.communicate(timeout=240)
+        yield running, [int(child) for child in children.read_text().split()]
     finally:
         running.kill()
         running.wait()
+
+
+def test_an_interrupt_says_how_far_it_came() -> None:
+    with campaign_at_work() as (running, _):
+        running.send_signal(signal.SIGINT)
+        _, said = running.communicate(timeout=240)
     assert running.returncode == 130
     assert re.search(r"stopped after [\d,]+ of 300,000 seeds; 0 of them below the level", said)
+
+
+def test_workers_end_when_their_parent_was_killed() -> None:
+    with campaign_at_work() as (running, workers):
+        running.kill()
+        running.communicate(timeout=240)
+    assert len(workers) == 3
+    deadline = time.monotonic() + 240
+    while any(map(is_alive, workers)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not any(map(is_alive, workers))
+
+
+def is_alive(process: int) -> bool:
+    """Whether it still runs; in a container nobody may collect what has ended."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

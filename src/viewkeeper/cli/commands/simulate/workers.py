@@ -8,8 +8,10 @@ by themselves.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -99,7 +101,7 @@ def _run_portions(
         return
     # Not forked: Arrow has threads by now.
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(min(jobs, len(wanted)), context, initializer=_ignore_interrupts)
+    pool = ProcessPoolExecutor(min(jobs, len(wanted)), context, initializer=_prepare_worker)
     with pool:
         yield from _run_window(pool, cells, wanted, 3 * jobs)
 
@@ -128,6 +130,18 @@ def _run_seeds(cell: CampaignCell, seeds: Sequence[int]) -> list[SeedOutcome]:
     return [cell.judge_seed(seed) for seed in seeds]
 
 
-def _ignore_interrupts() -> None:
-    """Ctrl-C goes to all processes of the terminal; the first of them decides what it means."""
+def _prepare_worker() -> None:
+    """Ctrl-C goes to all processes of the terminal; the first of them decides what it means.
+
+    A worker that waits for its next portion does not notice that the first one was killed, so a
+    thread does.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "only workers call this"
+    parent.join()
+    os._exit(1)
