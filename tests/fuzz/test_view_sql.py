@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from tests.fuzz.mutation import fuzz_text
 from tests.view.random_sql import random_query
 from tests.view.sample import HEAD, TABLES, schema
-from viewkeeper.errors import SchemaError
+from viewkeeper.errors import SchemaError, ViewkeeperError
 from viewkeeper.view.definition import Field, Relation
 from viewkeeper.view.render import extend_query
 from viewkeeper.view.sql.bind import bind_view
@@ -47,3 +49,8 @@ def test_damaged_views() -> None:
 def test_damaged_random_views() -> None:
     generator = random.Random(3)
     fuzz_text(read, [HEAD + random_query(generator) for _ in range(200)], inputs=1000)
+
+
+def test_a_list_after_where_is_no_table() -> None:
+    with pytest.raises(ViewkeeperError, match="a table outside of FROM"):
+        parse_view(f"{HEAD}SELECT o.id FROM shop.orders o WHERE o.id > 0, o.total")

@@ -94,7 +94,7 @@ class Recorded:
     @property
     def made(self) -> int:
         """Where the table has been made."""
-        events = Replay(self.packets, self.start).events()
+        events = Replay(self.packets, self.start).read_events()
         return next(event.position for event in events if event.type == BinlogEventType.QUERY)
 
     def repaired(self, packet: bytes) -> bytes:
@@ -116,7 +116,7 @@ class Replay:
         self._after = after
         self._frame = EventFramer("crm", BASE, start)
 
-    def events(self) -> Iterator[BinlogEvent]:
+    def read_events(self) -> Iterator[BinlogEvent]:
         for packet in self._packets:
             event = self._frame.read_event(packet)
             if event is not None and event.position > self._after:
@@ -146,10 +146,10 @@ def make_reader(
             return Replay(packets, recorded.start, position)
 
         def event_after(_server: MariadbServer, _id: int, start: int) -> BinlogEvent | None:
-            return next(Replay(packets, recorded.start, start).events(), None)
+            return next(Replay(packets, recorded.start, start).read_events(), None)
 
-        patch.setattr("viewkeeper.sources.mariadb.binlog.stream.Log", begin)
-        patch.setattr("viewkeeper.sources.mariadb.binlog.stream.event_after", event_after)
+        patch.setattr("viewkeeper.sources.mariadb.binlog.stream.BinlogReader", begin)
+        patch.setattr("viewkeeper.sources.mariadb.binlog.stream.read_event_after", event_after)
         stream = BinlogStream(server, watch, recorded.start, spool, 1, folder, blocking=False)
         try:
             stream.advance_to(_END)

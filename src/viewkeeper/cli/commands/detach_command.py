@@ -31,8 +31,8 @@ Exit codes: 0 detached, 1 some source could not be, 2 usage or project error, 13
 def detach(invocation: Invocation, sources: tuple[str, ...], force: bool, yes: bool) -> int:
     """Remove the change capture from the sources.
 
-    The views stay readable but cannot be continued: the next run has to load them again with
-    --full-refresh. Needs no Spark.
+    The views stay readable but cannot be continued: `run --reanchor VIEW` commits what they
+    lack as one state, `run --full-refresh VIEW` loads them again. Needs no Spark.
     """
     from viewkeeper.engine.connections.open_sources import Connections, reader_of
     from viewkeeper.engine.operations.project_status import running_holder
@@ -53,7 +53,8 @@ def detach(invocation: Invocation, sources: tuple[str, ...], force: bool, yes: b
     chosen = sources or known
     if not yes:
         show_warning(
-            f"the views over {', '.join(chosen)} cannot be continued afterwards, only loaded again"
+            f"the views over {', '.join(chosen)} cannot be continued afterwards, only re-anchored "
+            "or loaded again"
         )
         click.confirm("Detach?", abort=True, err=True)
     connections = Connections(settings.sources, reader_of(settings.warehouse), time.time)

@@ -158,12 +158,16 @@ def _read_table(
     if any("." in part for part in (source, *path)):
         raise sql.error_at(f'a dot inside the name "{".".join(path)}"', first.start)
     alias = table.args.get("alias")
+    group = next((i for i, group in enumerate(groups) if first in group), None)
+    if group is None:
+        # sqlglot takes a list after WHERE for more tables.
+        raise sql.error_at("a table outside of FROM", first.start)
     return TableUse(
         relation=Relation(source, ".".join(path)),
         alias=_plain_name(sql, alias.this) if alias else path[-1],
         aliased=alias is not None,
         span=Span(first.start, span.end),
-        group=next(i for i, group in enumerate(groups) if first in group),
+        group=group,
         on=tuple(on),
         using=tuple(using or ()),
     )
