@@ -97,12 +97,12 @@ def failing(of: Callable[..., Any], error: BaseException) -> Callable[..., Any]:
 @pytest.mark.parametrize(
     ("step", "error"),
     [
-        ("look", ValueError("bad page")),
-        ("look", PanicException("index out of bounds")),
-        ("follow", AssertionError()),
-        ("changes", PanicException("index out of bounds")),
-        ("changes", ValueError("bad page")),
-        ("snapshots", RecursionError("too deep")),
+        ("look_for_transactions", ValueError("bad page")),
+        ("look_for_transactions", PanicException("index out of bounds")),
+        ("follow_tables", AssertionError()),
+        ("read_changes", PanicException("index out of bounds")),
+        ("read_changes", ValueError("bad page")),
+        ("prepare_snapshots", RecursionError("too deep")),
     ],
 )
 def test_what_a_source_raises_is_its_own_error(
@@ -179,7 +179,7 @@ def test_a_snapshot_that_cannot_be_closed_loses_nothing(
     assert any("it stopped just now" in error.message for error in case.troubles)
 
 
-@pytest.mark.parametrize("step", ["acknowledge", "close"])
+@pytest.mark.parametrize("step", ["acknowledge_position", "close"])
 def test_what_only_ends_something_is_told(
     case: Case, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

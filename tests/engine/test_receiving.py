@@ -72,9 +72,9 @@ def test_a_view_waits_for_what_was_captured_with_too_few_columns() -> None:
     assert not source.is_ready
     assert source.has_captured({"t": ["id"]})
     assert not source.has_captured({"t": ["id", "v"]}), "that begins later"
-    source.take("shop", 3, 2, taken(1), 0.0)
+    source.take_entry("shop", 3, 2, taken(1), 0.0)
     assert not source.is_ready
-    source.take("shop", 4, 3, taken(2), 0.0)
+    source.take_entry("shop", 4, 3, taken(2), 0.0)
     assert source.is_ready
 
 
