@@ -24,8 +24,8 @@ from benchmarks.evolution_world import World
 from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.engine.project import Project
 from viewkeeper.engine.report import SilentObserver
+from viewkeeper.engine.settings.algorithm_settings import AlgorithmSettings
 from viewkeeper.engine.upkeep import merge_where_due
-from viewkeeper.engine.views.algorithm_choice import AlgorithmSettings
 from viewkeeper.errors import ViewkeeperError
 
 

@@ -31,18 +31,14 @@ class Module:
     name: str
     references: tuple[Reference, ...]
 
-    @property
-    def part(self) -> str:
-        """The package, or the single module, on whose level it is."""
-        return part_of(self.name)
-
 
 def starts(name: str, prefix: str) -> bool:
     return name == prefix or name.startswith(prefix + ".")
 
 
-def part_of(name: str) -> str:
-    return name.split(".")[1] if "." in name else name
+def part_of(name: str, package: str = TOP) -> str:
+    """What of a package a name is in: a package or a single module below it."""
+    return name.removeprefix(f"{package}.").split(".")[0] if starts(name, package) else name
 
 
 def read_modules(folder: Path) -> list[Module]:

@@ -34,7 +34,21 @@ LEVELS = (
     ("storage",),
     ("errors",),
 )
-DEPTH = {part: depth for depth, level in enumerate(LEVELS) for part in level}
+# The same inside the engine; parts on one level know nothing of each other.
+ENGINE = f"{TOP}.engine"
+ENGINE_LEVELS = (
+    ("project",),
+    ("operations", "view"),
+    ("loop",),
+    ("maintainer", "upkeep"),
+    ("evolution",),
+    ("algorithms", "group", "load"),
+    ("batch",),
+    ("capture",),
+    ("views",),
+    ("connections", "report", "spark"),
+    ("settings",),
+)
 PURE = "maintain delta view updates evolution partition order.global_id"
 ORDER = (
     "order.store.stored_registry order.store.sqlite_registry order.store.postgres_registry"
@@ -112,19 +126,26 @@ def within(module: str, places: str) -> bool:
     return any(starts(module, f"{TOP}.{place}") for place in places.split())
 
 
-def upward_imports(modules: list[Module]) -> list[str]:
-    """Imports that do not go down, and parts that have no level."""
+def upward_imports(
+    modules: list[Module], package: str = TOP, levels: tuple[tuple[str, ...], ...] = LEVELS
+) -> list[str]:
+    """Imports inside a package that do not go down, and parts that have no level."""
+    depths = {part: depth for depth, level in enumerate(levels) for part in level}
+    inside = [each for each in modules if starts(each.name, package)]
+    if package != TOP:
+        inside = [each for each in inside if each.name != package]
     complaints = [
-        f"{module.name}: has no level; give {module.part!r} a place in LEVELS"
-        for module in modules
-        if module.part not in DEPTH
+        f"{module.name}: has no level; give {part_of(module.name, package)!r} a place in LEVELS"
+        for module in inside
+        if part_of(module.name, package) not in depths
     ]
-    for module in modules:
+    for module in inside:
+        part = part_of(module.name, package)
         for reference in module.references:
-            target = part_of(reference.name)
-            if not reference.imported or not starts(reference.name, TOP):
+            target = part_of(reference.name, package)
+            if not reference.imported or not starts(reference.name, package):
                 continue
-            if target != module.part and DEPTH.get(target, 0) <= DEPTH.get(module.part, 99):
+            if target != part and depths.get(target, 0) <= depths.get(part, 99):
                 complaints.append(f"{module.name}:{reference.line} imports {reference.name}")
     return complaints
 
@@ -187,6 +208,12 @@ def test_imports_go_down_only(ours: list[Module]) -> None:
     assert not complaints, f"move the shared part down; the order is {order}\n  {complaints}"
 
 
+def test_imports_inside_the_engine_go_down_only(ours: list[Module]) -> None:
+    complaints = "\n  ".join(upward_imports(ours, ENGINE, ENGINE_LEVELS))
+    order = " > ".join(", ".join(level) for level in ENGINE_LEVELS)
+    assert not complaints, f"move the shared part down; the order is {order}\n  {complaints}"
+
+
 def test_no_modules_import_each_other(ours: list[Module]) -> None:
     complaints = "\n  ".join(find_cycles(ours))
     assert not complaints, f"move what both sides need into a module of its own\n  {complaints}"
@@ -233,6 +260,26 @@ def test_the_checker_sees_an_import_that_does_not_go_down(tmp_path: Path, text: 
     }
     (complaint,) = upward_imports(plant(tmp_path, sources))
     assert complaint.startswith("viewkeeper.maintain.sweep_family.sweep:")
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "seen"),
+    [
+        ("engine/batch/barrier.py", "from viewkeeper.engine.load.loader import Loader", 1),
+        ("engine/group/inbox.py", "def f():\n    from viewkeeper.engine.load import loader", 1),
+        ("engine/views/odd.py", HIDDEN + "from viewkeeper.engine import loop", 1),
+        ("engine/extras/odd.py", "", 1),
+        ("engine/loop.py", "from viewkeeper.engine.load.loader import Loader", 0),
+        ("engine/load/job.py", "from viewkeeper.engine.load import loader", 0),
+        ("engine/settings/file.py", "from viewkeeper.sources import shop", 0),
+    ],
+)
+def test_the_checker_sees_an_import_inside_the_engine_that_does_not_go_down(
+    tmp_path: Path, path: str, text: str, seen: int
+) -> None:
+    sources = {"engine/__init__.py": "", "engine/loop.py": "", "engine/load/loader.py": ""}
+    modules = plant(tmp_path, {**sources, "sources/shop.py": "", path: text})
+    assert len(upward_imports(modules, ENGINE, ENGINE_LEVELS)) == seen
 
 
 def test_the_checker_allows_imports_that_go_down_or_stay_inside(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.operations.view_explanation import ViewExplanation, explain_view
-from viewkeeper.engine.views.algorithm_choice import AlgorithmSettings
+from viewkeeper.engine.settings.algorithm_settings import AlgorithmSettings
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.view.sql.bind import bind_view
 from viewkeeper.view.sql.view_statement import parse_view

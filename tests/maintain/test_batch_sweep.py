@@ -23,7 +23,7 @@ from viewkeeper.delta.algebra import TS, Algebra
 from viewkeeper.delta.kernel import Kernel
 from viewkeeper.delta.reference_carrier import Reference, ReferenceDelta, Row
 from viewkeeper.engine.batch.part_runner import run_on_spark
-from viewkeeper.engine.batch.part_sweep import Batch, PartTask, ViewTask, sweep_part
+from viewkeeper.engine.batch.part_sweep import Batch, BatchMember, PartTask, sweep_part
 from viewkeeper.maintain.sweep_family.batch_sweep import batch_sweep, run_sweep, split_origins
 from viewkeeper.sources.memory import MemorySnapshot
 from viewkeeper.updates.queue import BatchChanges
@@ -115,7 +115,7 @@ def test_spark_tasks_give_the_same(spark: SparkSession, tmp_path: Path, seed: in
     ends = {name: world.end(name) for name in world.sources}
     snapshots = random_snapshots(rng, world)
     openers = {name: partial(snapshots.__getitem__, name) for name in snapshots}
-    views = {"v": ViewTask(plan, schema, str(tmp_path))}
+    views = {"v": BatchMember("v", plan, schema, tmp_path)}
     batch = Batch(1, views, pending, ends, openers, "test")
     rows = {p.index: pending.relations[p.relation].rows for p in world.view.places}
     parts = split_origins(plan, rows, max(1, sum(rows.values()) // 3))

@@ -19,16 +19,16 @@ from viewkeeper.engine.algorithms.algorithm_runner import (
     AlgorithmRunner,
     StepTotals,
     no_quiet_error,
-    positions_at,
 )
+from viewkeeper.engine.batch.barrier import barrier_of
 from viewkeeper.engine.batch.barrier_crossing import BarrierCrossing
 from viewkeeper.engine.batch.batch_runner import (
-    BatchMember,
     BatchOutcome,
     BatchRunner,
     clashing_views,
 )
 from viewkeeper.engine.batch.change_archive import ChangeArchive
+from viewkeeper.engine.batch.part_sweep import BatchMember
 from viewkeeper.engine.capture.acknowledgement import Acknowledger
 from viewkeeper.engine.capture.blocked_views import explain_waiting
 from viewkeeper.engine.capture.lookout import PATIENCE_SECONDS
@@ -40,8 +40,8 @@ from viewkeeper.engine.load.loader import PROGRESS_SECONDS, Loader
 from viewkeeper.engine.report import Observer
 from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.engine.spark.spark_session import SparkHandle
+from viewkeeper.engine.views.algorithm_choice import AlgorithmChoices
 from viewkeeper.engine.views.edited_sql import take_edits, write_first_versions
-from viewkeeper.engine.views.project_choices import AlgorithmChoices
 from viewkeeper.engine.views.view_catalogue import ViewCatalogue
 from viewkeeper.engine.views.view_troubles import Troubles
 from viewkeeper.errors import (
@@ -240,7 +240,7 @@ class Maintainer:
     ) -> None:
         views = self.store.head.views
         together = [n for n in targets if self._in_batches(n)]
-        alone = clashing_views([sweep_plan_of(self._choices[n].view) for n in together])
+        alone = clashing_views([self._choices[n].view for n in together])
         spans = {n: (views[n].ts, targets[n], n if n in alone else "") for n in together}
         groups = sorted({span for span in spans.values() if span[0] < span[1]})
         for group in groups or ([(newest, newest, "")] if entries else []):
@@ -251,7 +251,7 @@ class Maintainer:
             self._commit_batch(plan, list(members))
 
     def _barrier_ahead(self, name: str, until: int) -> int | None:
-        return self._crossing.barrier_ahead(self._choices[name].view, until)
+        return barrier_of(self.store, self._choices[name].view, until)
 
     def _in_batches(self, name: str) -> bool:
         """Whether a view is swept with others; not while commits ahead of its mark have gaps."""
@@ -283,12 +283,13 @@ class Maintainer:
         used = {source for member in members for source in member.plan.view.sources}
         after, until = next(iter(plan.views.values()), (0, 0))
         entries = [e for e in self.store.ledger.entries_between(after, until) if e.source in used]
-        ends = {s: p for name in names for s, p in positions_at(self.store, name, until).items()}
+        ends = {s: p for name in names for s, p in self.store.positions_until(name, until).items()}
         outcome = self._batches.run_batch(self.store.head.record + 1, members, entries, ends)
         if self._settings.history:
             self._history.keep_changes(outcome.kept, after, until)
         changes = [
-            outcome.change_for(name, until, positions_at(self.store, name, until)) for name in names
+            outcome.change_for(name, until, self.store.positions_until(name, until))
+            for name in names
         ]
         self.store.commit([change for change in changes if change is not None], plan.n)
         self._batches.clean_spool()

@@ -153,6 +153,15 @@ class Store:
         """Where the data files of a view belong."""
         return self._tables.folder_of(self.head.require_view(view).table)
 
+    def positions_until(self, view: str, ts: int) -> dict[str, int]:
+        """Where a view's sources stand as of a ts that it has not reached yet."""
+        head = self.head.views[view]
+        positions = dict(head.positions)
+        for entry in self.ledger.entries_between(head.ts, ts):
+            if entry.source in positions:
+                positions[entry.source] = entry.until
+        return positions
+
     def new_table(self, view: str) -> str:
         """A folder for a table that a `Create` will name; removed at start-up if none does."""
         readable = re.sub(r"[^A-Za-z0-9]+", "-", view).strip("-")[:40] or "view"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
@@ -127,7 +127,7 @@ class AlgorithmRunner:
             run.run_machine(entries)
         if stepped.ended and self._store.head.views[name].ts < until:
             run.archive_changes(run.read_entries(()), until)
-            self._store.commit([Advance(name, until, positions_at(self._store, name, until))])
+            self._store.commit([Advance(name, until, self._store.positions_until(name, until))])
 
 
 class _ViewRun:
@@ -196,7 +196,7 @@ class _ViewRun:
         self._in._batches.clean_spool()
 
     def read_entries(self, entries: Sequence[LedgerEntry]) -> BatchChanges:
-        return self._in._batches.queue_changes([self._plan], entries)
+        return self._in._batches.queue_changes([self._plan.view], entries)
 
     def archive_changes(self, changes: BatchChanges, until: int) -> None:
         """Remember the changes, so that past states can be verified."""
@@ -224,7 +224,7 @@ class _ViewRun:
         store, head = self._in._store, self._view_head
         ts = max(written.ts, head.ts)
         files = self._commit_files(written, ts)
-        positions = positions_at(store, self._name, ts)
+        positions = store.positions_until(self._name, ts)
         exact = written.exact
         store.commit([Advance(self._name, ts, positions, files, written.ahead, exact)])
         self.stepped.commits += 1
@@ -273,13 +273,3 @@ def no_quiet_error(choice: AlgorithmChoice) -> ViewkeeperError:
         "updates keep coming",
         hint="batch_sweep, sweep and pvm_cc need no quiet moment",
     )
-
-
-def positions_at(store: Store, name: str, until: int) -> Mapping[str, int]:
-    """Where a view's sources stand as of a ts that it has not reached yet."""
-    head = store.head.views[name]
-    positions = dict(head.positions)
-    for entry in store.ledger.entries_between(head.ts, until):
-        if entry.source in positions:
-            positions[entry.source] = entry.until
-    return positions

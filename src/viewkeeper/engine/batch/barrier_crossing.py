@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from viewkeeper.engine.algorithms.algorithm_runner import positions_at
-from viewkeeper.engine.batch.barrier import Sieve, barrier_of, keys_of, removal_files
-from viewkeeper.engine.batch.batch_runner import BatchMember, BatchOutcome, BatchRunner
+from viewkeeper.engine.batch.barrier import Sieve, keys_of, removal_files
+from viewkeeper.engine.batch.batch_runner import BatchOutcome, BatchRunner
+from viewkeeper.engine.batch.part_sweep import BatchMember
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.errors import SourceError
-from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.warehouse.metadata.batch_plan import BatchPlan, LedgerEntry
 from viewkeeper.warehouse.store import Store
 
@@ -25,10 +24,6 @@ class BarrierCrossing:
         self._store = store
         self._connections = connections
         self._batches = batches
-
-    def barrier_ahead(self, view: ViewDefinition, until: int) -> int | None:
-        """The ts of the newest barrier that a view has to cross on its way to `until`, if any."""
-        return barrier_of(self._store, view, until)
 
     def record_barriers(self, entries: Sequence[LedgerEntry]) -> bool:
         """Give entries their ts at once if there is a barrier or a schema change among them, which
@@ -47,7 +42,7 @@ class BarrierCrossing:
         view, (after, until) = member.plan.view, plan.views[member.name]
         ledger = self._store.ledger.entries_between(after, until)
         entries = [entry for entry in ledger if entry.source in view.sources]
-        ends = positions_at(self._store, member.name, until)
+        ends = self._store.positions_until(member.name, until)
         number = self._store.head.record + 1
         try:
             sieve = Sieve(entries, keys_of(view, entries, self._connections))

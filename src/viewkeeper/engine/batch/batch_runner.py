@@ -21,12 +21,13 @@ from viewkeeper.delta.algebra import LAST_TS
 from viewkeeper.engine.batch.answer_types import cast_rows, types_of
 from viewkeeper.engine.batch.barrier import Sieve
 from viewkeeper.engine.batch.part_runner import run_inline, run_late, run_on_spark
-from viewkeeper.engine.batch.part_sweep import Batch, PartResult, PartTask, ViewTask
+from viewkeeper.engine.batch.part_sweep import Batch, BatchMember, PartResult, PartTask
 from viewkeeper.engine.batch.snapshot_openers import prepare_openers
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.report import BatchReport
 from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.engine.spark.spark_session import SparkHandle
+from viewkeeper.engine.views.view_binding import columns_of
 from viewkeeper.errors import (
     BarrierError,
     ConversionError,
@@ -38,21 +39,10 @@ from viewkeeper.errors import (
 from viewkeeper.maintain.sweep_family.batch_sweep import split_origins
 from viewkeeper.storage import disk
 from viewkeeper.updates.queue import BatchChanges, Stamps, UpdateQueue, change_schema
-from viewkeeper.view.definition import Field, Relation
-from viewkeeper.view.sweep_plan import SweepPlan
+from viewkeeper.view.definition import Field, Relation, ViewDefinition
 from viewkeeper.warehouse.lake.data_files import write_rows
 from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
 from viewkeeper.warehouse.metadata.record import Advance, DataFile, Stop, ViewChange
-
-
-@dataclass(frozen=True, slots=True)
-class BatchMember:
-    """A view in a group: its plan, and where and how its rows are stored."""
-
-    name: str
-    plan: SweepPlan
-    schema: pa.Schema
-    folder: Path
 
 
 @dataclass(slots=True)
@@ -109,9 +99,9 @@ class BatchRunner:
         connections: Connections,
         spark: SparkHandle,
         spool: Path,
-        beside: Callable[[int], Iterable[SweepPlan]],
+        beside: Callable[[int], Iterable[ViewDefinition]],
     ) -> None:
-        """`beside` gives the plans of all views that were loaded before a ts."""
+        """`beside` gives all views that were loaded before a ts."""
         self._settings = settings
         self._connections = connections
         self._spark = spark
@@ -145,7 +135,7 @@ class BatchRunner:
         able = list(members)
         while True:
             try:
-                outcome.kept = self.queue_changes([member.plan for member in able], entries)
+                outcome.kept = self.queue_changes([member.plan.view for member in able], entries)
                 break
             except WarehouseError:
                 # A full disk is nobody's fault among the views.
@@ -162,15 +152,15 @@ class BatchRunner:
         return able
 
     def queue_changes(
-        self, plans: Sequence[SweepPlan], entries: Sequence[LedgerEntry]
+        self, views: Sequence[ViewDefinition], entries: Sequence[LedgerEntry]
     ) -> BatchChanges:
-        """The changes of these entries, of the relations that the views with these plans read.
+        """The changes of these entries, of the relations that these views read.
 
         With all columns that any view reads of them by then: so what `history:` keeps of a relation
         is the same whichever view it was read for. But where another view's column cannot be read,
         these views go on without it.
         """
-        mine = columns_of(plans)
+        mine = columns_of(views)
         others = columns_of(self._beside(entries[0].ts if entries else LAST_TS))
         all_columns = {r: _union_fields(fields, others.get(r, ())) for r, fields in mine.items()}
         # Two views may be on both sides of a change of type.
@@ -197,7 +187,7 @@ class BatchRunner:
         """
         outcome = BatchOutcome()
         try:
-            outcome.kept = self._fill_queue(columns_of([member.plan]), entries, sieve)
+            outcome.kept = self._fill_queue(columns_of([member.plan.view]), entries, sieve)
         except WarehouseError:
             raise
         except ViewkeeperError as error:
@@ -259,7 +249,7 @@ class BatchRunner:
         found: dict[str, ViewkeeperError] = {}
         for member in members:
             try:
-                self.queue_changes([member.plan], entries)
+                self.queue_changes([member.plan.view], entries)
             except WarehouseError:
                 raise
             except ViewkeeperError as error:
@@ -280,8 +270,8 @@ class BatchRunner:
         here = inline and not any(member.plan.view.needs_spark for member in members)
         views = [member.plan.view for member in members]
         with prepare_openers(self._connections, ends, views, when_asked=here) as openers:
-            tasks = {m.name: ViewTask(m.plan, m.schema, str(m.folder)) for m in members}
-            batch = Batch(number, tasks, outcome.kept, ends, openers, self._connections.reader)
+            by_name = {member.name: member for member in members}
+            batch = Batch(number, by_name, outcome.kept, ends, openers, self._connections.reader)
             results = self._run_parts(batch, members, inline, outcome)
         for member in members:
             mine = [result for result in results if result.view == member.name]
@@ -357,22 +347,13 @@ def _union_fields(some: Iterable[Field], others: Iterable[Field]) -> tuple[Field
     return tuple(sorted({*some, *others}, key=lambda field: field.name))
 
 
-def columns_of(plans: Iterable[SweepPlan]) -> dict[Relation, tuple[Field, ...]]:
-    """Every column of every relation that some of these views read."""
-    used: dict[Relation, set[Field]] = {}
-    for plan in plans:
-        for relation in plan.view.relations:
-            used.setdefault(relation, set()).update(plan.view.fields_of(relation))
-    return {r: tuple(sorted(fs, key=lambda f: f.name)) for r, fs in used.items()}
-
-
-def clashing_views(plans: Sequence[SweepPlan]) -> set[str]:
+def clashing_views(views: Sequence[ViewDefinition]) -> set[str]:
     """The views that know a column by another type than some other of these views does: one is
     held before a schema change that the other has followed. They are not swept together."""
     types: dict[tuple[Relation, str], set[pa.DataType]] = {}
-    for plan in plans:
-        for relation in plan.view.relations:
-            for each in plan.view.fields_of(relation):
+    for view in views:
+        for relation in view.relations:
+            for each in view.fields_of(relation):
                 types.setdefault((relation, each.name), set()).add(each.type)
     clashes = {relation for (relation, _), found in types.items() if len(found) > 1}
-    return {plan.view.name for plan in plans if clashes & {*plan.view.relations}}
+    return {view.name for view in views if clashes & {*view.relations}}

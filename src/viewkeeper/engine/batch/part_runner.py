@@ -8,18 +8,14 @@ evaluate has a job of its own: sweep, Spark SQL, write, three stages of one pipe
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from viewkeeper.engine.batch.part_sweep import Batch, PartResult, PartTask, joined_rows, sweep_part
-from viewkeeper.engine.load.view_recomputation import spark_schema
-from viewkeeper.engine.spark.error_silence import silence_errors
+from viewkeeper.engine.spark.job_control import limit_job, spark_schema
 from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.updates.source_protocol import COUNT, TS
@@ -84,9 +80,7 @@ def run_late(
             joined = numbers.mapInArrow(stage, _joined_schema(target.plan))
             rows = apply_late_expressions(joined, target.plan, target.schema)
             stored = stored_schema(target.schema)
-            files = courier.run_job(
-                lambda: write_frame(rows, Path(target.folder), stored, batch.number)
-            )
+            files = courier.run_job(lambda: write_frame(rows, target.folder, stored, batch.number))
     except ViewkeeperError as error:
         return [PartResult(view, error=error)]
     finally:
@@ -112,46 +106,6 @@ def _canonical_sql(expression: Expression, kind: pa.DataType) -> str:
     """The expression with one bit pattern for zero, as the kernel has it."""
     text = spark_sql_of(expression)
     return f"({text} + CAST(0 AS {spark_type_of(kind)}))" if pa.types.is_floating(kind) else text
-
-
-@contextmanager
-def limit_job(
-    spark: SparkSession, what: str, minutes: float, pool: str = "batch"
-) -> Iterator[None]:
-    """A job group that is cancelled after a time limit; pools share the task slots fairly.
-
-    What fails in it is raised, and printed nowhere.
-    """
-    context = spark.sparkContext
-    group = f"viewkeeper {what}"
-    context.setJobGroup(group, group, interruptOnCancel=True)
-    context.setLocalProperty("spark.scheduler.pool", pool)
-    timer = threading.Timer(minutes * 60, lambda: context.cancelJobGroup(group))
-    timer.daemon = True
-    timer.start()
-    try:
-        with silence_errors():
-            yield
-    finally:
-        timer.cancel()
-
-
-def job_progress(spark: SparkSession, what: str) -> str | None:
-    """How far the jobs that `limit_job` began under this name are; None before they have tasks."""
-    tracker = spark.sparkContext.statusTracker()
-    jobs = [
-        tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(f"viewkeeper {what}")
-    ]
-    stages = [tracker.getStageInfo(number) for job in jobs if job for number in job.stageIds]
-    known = [stage for stage in stages if stage]
-    total = sum(stage.numTasks for stage in known)
-    done = sum(stage.numCompletedTasks for stage in known)
-    return f"{done} of {total} tasks" if total else None
-
-
-def cancel_job(spark: SparkSession, what: str) -> None:
-    """Cancel what `limit_job` began under this name."""
-    spark.sparkContext.cancelJobGroup(f"viewkeeper {what}")
 
 
 def _joined_schema(plan: SweepPlan) -> Any:

@@ -38,12 +38,13 @@ RETURN_BYTES = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class ViewTask:
-    """A view as a task needs it: its plan, its schema and the folder of its Delta Lake table."""
+class BatchMember:
+    """A view in a batch: its plan, its schema and the folder of its Delta Lake table."""
 
+    name: str
     plan: SweepPlan
     schema: pa.Schema
-    folder: str
+    folder: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Batch:
     """What all tasks of a batch share; sent to them once."""
 
     number: int
-    views: Mapping[str, ViewTask]
+    views: Mapping[str, BatchMember]
     changes: BatchChanges
     ends: Mapping[str, int]
     """Per source, the position where the batch ends; changes after it are an answer's tail."""
@@ -111,7 +112,7 @@ def joined_rows(batch: Batch, task: PartTask, lookups: Counter[str]) -> pa.Table
         return run_sweep(sweep, ask)[0]
 
 
-def origin_rows(batch: Batch, view: ViewTask, part: Part) -> dict[int, pa.Table]:
+def origin_rows(batch: Batch, view: BatchMember, part: Part) -> dict[int, pa.Table]:
     """The origin rows of a part, by place."""
     places = view.plan.view.places
     return {
@@ -124,7 +125,7 @@ def origin_rows(batch: Batch, view: ViewTask, part: Part) -> dict[int, pa.Table]
 
 @contextmanager
 def open_lookups(
-    batch: Batch, view: ViewTask, lookups: Counter[str]
+    batch: Batch, view: BatchMember, lookups: Counter[str]
 ) -> Iterator[Callable[[Lookup], Answer]]:
     """A way to ask the sources of a batch; snapshots are opened when first needed, and closed."""
     snapshots: dict[str, Snapshot] = {}
@@ -143,7 +144,7 @@ def open_lookups(
 
 
 def _keep_rows(
-    batch: Batch, task: PartTask, view: ViewTask, rows: pa.Table | None
+    batch: Batch, task: PartTask, view: BatchMember, rows: pa.Table | None
 ) -> tuple[tuple[DataFile, ...], pa.Table | None]:
     """Rows as a file where they are many, as they are where they are few."""
     if rows is None or rows.num_rows == 0:
@@ -151,4 +152,4 @@ def _keep_rows(
     ordered = rows.select([*view.schema.names, COUNT, TS])
     if ordered.nbytes < RETURN_BYTES:
         return (), ordered.combine_chunks()
-    return (write_rows(Path(view.folder), view.schema, ordered, batch.number, task.number),), None
+    return (write_rows(view.folder, view.schema, ordered, batch.number, task.number),), None

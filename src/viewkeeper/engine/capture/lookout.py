@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
-from viewkeeper.engine.batch.batch_runner import columns_of
 from viewkeeper.engine.connections.open_sources import Connections
-from viewkeeper.engine.load.loader import ViewLoad
+from viewkeeper.engine.views.view_binding import columns_of
 from viewkeeper.engine.views.view_catalogue import ViewCatalogue
 from viewkeeper.errors import BarrierError, SchemaError, SourceError
 from viewkeeper.updates.source_protocol import (
@@ -23,7 +23,6 @@ from viewkeeper.updates.source_protocol import (
     Tables,
 )
 from viewkeeper.view.definition import ViewDefinition
-from viewkeeper.view.sweep_plan import SweepPlan, sweep_plan_of
 from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
 from viewkeeper.warehouse.store import Store
 
@@ -42,6 +41,16 @@ class LookResult:
     refused: Mapping[str, SchemaError] = field(default_factory=dict)
 
 
+class LoadPoint(Protocol):
+    """Where a load that is under way stands: its ts, and the positions of its sources there."""
+
+    @property
+    def ts(self) -> int: ...
+
+    @property
+    def positions(self) -> Mapping[str, int]: ...
+
+
 class Lookout:
     """Watches the sources of all views whose definition is known."""
 
@@ -58,7 +67,7 @@ class Lookout:
         self.broken: dict[str, SourceError] = {}
         """Sources that have lost what is still needed, or their shape; not looked at again."""
         self._ahead: dict[str, LookResult] = {}
-        self.load: Callable[[], ViewLoad | None] = lambda: None
+        self.load: Callable[[], LoadPoint | None] = lambda: None
         """The load that is under way."""
 
     def can_load(self, sources: Iterable[str]) -> bool:
@@ -216,12 +225,12 @@ class Lookout:
         used = dict.fromkeys(s for view in self._followed_views() for s in view.sources)
         return [source for source in used if source not in self.broken]
 
-    def loaded_before(self, ts: int) -> list[SweepPlan]:
-        """The plans of the views that were loaded before a ts and go on: since then all that they
+    def loaded_before(self, ts: int) -> list[ViewDefinition]:
+        """The views that were loaded before a ts and go on: since then all that they
         read is captured."""
         views = self._store.head.views
         return [
-            sweep_plan_of(view)
+            view
             for view in self._catalogue.bound_views()
             if view.name in views
             and views[view.name].created_ts < ts
@@ -307,7 +316,7 @@ class Lookout:
 
 def captured_tables(views: Iterable[ViewDefinition], source: str) -> dict[str, list[str]]:
     """What some views read of a source."""
-    wanted = columns_of(sweep_plan_of(view) for view in views)
+    wanted = columns_of(views)
     return {r.table: [f.name for f in fs] for r, fs in wanted.items() if r.source == source}
 
 

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 
 from viewkeeper.engine.capture.lookout import Lookout
 from viewkeeper.engine.evolution.view_adapter import ViewAdapter
-from viewkeeper.engine.views.project_choices import AlgorithmChoices
+from viewkeeper.engine.views.algorithm_choice import AlgorithmChoices
 from viewkeeper.engine.views.view_troubles import Troubles
 from viewkeeper.errors import GapError, ProjectError, SourceError
 from viewkeeper.warehouse.metadata.batch_plan import BatchPlan

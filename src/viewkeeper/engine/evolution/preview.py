@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from viewkeeper.engine.batch.part_runner import limit_job
 from viewkeeper.engine.batch.snapshot_openers import prepare_openers
+from viewkeeper.engine.connections.log_lease import hold_logs
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.evolution.proposals import Proposed
 from viewkeeper.engine.load.load_job import StoredRows, row_schema
 from viewkeeper.engine.load.view_recomputation import recompute_view
-from viewkeeper.engine.operations.verification import hold_logs
 from viewkeeper.engine.settings.project_file import Settings
+from viewkeeper.engine.spark.job_control import limit_job
 from viewkeeper.engine.spark.spark_session import SparkHandle
 from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.engine.views.view_binding import bind_again

@@ -18,11 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
-import pyarrow as pa
-
-from viewkeeper.engine.views.algorithm_choice import AlgorithmChoice
-from viewkeeper.engine.views.project_choices import AlgorithmChoices
-from viewkeeper.engine.views.view_binding import Binding, bind_now
+from viewkeeper.engine.views.algorithm_choice import AlgorithmChoice, AlgorithmChoices
+from viewkeeper.engine.views.view_binding import Binding, bind_now, column_types, same_columns
 from viewkeeper.errors import DefinitionError, ProjectError, SchemaError
 from viewkeeper.evolution.adaptation import (
     Adaptation,
@@ -278,21 +275,6 @@ def star_aliases(parsed: ParsedView) -> Iterator[str | None]:
             yield node.table.lower()
 
 
-def same_columns(
-    old: Binding, new: Binding, became: Mapping[Relation, CurrentNames | None]
-) -> dict[tuple[Relation, str], tuple[Relation, str]]:
-    """The columns of the old definition's tables that are the same ones in the new definition."""
-    handles = {(b.source, b.table): Relation(b.source, b.handle) for b in new.bound}
-    found = {}
-    for b in old.bound:
-        now = became[Relation(b.source, b.table)]
-        handle = handles.get((b.source, now.table)) if now else None
-        if now is not None and handle is not None:
-            for column, name in now.columns.items():
-                found[Relation(b.source, b.handle), column] = (handle, name)
-    return found
-
-
 def _rewritten_columns(changes: Iterable[PendingSchemaChange]) -> Iterator[tuple[Relation, str]]:
     for each in changes:
         if each.change.kind in ("change_type", "rewrite"):
@@ -315,15 +297,6 @@ def _added_columns(
                 handle = handles.get((b.source, now.table))
                 if handle is not None:
                     yield handle, each.change.column
-
-
-def column_types(binding: Binding) -> dict[tuple[Relation, str], pa.DataType]:
-    """The types of all columns that the tables of a definition had when it was bound."""
-    return {
-        (Relation(b.source, b.table), field.name): field.type
-        for b in binding.bound
-        for field in b.fields
-    }
 
 
 def _comes_back(head: ViewHead, view: ViewDefinition, found: Adaptation) -> bool:

@@ -37,7 +37,7 @@ from viewkeeper.engine.evolution.schema_decision import (
     needs_rows,
 )
 from viewkeeper.engine.load.loader import LoadDefinition, Loader
-from viewkeeper.engine.views.project_choices import AlgorithmChoices
+from viewkeeper.engine.views.algorithm_choice import AlgorithmChoices
 from viewkeeper.errors import SchemaError, SourceAwayError
 from viewkeeper.evolution.adaptation import Adaptation, Difference, Restate
 from viewkeeper.evolution.correction import legal_order_of

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from viewkeeper.engine.batch.part_runner import limit_job
+from viewkeeper.engine.spark.job_control import limit_job
 from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.updates.source_protocol import COUNT, TS
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from viewkeeper.engine.batch.part_runner import limit_job
 from viewkeeper.engine.batch.snapshot_openers import Openers
 from viewkeeper.engine.load.view_recomputation import recompute_view
+from viewkeeper.engine.spark.job_control import limit_job
 from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.errors import ExpressionError, UnsupportedError
 from viewkeeper.updates.source_protocol import COUNT, TS

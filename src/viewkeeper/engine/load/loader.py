@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from viewkeeper.engine.batch.part_runner import cancel_job, job_progress
 from viewkeeper.engine.batch.snapshot_openers import prepare_openers
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.load.load_job import LoadedFiles, StoredRows, load_difference, load_view
 from viewkeeper.engine.settings.project_file import Settings
+from viewkeeper.engine.spark.job_control import cancel_job, job_progress
 from viewkeeper.engine.spark.spark_session import SparkHandle
 from viewkeeper.engine.views.algorithm_choice import AlgorithmChoice
 from viewkeeper.engine.views.view_binding import Binding

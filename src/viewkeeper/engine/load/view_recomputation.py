@@ -22,6 +22,7 @@ from viewkeeper.delta.kernel import Kernel
 from viewkeeper.engine.batch.answer_types import cast_rows, types_of
 from viewkeeper.engine.batch.snapshot_openers import Openers
 from viewkeeper.engine.connections.guarded_source import unwrap_opener
+from viewkeeper.engine.spark.job_control import spark_schema
 from viewkeeper.engine.spark.parsed_plan import check_plan
 from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.updates.source_protocol import COUNT, Opener
@@ -159,10 +160,3 @@ def _scan_parent_view(
         return frame.selectExpr("*", f"1L AS `{COUNT}`")
 
     return opener.reader.apply_to_view(relation.table, tuple(types), position, rows)
-
-
-def spark_schema(schema: pa.Schema) -> Any:
-    """The Spark schema of an Arrow schema; naive timestamps stay naive."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    return from_arrow_schema(schema, prefer_timestamp_ntz=True)

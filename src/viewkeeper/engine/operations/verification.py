@@ -12,8 +12,7 @@ beside it does not trim what the scans still have to take back.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,12 +25,13 @@ from viewkeeper.engine.batch.change_archive import (
     check_archive_files,
     oldest_kept_ts,
 )
-from viewkeeper.engine.batch.part_runner import limit_job
 from viewkeeper.engine.batch.snapshot_openers import Openers, prepare_openers
+from viewkeeper.engine.connections.log_lease import hold_logs
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.evolution.anchors import anchored_lines
 from viewkeeper.engine.load.view_recomputation import recompute_view, scan_relation
 from viewkeeper.engine.settings.project_file import Settings
+from viewkeeper.engine.spark.job_control import limit_job
 from viewkeeper.engine.spark.spark_session import SparkHandle
 from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.engine.views.view_catalogue import ViewCatalogue
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SHOWN = 20
-LEASE_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,20 +260,6 @@ def _signed_relation(subject: _Subject, relation: Relation, oldest: int) -> Data
         .unionAll(since.selectExpr(*names, f"-`{COUNT}` AS `{COUNT}`", at_oldest))
         .unionAll(since.selectExpr(*names, f"`{COUNT}`", f"`{TS}`"))
     )
-
-
-@contextmanager
-def hold_logs(connections: Connections, names: Sequence[str]) -> Iterator[None]:
-    """Keep the sources' logs from being trimmed, by a lease that ends by itself if we die."""
-    lease = f"verify:{connections.reader}:{time.time_ns()}"
-    for name in names:
-        connections.get_source(name).begin_hold(lease, LEASE_SECONDS)
-    try:
-        yield
-    finally:
-        for name in names:
-            # One that has gone away lets the lease end by itself: the verdict stands.
-            connections.try_action(name, lambda source: source.end_hold(lease))
 
 
 def verification_json(verification: Verification) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from viewkeeper.engine.connections.open_sources import Connections
-from viewkeeper.engine.views.algorithm_choice import DEFAULT, SCENARIO, AlgorithmSettings
+from viewkeeper.engine.settings.algorithm_settings import DEFAULT, SCENARIO, AlgorithmSettings
 from viewkeeper.evolution.synchronization.quoted_names import quote_at_source, quote_source_table
 from viewkeeper.maintain.promises import Level
 from viewkeeper.sources.kinds import can_merge_commits

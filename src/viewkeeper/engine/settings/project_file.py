@@ -13,15 +13,15 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from viewkeeper.engine.settings.evolution_settings import EvolutionSettings, read_evolution
-from viewkeeper.engine.settings.gap_settings import GapSettings, read_gaps
-from viewkeeper.engine.settings.registry_settings import RegistrySettings, read_registry
-from viewkeeper.engine.views.algorithm_choice import (
+from viewkeeper.engine.settings.algorithm_settings import (
     DEFAULT,
     AlgorithmSettings,
     read_algorithm,
     read_level,
 )
+from viewkeeper.engine.settings.evolution_settings import EvolutionSettings, read_evolution
+from viewkeeper.engine.settings.gap_settings import GapSettings, read_gaps
+from viewkeeper.engine.settings.registry_settings import RegistrySettings, read_registry
 from viewkeeper.errors import ProjectError
 from viewkeeper.sources.kinds import check_settings
 from viewkeeper.sources.project_yaml import read_yaml

@@ -1,43 +1,44 @@
-"""Which algorithm maintains a view, and whether it may.
+"""Which algorithm maintains a view, and whether it may; chosen once, for one run.
 
 The project file names one for all views (`algorithm:`) and for single ones (`views:`); the command
 line may name one for a run. An algorithm that cannot work on a view is refused before anything
 happens, with the reason; so is one that would promise less than strong consistency here, unless
 that level is asked for by name. What SQLite committed between two looks is reported as one
 transaction, so on real sources the scenario is that of source-local transactions.
+
+A view is bound and its algorithm chosen as soon as its sources answer. Wrong SQL and a refused
+algorithm are errors at once, before anything is dropped; a source that is away only delays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from viewkeeper.engine.connections.open_sources import Connections
+from viewkeeper.engine.settings.algorithm_settings import (
+    DEFAULT,
+    SCENARIO,
+    AlgorithmSettings,
+)
+from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.engine.views.deleted_by_key import relations_deleted_by_key, shown_keys
-from viewkeeper.errors import ProjectError
+from viewkeeper.engine.views.shared_bases import refuse_dependent
+from viewkeeper.engine.views.view_binding import Binding
+from viewkeeper.engine.views.view_catalogue import ViewCatalogue
+from viewkeeper.errors import (
+    DamagedSourceError,
+    ProjectError,
+    SchemaError,
+    SourceAwayError,
+    UnexpectedSourceError,
+)
 from viewkeeper.maintain.algorithm_catalogue import KINDS, AlgorithmKind
-from viewkeeper.maintain.promises import Level, TransactionKind
-from viewkeeper.sources.settings import suggest_nearest
+from viewkeeper.maintain.promises import Level
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
 from viewkeeper.view.keyed_view import KeyedView, keyed_view_of
-
-DEFAULT = "batch_sweep"
-SCENARIO = TransactionKind.LOCAL
-"""How real sources report: what was committed between two looks is one transaction."""
-
-
-@dataclass(frozen=True, slots=True)
-class AlgorithmSettings:
-    """An algorithm by name; `level` accepts a promise below strong, by its name."""
-
-    name: str = DEFAULT
-    level: Level | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def kind(self) -> AlgorithmKind:
-        return KINDS[self.name]
+from viewkeeper.warehouse.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,36 +62,6 @@ class AlgorithmChoice:
     @property
     def level(self) -> Level:
         return self.kind.promise[SCENARIO]
-
-
-def read_algorithm(name: object, raw: Mapping[str, Any], where: str) -> AlgorithmSettings:
-    """An algorithm as the project file or the command line names it."""
-    kind = KINDS.get(str(name))
-    if kind is None:
-        raise ProjectError(
-            f'{where}: unknown algorithm "{name}"',
-            hint=f"algorithms: {', '.join(KINDS)}{suggest_nearest(str(name), tuple(KINDS))}",
-        )
-    level = read_level(raw["level"], where) if "level" in raw else None
-    options = {key: value for key, value in raw.items() if key not in ("algorithm", "level")}
-    if options and kind.name == DEFAULT:
-        raise ProjectError(
-            f"{where}: {DEFAULT} has no options of its own",
-            hint="how batches are cut is said under `batch:`, for all views together",
-        )
-    kind.check_options(options, where)
-    return AlgorithmSettings(kind.name, level, options)
-
-
-def read_level(word: object, where: str) -> Level:
-    """A level by its name."""
-    words = {level.lower_name: level for level in Level}
-    if str(word) not in words:
-        raise ProjectError(
-            f'{where}: unknown level "{word}"',
-            hint=f"levels: {', '.join(words)}{suggest_nearest(str(word), tuple(words))}",
-        )
-    return words[str(word)]
 
 
 def choose_algorithm(
@@ -179,3 +150,92 @@ def _algorithm_refusal(view: ViewDefinition, message: str, detail: str) -> Proje
     return ProjectError(
         f'view "{view.name}": {message}', detail=detail, hint=f"{DEFAULT} maintains every view"
     )
+
+
+class AlgorithmChoices(Mapping[str, AlgorithmChoice]):
+    """The choice of every view that could be bound."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        catalogue: ViewCatalogue,
+        connections: Connections,
+    ) -> None:
+        self.settings = settings
+        self.store = store
+        self.catalogue = catalogue
+        self.connections = connections
+        self._made: dict[str, AlgorithmChoice] = {}
+        self.again: frozenset[str] = frozenset()
+        """Views that are about to be loaded again, so that it does not matter what is stored."""
+        self.provisional: set[str] = set()
+        """Views that can only be maintained once they have followed a schema change."""
+
+    def __getitem__(self, name: str) -> AlgorithmChoice:
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def bind_views(self) -> None:
+        """Bind every view whose sources answer; wrong SQL or tables are an error here."""
+        for name in self.catalogue:
+            if name not in self._made:
+                self._bind_view(name)
+
+    def _bind_view(self, name: str) -> None:
+        sources = self.catalogue.sources_of(name)
+        self.connections.greet_sources(sources)
+        if not self.connections.can_ask(sources):
+            return
+        try:
+            view = self.catalogue.bind_view(name, self.connections)
+            try:
+                self._fix_choice(name, self.choice_of(name, view))
+            except SchemaError:
+                if name in self.again or name not in self.store.head.views:
+                    raise
+                # Its keys went with a schema change that the next look reports.
+                kind = self.settings.algorithm_of(name).kind
+                self._made[name] = AlgorithmChoice(kind, {}, view, None)
+                self.catalogue.stored[name] = view
+                self.provisional.add(name)
+        except (SourceAwayError, DamagedSourceError, UnexpectedSourceError) as error:
+            self.connections.note_error(error)
+
+    def choice_of(self, name: str, view: ViewDefinition) -> AlgorithmChoice:
+        """The algorithm of a view with this definition; an error if it cannot be."""
+        refuse_dependent(view, self.settings, self.connections)
+        if self.settings.registry is not None:
+            check_in_group(name, self.settings.algorithm_of(name).kind)
+        return choose_algorithm(view, self.settings.algorithm_of(name), self.connections)
+
+    def _fix_choice(self, name: str, choice: AlgorithmChoice) -> None:
+        """Fix the algorithm of a view; refuse one that its stored rows do not fit."""
+        stored = self.store.head.views.get(name)
+        if stored is not None and name not in self.again and stored.hidden != choice.hidden_columns:
+            if stored.hidden and choice.hidden_columns:
+                # All algorithms that store keys store the same ones: the tables have others now.
+                self.provisional.add(name)
+                self._made[name] = choice
+                self.catalogue.stored[name] = choice.view
+                return
+            raise ProjectError(
+                f'view "{name}": {choice.kind.name} stores other columns than those that are there',
+                detail="algorithms that delete by key keep the keys of all relations in the view",
+                hint=f"the algorithm that it was loaded for, or `--full-refresh {name}`",
+            )
+        self._made[name] = choice
+        self.catalogue.stored[name] = choice.view
+
+    def replace_choice(self, name: str, binding: Binding, choice: AlgorithmChoice) -> None:
+        """From now on a view is this."""
+        self.catalogue.put_binding(name, binding)
+        self.catalogue.coming.pop(name, None)
+        self.provisional.discard(name)
+        self._made[name] = choice
+        self.catalogue.stored[name] = choice.view

@@ -10,8 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from viewkeeper.engine.connections.open_sources import Connections
-from viewkeeper.engine.evolution.schema_decision import column_types, same_columns
-from viewkeeper.engine.views.view_binding import Binding, bind_again, bind_now, same_meaning
+from viewkeeper.engine.views.view_binding import (
+    Binding,
+    bind_again,
+    bind_now,
+    column_types,
+    same_columns,
+    same_meaning,
+)
 from viewkeeper.engine.views.view_catalogue import ViewCatalogue
 from viewkeeper.errors import ProjectError, SchemaError, ViewkeeperError
 from viewkeeper.evolution.adaptation import Nothing, choose_adaptation

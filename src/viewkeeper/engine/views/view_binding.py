@@ -19,6 +19,10 @@ from viewkeeper.warehouse.metadata.definition_version import DefinitionTable, De
 
 if TYPE_CHECKING:
     from viewkeeper.view.sql.view_statement import ParsedView
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from viewkeeper.updates.source_protocol import CurrentNames
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +89,36 @@ def same_meaning(one: ViewDefinition, other: ViewDefinition) -> bool:
 
 def _shown_facts(view: ViewDefinition) -> tuple[object, ...]:
     return tuple((place.relation, place.fields) for place in view.places), view.outputs
+
+
+def same_columns(
+    old: Binding, new: Binding, became: Mapping[Relation, CurrentNames | None]
+) -> dict[tuple[Relation, str], tuple[Relation, str]]:
+    """The columns of the old definition's tables that are the same ones in the new definition."""
+    handles = {(b.source, b.table): Relation(b.source, b.handle) for b in new.bound}
+    found = {}
+    for b in old.bound:
+        now = became[Relation(b.source, b.table)]
+        handle = handles.get((b.source, now.table)) if now else None
+        if now is not None and handle is not None:
+            for column, name in now.columns.items():
+                found[Relation(b.source, b.handle), column] = (handle, name)
+    return found
+
+
+def column_types(binding: Binding) -> dict[tuple[Relation, str], pa.DataType]:
+    """The types of all columns that the tables of a definition had when it was bound."""
+    return {
+        (Relation(b.source, b.table), field.name): field.type
+        for b in binding.bound
+        for field in b.fields
+    }
+
+
+def columns_of(views: Iterable[ViewDefinition]) -> dict[Relation, tuple[Field, ...]]:
+    """Every column of every relation that some of these views read."""
+    used: dict[Relation, set[Field]] = {}
+    for view in views:
+        for relation in view.relations:
+            used.setdefault(relation, set()).update(view.fields_of(relation))
+    return {r: tuple(sorted(fs, key=lambda f: f.name)) for r, fs in used.items()}
