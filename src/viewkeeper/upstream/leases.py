@@ -15,10 +15,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from viewkeeper.errors import CorruptError
+from viewkeeper.errors import CorruptError, WarehouseError
 from viewkeeper.storage import disk
 from viewkeeper.storage.sealed_json import translate_decode_errors, unseal_or_plain, write_sealed
 from viewkeeper.storage.typed_json import read_typed
+from viewkeeper.upstream.parent_project import ParentProject
 
 FOLDER = "leases"
 
@@ -37,6 +38,52 @@ class Lease:
 
     def __str__(self) -> str:
         return self.project or self.child
+
+
+@dataclass(frozen=True, slots=True)
+class ChildLeases:
+    """The leases that one child has on its parent: its own, and those of readers beside it."""
+
+    parent: ParentProject
+    child: str
+    project: str
+
+    def own_lease(self) -> Lease | None:
+        return lease_of(self.parent.root, self.child)
+
+    def move_lease(self, ts: int) -> None:
+        """Need states from a ts on, and none before it."""
+        known = self.own_lease()
+        if known is None or known.ts < ts:
+            self._take_lease(self.child, ts)
+
+    def begin_lease(self, ts: int) -> None:
+        """Need states from a ts on, unless there is a lease, which stays as it is."""
+        if self.own_lease() is None:
+            self._take_lease(self.child, ts)
+
+    def begin_hold(self, name: str, ts: int, until: float) -> None:
+        """Keep states from a ts on for a reader beside the child, until a time."""
+        self._take_lease(f"{self.child}-{name}", ts, until)
+
+    def end_hold(self, name: str) -> None:
+        end_lease(self.parent.root, f"{self.child}-{name}")
+
+    def end_all(self, force: bool, now: float) -> tuple[str, ...]:
+        """End our leases, by `force` those of everybody; whose are left."""
+        root, left = self.parent.root, []
+        for lease in active_leases(root, now):
+            if force or (self.child and lease.child.startswith(self.child)):
+                end_lease(root, lease.child)
+            else:
+                left.append(str(lease))
+        return tuple(sorted(left))
+
+    def _take_lease(self, child: str, ts: int, until: float | None = None) -> None:
+        try:
+            take_lease(self.parent.root, Lease(child, ts, self.project, until))
+        except WarehouseError as error:
+            raise self.parent.away_error("a lease cannot be left there", str(error)) from error
 
 
 def active_leases(root: Path, now: float) -> list[Lease]:
