@@ -42,6 +42,7 @@ from __future__ import annotations
 
 import re
 import traceback
+from collections.abc import Iterable
 
 
 class ViewkeeperError(Exception):
@@ -75,6 +76,20 @@ def _rebuild_error(
     error.args = args
     error.__dict__.update(facts)
     return error
+
+
+def reload_hint(views: Iterable[str] = ()) -> str:
+    """The hint that asks to load views again; without names, those of the object in the message.
+
+    >>> reload_hint(["lines"])
+    '`viewkeeper run --full-refresh lines` loads it again'
+    >>> reload_hint()
+    '`viewkeeper run --full-refresh VIEW` loads its views again'
+    """
+    names = tuple(views)
+    options = " ".join(f"--full-refresh {name}" for name in names or ("VIEW",))
+    what = "its views" if not names else "it" if len(names) == 1 else "them"
+    return f"`viewkeeper run {options}` loads {what} again"
 
 
 class ProjectError(ViewkeeperError):

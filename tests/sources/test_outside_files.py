@@ -42,19 +42,19 @@ def exports(folder: Path, format: str = "csv", **options: object) -> FilesSource
 
 
 def rows(source: Any, position: int) -> list[Any]:
-    with source.snapshots(position, TABLES) as opener:
+    with source.prepare_snapshots(position, TABLES) as opener:
         lookup = Lookup(0, Relation(source.name, "t"), ("id",), (), (), None)
-        return sorted(opener().ask(lookup, position).rows["id"].to_pylist())
+        return sorted(opener().answer_lookup(lookup, position).rows["id"].to_pylist())
 
 
 def scanned(source: Any, position: int) -> list[Any]:
-    with source.snapshots(position, TABLES) as opener:
-        scan = opener().scan(Relation(source.name, "t"), ["id"], position)
+    with source.prepare_snapshots(position, TABLES) as opener:
+        scan = opener().scan_relation(Relation(source.name, "t"), ["id"], position)
         return sorted(value for batch in scan.batches for value in batch["id"].to_pylist())
 
 
 def changed(source: Any, after: int, until: int) -> list[Any]:
-    found = source.changes(TABLES, after, until)
+    found = source.read_changes(TABLES, after, until)
     return sorted(value for _, batch in found for value in batch["id"].to_pylist())
 
 

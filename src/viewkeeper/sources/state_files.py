@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from viewkeeper.errors import CorruptError, SourceError
+from viewkeeper.errors import CorruptError, SourceError, reload_hint
 from viewkeeper.storage.sealed_json import translate_decode_errors, unseal_or_plain, write_sealed
 
 T = TypeVar("T")
@@ -22,10 +22,7 @@ def read_state_file(path: Path, kind: str, decode: Callable[[Any], T]) -> T | No
 
     Files that were written before they were sealed are read too.
     """
-    mend = (
-        f"restore {path} from a backup; without one, remove it and load the views of this source "
-        "again: viewkeeper run --full-refresh VIEW"
-    )
+    mend = f"restore {path} from a backup; without one, remove it, then {reload_hint()}"
     try:
         with translate_decode_errors(path, kind, mend):
             return decode(unseal_or_plain(path, kind, mend))

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from viewkeeper.errors import CorruptError, GapError
+from viewkeeper.errors import CorruptError, GapError, reload_hint
 from viewkeeper.upstream.parent_project import ParentProject
 from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
 from viewkeeper.warehouse.metadata.coordination import FILE as COORDINATION
@@ -126,7 +126,7 @@ class ParentFiles:
             f'"{told.member}" does not say any more what it took in the group of this project',
             detail=f"groups have changed more often since than the {len(told.spans)} times that "
             f"{self._parent.root / COORDINATION} remembers",
-            hint="load the views that read it again: `viewkeeper run --full-refresh VIEW`",
+            hint=reload_hint(),
         )
 
     def trim_entries(self, ts: int) -> None:

@@ -28,6 +28,7 @@ from viewkeeper.errors import (
     GapError,
     SourceAwayError,
     SourceError,
+    reload_hint,
 )
 from viewkeeper.sources.handles import HandleTarget
 from viewkeeper.updates.cut import Cut
@@ -124,7 +125,7 @@ class ViewReader:
             self.parent.name,
             f'view "{view.view}" of {self.parent.folder} no longer keeps ts {at}',
             detail=f"its past begins at ts {view.horizon}",
-            hint="load the views that read it again: `viewkeeper run --full-refresh VIEW`",
+            hint=reload_hint(),
         )
 
     def _ended_error(self, head: Head, handle: str, what: str) -> SourceError:

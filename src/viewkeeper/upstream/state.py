@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from viewkeeper.errors import GapError
+from viewkeeper.errors import GapError, reload_hint
 from viewkeeper.sources.state_files import read_state_file, write_state_file
 from viewkeeper.storage.typed_json import read_typed
 from viewkeeper.updates.schema_change import ChangeKind, SchemaChange
@@ -108,8 +108,8 @@ class ParentContinuity:
         return GapError(
             self._parent.name,
             f"the warehouse in {self._parent.root} is not the one that was left",
-            detail=f"{detail}: it was made anew, or restored from a backup",
-            hint="load the views that read it again: `viewkeeper run --full-refresh VIEW`",
+            detail=f"{detail}: it is a new one, or restored from a backup",
+            hint=reload_hint(),
         )
 
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from viewkeeper.errors import CorruptError
+from viewkeeper.errors import CorruptError, reload_hint
 from viewkeeper.storage import disk
 from viewkeeper.warehouse.lake import delta_log
 from viewkeeper.warehouse.lake.file_list import list_digest
@@ -119,7 +119,7 @@ def _refuse_gap(root: Path, head: Head, through: int, records: Sequence[Record])
     raise CorruptError(
         f'warehouse "{root}": head and records do not fit',
         detail=f"head is at record {head.record}; records reach from {through + 1} to {newest}",
-        hint=f"restore {NAME} and records/ from one backup; without one, load the views again",
+        hint=f"restore {NAME} and records/ from one backup; without one, {reload_hint()}",
     )
 
 

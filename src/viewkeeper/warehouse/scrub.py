@@ -17,11 +17,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from viewkeeper.errors import CorruptError, WarehouseError
+from viewkeeper.errors import CorruptError, WarehouseError, reload_hint
 from viewkeeper.storage.named_digest import has_own_bytes
 from viewkeeper.storage.sealed_json import corrupt_error, unseal_data
 from viewkeeper.warehouse.lake.lake_table import files_of
-from viewkeeper.warehouse.lake.verified_files import check_size, read_whole
+from viewkeeper.warehouse.lake.verified_files import check_size, read_whole, restore_hint
 from viewkeeper.warehouse.metadata.coordination import read_coordination
 from viewkeeper.warehouse.metadata.head import Head, ViewHead, read_head
 from viewkeeper.warehouse.metadata.plan_files import load_plans, load_records
@@ -116,10 +116,7 @@ class _Scrub:
 
     def _read_entry(self, path: Path, view: str) -> None:
         data = path.read_bytes()
-        mend = (
-            "restore the file from a backup, or load its view again: "
-            f"viewkeeper run --full-refresh {view}"
-        )
+        mend = restore_hint("file", view)
         try:
             lines = [json.loads(line) for line in data.splitlines()]
             kinds = [next(iter(line)) for line in lines]
@@ -142,10 +139,7 @@ class _Scrub:
 
     def read_other(self, path: Path) -> None:
         data = path.read_bytes()
-        mend = (
-            f"restore the file from a backup, or remove it and load the views that need it again "
-            f"({path.relative_to(self.root).parts[:2]})"
-        )
+        mend = f"restore the file from a backup; without one, remove it, then {reload_hint()}"
         if path.suffix == ".parquet":
             self._read_rows(path, data, mend)
         elif data.startswith(b'{"kind":"'):

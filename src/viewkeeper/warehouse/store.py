@@ -19,7 +19,7 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from viewkeeper.errors import CorruptError, LockedError, WarehouseError
+from viewkeeper.errors import CorruptError, LockedError, WarehouseError, reload_hint
 from viewkeeper.storage import disk
 from viewkeeper.warehouse.lake import data_files
 from viewkeeper.warehouse.lake.lake_table import ActiveFile, LakeTable
@@ -65,8 +65,7 @@ class Store:
             raise CorruptError(
                 f'warehouse folder "{root / "plans"}": the newest plans are missing',
                 detail=f"plans reach to {self._last_plan}; the head has finished {self.head.plan}",
-                hint="restore the folder from a backup; without one, load the views again: "
-                "viewkeeper run --full-refresh VIEW",
+                hint=f"restore the folder from a backup; without one, {reload_hint()}",
             )
         self._pending = plans[-1] if plans and plans[-1].n > self.head.plan else None
 

@@ -77,8 +77,8 @@ def stop_complaint(
         return "it goes on"
     if not re.search(causes, head.stopped):
         return f"the cause is not named: {head.stopped}"
-    if "way out" not in head.stopped:
-        return f"no way out: {head.stopped}"
+    if "  hint: " not in head.stopped:
+        return f"no hint: {head.stopped}"
     if names is None:
         return differences(now, before) or None
     if wrong := differences(_without_name(now), _without_name(before)):

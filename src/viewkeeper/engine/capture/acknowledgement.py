@@ -94,5 +94,5 @@ class Acknowledger:
 def _stale_reason(view: ViewHead, source: str) -> str:
     return (
         f'stale: too many changes of source "{source}" came while this view waited\n'
-        f"  way out: `viewkeeper run --reanchor {view.view}`"
+        f"  hint: `viewkeeper run --reanchor {view.view}`"
     )

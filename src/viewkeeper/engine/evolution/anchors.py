@@ -21,7 +21,7 @@ from viewkeeper.engine.capture.lookout import Lookout
 from viewkeeper.engine.evolution.view_adapter import ViewAdapter
 from viewkeeper.engine.views.algorithm_choice import AlgorithmChoices
 from viewkeeper.engine.views.view_troubles import Troubles
-from viewkeeper.errors import GapError, ProjectError, SourceError
+from viewkeeper.errors import GapError, ProjectError, SourceError, reload_hint
 from viewkeeper.warehouse.metadata.batch_plan import BatchPlan
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.metadata.record import Resume
@@ -63,7 +63,7 @@ class Anchors:
             raise ProjectError(
                 "a project of a group cannot re-anchor its views",
                 detail="a gap has no number in the order of the group, so others cannot take it",
-                hint=" ".join(("viewkeeper run", *(f"--full-refresh {n}" for n in self._asked))),
+                hint=reload_hint(sorted(self._asked)),
             )
 
     def can_reanchor(self, name: str) -> bool:
@@ -99,7 +99,7 @@ class Anchors:
             source,
             f'it has lost changes that view "{name}" still needs',
             hint=f"`viewkeeper run --reanchor {name}` commits the difference as one state, "
-            f"`--full-refresh {name}` loads the view again",
+            + reload_hint([name]),
         )
 
     def record_gap(self, source: str, error: SourceError) -> bool:

@@ -27,7 +27,7 @@ from viewkeeper.warehouse.metadata.definition_version import (
 FOLDER = "proposals"
 HELD = (
     "held at a schema change that needs approval\n"
-    "  way out: `viewkeeper changes` shows it, `viewkeeper approve {0}` or `viewkeeper reject {0}` "
+    "  hint: `viewkeeper changes` shows it, `viewkeeper approve {0}` or `viewkeeper reject {0}` "
     "decides"
 )
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from viewkeeper.engine.views.algorithm_choice import AlgorithmChoice, AlgorithmChoices
 from viewkeeper.engine.views.view_binding import Binding, bind_now, column_types, same_columns
-from viewkeeper.errors import DefinitionError, ProjectError, SchemaError
+from viewkeeper.errors import DefinitionError, ProjectError, SchemaError, reload_hint
 from viewkeeper.evolution.adaptation import (
     Adaptation,
     Difference,
@@ -156,7 +156,7 @@ class SchemaDecider:
         return Approval(proposal) if policy == "approve" else proposal
 
     def _reload_command(self, name: str) -> tuple[str, ...]:
-        return (f"viewkeeper run --full-refresh {name}",)
+        return (reload_hint([name]),)
 
     # -- the definition ------------------------------------------------------------------------
 
@@ -310,7 +310,7 @@ def _comes_back(head: ViewHead, view: ViewDefinition, found: Adaptation) -> bool
 
 def _halt_reason(changes: Iterable[PendingSchemaChange], reason: str, mends: Iterable[str]) -> str:
     lines = [*dict.fromkeys(map(str, changes)), reason]
-    return "\n".join([*lines, *(f"  way out: {mend}" for mend in mends)])
+    return "\n".join([*lines, *(f"  hint: {mend}" for mend in mends)])
 
 
 def needs_rows(found: Adaptation) -> bool:

@@ -38,7 +38,7 @@ from viewkeeper.engine.evolution.schema_decision import (
 )
 from viewkeeper.engine.load.loader import LoadDefinition, Loader
 from viewkeeper.engine.views.algorithm_choice import AlgorithmChoices
-from viewkeeper.errors import SchemaError, SourceAwayError
+from viewkeeper.errors import SchemaError, SourceAwayError, reload_hint
 from viewkeeper.evolution.adaptation import Adaptation, Difference, Restate
 from viewkeeper.evolution.correction import legal_order_of
 from viewkeeper.evolution.dependencies import ReceivedUpdate, reads_of
@@ -237,8 +237,8 @@ class ViewAdapter:
         if word == "approve":
             return proposal
         causes = "\n".join(proposal.causes)
-        again = f"`viewkeeper run` proposes it again, `--full-refresh {name}` loads as written"
-        return Halt(f"{causes}\nrejected\n  way out: {again}")
+        again = f"`viewkeeper run` proposes it again, {reload_hint([name])} as written"
+        return Halt(f"{causes}\nrejected\n  hint: {again}")
 
     def _follow_proposal(
         self,

@@ -21,7 +21,7 @@ from viewkeeper.engine.connections.guarded_source import contain_errors
 from viewkeeper.engine.connections.open_sources import open_source, reader_of
 from viewkeeper.engine.evolution.proposals import HELD, Proposals
 from viewkeeper.engine.settings.project_file import Settings
-from viewkeeper.errors import ViewkeeperError, WarehouseError
+from viewkeeper.errors import ViewkeeperError, WarehouseError, reload_hint
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.source_protocol import ChangesBehind, RetainedLog
 from viewkeeper.upstream import leases
@@ -269,7 +269,7 @@ def _parse_planned(text: str, file: Path, head: Head) -> tuple[str, _Planned]:
     sources = tuple(dict.fromkeys(relation.source for relation in view.relations))
     changed = (
         "its SQL is not the one that the stored rows were made by\n"
-        f"  hint: `viewkeeper run --full-refresh {view.name}` loads it again"
+        f"  hint: {reload_hint([view.name])}"
     )
     return view.name, _Planned(sources, changed if view.name in head.views else None)
 
@@ -309,8 +309,8 @@ def _detached_problem(view: ViewHead, looks: Mapping[str, Look]) -> str | None:
         if name in looks and not (looks[name][0].followed or looks[name][0].error):
             return (
                 f'source "{name}" is detached: its changes are not captured for this project\n'
-                f"  way out: `viewkeeper run --reanchor {view.view}` commits the difference as one "
-                f"state, `viewkeeper run --full-refresh {view.view}` loads the view again"
+                f"  hint: `viewkeeper run --reanchor {view.view}` commits the difference as one "
+                f"state, {reload_hint([view.view])}"
             )
     return None
 

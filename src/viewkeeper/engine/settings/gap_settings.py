@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from viewkeeper.errors import ProjectError
+from viewkeeper.errors import ProjectError, reload_hint
 from viewkeeper.sources.settings import suggest_nearest
 
 GapPolicy = Literal["stop", "reanchor"]
@@ -44,7 +44,7 @@ def read_gaps(raw: Mapping[str, Any], views: Mapping[str, Any], where: str) -> G
         raise ProjectError(
             f'{where}: "on_gap: reanchor" and "registry" exclude each other',
             detail="a gap has no number in the order of a group, so that others cannot take it",
-            hint="on_gap: stop; after a gap, `viewkeeper run --full-refresh VIEW`",
+            hint=f"on_gap: stop; after a gap, {reload_hint()}",
         )
     return found
 

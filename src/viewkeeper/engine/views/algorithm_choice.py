@@ -33,6 +33,7 @@ from viewkeeper.errors import (
     SchemaError,
     SourceAwayError,
     UnexpectedSourceError,
+    reload_hint,
 )
 from viewkeeper.maintain.algorithm_catalogue import KINDS, AlgorithmKind
 from viewkeeper.maintain.promises import Level
@@ -227,7 +228,7 @@ class AlgorithmChoices(Mapping[str, AlgorithmChoice]):
             raise ProjectError(
                 f'view "{name}": {choice.kind.name} stores other columns than those that are there',
                 detail="algorithms that delete by key keep the keys of all relations in the view",
-                hint=f"the algorithm that it was loaded for, or `--full-refresh {name}`",
+                hint=f"choose the algorithm that it was loaded for, or {reload_hint([name])}",
             )
         self._made[name] = choice
         self.catalogue.stored[name] = choice.view

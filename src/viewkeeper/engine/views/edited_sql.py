@@ -19,7 +19,7 @@ from viewkeeper.engine.views.view_binding import (
     same_meaning,
 )
 from viewkeeper.engine.views.view_catalogue import ViewCatalogue
-from viewkeeper.errors import ProjectError, SchemaError, ViewkeeperError
+from viewkeeper.errors import ProjectError, SchemaError, ViewkeeperError, reload_hint
 from viewkeeper.evolution.adaptation import Nothing, choose_adaptation
 from viewkeeper.evolution.preferences import Preferences
 from viewkeeper.evolution.synchronization import NoRewriting, synchronize_view
@@ -66,7 +66,7 @@ def take_edits(
         if not _take_edit(store, catalogue, connections, stored):
             raise ProjectError(
                 f'view "{name}": its SQL is not the one that the stored rows were made by',
-                hint=f"`viewkeeper run --full-refresh {name}` loads it again",
+                hint=reload_hint([name]),
             )
 
 

@@ -24,6 +24,7 @@ from viewkeeper.errors import (
     UnexpectedViewError,
     ViewkeeperError,
     WarehouseError,
+    reload_hint,
 )
 from viewkeeper.storage import disk
 from viewkeeper.warehouse.metadata.record import Stop
@@ -64,11 +65,10 @@ class Troubles:
     def stop_source(self, source: str, error: SourceError) -> None:
         """The views of a source that has lost what they still need stop; the others go on."""
         using = [name for name in self._catalogue if source in self._catalogue.sources_of(name)]
-        again = " ".join(f"--full-refresh {name}" for name in using)
-        reason = f"{error}\n  way out: mend the source, then `viewkeeper run {again}`"
+        reason = f"{error}\n  hint: mend the source, then {reload_hint(using)}"
         if isinstance(error, GapError):
-            anchored = again.replace("--full-refresh", "--reanchor")
-            reason += f", or `viewkeeper run {anchored}` to commit the difference as one state"
+            anchored = " ".join(f"--reanchor {name}" for name in using)
+            reason += f", or `viewkeeper run {anchored}` commits the difference as one state"
         if isinstance(error, UnexpectedSourceError):
             reason = str(error)
         views = self._store.head.views

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import yaml
 
+from viewkeeper.errors import reload_hint
 from viewkeeper.evolution.extent import Extent
 from viewkeeper.evolution.preferences import NamedParts, Preferences
 from viewkeeper.evolution.synchronization.parts_of_sql import ViewParts
@@ -69,7 +70,7 @@ def project_file_line(view: str, wanted: Preferences, enough: Preferences) -> st
 
 def manual_remedy(parsed: ParsedView) -> str:
     where = parsed.path or f"the SQL of {parsed.name}"
-    return f"edit {where}, then: viewkeeper run --full-refresh {parsed.name}"
+    return f"edit {where}, then {reload_hint([parsed.name])}"
 
 
 def _remedy_statements(view: ViewParts, world: TablesNow) -> Iterator[str]:

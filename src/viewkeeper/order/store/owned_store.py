@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from viewkeeper.errors import FencedError, RegistryError
+from viewkeeper.errors import FencedError, RegistryError, reload_hint
 from viewkeeper.order.registry_protocol import StoreOwner
 
 FORMAT = 3
@@ -166,7 +166,7 @@ class OwnedStore(ABC):
                 self.name,
                 f"its store has format {found}; this version of Viewkeeper knows {FORMAT}",
                 hint="use the version of Viewkeeper that made it, or move the store away: members "
-                "then make a new one, and are loaded again with --full-refresh",
+                f"then make a new one, and at each of them {reload_hint()}",
             )
 
     def _taken_over(self) -> FencedError:

@@ -19,7 +19,13 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from typing import NamedTuple
 
-from viewkeeper.errors import ClosedGroupError, IdentityError, RegistryError, TrimmedError
+from viewkeeper.errors import (
+    ClosedGroupError,
+    IdentityError,
+    RegistryError,
+    TrimmedError,
+    reload_hint,
+)
 from viewkeeper.order.member_groups import find_ambiguous_names, find_circle, regroup_members
 from viewkeeper.order.name_rule import check_names
 from viewkeeper.order.registry_protocol import Assignment, GroupMember, MemberFacts
@@ -319,9 +325,9 @@ class StoredGroups(OwnedStore):
         return IdentityError(
             self.name,
             f'group "{group}" has an order of {last} ids, and a member knows of {n}',
-            detail="this is an older copy of the registry; it would order later ids anew",
+            detail="this is an older copy of the registry; it would order later ids again",
             hint="bring back the newest copy of the registry's store; if it is lost, remove the "
-            "store and load every member of the group again with --full-refresh",
+            f"store, then at every member of the group {reload_hint()}",
         )
 
     def _trimmed_error(self, group: str, after: int, trimmed: int) -> TrimmedError:
@@ -331,7 +337,7 @@ class StoredGroups(OwnedStore):
             f"for from after {after}",
             detail="all members had committed what lies before; a warehouse that was restored from "
             "a backup comes from there",
-            hint="load all views of this member again: `viewkeeper run --full-refresh VIEW` each",
+            hint=f"at this member {reload_hint()}",
         )
 
     def _no_member(self, group: str, member: str) -> RegistryError:
@@ -342,8 +348,8 @@ class StoredGroups(OwnedStore):
 
 _IS_OPEN = "grp IN (SELECT name FROM registry_group WHERE closed = 0)"
 _SAME_REGISTRY = (
-    "give all members the address of the same registry; if the old one is lost, load every member "
-    "of the group again with --full-refresh"
+    "give all members the address of the same registry; if the old one is lost, at every member "
+    f"of the group {reload_hint()}"
 )
 
 

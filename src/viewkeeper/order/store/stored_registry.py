@@ -14,7 +14,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Sequence
 
-from viewkeeper.errors import OrderError, StaleReporterError
+from viewkeeper.errors import OrderError, StaleReporterError, reload_hint
 from viewkeeper.order.admission import AdmissionRefusal, admit_positions, check_claimed
 from viewkeeper.order.global_id import GlobalId
 from viewkeeper.order.member_groups import bases_behind
@@ -253,6 +253,6 @@ class StoredRegistry(StoredGroups):
             f"registered, or long ago, and {refusal.registered} already is",
             detail="numbers are never given again, so nothing can be ordered before it",
             hint="report the registered positions, or greater ones; if the source was restored "
-            "from a backup, load every member of the group again with --full-refresh; if it never "
+            f"from a backup, at every member of the group {reload_hint()}; if it never "
             f"was at {refusal.registered}, `viewkeeper registry take-back` removes that",
         )

@@ -10,12 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from viewkeeper.errors import GapError
+from viewkeeper.errors import GapError, reload_hint
 from viewkeeper.sources.delta_lake import log
 from viewkeeper.sources.delta_lake.state import DeltaState
 from viewkeeper.sources.delta_lake.table_version import gone_version_error, open_shape
-
-LOAD = "load its views anew: viewkeeper run --full-refresh VIEW"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,7 @@ class LogContinuity:
                 self.source,
                 "it is not known which table was followed",
                 detail="the source's folder inside the warehouse was lost",
-                hint=LOAD,
+                hint=reload_hint(),
             )
         version, shape = open_shape(self.table)
         is_proven = log.digest_entry(self.folder, state.seen) is not None
@@ -66,7 +64,7 @@ class LogContinuity:
                 self.source,
                 f"version {after} is not of this table, which is at version {version}",
                 detail="it was restored from a backup, or replaced by another one",
-                hint=LOAD,
+                hint=reload_hint(),
             )
         if version > after and not log.entry_path_of(self.folder, after + 1).exists():
             raise gone_version_error(self.source, after + 1, "its log entry was cleaned up")

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from viewkeeper.errors import SchemaError
+from viewkeeper.errors import SchemaError, reload_hint
 from viewkeeper.sources.delta_lake import log
 from viewkeeper.sources.delta_lake.continuity import LogContinuity
 from viewkeeper.sources.delta_lake.doctor import diagnose_table, health_of
@@ -141,7 +141,7 @@ class DeltaLakeSource:
                 raise SchemaError(
                     self.name,
                     f'table "{self.table}" was replaced by another one',
-                    hint="change the views that use it, or load them anew",
+                    hint=f"change the views that use it, or {reload_hint()}",
                 )
             columns = history.newest_shape.parse_columns()
             types = columns.types_by_name()

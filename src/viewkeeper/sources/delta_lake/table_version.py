@@ -21,7 +21,7 @@ import pyarrow.compute
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from viewkeeper.errors import GapError, SchemaError, SourceAwayError, ViewkeeperError
+from viewkeeper.errors import GapError, SchemaError, SourceAwayError, ViewkeeperError, reload_hint
 from viewkeeper.sources.delta_lake import log
 from viewkeeper.sources.delta_lake.types import physical_names
 from viewkeeper.sources.delta_lake.version_shapes import SeenShape
@@ -143,7 +143,7 @@ class DeltaVersion:
         raise GapError(
             self.folder.source,
             f"version {self.number + 1} removes a file that version {self.number} does not have",
-            hint="load its views anew: viewkeeper run --full-refresh VIEW",
+            hint=reload_hint(),
         )
 
 
@@ -245,7 +245,7 @@ def gone_version_error(source: str, number: int, detail: str) -> GapError:
         source,
         f"version {number} of the table cannot be read any more",
         detail=detail,
-        hint="load its views anew: viewkeeper run --full-refresh VIEW; and keep versions longer:"
+        hint=f"{reload_hint()}; and keep versions longer:"
         " delta.deletedFileRetentionDuration, delta.logRetentionDuration",
     )
 

@@ -31,7 +31,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from viewkeeper.errors import GapError, SourceError
+from viewkeeper.errors import GapError, SourceError, reload_hint
 from viewkeeper.sources.files.parquet_types import TableColumns
 from viewkeeper.sources.files.table_files import FileStamp, Listing
 from viewkeeper.sources.files.text_types import type_of_word, type_word_of
@@ -193,7 +193,7 @@ class StateFolder:
             self._source,
             f"state {number} of the files is not kept any more",
             detail=detail,
-            hint="load its views anew: viewkeeper run --full-refresh VIEW",
+            hint=reload_hint(),
         )
 
     def write_lease(self, name: str, until: float) -> None:

@@ -1,15 +1,13 @@
-"""What the change stream may tell that cannot be maintained over: the errors, and their way out.
+"""What the change stream may tell that cannot be maintained over: the errors, and their hints.
 
 A trouble belongs to a table and a position. Whoever reads that table past that position gets it;
-a view that is loaded anew stands after it.
+a view that is loaded again begins after it.
 """
 
 from __future__ import annotations
 
-from viewkeeper.errors import GapError, SourceAwayError, SourceError
+from viewkeeper.errors import GapError, SourceAwayError, SourceError, reload_hint
 from viewkeeper.sources.postgres.types import quote_name
-
-WAY_OUT = "`viewkeeper run --full-refresh VIEW` loads the views that read it anew"
 
 
 def unlogged_change_error(source: str, table: str) -> GapError:
@@ -17,7 +15,7 @@ def unlogged_change_error(source: str, table: str) -> GapError:
         source,
         f'table "{table}": a change could not be logged',
         detail="the trigger that would have logged it failed",
-        hint=f"{WAY_OUT}; `viewkeeper doctor` says whether the capture is whole",
+        hint=f"{reload_hint()}; `viewkeeper doctor` says whether the capture is whole",
     )
 
 
@@ -28,7 +26,7 @@ def no_old_row_error(source: str, table: str) -> GapError:
         f'table "{table}": a row was changed whose old values were not logged',
         detail="its replica identity, or that of a partition, is no longer FULL",
         hint=f"ALTER TABLE {quoted} REPLICA IDENTITY FULL (and its partitions), "
-        "then `viewkeeper run --full-refresh VIEW`",
+        f"then {reload_hint()}",
     )
 
 
@@ -37,7 +35,7 @@ def partly_emptied_error(source: str, table: str) -> GapError:
         source,
         f'table "{table}": one of its partitions was truncated',
         detail="the rows that went were not logged",
-        hint=f"{WAY_OUT}; DELETE instead of TRUNCATE is followed",
+        hint=f"{reload_hint()}; DELETE instead of TRUNCATE is followed",
     )
 
 
@@ -46,7 +44,7 @@ def partition_gone_error(source: str, table: str) -> GapError:
         source,
         f'table "{table}": a partition was dropped or detached',
         detail="the rows that went were not logged",
-        hint=f"{WAY_OUT}; DELETE before dropping a partition is followed",
+        hint=f"{reload_hint()}; DELETE before dropping a partition is followed",
     )
 
 
@@ -55,7 +53,7 @@ def gap_error(source: str, cause: str) -> GapError:
         source,
         cause,
         detail="what was committed in between cannot be known any more",
-        hint=WAY_OUT,
+        hint=reload_hint(),
     )
 
 
@@ -64,7 +62,7 @@ def retention_error(source: str, kept: str, allowed: str) -> SourceError:
         source,
         f"its slot kept {kept} of the log and was dropped",
         detail=f"the option retention allows {allowed}",
-        hint=f"{WAY_OUT}; find out why nothing was acknowledged, or allow more",
+        hint=f"{reload_hint()}; find out why nothing was acknowledged, or allow more",
     )
 
 

@@ -29,12 +29,12 @@ from deltalake.transaction import (
     Transaction,
 )
 
-from viewkeeper.errors import CorruptError, WarehouseError
+from viewkeeper.errors import CorruptError, WarehouseError, reload_hint
 from viewkeeper.storage import disk
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.warehouse.lake import delta_log, schema_entry
 from viewkeeper.warehouse.lake.file_list import list_digest
-from viewkeeper.warehouse.lake.verified_files import MEND, is_data_file_name
+from viewkeeper.warehouse.lake.verified_files import is_data_file_name, restore_hint
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.metadata.record import DataFile
 
@@ -232,7 +232,7 @@ def _other_list(folder: Path, view: ViewHead, detail: str) -> CorruptError:
         f'Delta Lake log "{folder / "_delta_log"}": not the log of view "{view.view}" at record '
         "and version that the head names",
         detail=f"version {view.location.version}: {detail}",
-        hint=MEND.format(view=view.view).replace("the file", "the folder _delta_log"),
+        hint=restore_hint("folder _delta_log", view.view),
     )
 
 
@@ -244,7 +244,7 @@ def refuse_other_version(folder: Path, found: int, expected: int) -> None:
             detail="an entry is missing, or another writer added one",
             hint="views are written by one Viewkeeper process only: delete entries above "
             f"{expected} in {folder / '_delta_log'}; one that is missing comes from a backup, or "
-            "load the view again: viewkeeper run --full-refresh VIEW",
+            + reload_hint(),
         )
 
 

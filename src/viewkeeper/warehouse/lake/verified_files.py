@@ -18,13 +18,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from viewkeeper.errors import CorruptError
+from viewkeeper.errors import CorruptError, reload_hint
 from viewkeeper.storage.named_digest import has_own_bytes, has_own_footer
 
 PATTERN = "b*.parquet"
-MEND = (
-    "restore the file from a backup, or load its view again: viewkeeper run --full-refresh {view}"
-)
 
 _NAME = re.compile(r"b\d{20}-\d+-[0-9a-f]{32}(-[0-9a-f]{36})?\.parquet")
 
@@ -76,6 +73,11 @@ def read_whole(path: Path, view: str) -> None:
                 pass
 
 
+def restore_hint(what: str, view: str) -> str:
+    """How a damaged part of a view's table is mended."""
+    return f"restore the {what} from a backup, or {reload_hint([view])}"
+
+
 @contextmanager
 def translate_read_errors(path: Path, view: str) -> Iterator[None]:
     """Turn whatever reading a data file stumbles over into the error for that file."""
@@ -87,5 +89,5 @@ def translate_read_errors(path: Path, view: str) -> Iterator[None]:
             f'warehouse file "{path}": a data file of view "{view}" that cannot be believed',
             detail=text,
             hint="if it is missing, the reader took longer than the retention: read again; "
-            f"otherwise {MEND.format(view=view)}",
+            f"otherwise {restore_hint('file', view)}",
         ) from error

@@ -17,12 +17,13 @@ from dataclasses import astuple, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from viewkeeper.errors import reload_hint
 from viewkeeper.storage.sealed_json import Body, seal_body, translate_decode_errors, unseal_file
 from viewkeeper.storage.typed_json import Readers, read_typed
 from viewkeeper.updates.schema_change import SchemaChange
 
-_WAY_OUT = (
-    "restore the file from a backup; without one, drop the views and load them again: "
+_MEND = (
+    f"restore the file from a backup; without one, drop the views, then {reload_hint()}: "
     "what the plan assigned cannot be guessed"
 )
 
@@ -101,8 +102,8 @@ _READERS: Readers = {SchemaChange: _decode_change}
 
 def read_plan(path: Path) -> BatchPlan:
     """The plan in a file; CorruptError if it cannot be believed."""
-    body: Body = unseal_file(path, "plan", _WAY_OUT)
-    with translate_decode_errors(path, "plan", _WAY_OUT):
+    body: Body = unseal_file(path, "plan", _MEND)
+    with translate_decode_errors(path, "plan", _MEND):
         entries = tuple(_decode_entry(entry) for entry in body.pop("entries"))
         plan = replace(read_typed(BatchPlan, {**body, "entries": []}), entries=entries)
         if path.stem.isdigit() and int(path.stem) != plan.n:

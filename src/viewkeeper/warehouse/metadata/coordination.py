@@ -18,7 +18,7 @@ from viewkeeper.storage.sealed_json import translate_decode_errors, unseal_file,
 from viewkeeper.storage.typed_json import read_typed
 
 FILE = "coordination.json"
-_WAY_OUT = "remove the file; the next run in the group writes it"
+_MEND = "remove the file; the next run in the group writes it"
 SPANS, SPANS_MAX = 100, 2_000
 """As many spans are kept in any case, and as many at most for a child that is behind; one that is
 further behind is told so, and loads its views again."""
@@ -77,8 +77,8 @@ def read_coordination(root: Path) -> Coordination | None:
     path = root / FILE
     if not path.exists():
         return None
-    body = unseal_file(path, "coordination", _WAY_OUT)
-    with translate_decode_errors(path, "coordination", _WAY_OUT):
+    body = unseal_file(path, "coordination", _MEND)
+    with translate_decode_errors(path, "coordination", _MEND):
         return read_typed(Coordination, body)
 
 

@@ -39,7 +39,7 @@ from viewkeeper.warehouse.metadata.schema_text import schema_text
 
 NAME = "head.json"
 
-_WAY_OUT = (
+_MEND = (
     "restore the file from a backup; or, if records/00000000000000000001.json is still there, "
     "delete it: the next run rebuilds it from the records"
 )
@@ -230,10 +230,10 @@ def encode_head(head: Head) -> bytes:
 def read_head(root: Path) -> Head:
     """The head of a warehouse, without a lock; an empty one where nothing was committed yet."""
     try:
-        body = unseal_file(root / NAME, "head", _WAY_OUT)
+        body = unseal_file(root / NAME, "head", _MEND)
     except FileNotFoundError:
         return Head()
-    with translate_decode_errors(root / NAME, "head", _WAY_OUT):
+    with translate_decode_errors(root / NAME, "head", _MEND):
         views = read_typed(tuple[ViewHead, ...], body.pop("views"), _READERS)
         return replace(read_typed(Head, body), views={view.view: view for view in views})
 

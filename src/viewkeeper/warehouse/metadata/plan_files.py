@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from viewkeeper.errors import CorruptError
+from viewkeeper.errors import CorruptError, reload_hint
 from viewkeeper.storage import disk
 from viewkeeper.storage.sealed_json import corrupt_error
 from viewkeeper.updates.schema_change import SchemaChange
@@ -190,7 +190,7 @@ def _load_folder(
     raise CorruptError(
         f'warehouse folder "{folder}": numbers are missing',
         detail=f"folded through {through}, then {[n for n, _ in files][:5]} ...",
-        hint="restore the folder from a backup; without one, load the views again",
+        hint=f"restore the folder from a backup; without one, {reload_hint()}",
     )
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from viewkeeper.errors import reload_hint
 from viewkeeper.storage.sealed_json import Body, seal_body, translate_decode_errors, unseal_file
 from viewkeeper.storage.typed_json import read_typed
 from viewkeeper.warehouse.metadata.definition_version import (
@@ -26,8 +27,8 @@ from viewkeeper.warehouse.metadata.definition_version import (
 )
 from viewkeeper.warehouse.metadata.schema_text import schema_text
 
-_WAY_OUT = (
-    "restore the file from a backup; without one, drop the views and load them again: "
+_MEND = (
+    f"restore the file from a backup; without one, drop the views, then {reload_hint()}: "
     "the batch was promised and cannot be guessed"
 )
 
@@ -189,8 +190,8 @@ def encode_record(record: Record) -> bytes:
 
 def read_record(path: Path) -> Record:
     """The record in a file; CorruptError if it cannot be believed."""
-    body = unseal_file(path, "record", _WAY_OUT)
-    with translate_decode_errors(path, "record", _WAY_OUT):
+    body = unseal_file(path, "record", _MEND)
+    with translate_decode_errors(path, "record", _MEND):
         changes = tuple(_decode_change(change) for change in body.pop("changes"))
         read = read_typed(_Bare, body)
         if path.stem.isdigit() and int(path.stem) != read.n:

@@ -11,6 +11,7 @@ import re
 import uuid
 from pathlib import Path
 
+from viewkeeper.errors import reload_hint
 from viewkeeper.storage import disk
 from viewkeeper.storage.sealed_json import (
     corrupt_error,
@@ -24,9 +25,9 @@ from viewkeeper.warehouse.metadata.head import read_head
 FILE = "identity"
 
 _MEND = (
-    "restore the file from a backup; without one, put a new name into it (`uuidgen > {path}`) and "
-    "load all views again (viewkeeper run --full-refresh VIEW for each): the sources then follow "
-    "under the new name, and viewkeeper doctor shows what they still keep under the old one"
+    "restore the file from a backup; without one, put a new name into it (`uuidgen > {path}`), "
+    f"then {reload_hint()}: the sources then follow under the new name, and `viewkeeper doctor` "
+    "shows what they still keep under the old one"
 )
 _PLAIN = re.compile(rb"[A-Za-z0-9 _-]{1,100}\n?")
 

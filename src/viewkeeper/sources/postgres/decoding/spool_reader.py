@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
-from viewkeeper.errors import BarrierError, GapError
+from viewkeeper.errors import BarrierError, GapError, reload_hint
 from viewkeeper.sources.postgres.answers.lookup import key_columns, key_conditions
 from viewkeeper.sources.postgres.answers.questions import PostgresQuestions
 from viewkeeper.sources.postgres.answers.rows import PostgresLayout, layout_of
@@ -41,7 +41,7 @@ from viewkeeper.sources.postgres.decoding.slot import publication_name, read_slo
 from viewkeeper.sources.postgres.decoding.slot_copy import CopyKeeper, copy_name
 from viewkeeper.sources.postgres.decoding.spooled_columns import select_spooled
 from viewkeeper.sources.postgres.decoding.visibility import VisibleTransactions
-from viewkeeper.sources.postgres.errors import WAY_OUT, hold_lost_error
+from viewkeeper.sources.postgres.errors import hold_lost_error
 from viewkeeper.sources.postgres.types import convert_text
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.source_protocol import Tables
@@ -123,8 +123,8 @@ class SpoolReader(PostgresQuestions):
                 self.name,
                 f"position {after} is not one of this server's stream, which begins at "
                 f"{capture.floor}",
-                detail="its slot was made anew, or it was restored from a backup",
-                hint=WAY_OUT,
+                detail="its slot is a new one, or it was restored from a backup",
+                hint=reload_hint(),
             )
 
     def _close_connections(self) -> None:

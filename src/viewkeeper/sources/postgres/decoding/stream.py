@@ -24,7 +24,7 @@ import psycopg
 from psycopg import pq
 from psycopg.generators import execute
 
-from viewkeeper.errors import GapError, SourceAwayError, SourceError
+from viewkeeper.errors import GapError, SourceAwayError, SourceError, reload_hint
 from viewkeeper.sources.postgres.decoding.pgoutput import EPOCH_SECONDS
 from viewkeeper.sources.postgres.errors import unreadable_stream_error
 from viewkeeper.sources.postgres.postgres_server import PostgresServer, error_of_state
@@ -226,7 +226,7 @@ class ReplicationStream:
                 source,
                 "its slot or publication is gone, or has lost what is still needed",
                 detail=text,
-                hint="`viewkeeper run --full-refresh VIEW` loads the views that read it anew",
+                hint=reload_hint(),
             )
         error: SourceError = error_of_state(source, state, text, is_connection=True)
         return error

@@ -13,8 +13,8 @@ from typing import Any
 
 import psycopg
 
-from viewkeeper.errors import GapError, SourceError
-from viewkeeper.sources.postgres.errors import WAY_OUT, partly_emptied_error, unlogged_change_error
+from viewkeeper.errors import GapError, SourceError, reload_hint
+from viewkeeper.sources.postgres.errors import partly_emptied_error, unlogged_change_error
 from viewkeeper.sources.postgres.triggers.installation import log_name
 from viewkeeper.sources.postgres.types import quote_literal
 
@@ -49,7 +49,7 @@ def snapshot_of(connection: psycopg.Connection[Any], source: str, position: int)
             source,
             f"position {position} is not one that this database has given",
             detail="its log was trimmed or removed, or it was restored from a backup",
-            hint=WAY_OUT,
+            hint=reload_hint(),
         )
     return str(row[0])
 

@@ -13,8 +13,7 @@ from typing import Any
 
 import psycopg
 
-from viewkeeper.errors import GapError
-from viewkeeper.sources.postgres.errors import WAY_OUT
+from viewkeeper.errors import GapError, reload_hint
 from viewkeeper.sources.postgres.triggers.log import LoggedTable
 from viewkeeper.updates.source_protocol import RetainedLog
 
@@ -43,7 +42,7 @@ def require_reader(
             source,
             "it is not followed any more",
             detail="its log or this project's place in it is gone",
-            hint=WAY_OUT,
+            hint=reload_hint(),
         )
     return found
 
