@@ -143,7 +143,7 @@ def test_every_difference_is_exact(
 def scanned(source: DeltaLakeSource, after: int) -> Bag:
     with source.prepare_snapshots(after, {"events": COLUMNS}) as opener:
         snapshot = pickle.loads(pickle.dumps(opener))()
-        scan = snapshot.scan(EVENTS, COLUMNS, after)
+        scan = snapshot.scan_relation(EVENTS, COLUMNS, after)
         total: Bag = sum((bag_of(pa.Table.from_batches([b])) for b in scan.batches), Counter())
         assert scan.cut.position == after
         assert list(scan.tail) == []

@@ -329,9 +329,9 @@ import sys
 from tests.sources.test_delta_lake_failures import changes, scanned, source_of
 from pathlib import Path
 source = source_of(Path(sys.argv[1]))
-end = source.look(0)[-1].position
+end = source.look_for_transactions(0)[-1].position
 assert scanned(source, end) == [2, 3] and changes(source, 0, end) == [(1, -1), (3, 1)]
-source.health([0])
+source.read_health([0])
 """
 
 

@@ -101,7 +101,7 @@ def signed_bag(source: FilesSource, after: int, until: int) -> Bag:
 def scanned(source: FilesSource, after: int) -> Bag:
     with source.prepare_snapshots(after, TABLES) as opener:
         snapshot = pickle.loads(pickle.dumps(opener))()
-        scan = snapshot.scan(PRICE, COLUMNS, after)
+        scan = snapshot.scan_relation(PRICE, COLUMNS, after)
         assert scan.cut.position == after
         found: Bag = sum((bag_of(pa.Table.from_batches([b])) for b in scan.batches), Counter())
         assert list(scan.tail) == []

@@ -143,14 +143,14 @@ def test_every_answer_is_exact_under_four_writers(
             snapshot = pickle.loads(pickle.dumps(opener))()
             for table in COLUMNS:
                 place, columns = Relation("crm", table), COLUMNS[table]
-                scan = snapshot.scan(place, columns, after)
+                scan = snapshot.scan_relation(place, columns, after)
                 rows = Counter(row for batch in scan.batches for row in rows_of(batch, columns))
                 tail = [r for b in scan.tail for r in rows_of(b, [*columns, "_count", "_position"])]
                 assert all(after < int(str(row[-1])) <= scan.cut.position for row in tail)
                 seen.append((after, table, _minus(rows, tail), None))
                 keys = rng.sample(range(7), 2)
                 asked = Lookup(0, place, tuple(columns), ("v",), (False,), pa.table({"v": keys}))
-                answer = snapshot.ask(asked, after)
+                answer = snapshot.answer_lookup(asked, after)
                 rows = Counter(rows_of(answer.rows, columns))
                 tail = rows_of(answer.tail, [*columns, "_count", "_position"])
                 seen.append((after, table, _minus(rows, tail), keys))
@@ -210,7 +210,7 @@ def altering(database: Database, monkeypatch: pytest.MonkeyPatch, statement: str
             database.run(left.pop())
         return cut
 
-    monkeypatch.setattr("viewkeeper.sources.mariadb.answers.snapshot.newest", altered)
+    monkeypatch.setattr("viewkeeper.sources.mariadb.answers.snapshot.read_newest_position", altered)
 
 
 def test_a_column_that_was_renamed_meanwhile_is_the_same_in_an_old_snapshot(

@@ -227,7 +227,7 @@ def test_control_stream_answers_and_tasks_are_verified(database: Database, paper
         with source.prepare_snapshots(boundary.position, {"t": ["id", "v"]}) as opener:
             again = pickle.loads(pickle.dumps(opener))
             with closing(again()) as snapshot:
-                scan = snapshot.scan(Relation("crm", "t"), ["id", "v"], boundary.position)
+                scan = snapshot.scan_relation(Relation("crm", "t"), ["id", "v"], boundary.position)
                 assert [batch.num_rows for batch in scan.batches] == [1]
         threads = database.run(
             "SELECT count(*) FROM information_schema.processlist WHERE user = 'keeper'"

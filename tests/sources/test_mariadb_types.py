@@ -259,7 +259,7 @@ def test_a_date_of_no_calendar_is_an_error_that_names_it(
 
 def look_once(source: object, after: int) -> int:
     """What came before the bad value is delivered."""
-    boundaries = source.look(after)  # type: ignore[attr-defined]  # a source of any kind
+    boundaries = source.look_for_transactions(after)  # type: ignore[attr-defined]  # a source of any kind
     assert [one.changes for one in boundaries] == [1]
     return int(boundaries[-1].position)
 

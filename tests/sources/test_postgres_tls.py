@@ -73,7 +73,9 @@ def test_tls_options_of_the_url_are_passed_on(
                 keys = pa.table({"id": pa.array([2], pa.int64())})
                 on = Lookup(0, Relation("shop", "t"), ("v",), ("id",), (False,), keys)
                 with closing(again()) as snapshot:
-                    assert snapshot.ask(on, boundary.position).rows["v"].to_pylist() == ["b"]
+                    assert snapshot.answer_lookup(on, boundary.position).rows["v"].to_pylist() == [
+                        "b"
+                    ]
             source.detach_source()
 
 

@@ -367,6 +367,6 @@ def test_a_source_travels_without_its_connections(
 ) -> None:
     start = one.follow_tables(COLUMNS)
     copy = pickle.loads(pickle.dumps(one))
-    assert copy.look(start) == ()
+    assert copy.look_for_transactions(start) == ()
     assert copy.database_id() == one.database_id()
     copy.close()
