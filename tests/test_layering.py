@@ -6,6 +6,8 @@ source. Each check is run over the project and, further down, over planted files
 
 from __future__ import annotations
 
+import ast
+import re
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +56,8 @@ ORDER = (
     "order.store.stored_registry order.store.sqlite_registry order.store.postgres_registry"
     " order.service upstream.source"
 )
+KINDS = ("delta_lake", "files", "mariadb", "postgres", "sqlite")
+VENDOR_SQL = re.compile(r"\b(ALTER (TABLE|SYSTEM)|PRAGMA|REPLICA IDENTITY|SET GLOBAL)\b", re.I)
 LAKE = "warehouse sources.delta_lake.table_version demo.writers.lake_writer"
 
 
@@ -119,6 +123,13 @@ RULES = (
         ),
     ),
     Rule("Delta Lake", "deltalake", "ask the warehouse package for it", only=LAKE),
+    Rule(
+        "kinds of sources",
+        f"{' '.join(f'{TOP}.sources.{kind}' for kind in KINDS)}"
+        f" {TOP}.upstream.source {TOP}.upstream.snapshot",
+        "ask the Source protocol, sources.kinds or upstream.any_source",
+        never="engine",
+    ),
 )
 
 
@@ -160,6 +171,24 @@ def broken(rule: Rule, modules: list[Module]) -> list[str]:
         if rule.forbids(reference.name)
     }
     return sorted(found)
+
+
+def named_kinds(path: Path) -> list[str]:
+    """Where a file compares with the name of a kind of source, or writes SQL of one."""
+    found = []
+    tree = ast.parse(path.read_text(), str(path))
+    prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str(text)) if id(node) not in prose:
+                if text in KINDS or VENDOR_SQL.search(text):
+                    found.append(f"{path.name}:{node.lineno} has {text!r}")
+            case ast.Compare(
+                left=ast.Name(id="kind") | ast.Attribute(attr="kind"),
+                comparators=[ast.Constant(value="warehouse")],
+            ):
+                found.append(f"{path.name}:{node.lineno} compares a kind with a name")
+    return found
 
 
 def find_cycles(modules: list[Module]) -> list[str]:
@@ -223,6 +252,28 @@ def test_no_modules_import_each_other(ours: list[Module]) -> None:
 def test_outside_libraries_stay_in_their_place(rule: Rule, ours: list[Module]) -> None:
     complaints = "\n  ".join(broken(rule, ours))
     assert not complaints, f"{rule.what}: {rule.advice}\n  {complaints}"
+
+
+def test_the_engine_names_no_kind_of_source() -> None:
+    files = sorted((SOURCE / "engine").rglob("*.py"))
+    complaints = "\n  ".join(complaint for path in files for complaint in named_kinds(path))
+    assert not complaints, f"hints come from the source, or from sources.kinds\n  {complaints}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'if settings.kind == "files":\n    pass',
+        'if kind != "warehouse":\n    pass',
+        'INDEXED = ("mariadb", "postgres")',
+        'hint = f"ALTER TABLE {name} REPLICA IDENTITY FULL"',
+        'hint = "`PRAGMA journal_mode = WAL` helps"',
+    ],
+)
+def test_the_checker_sees_a_kind_of_source_that_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "asker.py"
+    path.write_text(f'"""Prose may speak of PRAGMA."""\n\nroot = "warehouse"\n{text}\n')
+    assert named_kinds(path)
 
 
 def plant(folder: Path, sources: dict[str, str]) -> list[Module]:
@@ -343,6 +394,21 @@ def test_the_checker_sees_a_library_out_of_place(
 ) -> None:
     modules = plant(tmp_path, {path: text})
     assert [rule.what for rule in RULES if what == rule.what and broken(rule, modules)] == [what]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from viewkeeper.sources.files import FilesSource",
+        "from viewkeeper.sources import files",
+        HIDDEN + "from viewkeeper.upstream.source import WarehouseSource",
+    ],
+)
+def test_the_checker_sees_a_kind_of_source_in_the_engine(tmp_path: Path, text: str) -> None:
+    known = {"sources/files/__init__.py": "", "upstream/source.py": ""}
+    modules = plant(tmp_path, {**known, "engine/loop.py": text})
+    (rule,) = (rule for rule in RULES if rule.what == "kinds of sources")
+    assert broken(rule, modules)
 
 
 @pytest.mark.parametrize(

@@ -208,7 +208,7 @@ def test_the_differ_takes_large_differences_only(tmp_path: Path) -> None:
                     read_rows("shop", "t", ParquetInput(Path(each), each), types), count
                 )
 
-    source.differ = differ
+    source.states.differ = differ
     position = source.follow_tables({"t": ["id", "text"]})
     write(path, 99, 7)
     (boundary,) = source.look_for_transactions(position)

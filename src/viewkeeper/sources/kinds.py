@@ -6,12 +6,18 @@ databases only; a driver that is missing fails with the line that installs it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
+from typing import TypeAlias
+
+import pyarrow as pa
 
 from viewkeeper.errors import ProjectError
 from viewkeeper.sources.settings import Option, SourceSettings, check_options, suggest_nearest
 from viewkeeper.updates.source_protocol import Source
+
+Differ: TypeAlias = Callable[[Sequence[str], Sequence[str], pa.Schema], Iterator[pa.RecordBatch]]
+"""Rows of the first Parquet files minus rows of the second: columns of the schema and `_count`."""
 
 _MARIADB_URL = "mariadb://viewkeeper:${MARIADB_PASSWORD}@db/crm?ssl_mode=verify-full"
 _KINDS: Mapping[str, tuple[Option, ...]] = {
@@ -60,11 +66,12 @@ EXTRAS: Mapping[str, str] = {"postgres": "postgres", "mariadb": "mariadb"}
 """The kinds whose drivers come with an extra of the package."""
 
 
-def open_source(settings: SourceSettings, reader: str) -> Source:
+def open_source(settings: SourceSettings, reader: str, differ: Differ | None = None) -> Source:
     """The source that the settings describe; nothing is connected yet.
 
     A warehouse is no database, and is opened by those who know warehouses. `reader` is how this
-    warehouse is called among those who follow the source.
+    warehouse is called among those who follow the source; `differ` takes large differences between
+    states of folders.
     """
     assert settings.kind != "warehouse"
     try:
@@ -78,7 +85,8 @@ def open_source(settings: SourceSettings, reader: str) -> Source:
             detail=str(error),
             hint=f"pip install 'viewkeeper[{extra}]'",
         ) from error
-    source: Source = module.open_source(settings, reader)
+    given = (settings, reader, differ) if settings.kind == "files" else (settings, reader)
+    source: Source = module.open_source(*given)
     return source
 
 
@@ -86,6 +94,23 @@ def can_merge_commits(settings: SourceSettings) -> bool:
     """Whether what the source reports as one transaction may be several commits."""
     merging = settings.kind in ("sqlite", "files", "warehouse")
     return merging or settings.options.get("capture") == "triggers"
+
+
+def index_quote_of(settings: SourceSettings) -> str | None:
+    """The mark around names in the CREATE INDEX of the source; None if it has no indexes."""
+    return {"mariadb": "`", "postgres": '"', "sqlite": '"'}.get(settings.kind)
+
+
+def one_state_hint_of(settings: SourceSettings) -> str | None:
+    """How to let us read several tables of the source in one state, where that can be mended."""
+    if settings.kind != "sqlite":
+        return None
+    return "`PRAGMA journal_mode = WAL` lets us read all of them in one state"
+
+
+def whole_rows_remedy(table: str) -> str:
+    """How a table, given as its source writes it, logs whole rows instead of keys alone."""
+    return f"ALTER TABLE {table} REPLICA IDENTITY FULL and take it off delete_by_key"
 
 
 def check_settings(settings: SourceSettings) -> None:

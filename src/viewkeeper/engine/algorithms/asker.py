@@ -19,6 +19,7 @@ from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.errors import SourceAwayError
 from viewkeeper.maintain.algorithm_protocol import AskAction
 from viewkeeper.maintain.query_terms import answer_question
+from viewkeeper.sources.kinds import one_state_hint_of
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.source_protocol import Answer, Lookup, Snapshot
 from viewkeeper.view.sweep_plan import SweepPlan
@@ -64,7 +65,7 @@ class Asker:
         raise SourceAwayError(
             ask.source,
             "it changes faster than several of its tables can be read in one state",
-            hint="`PRAGMA journal_mode = WAL` lets us read all of them in one state",
+            hint=one_state_hint_of(self._connections.settings[ask.source]),
         )
 
     def _read_once(self, ask: AskAction, snapshot: Snapshot) -> tuple[tuple[Answer, ...], set[Cut]]:

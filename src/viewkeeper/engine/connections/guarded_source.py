@@ -45,7 +45,6 @@ from viewkeeper.updates.source_protocol import (
 from viewkeeper.view.definition import Field, Relation
 
 T = TypeVar("T")
-K = TypeVar("K")
 
 PASSING = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
@@ -231,12 +230,6 @@ class GuardedSnapshot:
                 self._inner.close()
         except ViewkeeperError as error:
             logging.getLogger(__name__).warning("closing a snapshot: %s", error)
-
-
-def unwrap_source(source: Source, kind: type[K]) -> K | None:
-    """The source itself, if it is of this kind."""
-    inner = source.inner if isinstance(source, GuardedSource) else source
-    return inner if isinstance(inner, kind) else None
 
 
 def unwrap_opener(opener: Opener) -> Opener:

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from viewkeeper.engine.connections.errand import Errand
 from viewkeeper.engine.connections.guarded_source import GuardedSource, contain_errors
@@ -28,9 +28,10 @@ from viewkeeper.errors import (
     UnexpectedSourceError,
     ViewkeeperError,
 )
-from viewkeeper.sources.kinds import open_source as open_database
+from viewkeeper.sources.kinds import Differ
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.source_protocol import Source
+from viewkeeper.upstream.any_source import ParentSource, is_parent, open_source, parent_source_of
 from viewkeeper.warehouse.metadata.warehouse_identity import known_identity
 
 RETRY_SECONDS_MAX = 30.0
@@ -38,9 +39,6 @@ SILENT_SECONDS = 2.0
 """A source that has not answered for so long is away."""
 
 CLOSE_SECONDS = 1.0
-
-if TYPE_CHECKING:
-    from viewkeeper.sources.files.acceptor import Differ
 
 T = TypeVar("T")
 
@@ -60,17 +58,6 @@ def reader_of(warehouse: Path) -> str:
     return known_identity(warehouse)
 
 
-def open_source(settings: SourceSettings, reader: str) -> Source:
-    """The source that the settings describe, a database or another project; nothing is connected
-    yet."""
-    if settings.kind == "warehouse":
-        # Imported here, because reading warehouses needs more than most projects do.
-        from viewkeeper.upstream import source as view_source
-
-        return view_source.open_source(settings, reader)
-    return open_database(settings, reader)
-
-
 class Connections:
     """Every source of a project, opened when first used."""
 
@@ -87,7 +74,7 @@ class Connections:
         self.away: dict[str, Away] = {}
         self._now = now
         self._differ = differ
-        self._open: dict[str, Source] = {}
+        self._open: dict[str, GuardedSource] = {}
         self._errands: dict[str, Errand[object]] = {}
         self._probes: dict[str, Errand[object]] = {}
         """Errands that ask sources whether they are back."""
@@ -102,9 +89,20 @@ class Connections:
         """Is told of errors that spoil nothing, like that of closing a snapshot."""
 
     def get_source(self, name: str) -> Source:
+        return self._open_guarded(name)
+
+    def get_parent(self, name: str) -> ParentSource | None:
+        """The project behind a source, if it is one; the caller contains its errors."""
+        return parent_source_of(self._open_guarded(name).inner) if self.is_parent(name) else None
+
+    def is_parent(self, name: str) -> bool:
+        """Whether a source is another project."""
+        return is_parent(self.settings[name])
+
+    def _open_guarded(self, name: str) -> GuardedSource:
         if name not in self._open:
             with contain_errors(name):
-                opened = self._open_unguarded(self.settings[name])
+                opened = open_source(self.settings[name], self.reader, self._differ)
             self._open[name] = GuardedSource(opened, self._note_harmless)
         return self._open[name]
 
@@ -117,16 +115,6 @@ class Connections:
         """Tell of troubles, here where all is told; a load in a thread of its own has some too."""
         while self._untold and threading.get_ident() == self._thread:
             self.trouble(self._untold.popleft())
-
-    def _open_unguarded(self, settings: SourceSettings) -> Source:
-        source = open_source(settings, self.reader)
-        if settings.kind == "files":
-            # Imported here, because it takes a second that other kinds need not pay.
-            from viewkeeper.sources.files import FilesSource
-
-            assert isinstance(source, FilesSource)
-            source.differ = self._differ
-        return source
 
     def send_errands(
         self, questions: Mapping[str, Callable[[Source], object]], seconds: float

@@ -22,7 +22,6 @@ from viewkeeper.engine.capture.lookout import (
     captured_tables,
     look_once,
 )
-from viewkeeper.engine.connections.guarded_source import unwrap_source
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.group.inbox import Inbox, gone_back_error
 from viewkeeper.engine.group.membership import Membership
@@ -33,7 +32,6 @@ from viewkeeper.errors import SchemaError, SourceError
 from viewkeeper.order.mediator import Mediator, OrderMark, ParentView, RegisteredBase, TakenIds
 from viewkeeper.order.registry_protocol import OrderedId
 from viewkeeper.updates.source_protocol import Source
-from viewkeeper.upstream.source import WarehouseSource
 from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
 from viewkeeper.warehouse.store import Store
 
@@ -149,7 +147,9 @@ class GroupLookout(Lookout):
             received.add_reports(boundaries)
         self.full |= more
         if isinstance(upstream, RegisteredBase):
-            if received.has_gone_back(source) and not more:
+            # Of a parent that is a base, others may read views that are further than ours.
+            whole = not more and not self._connections.is_parent(name)
+            if whole and received.has_gone_back(source):
                 raise gone_back_error(name, received)
             self._receive_progress(source, upstream)
 
@@ -190,11 +190,8 @@ class GroupLookout(Lookout):
 
     def _observe_parent(self, source: Source) -> bool:
         """Hear what a parent has committed; whether it has a position for us."""
-        name, span, parent = (
-            source.name,
-            self._membership.span,
-            unwrap_source(source, WarehouseSource),
-        )
+        name, span = source.name, self._membership.span
+        parent = self._connections.get_parent(name)
         assert span is not None
         assert parent is not None
         needed = span.opened if self._mediator.is_held_by(name) else 0

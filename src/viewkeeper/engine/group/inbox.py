@@ -12,11 +12,9 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from viewkeeper.engine.connections.guarded_source import unwrap_source
 from viewkeeper.errors import GapError
 from viewkeeper.order.mediator import TakenIds
 from viewkeeper.updates.source_protocol import Boundary, Source, Tables
-from viewkeeper.upstream.source import WarehouseSource
 from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
 
 OVERDUE_SECONDS = 3.0
@@ -54,11 +52,8 @@ class Inbox:
             self.beyond = last
 
     def has_gone_back(self, source: Source) -> bool:
-        """Whether a database that was just looked at has less than its group has ordered.
-
-        Of a parent that is a base, others may read views that are further than ours.
-        """
-        if self.beyond is None or unwrap_source(source, WarehouseSource) is not None:
+        """Whether a database that was just looked at has less than its group has ordered."""
+        if self.beyond is None:
             return False
         return max(self.at, self.read) < self.beyond and not source.has_passed(self.beyond)
 

@@ -23,7 +23,7 @@ from viewkeeper.order.registry_protocol import Assignment, GroupMember, MemberFa
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.schema_change import name_of_handle
 from viewkeeper.upstream import leases
-from viewkeeper.upstream.parent_project import KIND
+from viewkeeper.upstream.any_source import is_parent
 from viewkeeper.warehouse.metadata.coordination import (
     Coordination,
     GroupSpan,
@@ -228,7 +228,7 @@ class Membership:
         """The members behind the sources that are other projects."""
         found = {}
         for name, source in self._settings.sources.items():
-            if source.kind != KIND:
+            if not is_parent(source):
                 continue
             parent = read_settings(source.read_path()).registry
             if parent is None:

@@ -10,13 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 
-from viewkeeper.engine.connections.guarded_source import contain_errors, unwrap_source
+from viewkeeper.engine.connections.guarded_source import contain_errors
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.group.membership import Membership
 from viewkeeper.errors import SourceError
 from viewkeeper.order.mediator import RegisteredBase
 from viewkeeper.upstream.base_positions import base_positions, find_diverged_bases
-from viewkeeper.upstream.source import WarehouseSource
 
 COMPARE_SECONDS = 0.3
 
@@ -53,8 +52,8 @@ class SourceAgreement:
         if isinstance(upstream, RegisteredBase):
             yield upstream.name, at
             return
-        source = unwrap_source(self._connections.get_source(name), WarehouseSource)
-        assert source is not None
+        upper = self._connections.get_parent(name)
+        assert upper is not None
         members = {member.name for member in self._membership.members}
         with contain_errors(name):
-            yield from base_positions(source.parent, at, members)
+            yield from base_positions(upper.parent, at, members)

@@ -26,6 +26,7 @@ from viewkeeper.engine.spark.job_control import spark_schema
 from viewkeeper.engine.spark.parsed_plan import check_plan
 from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.updates.source_protocol import COUNT, Opener
+from viewkeeper.upstream.any_source import view_opener_of
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
 from viewkeeper.view.render import extend_query, quote_name
 from viewkeeper.warehouse.metadata.head import ViewHead
@@ -144,14 +145,12 @@ def _scan_parent_view(
 ) -> DataFrame | None:
     """The rows of a view of another project, each counted once; None if it is none, or if its
     values have to be brought into other types."""
-    # Imported here, because reading warehouses needs more than most projects do.
-    from viewkeeper.upstream.snapshot import ViewOpener
     from viewkeeper.warehouse.rows.spark_frames import exact_column, state_frame
 
-    opener = unwrap_opener(opener)
-    if not isinstance(opener, ViewOpener):
+    views = view_opener_of(unwrap_opener(opener))
+    if views is None:
         return None
-    root, staging, types = opener.reader.parent.root, opener.staging, types_of(fields)
+    root, staging, types = views.reader.parent.root, views.staging, types_of(fields)
 
     def rows(view: ViewHead) -> DataFrame | None:
         if any(view.schema.field(name).type != kind for name, kind in types.items()):
@@ -159,4 +158,4 @@ def _scan_parent_view(
         frame = state_frame(spark, root, view, staging, position).select(*map(exact_column, types))
         return frame.selectExpr("*", f"1L AS `{COUNT}`")
 
-    return opener.reader.apply_to_view(relation.table, tuple(types), position, rows)
+    return views.reader.apply_to_view(relation.table, tuple(types), position, rows)

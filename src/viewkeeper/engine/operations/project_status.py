@@ -18,13 +18,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from viewkeeper.engine.connections.guarded_source import contain_errors
-from viewkeeper.engine.connections.open_sources import open_source, reader_of
+from viewkeeper.engine.connections.open_sources import reader_of
 from viewkeeper.engine.evolution.proposals import HELD, Proposals
 from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.errors import ViewkeeperError, WarehouseError, reload_hint
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.source_protocol import ChangesBehind, RetainedLog
 from viewkeeper.upstream import leases
+from viewkeeper.upstream.any_source import open_source
 from viewkeeper.upstream.leases import Lease
 from viewkeeper.warehouse.lock import LockHolder, read_holder
 from viewkeeper.warehouse.metadata.batch_plan import Ledger, read_plan

@@ -15,7 +15,7 @@ from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.settings.algorithm_settings import DEFAULT, SCENARIO, AlgorithmSettings
 from viewkeeper.evolution.synchronization.quoted_names import quote_at_source, quote_source_table
 from viewkeeper.maintain.promises import Level
-from viewkeeper.sources.kinds import can_merge_commits
+from viewkeeper.sources.kinds import can_merge_commits, index_quote_of
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.view.expression import (
@@ -35,9 +35,6 @@ from viewkeeper.view.expression import (
 )
 from viewkeeper.view.render import spark_sql_of, spark_type_of
 from viewkeeper.view.sweep_plan import SweepPlan, SweepStep, sweep_plan_of
-
-INDEXED_KINDS = ("mariadb", "postgres", "sqlite")
-"""Kinds of sources in which an index can be made."""
 
 COMPLETE_REASON = (
     "The view has a state for every transaction of every source, and every state that it shows "
@@ -237,19 +234,19 @@ def _scan_warnings(
     slow = {(a.source, a.table, a.key) for c in changes for a in c.asks if not a.cheap and a.key}
     return [
         f"{source}.{table} has no index that begins with ({', '.join(key)}): every lookup reads "
-        f"the table; {_index_remedy(source, table, key, settings[source].kind)}"
+        f"the table; {_index_remedy(settings[source], table, key)}"
         for source, table, key in sorted(slow)
     ]
 
 
-def _index_remedy(source: str, table: str, key: tuple[str, ...], kind: str) -> str:
-    if kind not in INDEXED_KINDS:
-        return f"there are none in a source of the kind {kind}"
-    return f"{_index_statement(table, key, kind)} in {source} makes it a search"
+def _index_remedy(source: SourceSettings, table: str, key: tuple[str, ...]) -> str:
+    mark = index_quote_of(source)
+    if mark is None:
+        return f"there are none in a source of the kind {source.kind}"
+    return f"{_index_statement(table, key, mark)} in {source.name} makes it a search"
 
 
-def _index_statement(table: str, key: tuple[str, ...], kind: str) -> str:
-    mark = "`" if kind == "mariadb" else '"'
+def _index_statement(table: str, key: tuple[str, ...], mark: str) -> str:
     name = quote_at_source("_".join((table.replace(".", "_"), *key)), mark)
     columns = ", ".join(quote_at_source(column, mark) for column in key)
     return f"CREATE INDEX {name} ON {quote_source_table(table, mark)} ({columns})"

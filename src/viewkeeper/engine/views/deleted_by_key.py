@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.errors import ProjectError
 from viewkeeper.evolution.synchronization.quoted_names import quote_if_needed, quote_source_table
+from viewkeeper.sources.kinds import whole_rows_remedy
 from viewkeeper.view.definition import Relation, ViewDefinition, name_of_handle
 from viewkeeper.view.expression import Column
 
@@ -46,8 +47,7 @@ def shown_keys(view: ViewDefinition, relation: Relation, key: Sequence[str]) -> 
                 "deleted by key",
                 detail=f"missing: {', '.join(missing) or 'the table has no key'}",
                 hint=f"select {wanted} in the view, or "
-                f"ALTER TABLE {quote_source_table(relation.table)} REPLICA IDENTITY FULL "
-                "and take it off delete_by_key",
+                f"{whole_rows_remedy(quote_source_table(relation.table))}",
             )
         found.append([names[column] for column in key])
     return found

@@ -12,7 +12,8 @@ from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.errors import UnsupportedError
 from viewkeeper.updates.schema_change import name_of_handle
-from viewkeeper.upstream.parent_project import KIND, ParentProject, common_base
+from viewkeeper.upstream.any_source import is_parent
+from viewkeeper.upstream.parent_project import ParentProject, common_base
 from viewkeeper.view.definition import ViewDefinition
 
 
@@ -41,7 +42,7 @@ def refuse_dependent(view: ViewDefinition, settings: Settings, connections: Conn
 def _source_bases(view: ViewDefinition, source: str, connections: Connections) -> frozenset[str]:
     """The databases behind what a view reads of a source, by their global names."""
     settings = connections.settings[source]
-    if settings.kind != KIND:
+    if not is_parent(settings):
         return frozenset({settings.global_name})
     parent = ParentProject(source, settings.read_path().absolute())
     views = parent.load_head().views

@@ -20,11 +20,11 @@ import hashlib
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute
@@ -67,14 +67,12 @@ from viewkeeper.sources.files.table_files import (
     locate_file,
     stamp_of,
 )
+from viewkeeper.sources.kinds import Differ
 from viewkeeper.updates.source_protocol import COUNT
 from viewkeeper.view.definition import Field
 
 pc: Any = pyarrow.compute
 """Untyped: the stubs do not know that every function takes arrays and scalars alike."""
-
-Differ: TypeAlias = Callable[[Sequence[str], Sequence[str], pa.Schema], Iterator[pa.RecordBatch]]
-"""Rows of the first Parquet files minus rows of the second: columns of the schema and `_count`."""
 
 DIFFER_BYTES = 64 << 20
 """Above so many bytes of changed copies a difference is left to the differ, if there is one."""

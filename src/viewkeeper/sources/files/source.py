@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from viewkeeper.errors import GapError, SchemaError, SourceError
 from viewkeeper.sources.files.accepted_states import AcceptedState, KeptTable, StateFolder
-from viewkeeper.sources.files.acceptor import Differ, merge_columns
+from viewkeeper.sources.files.acceptor import merge_columns
 from viewkeeper.sources.files.doctor import diagnose_folder, health_of
 from viewkeeper.sources.files.file_parser import FileParser
 from viewkeeper.sources.files.parquet import (
@@ -49,6 +49,7 @@ from viewkeeper.sources.files.state_shapes import (
 )
 from viewkeeper.sources.files.table_files import list_table, locate_file, require_table
 from viewkeeper.sources.handles import SourceHandles
+from viewkeeper.sources.kinds import Differ
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.updates.source_protocol import (
@@ -66,31 +67,21 @@ from viewkeeper.updates.source_protocol import (
 from viewkeeper.view.definition import Field
 
 
-def open_source(settings: SourceSettings, reader: str) -> FilesSource:
-    return FilesSource(read_folder_settings(settings))
+def open_source(settings: SourceSettings, reader: str, differ: Differ | None = None) -> FilesSource:
+    return FilesSource(read_folder_settings(settings), differ)
 
 
 class FilesSource:
-    """One folder of files.
+    """One folder of files."""
 
-    `differ` may be set to have large differences taken on Spark.
-    """
-
-    def __init__(self, settings: FolderSettings) -> None:
+    def __init__(self, settings: FolderSettings, differ: Differ | None = None) -> None:
+        """`differ` takes large differences, on Spark."""
         self.name = settings.source
         self._settings = settings
         self._kept = StateFolder(self.name, settings.home)
         self._names = SourceHandles(settings.home)
         self._lock = threading.RLock()
-        self.states = StateSequence(settings, self._kept)
-
-    @property
-    def differ(self) -> Differ | None:
-        return self.states.differ
-
-    @differ.setter
-    def differ(self, differ: Differ | None) -> None:
-        self.states.differ = differ
+        self.states = StateSequence(settings, self._kept, differ)
 
     def describe_source(self) -> str:
         return f"{self._settings.format} files in {self._settings.folder}"

@@ -19,10 +19,11 @@ from dataclasses import dataclass, field
 
 from viewkeeper.errors import ConversionError, GapError, SchemaError, SourceAwayError
 from viewkeeper.sources.files.accepted_states import AcceptedState, StateFolder
-from viewkeeper.sources.files.acceptor import DIFFER_BYTES, Acceptor, Differ, UnsettledError
+from viewkeeper.sources.files.acceptor import DIFFER_BYTES, Acceptor, UnsettledError
 from viewkeeper.sources.files.bag_difference import MEMORY_BYTES
 from viewkeeper.sources.files.settings import FolderSettings
 from viewkeeper.sources.files.table_files import Listing, list_gone_table, list_table
+from viewkeeper.sources.kinds import Differ
 from viewkeeper.updates.source_protocol import Tables
 
 # How long whoever begins to follow waits for files to come to rest.
