@@ -67,11 +67,11 @@ def _goes_on(_: Function) -> Function:
     return lambda adapting, name, until: until
 
 
-ENGINE = (Place("scan of what waits", ViewAdapter, "meet", _goes_on),)
+ENGINE = (Place("scan of what waits", ViewAdapter, "meet_schema_changes", _goes_on),)
 
 SQLITE = (
     Place("shapes written down, at looks", capture_tables, "is_recorded", always(True)),
-    Place("schema changes in a report", handle_lookup, "reshaped", always(())),
+    Place("schema changes in a report", handle_lookup, "schema_changes_between", always(())),
     Place(
         "which table it is, in the log",
         sqlite,
@@ -81,16 +81,23 @@ SQLITE = (
     Place(
         "which table it is, in a snapshot",
         snapshot,
-        "find",
+        "find_handle",
         remembered(lambda _, source, __, handle: (source, handle)),
     ),
     Place("values are those of then", snapshot, "refuse_broken", always(None)),
 )
 
 POSTGRES = (
-    Place("shapes in the catalogue, at looks", postgres.PostgresSource, "_compare", always(None)),
-    Place("schema changes in the stream", PostgresShapeHistory, "positions", always(frozenset())),
-    Place("schema changes in a report", postgres, "reported", always(())),
+    Place(
+        "shapes in the catalogue, at looks",
+        postgres.PostgresSource,
+        "_compare_shapes",
+        always(None),
+    ),
+    Place(
+        "schema changes in the stream", PostgresShapeHistory, "step_positions", always(frozenset())
+    ),
+    Place("schema changes in a report", postgres, "schema_changes_of", always(())),
     Place(
         "shapes in a snapshot",
         table_locks,

@@ -114,9 +114,9 @@ def test_the_first_signal_finishes_and_leaves_with_0(copy: Path, spark: SparkSes
     code = (
         "import os, signal, sys, time\n"
         "from pathlib import Path\n"
-        "from viewkeeper.engine.operations.project_status import running\n"
+        "from viewkeeper.engine.operations.project_status import running_holder\n"
         "end = time.monotonic() + 60\n"
-        "while running(Path(sys.argv[1])) is None and time.monotonic() < end: time.sleep(0.02)\n"
+        "while running_holder(Path(sys.argv[1])) is None and time.monotonic() < end: time.sleep(0.02)\n"
         "time.sleep(0.3)\n"
         "os.kill(int(sys.argv[2]), signal.SIGINT)\n"
     )
@@ -129,8 +129,8 @@ def test_the_first_signal_finishes_and_leaves_with_0(copy: Path, spark: SparkSes
 
 def test_the_second_signal_leaves_at_once() -> None:
     code = (
-        "import os, signal\nfrom viewkeeper.cli.signals import stopping\n"
-        "with stopping('it'):\n"
+        "import os, signal\nfrom viewkeeper.cli.signals import stop_on_signals\n"
+        "with stop_on_signals('it'):\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n    os.kill(os.getpid(), signal.SIGINT)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

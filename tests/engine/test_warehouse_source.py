@@ -190,7 +190,7 @@ class KilledError(SystemExit):
     """Stands for the end of a process."""
 
 
-@pytest.mark.parametrize("step", ["write_plan", "commit", "acknowledge"])
+@pytest.mark.parametrize("step", ["write_plan", "commit", "acknowledge_position"])
 def test_a_child_that_dies_between_steps_goes_on_where_it_was(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -207,7 +207,7 @@ def test_a_child_that_dies_between_steps_goes_on_where_it_was(
         raise KilledError
 
     with monkeypatch.context() as patched:
-        place = WarehouseSource if step == "acknowledge" else Store
+        place = WarehouseSource if step == "acknowledge_position" else Store
         patched.setattr(place, step, dies)
         with pytest.raises(KilledError):
             refreshed(chain.middle, spark)

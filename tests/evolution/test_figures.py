@@ -233,7 +233,7 @@ def test_figure_6_the_wrong_order_fails(monkeypatch: pytest.MonkeyPatch) -> None
         {(1, 70), (2, 80), (3, 70)},
     )
     assert level_of(world.judge, world.store.states) is Level.COMPLETE
-    monkeypatch.setattr("viewkeeper.evolution.dyno.dyno_loop.legal_order", orders(reverse=True))
+    monkeypatch.setattr("viewkeeper.evolution.dyno.dyno_loop.legal_order_of", orders(reverse=True))
     with pytest.raises(SimulationError, match="did not end"):
         run()
 
@@ -281,7 +281,9 @@ def test_figure_7_merged_both_are_one_step(setting: DynoSetting) -> None:
 def test_figure_7_no_order_of_the_two_can_succeed(
     monkeypatch: pytest.MonkeyPatch, reverse: bool
 ) -> None:
-    monkeypatch.setattr("viewkeeper.evolution.dyno.dyno_loop.legal_order", orders(reverse=reverse))
+    monkeypatch.setattr(
+        "viewkeeper.evolution.dyno.dyno_loop.legal_order_of", orders(reverse=reverse)
+    )
     world = started(figure_7(), DynoSetting("sweep"))
     steps(world, BOTH_DROPPED)
     with pytest.raises(SimulationError, match="did not end"):

@@ -34,8 +34,8 @@ def test_a_seed_replays_with_its_orders_and_states() -> None:
 
 def test_a_seed_that_fails_is_printed_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = ("broken on purpose", dict[str, int]())
-    for module in ("simulate.fleet.campaign", "cli.simulate_fleet"):
-        monkeypatch.setattr(f"viewkeeper.{module}.judged", lambda world: wrong)
+    for module in ("simulate.fleet.fleet_campaign", "cli.commands.simulate.fleet_runs"):
+        monkeypatch.setattr(f"viewkeeper.{module}.judge_fleet", lambda world: wrong)
     result = call("simulate", "--fleet", "--seeds", "1", "--jobs", "1")
     assert result.exit_code == 1
     assert "broken on purpose" in result.stdout

@@ -65,7 +65,7 @@ def merge_nothing(patch: pytest.MonkeyPatch) -> None:
     def alone(updates: Sequence[ReceivedUpdate]) -> tuple[Unit, ...]:
         return tuple((update,) for unit in legal(updates) for update in unit)
 
-    patch.setattr("viewkeeper.evolution.dyno.dyno_loop.legal_order", alone)
+    patch.setattr("viewkeeper.evolution.dyno.dyno_loop.legal_order_of", alone)
 
 
 def keep_what_is_undone(patch: pytest.MonkeyPatch) -> None:

@@ -230,8 +230,8 @@ def test_reading_starts_no_spark_and_ends_well(tmp_path: Path) -> None:
         world.append({(5, "e"): 2})
     program = (
         "import sys; from pathlib import Path; from viewkeeper.warehouse import *\n"
-        "root = Path(sys.argv[1]); view = read_head(root).view('v')\n"
-        "print(state(root, view).num_rows, changes(root, view, 0).num_rows)\n"
+        "root = Path(sys.argv[1]); view = read_head(root).require_view('v')\n"
+        "print(read_state(root, view).num_rows, read_view_changes(root, view, 0).num_rows)\n"
         "assert 'pyspark' not in sys.modules\n"
     )
     command = [sys.executable, "-c", program, str(tmp_path)]

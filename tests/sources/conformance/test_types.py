@@ -106,7 +106,7 @@ def partial_lookup(
 
     def ask(value: Any) -> list[int]:
         keys = pa.table({name: pa.array([value], kind)})
-        answer = snapshot.ask(lookup_of("t", ["id"], keys, [True]), after)
+        answer = snapshot.answer_lookup(lookup_of("t", ["id"], keys, [True]), after)
         return [int(number) for (number,) in rows_of(answer.rows, ["id"])]
 
     return ask

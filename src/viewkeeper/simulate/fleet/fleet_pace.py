@@ -126,5 +126,5 @@ def act_fully(member: SimulatedMember) -> None:
         member.continue_work(many)
     member.continue_work(many)
     while not member.is_idle:
-        member.work(many)
+        member.continue_work(many)
     member.move_on()
