@@ -116,7 +116,8 @@ def test_the_first_signal_finishes_and_leaves_with_0(copy: Path, spark: SparkSes
         "from pathlib import Path\n"
         "from viewkeeper.engine.operations.project_status import running_holder\n"
         "end = time.monotonic() + 60\n"
-        "while running_holder(Path(sys.argv[1])) is None and time.monotonic() < end: time.sleep(0.02)\n"
+        "while running_holder(Path(sys.argv[1])) is None and time.monotonic() < end: "
+        "time.sleep(0.02)\n"
         "time.sleep(0.3)\n"
         "os.kill(int(sys.argv[2]), signal.SIGINT)\n"
     )
