@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any, assert_never
 
 import pyarrow as pa
-import pyarrow.compute
 
+from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.errors import ExpressionError
 from viewkeeper.view.expression import (
     Arithmetic,
@@ -27,9 +27,6 @@ from viewkeeper.view.expression import (
     Not,
     SparkSql,
 )
-
-pc: Any = pyarrow.compute
-"""Untyped: the stubs do not know that every function takes arrays and scalars alike."""
 
 Values = Any
 """An Arrow array, chunked array or scalar; pyarrow's compute functions take all three."""

@@ -21,10 +21,8 @@ import re
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
 
-pc: Any = pyarrow.compute
-"""Untyped: the stubs do not know that every function takes arrays and scalars alike."""
+from viewkeeper.delta.arrow_compute import pc
 
 _ROOM = 76
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,12})?")

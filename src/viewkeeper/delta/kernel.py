@@ -16,16 +16,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
 from viewkeeper.delta.algebra import COUNT, TS, Side, TsCondition
+from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.delta.evaluate import evaluate_expression
 from viewkeeper.view.definition import Output
 from viewkeeper.view.expression import Expression
 from viewkeeper.view.join_tree import JoinKey
-
-pc: Any = pyarrow.compute
-"""Untyped: the stubs do not know that every function takes arrays and scalars alike."""
 
 SMALL = 50_000
 """Below this many rows Arrow's thread pool costs more than it gives."""

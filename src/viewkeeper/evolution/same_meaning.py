@@ -17,6 +17,7 @@ from typing import TypeAlias, assert_never
 import pyarrow as pa
 import pyarrow.types as is_type
 
+from viewkeeper.sources.tables.widening import is_widening
 from viewkeeper.view.definition import Relation, ViewDefinition
 from viewkeeper.view.expression import (
     Arithmetic,
@@ -34,30 +35,6 @@ from viewkeeper.view.render import quote_name
 
 Named = tuple[Relation, str]
 Form: TypeAlias = Hashable
-
-
-def is_widening(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether a type holds exactly every value of another one, and more.
-
-    >>> is_widening(pa.int64(), pa.decimal128(20, 0)), is_widening(pa.int64(), pa.decimal128(18, 0))
-    (True, False)
-    """
-    if old in _DIGITS and new in _DIGITS:
-        return _DIGITS[old] < _DIGITS[new]
-    if isinstance(new, pa.Decimal128Type) and (room := _digits_of(old)) is not None:
-        whole, scale = room
-        return old != new and new.scale >= scale and new.precision - new.scale >= whole
-    return bool(is_type.is_float32(old) and is_type.is_float64(new))
-
-
-_DIGITS: dict[pa.DataType, int] = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
-
-
-def _digits_of(kind: pa.DataType) -> tuple[int, int] | None:
-    """The digits before and after the point that a type's values have at most."""
-    if isinstance(kind, pa.Decimal128Type):
-        return kind.precision - kind.scale, kind.scale
-    return (_DIGITS[kind], 0) if kind in _DIGITS else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,18 +19,15 @@ it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
 from viewkeeper.delta.algebra import LAST_TS, TS, Algebra, D, Side, TsCondition
+from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.updates.source_protocol import POSITION, Answer, Lookup
 from viewkeeper.view.sweep_plan import SweepStep
-
-pc: Any = pyarrow.compute
-"""Untyped: the stubs do not know that every function takes arrays and scalars alike."""
 
 
 class KnownChanges(Protocol):

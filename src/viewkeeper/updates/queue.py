@@ -15,14 +15,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
 from viewkeeper.delta.algebra import COUNT, POSITION, TS
+from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.updates.source_protocol import Lookup
 from viewkeeper.view.definition import Field, Relation
-
-pc: Any = pyarrow.compute
-"""Untyped: the stubs do not know that every function takes arrays and scalars alike."""
 
 PIECE_ROWS = 100_000
 

@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 import pyarrow.parquet as pq
 
+from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.errors import (
     BrokenQueryError,
     CorruptError,
@@ -48,8 +48,6 @@ from viewkeeper.warehouse.rows.row_sums import repeat_rows, sum_per_ts, sum_rows
 BATCH_ROWS = 65_536
 ATTEMPTS = 5
 
-pc: Any = pyarrow.compute
-"""Untyped: the stubs do not know that every function takes arrays and scalars alike."""
 
 T = TypeVar("T")
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from viewkeeper.sources.files.parquet_types import classify_type_change
 from viewkeeper.sources.handles import HandleTarget
+from viewkeeper.sources.tables.widening import classify_type_change
 from viewkeeper.storage.sealed_json import Body
 from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.warehouse.metadata.head import ViewHead

@@ -15,11 +15,10 @@ as of the barrier, and taking those changes back gives R without K, as compensat
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
 
+from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.views.deleted_by_key import shown_keys
 from viewkeeper.updates.source_protocol import COUNT, POSITION, TS
@@ -30,9 +29,6 @@ from viewkeeper.warehouse.metadata.record import DataFile
 from viewkeeper.warehouse.rows import stored_actions
 from viewkeeper.warehouse.rows.negation import write_negation
 from viewkeeper.warehouse.store import Store
-
-pc: Any = pyarrow.compute
-"""Untyped: the stubs do not know that every function takes arrays and scalars alike."""
 
 
 def is_barrier(entry: LedgerEntry, view: ViewDefinition) -> bool:

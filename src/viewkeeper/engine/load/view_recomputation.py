@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
+from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.delta.kernel import Kernel
 from viewkeeper.engine.batch.answer_types import cast_rows, types_of
 from viewkeeper.engine.batch.snapshot_openers import Openers
@@ -34,8 +34,6 @@ from viewkeeper.warehouse.metadata.head import ViewHead
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pc: Any = pyarrow.compute
-"""Untyped: the stubs do not know that every function takes arrays and scalars alike."""
 
 NETTED_ROWS = 500_000
 """So many changes of a tail are held in memory at a time."""

@@ -55,7 +55,7 @@ class LogContinuity:
         version, shape = open_shape(self.table)
         is_proven = log.digest_entry(self.folder, state.seen) is not None
         if (
-            (shape.id != state.history.newest_shape.id and not is_proven)
+            (shape.id != state.shapes[-1].id and not is_proven)
             or version < max(after, state.seen)
             or self.is_rewritten(state.seen, state.digest)
             or (known is not None and self.is_rewritten(known.version, known.digest))

@@ -15,8 +15,7 @@ from viewkeeper.sources.delta_lake import log
 from viewkeeper.sources.delta_lake.snapshot import ChangeReader
 from viewkeeper.sources.delta_lake.state import DeltaState
 from viewkeeper.sources.delta_lake.table_version import DeltaVersion, VersionMetadata, open_version
-from viewkeeper.sources.files.parquet import require_types
-from viewkeeper.sources.files.parquet_types import TableColumns
+from viewkeeper.sources.tables.column_type import TableColumns
 from viewkeeper.updates.schema_change import name_of_handle
 from viewkeeper.updates.source_protocol import ChangesBehind, Finding, Health, RetainedLog, Tables
 
@@ -98,7 +97,7 @@ def _check_columns(
     for handle, names in tables.items():
         table = name_of_handle(handle)
         try:
-            require_types(source, table, columns(handle), names)
+            columns(handle).require_types(source, table, names)
         except SourceError as error:
             yield Finding("columns", "bad", error.message, error.hint)
         else:

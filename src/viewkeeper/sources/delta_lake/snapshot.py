@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
 
+from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.errors import BrokenQueryError, ConversionError, SourceAwayError
 from viewkeeper.sources.delta_lake import log
 from viewkeeper.sources.delta_lake.table_version import (
@@ -31,8 +31,6 @@ from viewkeeper.sources.delta_lake.table_version import (
 )
 from viewkeeper.sources.delta_lake.types import parse_partition_value
 from viewkeeper.sources.delta_lake.version_shapes import (
-    DeltaShapeHistory,
-    SeenShape,
     StoredColumns,
     resolve_handle_columns,
     resolve_plain_columns,
@@ -47,22 +45,21 @@ from viewkeeper.sources.files.parquet import (
     Keys,
     ParquetInput,
     UnreadableFileError,
-    change_columns_of,
     count_rows,
     keys_of,
     read_rows,
     table_of_batches,
 )
-from viewkeeper.sources.files.parquet_types import FileMisfitError
 from viewkeeper.sources.handles import Book
 from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.sources.tables.column_type import MisfitError
+from viewkeeper.sources.tables.row_layout import change_columns_of
+from viewkeeper.sources.tables.shape import TableShape
+from viewkeeper.sources.tables.shape_history import ShapeHistory
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.schema_change import name_of_handle
 from viewkeeper.updates.source_protocol import COUNT, POSITION, Answer, Lookup, Scan
 from viewkeeper.view.definition import Relation
-
-pc: Any = pyarrow.compute
-"""Untyped: the stubs do not know that every function takes arrays and scalars alike."""
 
 _KIND = "_change_type"
 _SIGNS = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimage": -1}
@@ -74,7 +71,7 @@ class DeltaLakeOpener:
 
     settings: SourceSettings
     book: Book
-    history: DeltaShapeHistory | None
+    history: ShapeHistory[TableShape] | None
 
     def __call__(self) -> DeltaLakeSnapshot:
         return DeltaLakeSnapshot(table_folder_of(self.settings), self.book, self.history)
@@ -89,7 +86,7 @@ class DeltaLakeSnapshot:
     """Reads one table at any version that it still has; used by one task."""
 
     def __init__(
-        self, folder: log.TableFolder, book: Book, history: DeltaShapeHistory | None
+        self, folder: log.TableFolder, book: Book, history: ShapeHistory[TableShape] | None
     ) -> None:
         self._source = folder.source
         self._folder = folder
@@ -167,7 +164,7 @@ class ChangeReader:
         return self.folder.source
 
     def read_changes(
-        self, commit: log.DeltaCommit, columns: StoredColumns, known: SeenShape
+        self, commit: log.DeltaCommit, columns: StoredColumns, known: TableShape
     ) -> Iterator[pa.RecordBatch]:
         """The signed rows of a version; `known` is the shape of the table as of it."""
         with translate_file_errors(self.source, commit.version):
@@ -176,7 +173,7 @@ class ChangeReader:
                 yield columns.rename_batch(batch.append_column(POSITION, position))
 
     def _read_signed(
-        self, commit: log.DeltaCommit, columns: Mapping[str, pa.DataType], known: SeenShape
+        self, commit: log.DeltaCommit, columns: Mapping[str, pa.DataType], known: TableShape
     ) -> Iterator[pa.RecordBatch]:
         if commit.feed:
             for file in self._locate_files(commit, commit.feed, known):
@@ -212,15 +209,15 @@ class ChangeReader:
         commit: log.DeltaCommit,
         files: Sequence[log.LoggedFile],
         columns: Mapping[str, pa.DataType],
-        known: SeenShape,
+        known: TableShape,
     ) -> Iterator[pa.RecordBatch]:
         for file in self._locate_files(commit, files, known):
             yield from read_rows(self.source, self.table, file, columns)
 
     def _locate_files(
-        self, commit: log.DeltaCommit, files: Sequence[log.LoggedFile], known: SeenShape
+        self, commit: log.DeltaCommit, files: Sequence[log.LoggedFile], known: TableShape
     ) -> Iterator[ParquetInput]:
-        types = {stored: known.type_of(stored) for stored in known.names_by_stored()}
+        types = {column.place: column.type for column in known.columns}
         before: DeltaVersion | None = None
         for file in files:
             path = self.folder.locate_logged_file(file.path)
@@ -244,7 +241,7 @@ class ChangeReader:
             if (kind := types.get(name)) is not None:
                 try:
                     fixed[name] = parse_partition_value(text, kind)
-                except FileMisfitError as error:
+                except MisfitError as error:
                     raise ConversionError(
                         self.source,
                         f'table "{self.table}", column "{name}": {error}',

@@ -39,19 +39,21 @@ from viewkeeper.sources.delta_lake.table_version import (
     unsupported_features_of,
 )
 from viewkeeper.sources.delta_lake.version_shapes import (
-    DeltaShapeHistory,
     SeenShape,
     StoredColumns,
-    current_columns_of,
+    history_of,
     resolve_handle_columns,
     resolve_plain_columns,
-    schema_changes,
     shape_from_metadata,
+    shape_in,
 )
-from viewkeeper.sources.files.parquet import change_columns_of, require_types
-from viewkeeper.sources.files.parquet_types import TableColumns
 from viewkeeper.sources.handles import Book, HandleTarget, SourceHandles
 from viewkeeper.sources.settings import SourceSettings, suggest_nearest
+from viewkeeper.sources.tables.column_type import TableColumns
+from viewkeeper.sources.tables.row_layout import change_columns_of
+from viewkeeper.sources.tables.shape import TableShape
+from viewkeeper.sources.tables.shape_changes import schema_changes
+from viewkeeper.sources.tables.shape_history import ShapeHistory, current_columns_of
 from viewkeeper.updates.schema_change import SchemaChange, name_of_handle
 from viewkeeper.updates.source_protocol import (
     LOOK_TRANSACTIONS,
@@ -102,15 +104,17 @@ class DeltaLakeSource:
         self._check_handle(name)
         with self._lock:
             version, shape = self._open_newest()
-            history = self._history_until(version)
-            identities = {} if history is None else history.column_identities()
+            shapes = self._shapes_until(version)
+            identities = {} if shapes is None else history_of(shapes).newest.identities_by_name()
             return self._names.choose_handle(name, shape.id, identities)
 
     def current_names_of(self, handle: str) -> CurrentNames | None:
         self._check_handle(handle)
         with self._lock:
-            now = current_columns_of(self._names.target_of(handle), self._history_now())
-            return None if now is None else CurrentNames(self.table, now)
+            named, (_, shape) = self._names.target_of(handle), self._shape_now()
+            if named is not None and named.identity != shape.identity:
+                return None
+            return CurrentNames(self.table, current_columns_of(named, shape))
 
     def schema_of(self, table: str) -> tuple[Field, ...]:
         return self._columns_of(table).fields
@@ -125,26 +129,24 @@ class DeltaLakeSource:
 
     def is_indexed(self, table: str, columns: Sequence[str]) -> bool:
         """Never: a lookup skips files by their statistics, and reads the others."""
-        require_types(self.name, table, self._columns_of(table), columns)
+        self._columns_of(table).require_types(self.name, table, columns)
         return False
 
     def can_find_by_key(self, table: str, columns: Sequence[str]) -> bool:
-        types = require_types(self.name, table, self._columns_of(table), columns)
+        types = self._columns_of(table).require_types(self.name, table, columns)
         return any(not pa.types.is_floating(kind) for kind in types.values())
 
     def _columns_of(self, handle: str) -> TableColumns:
         self._check_handle(handle)
         with self._lock:
-            history = self._history_now()
-            names = current_columns_of(self._names.target_of(handle), history, whole=True)
-            if names is None:
+            named, (columns, shape) = self._names.target_of(handle), self._shape_now()
+            if named is not None and named.identity != shape.identity:
                 raise SchemaError(
                     self.name,
                     f'table "{self.table}" was replaced by another one',
                     hint=f"change the views that use it, or {reload_hint()}",
                 )
-            columns = history.newest_shape.parse_columns()
-            types = columns.types_by_name()
+            names, types = current_columns_of(named, shape, whole=True), columns.types_by_name()
             fields = (Field(name, types[now]) for name, now in names.items() if now in types)
             return TableColumns(tuple(fields), columns.refused)
 
@@ -160,12 +162,13 @@ class DeltaLakeSource:
         with self._lock:
             return open_shape(self._folder)
 
-    def _history_now(self) -> DeltaShapeHistory:
-        """The shapes up to now; only that of now if nothing is followed, or it cannot be known."""
+    def _shape_now(self) -> tuple[TableColumns, TableShape]:
+        """The columns of now, and the shape; what lived before counts if it can be known."""
         version, shape = self._open_newest()
-        return self._history_until(version) or DeltaShapeHistory((shape.seen,))
+        shapes = self._shapes_until(version) or (shape.seen,)
+        return shapes[-1].parse_columns(), history_of(shapes).newest
 
-    def _history_until(self, version: int) -> DeltaShapeHistory | None:
+    def _shapes_until(self, version: int) -> tuple[SeenShape, ...] | None:
         """The shapes since the table is followed; None if they do not lead to a version."""
         state = self._read_state()
         if (
@@ -182,7 +185,7 @@ class DeltaLakeSource:
                 return None
             if metadata is not None:
                 shapes.append(shape_from_metadata(number, metadata))
-        return DeltaShapeHistory(tuple(shapes))
+        return tuple(shapes)
 
     def follow_tables(self, tables: Tables) -> int:
         """Remember which table it is and which columns are read; nothing is put into it.
@@ -191,40 +194,35 @@ class DeltaLakeSource:
         """
         with self._lock:
             version, shape = self._open_newest()
-            history = self._history_until(version)
-            book = {} if history is None else self._names.copy_book()
-            wanted = self._resolve_followed(
-                tables, history or DeltaShapeHistory((shape.seen,)), book
-            )
+            known = self._shapes_until(version)
+            book, shapes = self._names.copy_book() if known else {}, known or (shape.seen,)
+            wanted = self._resolve_followed(tables, shapes, book)
             digest = log.digest_entry(self.folder, version)
             if digest is not None:
                 # The library takes an empty entry, which a crash leaves, for a version.
                 self._read_commit(version)
-            if history is None:
+            if known is None:
                 self._names.forget_all()
-                history = DeltaShapeHistory((shape.seen,))
-            write_state(self._home, DeltaState(history.shapes, version, digest))
+            write_state(self._home, DeltaState(shapes, version, digest))
             for handle, named in wanted.items():
                 self._names.add_target(handle, named.identity, named.columns)
             return version
 
     def _resolve_followed(
-        self, tables: Tables, history: DeltaShapeHistory, book: Book
+        self, tables: Tables, shapes: Sequence[SeenShape], book: Book
     ) -> dict[str, HandleTarget]:
         """What handles are to stand for; tables and columns that are gone are passed over."""
-        found = {}
+        found, shape = {}, history_of(shapes).newest
+        now, there = shape.identities_by_name(), shapes[-1].parse_columns()
         for handle, columns in tables.items():
             self._check_handle(handle)
-            named = book.get(handle)
-            if named is None:
-                require_types(self.name, self.table, history.newest_shape.parse_columns(), columns)
-            elif named.identity != history.newest_shape.id:
+            named = book.get(handle, HandleTarget(shape.identity))
+            if named.identity != shape.identity:
                 continue
-            known, now = dict(named.columns) if named else {}, history.column_identities()
-            fresh = [name for name in columns if name not in known]
-            require_types(self.name, self.table, history.newest_shape.parse_columns(), fresh)
-            both = {**known, **{name: now[name] for name in fresh}}
-            found[handle] = HandleTarget(history.newest_shape.id, both)
+            fresh = [name for name in columns if name not in named.columns]
+            there.require_types(self.name, self.table, fresh)
+            both = {**named.columns, **{name: now[name] for name in fresh}}
+            found[handle] = HandleTarget(shape.identity, both)
         return found
 
     def look_for_transactions(self, after: int) -> tuple[Boundary, ...]:
@@ -265,18 +263,20 @@ class DeltaLakeSource:
         """The schema changes of a version that concern what is followed."""
         if state is None or commit.metadata is None:
             return ()
-        history, now = state.history, shape_from_metadata(commit.version, commit.metadata)
+        history, seen = state.history, shape_from_metadata(commit.version, commit.metadata)
         before = self._shape_at(history, commit.version - 1)
+        now = shape_in(history, commit.version, seen.parse_shape)
         return tuple(
             change
             for handle, named in self._names.copy_book().items()
-            for change in schema_changes(handle, named, history, before, now)
+            for change in schema_changes(handle, named, before, now)
         )
 
-    def _shape_at(self, history: DeltaShapeHistory, version: int) -> SeenShape:
-        if history.shapes[0].version <= version:
-            return history.shape_at(version)
-        return open_version(self._folder, version).shape.seen
+    def _shape_at(self, history: ShapeHistory[TableShape], version: int) -> TableShape:
+        return shape_in(history, version, lambda: self._open_shape(version))
+
+    def _open_shape(self, version: int) -> TableShape:
+        return open_version(self._folder, version).shape.seen.parse_shape()
 
     def _read_commit(self, version: int) -> log.DeltaCommit:
         return log.read_commit(self.name, self.folder, version)
@@ -313,10 +313,7 @@ class DeltaLakeSource:
         self, columns: StoredColumns, after: int, until: int
     ) -> Iterator[pa.RecordBatch]:
         state, reader = self._read_state(), self._make_reader()
-        if state is None:
-            known = open_version(self._folder, after).shape.seen
-        else:
-            known = self._shape_at(state.history, after)
+        known = self._shape_at(state.history, after) if state else self._open_shape(after)
         for version in range(after + 1, until + 1):
             try:
                 commit = self._read_commit(version)
@@ -325,7 +322,7 @@ class DeltaLakeSource:
                     self.name, version, "its log entry was cleaned up"
                 ) from error
             if commit.metadata is not None:
-                known = shape_from_metadata(version, commit.metadata)
+                known = shape_from_metadata(version, commit.metadata).parse_shape()
             yield from reader.read_changes(commit, columns, known)
 
     def _make_reader(self) -> ChangeReader:

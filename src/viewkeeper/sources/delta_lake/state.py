@@ -10,8 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from viewkeeper.sources.delta_lake.version_shapes import DeltaShapeHistory, SeenShape
+from viewkeeper.sources.delta_lake.version_shapes import SeenShape, history_of
 from viewkeeper.sources.state_files import read_state_file, write_state_file
+from viewkeeper.sources.tables.shape import TableShape
+from viewkeeper.sources.tables.shape_history import ShapeHistory
 from viewkeeper.storage.typed_json import read_typed
 
 FILE = "state.json"
@@ -30,8 +32,8 @@ class DeltaState:
     digest: str | None
 
     @property
-    def history(self) -> DeltaShapeHistory:
-        return DeltaShapeHistory(self.shapes)
+    def history(self) -> ShapeHistory[TableShape]:
+        return history_of(self.shapes)
 
 
 def read_state(home: Path) -> DeltaState | None:

@@ -17,19 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
+from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.errors import GapError, SchemaError, SourceAwayError, ViewkeeperError, reload_hint
 from viewkeeper.sources.delta_lake import log
 from viewkeeper.sources.delta_lake.types import physical_names
 from viewkeeper.sources.delta_lake.version_shapes import SeenShape
 from viewkeeper.sources.files.parquet import Keys, ParquetInput, can_match
-from viewkeeper.sources.files.parquet_types import TableColumns
-
-pc: Any = pyarrow.compute
-"""Untyped: the stubs do not know that every function takes arrays and scalars alike."""
+from viewkeeper.sources.tables.column_type import TableColumns
 
 # What a reader may find in the protocol of a table and needs nothing for.
 _HARMLESS = frozenset(

@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from viewkeeper.sources.files.parquet_types import DIGITS_MAX, FileTypeRefusal, TableColumns
 from viewkeeper.sources.files.text_types import values_from_text
+from viewkeeper.sources.tables.column_type import DIGITS_MAX, ColumnRefusal, TableColumns
 from viewkeeper.view.definition import Field
 
 _TYPES: dict[str, pa.DataType] = {
@@ -40,11 +40,11 @@ def columns_of_schema(schema: str, partitioned_by: tuple[str, ...]) -> TableColu
     for column in json.loads(schema)["fields"]:
         name, target = str(column["name"]), _type_of(column["type"])
         if isinstance(target, pa.DataType) and name in partitioned_by and target in _UNSURE:
-            target = FileTypeRefusal(
+            target = ColumnRefusal(
                 f"the table is partitioned by it, and its values of type {target} are kept as text",
                 "partition by a column of another type",
             )
-        if isinstance(target, FileTypeRefusal):
+        if isinstance(target, ColumnRefusal):
             refused[name] = str(target)
         else:
             kept.append(Field(name, target))
@@ -59,7 +59,7 @@ def physical_names(schema: str) -> dict[str, str]:
     }
 
 
-def _type_of(stored: object) -> pa.DataType | FileTypeRefusal:
+def _type_of(stored: object) -> pa.DataType | ColumnRefusal:
     if isinstance(stored, str):
         if stored in _TYPES:
             return _TYPES[stored]
@@ -68,7 +68,7 @@ def _type_of(stored: object) -> pa.DataType | FileTypeRefusal:
             if 0 < digits <= DIGITS_MAX >= places:
                 return pa.decimal128(digits, places)
     word = stored.get("type") if isinstance(stored, Mapping) else stored
-    return FileTypeRefusal(
+    return ColumnRefusal(
         f"values of type {word} cannot be kept",
         "use a number, string, binary, boolean, date or timestamp column",
     )

@@ -24,12 +24,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
 import pyarrow.parquet as pq
 
+from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.errors import ConversionError
 from viewkeeper.sources.files.accepted_states import (
     AcceptedState,
@@ -52,12 +51,7 @@ from viewkeeper.sources.files.parquet import (
     read_rows,
     read_stored_schema,
 )
-from viewkeeper.sources.files.parquet_types import (
-    TableColumns,
-    classify_type_change,
-    columns_of_parquet,
-    shorten_value,
-)
+from viewkeeper.sources.files.parquet_types import columns_of_parquet
 from viewkeeper.sources.files.settings import FolderSettings, TableSettings
 from viewkeeper.sources.files.snapshot import translate_kept_errors
 from viewkeeper.sources.files.table_files import (
@@ -68,11 +62,10 @@ from viewkeeper.sources.files.table_files import (
     stamp_of,
 )
 from viewkeeper.sources.kinds import Differ
+from viewkeeper.sources.tables.column_type import TableColumns, shorten_value
+from viewkeeper.sources.tables.widening import keeps_values
 from viewkeeper.updates.source_protocol import COUNT
 from viewkeeper.view.definition import Field
-
-pc: Any = pyarrow.compute
-"""Untyped: the stubs do not know that every function takes arrays and scalars alike."""
 
 DIFFER_BYTES = 64 << 20
 """Above so many bytes of changed copies a difference is left to the differ, if there is one."""
@@ -328,7 +321,7 @@ def _continued_columns(table: KeptTable, old: KeptTable | None) -> dict[str, pa.
     return {
         name: kind
         for name, kind in table.kept_columns().types_by_name().items()
-        if name in before and classify_type_change(before[name], kind) in (None, "widen_type")
+        if name in before and keeps_values(before[name], kind)
     }
 
 

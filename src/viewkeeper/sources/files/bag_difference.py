@@ -19,12 +19,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
+from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.updates.source_protocol import COUNT
-
-pc: Any = pyarrow.compute
-"""Untyped: the stubs do not know that every function takes arrays and scalars alike."""
 
 MEMORY_BYTES = 64 << 20
 PARTS = 32

@@ -19,16 +19,16 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
 from viewkeeper.errors import ConversionError, SchemaError
-from viewkeeper.sources.files import parquet_types as files_values
 from viewkeeper.sources.files.parquet import (
     ParquetInput,
     UnreadableFileError,
     read_rows,
     read_stored_schema,
 )
-from viewkeeper.sources.files.parquet_types import FileMisfitError, TableColumns
+from viewkeeper.sources.files.parquet_types import columns_of_parquet
 from viewkeeper.sources.files.settings import TableSettings
 from viewkeeper.sources.files.text_types import type_word_of, values_from_text
+from viewkeeper.sources.tables.column_type import MisfitError, TableColumns, shorten_value
 from viewkeeper.view.definition import Field
 
 EXTENSIONS = {"csv": (".csv",), "json": (".json", ".jsonl", ".ndjson"), "parquet": (".parquet",)}
@@ -53,7 +53,7 @@ class FileParser:
         """The columns that a file has; a declared one that its header lacks is not among them."""
         if self._format == "parquet":
             with self._translate_errors(name):
-                return files_values.columns_of_parquet(read_stored_schema(path))
+                return columns_of_parquet(read_stored_schema(path))
         declared = self._table.columns
         names = list(declared) if self._format == "json" else self._read_header(path, name)
         if not names:
@@ -197,7 +197,7 @@ class FileParser:
         for column, kind in types.items():
             try:
                 texts[column] = _texts_of([row.get(column) for row in rows], kind)
-            except FileMisfitError as error:
+            except MisfitError as error:
                 raise self._misfit_error(name, column, error, lines) from error
         return self._convert_texts(texts, types, name, lines)
 
@@ -212,12 +212,12 @@ class FileParser:
         for column, kind in types.items():
             try:
                 arrays.append(values_from_text(texts[column], kind))
-            except FileMisfitError as error:
+            except MisfitError as error:
                 raise self._misfit_error(name, column, error, numbers) from error
         return pa.record_batch(arrays, schema=pa.schema(list(types.items())))
 
     def _misfit_error(
-        self, name: str, column: str, error: FileMisfitError, numbers: Sequence[int]
+        self, name: str, column: str, error: MisfitError, numbers: Sequence[int]
     ) -> ConversionError:
         unit = "line" if self._format == "json" else "row"
         return ConversionError(
@@ -266,7 +266,7 @@ def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [key for key, _ in pairs]
         twice = next(key for key in names if names.count(key) > 1)
-        raise ValueError(f"the key {files_values.shorten_value(twice)} occurs twice in one object")
+        raise ValueError(f"the key {shorten_value(twice)} occurs twice in one object")
     return found
 
 
@@ -290,12 +290,12 @@ def _texts_of(values: Sequence[object], kind: pa.DataType) -> Any:
         elif isinstance(value, str) and (numeric if isinstance(value, _Number) else from_words):
             texts.append(value)
         else:
-            raise FileMisfitError(index, value, f"a value of type {type_word_of(kind)}")
+            raise MisfitError(index, value, f"a value of type {type_word_of(kind)}")
     try:
         return pa.array(texts, pa.string())
     except UnicodeEncodeError:
         index = next(i for i, text in enumerate(texts) if text and not _is_unicode(text))
-        raise FileMisfitError(index, texts[index], "Unicode text") from None
+        raise MisfitError(index, texts[index], "Unicode text") from None
 
 
 def _is_unicode(text: str) -> bool:

@@ -22,24 +22,16 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
 import pyarrow.dataset
 import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
-from viewkeeper.errors import ConversionError, SchemaError
-from viewkeeper.sources.files.parquet_types import (
-    FileMisfitError,
-    TableColumns,
-    cast_exactly,
-    is_kept_in,
-)
-from viewkeeper.sources.settings import suggest_nearest
+from viewkeeper.delta.arrow_compute import pc
+from viewkeeper.errors import ConversionError
+from viewkeeper.sources.files.parquet_types import cast_exactly, is_kept_in
+from viewkeeper.sources.tables.column_type import MisfitError
 from viewkeeper.storage.named_digest import has_own_footer
-from viewkeeper.updates.source_protocol import COUNT, POSITION, Lookup
-
-pc: Any = pyarrow.compute
-"""Untyped: the stubs do not know that every function takes arrays and scalars alike."""
+from viewkeeper.updates.source_protocol import Lookup
 
 BATCH_ROWS = 65_536
 _RANGE_FROM = 50
@@ -213,7 +205,7 @@ def _values_of(
         return pa.nulls(batch.num_rows, kind)
     try:
         return cast_exactly(batch.column(name), kind)
-    except FileMisfitError as error:
+    except MisfitError as error:
         raise ConversionError(
             source,
             f'table "{table}", column "{name}": {error}',
@@ -290,28 +282,6 @@ def can_match(keys: Keys, name: str, low: Any, high: Any, nulls: int | None) -> 
         return True
     inside = pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high))
     return bool(pc.any(inside).as_py())
-
-
-def require_types(
-    source: str, table: str, columns: TableColumns, names: Sequence[str]
-) -> dict[str, pa.DataType]:
-    """The types of some columns; a SchemaError for one that is missing or refused."""
-    types = columns.types_by_name()
-    for name in names:
-        if name in columns.refused:
-            raise SchemaError(source, f'table "{table}", column "{name}": {columns.refused[name]}')
-        if name not in types:
-            raise SchemaError(
-                source,
-                f'table "{table}" has no column "{name}"',
-                hint=f"columns: {', '.join(types)}{suggest_nearest(name, types)}",
-            )
-    return {name: types[name] for name in names}
-
-
-def change_columns_of(columns: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
-    """The columns of a change batch."""
-    return {**columns, COUNT: pa.int64(), POSITION: pa.int64()}
 
 
 def table_of_batches(

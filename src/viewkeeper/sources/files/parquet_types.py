@@ -10,80 +10,23 @@ Equal values have one form: -0.0 becomes 0.0, and there is one NaN.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
 
 from viewkeeper.delta.exact_cast import exact_cast
 from viewkeeper.delta.kernel import canonical_floats
-from viewkeeper.updates.schema_change import ChangeKind
+from viewkeeper.sources.tables.column_type import (
+    DIGITS_MAX,
+    IN_CALENDAR,
+    ColumnRefusal,
+    MisfitError,
+    TableColumns,
+    convert_or_blame,
+    find_outside_calendar,
+)
+from viewkeeper.sources.tables.widening import keeps_values
 from viewkeeper.view.definition import Field
-
-pc: Any = pyarrow.compute
-"""Untyped: the stubs do not know that every function takes arrays and scalars alike."""
-
-DIGITS_MAX = 38
-_DAY_MIN, _DAY_MAX = -719_162, 2_932_896
-_DAY_US = 86_400_000_000
-_US_MIN, _US_MAX = _DAY_MIN * _DAY_US, (_DAY_MAX + 1) * _DAY_US - 1
-_IN_TIME = "in the years 1 to 9999"
-
-
-@dataclass(frozen=True, slots=True)
-class FileTypeRefusal:
-    """Why a column cannot be used, and what would help."""
-
-    reason: str
-    hint: str
-
-    def __str__(self) -> str:
-        return f"{self.reason}; {self.hint}"
-
-
-@dataclass(frozen=True, slots=True)
-class TableColumns:
-    """The columns of a table: those that can be kept exactly, and why the others cannot."""
-
-    fields: tuple[Field, ...]
-    refused: dict[str, str]
-
-    def types_by_name(self) -> dict[str, pa.DataType]:
-        return {field.name: field.type for field in self.fields}
-
-
-def classify_type_change(old: pa.DataType, new: pa.DataType | None) -> ChangeKind | None:
-    """What it means to values that a type became another one.
-
-    >>> classify_type_change(pa.float32(), pa.float64())
-    'widen_type'
-    >>> classify_type_change(pa.int64(), pa.float64())
-    'change_type'
-    """
-    if old == new:
-        return None
-    if isinstance(new, pa.Decimal128Type):
-        whole, scale = (19, 0) if pa.types.is_int64(old) else (DIGITS_MAX + 1, 0)
-        if isinstance(old, pa.Decimal128Type):
-            whole, scale = old.precision - old.scale, old.scale
-        if new.precision - new.scale >= whole and new.scale >= scale:
-            return "widen_type"
-    return "widen_type" if (old, new) == (pa.float32(), pa.float64()) else "change_type"
-
-
-class FileMisfitError(ValueError):
-    """The value at `index` of a column does not fit; callers say where it was found."""
-
-    def __init__(self, index: int, value: object, expects: str) -> None:
-        super().__init__(f"{shorten_value(value)} is not {expects}")
-        self.index = index
-        self.value = value
-
-
-def shorten_value(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def columns_of_parquet(schema: pa.Schema) -> TableColumns:
@@ -93,14 +36,14 @@ def columns_of_parquet(schema: pa.Schema) -> TableColumns:
         target = exact_type_of(field.type)
         if schema.names.count(field.name) > 1:
             refused[field.name] = "several columns have this name; give each its own"
-        elif isinstance(target, FileTypeRefusal):
+        elif isinstance(target, ColumnRefusal):
             refused[field.name] = str(target)
         else:
             kept.append(Field(field.name, target))
     return TableColumns(tuple(kept), refused)
 
 
-def exact_type_of(stored: pa.DataType) -> pa.DataType | FileTypeRefusal:
+def exact_type_of(stored: pa.DataType) -> pa.DataType | ColumnRefusal:
     """The type in which values of a stored type are kept exactly, or why there is none."""
     kinds = pa.types
     if kinds.is_dictionary(stored):
@@ -114,7 +57,7 @@ def exact_type_of(stored: pa.DataType) -> pa.DataType | FileTypeRefusal:
     for holds, target in _TARGETS:
         if holds(stored):
             return target
-    return FileTypeRefusal(
+    return ColumnRefusal(
         f"values of type {stored} cannot be kept",
         "write it as a number, text, binary, boolean, date or timestamp",
     )
@@ -127,13 +70,13 @@ def is_kept_in(stored: pa.DataType, kind: pa.DataType) -> bool:
     (True, False)
     """
     found = exact_type_of(stored)
-    if isinstance(found, FileTypeRefusal):
+    if isinstance(found, ColumnRefusal):
         return pa.types.is_null(stored)
     texts = (pa.string(), pa.binary())
     if (pa.types.is_timestamp(found) and pa.types.is_timestamp(kind)) or found in texts:
         # Spark's timestamps of 12 bytes have no zone, and some writers do not call a text a text.
         return pa.types.is_timestamp(kind) or kind in texts
-    return classify_type_change(found, kind) in (None, "widen_type")
+    return keeps_values(found, kind)
 
 
 _TARGETS: tuple[tuple[Any, pa.DataType], ...] = (
@@ -152,9 +95,9 @@ _TARGETS: tuple[tuple[Any, pa.DataType], ...] = (
 )
 
 
-def _exact_decimal(stored: Any) -> pa.DataType | FileTypeRefusal:
+def _exact_decimal(stored: Any) -> pa.DataType | ColumnRefusal:
     if stored.precision > DIGITS_MAX or not 0 <= stored.scale <= stored.precision:
-        return FileTypeRefusal(
+        return ColumnRefusal(
             f"values of type {stored} have more digits than can be kept",
             f"write it with at most {DIGITS_MAX} digits",
         )
@@ -164,11 +107,17 @@ def _exact_decimal(stored: Any) -> pa.DataType | FileTypeRefusal:
 def cast_exactly(values: Any, target: pa.DataType) -> Any:
     """An array in its target type, every value unchanged; a MisfitError for the first that is
     not."""
-    try:
-        kept = _cast_validated(values, target)
-    except ValueError:
-        raise _find_misfit(values, target) from None
-    _check_time(kept)
+
+    def cast(part: Any) -> Any:
+        return _cast_validated(part, target)
+
+    def blame(index: int) -> MisfitError:
+        return MisfitError(index, _show_value(values.slice(index, 1)), str(target))
+
+    kept = convert_or_blame(values, cast, blame)
+    outside = find_outside_calendar(kept)
+    if outside is not None:
+        raise MisfitError(outside, _show_value(kept.slice(outside, 1)), IN_CALENDAR)
     return canonical_floats(kept)
 
 
@@ -181,38 +130,9 @@ def _cast_validated(values: Any, target: pa.DataType) -> Any:
     return kept
 
 
-def _find_misfit(values: Any, target: pa.DataType) -> FileMisfitError:
-    """The first value that cannot be cast, found by halving."""
-    first, count = 0, len(values)
-    while count > 1:
-        half = count // 2
-        try:
-            _cast_validated(values.slice(first, half), target)
-        except ValueError:
-            count = half
-        else:
-            first, count = first + half, count - half
-    return FileMisfitError(first, _show_value(values.slice(first, 1)), str(target))
-
-
 def _show_value(value: Any) -> object:
     """A value as a text for people: some are beyond what Python's own types hold."""
     try:
         return str(value.cast(pa.string())[0])
     except ValueError:
         return value.cast(pa.binary())[0].as_py()
-
-
-def _check_time(values: Any) -> None:
-    """Spark's calendar has the years 1 to 9999, and so has Python's."""
-    if pa.types.is_date32(values.type):
-        numbers, low, high = values.cast(pa.int32()), _DAY_MIN, _DAY_MAX
-    elif pa.types.is_timestamp(values.type):
-        numbers, low, high = values.cast(pa.int64()), _US_MIN, _US_MAX
-    else:
-        return
-    bounds = pc.min_max(numbers)
-    if bounds["min"].is_valid and (bounds["min"].as_py() < low or bounds["max"].as_py() > high):
-        outside = pc.or_(pc.less(numbers, low), pc.greater(numbers, high))
-        index = int(pc.index(outside, True).as_py())
-        raise FileMisfitError(index, str(values.slice(index, 1).cast(pa.string())[0]), _IN_TIME)

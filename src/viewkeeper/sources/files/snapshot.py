@@ -19,13 +19,13 @@ from viewkeeper.sources.files.accepted_states import KeptTable, StateFolder
 from viewkeeper.sources.files.parquet import (
     ParquetInput,
     UnreadableFileError,
-    change_columns_of,
     keys_of,
     read_rows,
     table_of_batches,
 )
 from viewkeeper.sources.files.state_shapes import resolve_state_columns
 from viewkeeper.sources.handles import Book
+from viewkeeper.sources.tables.row_layout import change_columns_of
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.schema_change import name_of_handle
 from viewkeeper.updates.source_protocol import Answer, Lookup, Scan

@@ -31,26 +31,25 @@ from viewkeeper.sources.files.doctor import diagnose_folder, health_of
 from viewkeeper.sources.files.file_parser import FileParser
 from viewkeeper.sources.files.parquet import (
     ParquetInput,
-    change_columns_of,
     read_rows,
-    require_types,
 )
-from viewkeeper.sources.files.parquet_types import TableColumns
 from viewkeeper.sources.files.settings import FolderSettings, read_folder_settings
 from viewkeeper.sources.files.snapshot import FilesOpener, translate_kept_errors
 from viewkeeper.sources.files.state_sequence import StateSequence
 from viewkeeper.sources.files.state_shapes import (
-    column_identities_of,
     is_followed_table,
     resolve_state_columns,
-    schema_changes,
-    table_identity_of,
+    shape_of_table,
+    state_changes,
     table_name_of,
 )
 from viewkeeper.sources.files.table_files import list_table, locate_file, require_table
 from viewkeeper.sources.handles import SourceHandles
 from viewkeeper.sources.kinds import Differ
 from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.sources.tables.column_type import TableColumns
+from viewkeeper.sources.tables.row_layout import change_columns_of
+from viewkeeper.sources.tables.shape_history import current_columns_of
 from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.updates.source_protocol import (
     COUNT,
@@ -96,9 +95,8 @@ class FilesSource:
             table = self._accepted_table(name)
             if table is None or table.gone:
                 return self._names.choose_handle(name, "", {})
-            return self._names.choose_handle(
-                name, table_identity_of(name, table), column_identities_of(table)
-            )
+            shape = shape_of_table(name, table)
+            return self._names.choose_handle(name, shape.identity, shape.identities_by_name())
 
     def current_names_of(self, handle: str) -> CurrentNames | None:
         with self._lock:
@@ -111,10 +109,7 @@ class FilesSource:
                 )
             if table is None or not is_followed_table(named, table):
                 return None
-            now = column_identities_of(table)
-            return CurrentNames(
-                name, {c: c for c, each in named.columns.items() if now.get(c) == each}
-            )
+            return CurrentNames(name, current_columns_of(named, shape_of_table(name, table)))
 
     def schema_of(self, table: str) -> tuple[Field, ...]:
         return self._columns_of(table).fields
@@ -131,13 +126,12 @@ class FilesSource:
 
     def is_indexed(self, table: str, columns: Sequence[str]) -> bool:
         """Never: a lookup reads the kept copy, except row groups that cannot match."""
-        require_types(self.name, self._table_name_of(table), self._columns_of(table), columns)
+        self._columns_of(table).require_types(self.name, self._table_name_of(table), columns)
         return False
 
     def can_find_by_key(self, table: str, columns: Sequence[str]) -> bool:
-        types = require_types(
-            self.name, self._table_name_of(table), self._columns_of(table), columns
-        )
+        found = self._columns_of(table)
+        types = found.require_types(self.name, self._table_name_of(table), columns)
         return any(not pa.types.is_floating(kind) for kind in types.values())
 
     def _table_name_of(self, handle: str) -> str:
@@ -164,8 +158,8 @@ class FilesSource:
                     f'the files of table "{name}" are gone, or were for a time',
                     hint="bring them back, or change the views that use them",
                 )
-            now, types = column_identities_of(table), table.kept_columns().types_by_name()
-            own = {c: types[c] for c, each in named.columns.items() if now.get(c) == each}
+            types, shape = table.kept_columns().types_by_name(), shape_of_table(name, table)
+            own = {c: types[c] for c in current_columns_of(named, shape)}
             fields = [
                 Field(field.name, own.get(field.name, field.type))
                 for field in found.fields
@@ -218,7 +212,7 @@ class FilesSource:
                     continue
                 known = named.columns if named is not None else {}
                 fresh = [column for column in columns if column not in known]
-                require_types(self.name, name, self._present_columns(name), fresh)
+                self._present_columns(name).require_types(self.name, name, fresh)
                 wanted.setdefault(name, []).extend(fresh)
             state = self.states.cover_tables(wanted)
             self._note_handles(tables, state)
@@ -248,9 +242,10 @@ class FilesSource:
             table = state.tables.get(name)
             if table is None or (named is not None and not is_followed_table(named, table)):
                 continue
-            now = column_identities_of(table)
+            shape = shape_of_table(name, table)
+            now = shape.identities_by_name()
             known = {column: now[column] for column in columns if column in now}
-            self._names.add_target(handle, table_identity_of(name, table), known)
+            self._names.add_target(handle, shape.identity, known)
 
     def look_for_transactions(self, after: int) -> tuple[Boundary, ...]:
         """The accepted states after a position; accepts the present one if it is at rest.
@@ -290,7 +285,7 @@ class FilesSource:
         for handle, named in self._names.copy_book().items():
             name = table_name_of(handle, named)
             tables = before.tables.get(name), now.tables.get(name)
-            found += schema_changes(handle, named, *tables)
+            found += state_changes(handle, named, *tables)
         return tuple(found)
 
     def read_changes(

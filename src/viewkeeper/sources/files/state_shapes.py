@@ -11,65 +11,53 @@ changes go on exactly. States that are kept can be asked for what they had, what
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from viewkeeper.errors import BrokenQueryError, GapError
+from viewkeeper.errors import GapError
 from viewkeeper.sources.files.accepted_states import AcceptedState, KeptTable
-from viewkeeper.sources.files.parquet import require_types
 from viewkeeper.sources.handles import HandleTarget
-from viewkeeper.updates.schema_change import ChangeKind, SchemaChange, name_of_handle
+from viewkeeper.sources.tables.shape import REFUSED_TYPE, ShapeColumn, TableFate, TableShape
+from viewkeeper.sources.tables.shape_changes import schema_changes
+from viewkeeper.sources.tables.shape_history import HandleQuestion, place_of, start_of
+from viewkeeper.updates.schema_change import SchemaChange, name_of_handle
 
 
-def table_identity_of(name: str, table: KeptTable) -> str:
-    return f"{name}@{table.made}"
-
-
-def column_identities_of(table: KeptTable) -> dict[str, str]:
-    """The columns of a table, each with what tells it from any other that was called so."""
-    return {name: f"{name}@{table.since.get(name, 0)}" for name in table.columns}
+def shape_of_table(name: str, table: KeptTable, with_refused: bool = True) -> TableShape:
+    """The shape that a table has in a state."""
+    types = table.kept_columns().types_by_name()
+    columns = [
+        ShapeColumn(c, f"{c}@{table.since.get(c, 0)}", c, types[c], word, c in table.filled)
+        for c, word in table.columns.items()
+    ]
+    if with_refused:
+        columns += (ShapeColumn(c, "", c, None, REFUSED_TYPE) for c in table.refused)
+    fate: TableFate = "dropped" if table.gone else ""
+    return TableShape(f"{name}@{table.made}", name, tuple(columns), tuple(table.key), fate)
 
 
 def table_name_of(handle: str, named: HandleTarget | None) -> str:
     """The folder or file that a handle stands for; its name, without the number of the handle."""
-    return name_of_handle(handle) if named is None else named.identity.rpartition("@")[0]
+    return name_of_handle(handle) if named is None else place_of(named.identity)
 
 
 def is_followed_table(named: HandleTarget, table: KeptTable | None) -> bool:
     """Whether a table is the one that a handle stands for."""
-    if table is None or table.gone:
-        return False
-    return named.identity.rpartition("@")[2] == str(table.made)
+    return table is not None and not table.gone and start_of(named.identity) == table.made
 
 
-def schema_changes(
+def state_changes(
     handle: str, named: HandleTarget, before: KeptTable | None, now: KeptTable | None
-) -> Iterator[SchemaChange]:
+) -> tuple[SchemaChange, ...]:
     """What the next state of a table means to a handle."""
-    if before is None or now is None or not is_followed_table(named, before):
-        return
-    if not is_followed_table(named, now):
-        yield SchemaChange("drop_table" if now.gone else "recreate_table", handle)
-        return
-    was, now_is = column_identities_of(before), column_identities_of(now)
-    for name, identity in named.columns.items():
-        if was.get(name) != identity:
-            continue
-        if name not in now.columns and name not in now.refused:
-            yield SchemaChange("drop_column", handle, name)
-        elif now_is.get(name) != identity:
-            word = now.columns.get(name, "one that cannot be kept")
-            yield SchemaChange("change_type", handle, name, word)
-        elif now.columns[name] != before.columns[name]:
-            yield SchemaChange("widen_type", handle, name, now.columns[name])
-    for name in now.columns:
-        if name not in before.columns:
-            kind: ChangeKind = "add_filled_column" if name in now.filled else "add_column"
-            yield SchemaChange(kind, handle, name)
-    if tuple(before.key) != tuple(now.key):
-        yield SchemaChange("change_key", handle, now=", ".join(now.key))
+    if before is None or now is None:
+        return ()
+    name = table_name_of(handle, named)
+    # A column that could not be kept before is a new one.
+    was = shape_of_table(name, before, with_refused=False)
+    return schema_changes(handle, named, was, shape_of_table(name, now))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,45 +87,10 @@ def resolve_state_columns(
             source, f'table "{name}" was not followed, or not there, in state {states[-1].number}'
         )
     if named is None or not set(columns) <= set(named.columns):
-        return StateColumns(name, require_types(source, name, last.kept_columns(), columns))
-    for state in states:
-        table = state.tables.get(name)
-        if table is None:
-            continue
-        if not is_followed_table(named, table):
-            raise BrokenQueryError(source, name, "its files are gone, or were for a time")
-        for column in columns:
-            identity, crosses = named.columns[column], state is not states[0]
-            if what := _reason_broken(column, identity, state.number, table, crosses):
-                raise BrokenQueryError(source, name, what)
-    kept = [newest.tables.get(name), last]
-    return StateColumns(
-        name, {column: _latest_type_of(source, name, named, column, kept) for column in columns}
-    )
-
-
-def _latest_type_of(
-    source: str, table: str, named: HandleTarget, column: str, kept: Sequence[KeptTable | None]
-) -> pa.DataType:
-    """The type of a column in the first of these that has it."""
-    for each in kept:
-        if each is None or not is_followed_table(named, each):
-            continue
-        if column_identities_of(each).get(column) == named.columns[column]:
-            return each.kept_columns().types_by_name()[column]
-    raise BrokenQueryError(source, table, f"column {column} is gone")
-
-
-def _reason_broken(
-    column: str, identity: str, number: int, table: KeptTable, crosses: bool
-) -> str | None:
-    """Why a column cannot be had of a state, or of the changes that lead to it, if that is so."""
-    found = column_identities_of(table).get(column)
-    if found == identity:
-        return (
-            f"column {column} was added with values" if column in table.filled and crosses else None
-        )
-    if found is not None or column in table.refused:
-        return f"column {column} has another type there"
-    # Before it was added it is NULL.
-    return f"column {column} is gone" if int(identity.rpartition("@")[2]) <= number else None
+        return StateColumns(name, last.kept_columns().require_types(source, name, columns))
+    steps = [(s.number, shape_of_table(name, s.tables[name])) for s in states if name in s.tables]
+    known = [shape for _, shape in steps]
+    if name in newest.tables:
+        known.append(shape_of_table(name, newest.tables[name]))
+    question = HandleQuestion(source, handle, named, columns)
+    return StateColumns(name, question.types_over(steps, states[0].number, known))

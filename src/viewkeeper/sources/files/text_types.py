@@ -25,13 +25,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
 
+from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.delta.exact_cast import decimals_of
-from viewkeeper.sources.files.parquet_types import DIGITS_MAX, FileMisfitError, cast_exactly
-
-pc: Any = pyarrow.compute
-"""Untyped: the stubs do not know that every function takes arrays and scalars alike."""
+from viewkeeper.sources.files.parquet_types import cast_exactly
+from viewkeeper.sources.tables.column_type import DIGITS_MAX, MisfitError, convert_or_blame
 
 _WORDS: dict[str, pa.DataType] = {
     **dict.fromkeys(("bigint", "long", "int", "integer", "smallint", "tinyint"), pa.int64()),
@@ -77,25 +75,14 @@ def type_word_of(kind: Any) -> str:
 
 def values_from_text(texts: Any, kind: pa.DataType) -> Any:
     """An array of texts as values of a type; a MisfitError for the first that is none."""
-    try:
-        return cast_exactly(_convert_texts(texts, kind), kind)
-    except (pa.ArrowException, ValueError):
-        pass
-    raise _find_misfit(texts, kind)
 
+    def convert(part: Any) -> Any:
+        return cast_exactly(_convert_texts(part, kind), kind)
 
-def _find_misfit(texts: Any, kind: pa.DataType) -> FileMisfitError:
-    """The first text that cannot be converted, found by halving."""
-    first, count = 0, len(texts)
-    while count > 1:
-        half = count // 2
-        try:
-            cast_exactly(_convert_texts(texts.slice(first, half), kind), kind)
-        except (pa.ArrowException, ValueError):
-            count = half
-        else:
-            first, count = first + half, count - half
-    return FileMisfitError(first, texts[first].as_py(), f"a value of type {type_word_of(kind)}")
+    def blame(index: int) -> MisfitError:
+        return MisfitError(index, texts[index].as_py(), f"a value of type {type_word_of(kind)}")
+
+    return convert_or_blame(texts, convert, blame)
 
 
 def _convert_texts(texts: Any, kind: pa.DataType) -> Any:

@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 import pyarrow.dataset
 import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
+from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.warehouse.lake.data_files import stored_schema
 from viewkeeper.warehouse.lake.verified_files import check_footer, translate_read_errors
@@ -33,8 +33,6 @@ from viewkeeper.warehouse.rows.old_columns import fit_columns
 from viewkeeper.warehouse.rows.row_sums import sum_rows
 from viewkeeper.warehouse.rows.view_state import files_until, state_ts, table_folder
 
-pc: Any = pyarrow.compute
-"""Untyped: the stubs do not know that every function takes arrays and scalars alike."""
 parquet: Any = pyarrow.dataset.ParquetFileFormat(page_checksum_verification=True)
 """Untyped: the stubs do not know that its fragments can be narrowed to some row groups."""
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
 import pyarrow.parquet as pq
 
+from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.warehouse.lake.data_files import stored_schema, write_stream
 from viewkeeper.warehouse.lake.lake_table import ActiveFile
@@ -23,9 +22,6 @@ from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.metadata.record import DataFile
 from viewkeeper.warehouse.rows.old_columns import fit_columns
 from viewkeeper.warehouse.rows.view_state import files_until, table_folder
-
-pc: Any = pyarrow.compute
-"""Untyped: the stubs do not know that every function takes arrays and scalars alike."""
 
 
 def write_negation(root: Path, view: ViewHead, ts: int, batch: int) -> tuple[DataFile, ...]:

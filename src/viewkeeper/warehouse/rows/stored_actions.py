@@ -19,17 +19,14 @@ from typing import Any, assert_never
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
+from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.delta.kernel import canonical_floats, matching_pairs
 from viewkeeper.updates.source_protocol import COUNT
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.rows.lookup import Search, find_rows, search_for
 from viewkeeper.warehouse.rows.row_sums import sum_rows
 from viewkeeper.warehouse.rows.view_state import read_stored
-
-pc: Any = pyarrow.compute
-"""Untyped: the stubs do not know that every function takes arrays and scalars alike."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,0 +1,138 @@
+"""Columns that cannot be kept, and values that do not fit: what all kinds say about types.
+
+A kind has its own table of types (`types`). A column whose values would not survive has a
+`ColumnRefusal` there instead of an Arrow type. A type that allows a value which cannot be kept is
+no reason to refuse the column: the value itself is refused when it is read, by a `MisfitError`
+that says which one it is. Nothing is rounded, and nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from viewkeeper.delta.arrow_compute import pc
+from viewkeeper.errors import SchemaError
+from viewkeeper.sources.settings import suggest_nearest
+from viewkeeper.view.definition import Field
+
+DIGITS_MAX = 38
+"""The digits that a decimal of 128 bits has at most."""
+
+DAY_FIRST, DAY_LAST = -719_162, 2_932_896
+"""The years 1 to 9999, which Spark's calendar has and Python's, as days since 1970."""
+
+DAY_MICROSECONDS = 86_400_000_000
+IN_CALENDAR = "in the years 1 to 9999"
+
+CONVERSION_ERRORS = (pa.ArrowException, ValueError, OverflowError)
+"""What the conversion of a value raises that is none of its type."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRefusal:
+    """Why a column cannot be used, and what would help."""
+
+    reason: str
+    hint: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}; {self.hint}"
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumns:
+    """The columns of a table: those that can be kept exactly, and why the others cannot."""
+
+    fields: tuple[Field, ...]
+    refused: dict[str, str]
+
+    def types_by_name(self) -> dict[str, pa.DataType]:
+        return {field.name: field.type for field in self.fields}
+
+    def require_types(
+        self, source: str, table: str, names: Sequence[str]
+    ) -> dict[str, pa.DataType]:
+        """The types of some columns; a SchemaError for one that is missing or refused."""
+        types = self.types_by_name()
+        for name in names:
+            if name in self.refused:
+                raise SchemaError(source, f'table "{table}", column "{name}": {self.refused[name]}')
+            if name not in types:
+                raise SchemaError(
+                    source,
+                    f'table "{table}" has no column "{name}"',
+                    hint=f"columns: {', '.join(types)}{suggest_nearest(name, types)}",
+                )
+        return {name: types[name] for name in names}
+
+
+class MisfitError(ValueError):
+    """The value at `index` of a column does not fit; callers say where it was found.
+
+    Without `expects` the text is the value alone.
+    """
+
+    def __init__(self, index: int, value: object, expects: str = "") -> None:
+        super().__init__(f"{shorten_value(value)} is not {expects}" if expects else str(value))
+        self.index = index
+        self.value = value
+
+
+def shorten_value(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def convert_or_blame(
+    values: Any, convert: Callable[[Any], T], blame: Callable[[int], MisfitError]
+) -> T:
+    """Values, converted all at once; if that fails, `blame` tells of the first that cannot be."""
+    try:
+        return convert(values)
+    except CONVERSION_ERRORS:
+        pass
+    raise blame(find_misfit(values, convert))
+
+
+def find_misfit(values: Any, convert: Callable[[Any], object]) -> int:
+    """The index of the first value that cannot be converted, found by halving.
+
+    >>> find_misfit(["1", "2", "x", "y"], lambda texts: [int(text) for text in texts])
+    2
+    """
+    first, count = 0, len(values)
+    while count > 1:
+        half = count // 2
+        try:
+            convert(values[first : first + half])
+        except CONVERSION_ERRORS:
+            count = half
+        else:
+            first, count = first + half, count - half
+    return first
+
+
+def find_outside_calendar(values: Any) -> int | None:
+    """The index of the first date or timestamp that Spark's calendar lacks; None for other types.
+
+    >>> find_outside_calendar(pa.array([0, None, 3_000_000], pa.date32()))
+    2
+    """
+    if pa.types.is_date32(values.type):
+        numbers, low, high = values.cast(pa.int32()), DAY_FIRST, DAY_LAST
+    elif pa.types.is_timestamp(values.type):
+        numbers = values.cast(pa.int64())
+        low, high = DAY_FIRST * DAY_MICROSECONDS, (DAY_LAST + 1) * DAY_MICROSECONDS - 1
+    else:
+        return None
+    bounds = pc.min_max(numbers)
+    if not bounds["min"].is_valid or low <= bounds["min"].as_py() <= bounds["max"].as_py() <= high:
+        return None
+    outside = pc.or_(pc.less(numbers, low), pc.greater(numbers, high))
+    return int(pc.index(outside, True).as_py())
