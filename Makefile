@@ -3,7 +3,7 @@
 # Each target prepares the checkout first (scripts/setup), which is quick when there is nothing to do.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test demo lint format bench faults fuzz simulate figures lock clean
+.PHONY: help setup test demo lint format bench faults fuzz simulate figures house lock clean
 
 PYTHON_RUN := .venv/bin/python -m
 
@@ -52,7 +52,10 @@ figures: setup ## draw the sequence diagrams of docs/figures
 	.venv/bin/viewkeeper simulate tests/specs/sweep-figure-5.txt --run 2 --diagram docs/figures/sweep-figure-5.svg
 	.venv/bin/viewkeeper simulate tests/specs/strobe-example-3.txt --run 1 --diagram docs/figures/strobe-example-3.svg
 
-lock: setup ## resolve requirements.lock anew from pyproject.toml, and the uv of scripts/setup
+house: setup ## count names, classes, folders, lengths and the road of a change
+	$(PYTHON_RUN) tests.house.figures
+
+lock: setup ## resolve requirements.lock again from pyproject.toml, and the uv of scripts/setup
 	.tools/uv pip compile pyproject.toml --all-extras --group dev --generate-hashes --no-emit-index-url \
 		--no-header --python-version 3.11 --universal -q -o requirements.lock
 	echo uv | .tools/uv pip compile - --generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" \
