@@ -53,7 +53,7 @@ figures: setup ## draw the sequence diagrams of docs/figures
 	.venv/bin/viewkeeper simulate tests/specs/strobe-example-3.txt --run 1 --diagram docs/figures/strobe-example-3.svg
 
 house: setup ## count names, classes, folders, lengths and the road of a change
-	$(PYTHON_RUN) tests.house.figures
+	.venv/bin/python scripts/house_figures.py $(ARGS)
 
 lock: setup ## resolve requirements.lock again from pyproject.toml, and the uv of scripts/setup
 	.tools/uv pip compile pyproject.toml --all-extras --group dev --generate-hashes --no-emit-index-url \

@@ -122,7 +122,7 @@ def check_fleet(
 ) -> FleetVerdict:
     """Decide a recorded run; `ended` are members that had nothing left to do in the end."""
     values, claims = FleetValues(history), FleetClaims(history)
-    examination = _Examination(history, values, claims, limit)
+    examination = _FleetExamination(history, values, claims, limit)
     faults = [fault for member in history.members for fault in examination.check_member(member)]
     faults += [
         fault for name in ended for fault in examination.check_last(history.member_by_name[name])
@@ -131,7 +131,7 @@ def check_fleet(
     return FleetVerdict(history, values, claims, tuple(faults))
 
 
-class _Examination:
+class _FleetExamination:
     """One check at work."""
 
     def __init__(

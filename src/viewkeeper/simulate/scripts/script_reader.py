@@ -57,7 +57,7 @@ class _Statement:
 
 
 @dataclass(slots=True)
-class _Reader:
+class _ScriptReader:
     """What was read so far."""
 
     path: str | None
@@ -270,13 +270,13 @@ def _read_subject(text: str) -> AlgorithmSubject:
 
 def read_script(text: str, path: str | None = None) -> Script:
     """A script from its text; a SimulationError names the line of what is wrong."""
-    reader = _Reader(path)
+    reader = _ScriptReader(path)
     for statement in _split_statements(text, reader):
         reader.take_statement(statement)
     return reader.build_script()
 
 
-def _split_statements(text: str, reader: _Reader) -> Iterator[_Statement]:
+def _split_statements(text: str, reader: _ScriptReader) -> Iterator[_Statement]:
     head: tuple[int, str, str] | None = None
     body: list[tuple[int, str]] = []
     for number, raw in enumerate(text.splitlines(), 1):

@@ -36,7 +36,7 @@ class PerformedRun:
 def perform_run(script: Script, run: ScriptRun) -> PerformedRun:
     """Make a run of a script; a SimulationError names the line that does not hold."""
     world = SimulatedWorld(script.scenario, run.subject, observed=True)
-    stage = _Stage(script.path, world)
+    stage = _ScriptStage(script.path, world)
     for what, group in groupby(run.lines, key=_kind_of):
         lines = list(group)
         if what == "step":
@@ -51,7 +51,7 @@ def _kind_of(line: ScriptLine) -> str:
     return line.what.what if isinstance(line.what, Expect) else "step"
 
 
-class _Stage:
+class _ScriptStage:
     """A world and the place in its trace where the last step began."""
 
     def __init__(self, path: str | None, world: SimulatedWorld) -> None:

@@ -141,7 +141,7 @@ def is_busy(error: sqlite3.Error) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Meaning:
+class _ErrorMeaning:
     """What result codes that begin so mean to the one who reads the error."""
 
     codes: tuple[str, ...]
@@ -151,41 +151,41 @@ class _Meaning:
 
 
 _MEANINGS = (
-    _Meaning(
+    _ErrorMeaning(
         ("SQLITE_BUSY", "SQLITE_LOCKED"),
         SourceAwayError,
         "{path} stayed locked for {seconds:g} seconds",
         "find the program that holds a long transaction on it; in WAL mode "
         "(PRAGMA journal_mode=WAL) readers and the writer do not wait for each other",
     ),
-    _Meaning(
+    _ErrorMeaning(
         ("SQLITE_NOTADB",),
         SourceError,
         "{path} is not a SQLite database",
         "check the path; an encrypted database cannot be followed",
     ),
-    _Meaning(
+    _ErrorMeaning(
         ("SQLITE_CORRUPT",),
         SourceError,
         "{path} is damaged",
         "run PRAGMA integrity_check there and restore a backup",
     ),
-    _Meaning(
+    _ErrorMeaning(
         ("SQLITE_FULL",), SourceError, "no space left to write {path}", "free space on its disk"
     ),
-    _Meaning(
+    _ErrorMeaning(
         ("SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH"),
         SourceError,
         "{path} cannot be written",
         "capturing changes needs write permission on the file and on its folder",
     ),
-    _Meaning(
+    _ErrorMeaning(
         ("SQLITE_CANTOPEN", "SQLITE_IOERR", "SQLITE_PROTOCOL"),
         SourceAwayError,
         "{path} cannot be read now",
         "check its disk, and the permissions of the file, its -wal, -shm and folder",
     ),
-    _Meaning(
+    _ErrorMeaning(
         ("SQLITE_SCHEMA", "no such table", "no such column"),
         SchemaError,
         "a table or column that is followed is no longer there",
