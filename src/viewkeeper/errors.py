@@ -135,7 +135,22 @@ class SourceAwayError(SourceError):
 
 
 class SchemaError(SourceError):
-    """A table or column does not exist, or cannot be captured or kept exactly."""
+    """A table or column does not exist, or cannot be captured or kept exactly.
+
+    `is_unreadable`: the table is there, and needs from its readers what we do not have.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        message: str,
+        *,
+        detail: str | None = None,
+        hint: str | None = None,
+        is_unreadable: bool = False,
+    ) -> None:
+        super().__init__(source, message, detail=detail, hint=hint)
+        self.is_unreadable = is_unreadable
 
 
 class ConversionError(SourceError):

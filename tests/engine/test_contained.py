@@ -131,7 +131,7 @@ def test_a_source_that_fails_before_a_new_view_is_bound(
     new = "CREATE MATERIALIZED VIEW cities AS SELECT city FROM crm.customer"
     (case.folder / "views" / "cities.sql").write_text(new)
     error = ValueError("bad page")
-    monkeypatch.setattr(SqliteSource, "schema_of", failing(SqliteSource.schema_of, error))
+    monkeypatch.setattr(SqliteSource, "describe_table", failing(SqliteSource.describe_table, error))
     waiting = case.refresh().waiting
     assert waiting.keys() == {"cities", "customers", "lines"}
     assert 'source "crm": unexpected ValueError: bad page' in waiting["cities"]

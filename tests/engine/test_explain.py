@@ -37,7 +37,9 @@ def explained(folder: Path, select: str, *others: SourceSettings) -> ViewExplana
     connections = Connections(settings, "", lambda: 0.0)
     try:
         parsed = parse_view(f"CREATE MATERIALIZED VIEW v AS {select}")
-        view = bind_view(parsed, lambda r: connections.get_source(r.source).schema_of(r.table))
+        view = bind_view(
+            parsed, lambda r: connections.get_source(r.source).describe_table(r.table).fields
+        )
         return explain_view(view, connections, AlgorithmSettings())
     finally:
         connections.close()

@@ -143,7 +143,7 @@ def test_a_reset_at_any_step_is_the_source_being_away(behind: Behind) -> None:
         "changes": lambda source: list(source.read_changes(TABLES, database.at, last)),
         "follow": lambda source: source.follow_tables(TABLES),
         "acknowledge": lambda source: source.acknowledge_position(database.at),
-        "schema": lambda source: source.schema_of("t"),
+        "schema": lambda source: source.describe_table("t"),
     }
     for step in steps.values():
         proxy.reset()

@@ -58,8 +58,8 @@ def ask_everything(path: Path) -> None:
     source = SqliteSource("shop", path, "me", busy_seconds=0.1)
     try:
         for step in (
-            lambda: source.schema_of("t"),
-            lambda: source.key_of("t"),
+            lambda: source.describe_table("t"),
+            lambda: source.describe_table("t").key,
             lambda: source.look_for_transactions(0),
             lambda: list(source.read_changes(T, 0, 4)),
             lambda: _scan(source),

@@ -51,7 +51,7 @@ def is_away() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["batch_sweep", "sweep"])
-@pytest.mark.parametrize("method", ["read_changes", "key_of"])
+@pytest.mark.parametrize("method", ["read_changes", "describe_table"])
 def test_a_source_that_is_away_for_a_moment(
     world: World,
     spark: SparkSession,

@@ -83,7 +83,7 @@ class World:
         for place in self.view.places:
             name = place.relation.source
             cut = Cut(max([e.positions.get(name, 0) for e in self.entries if e.ts <= ts] + [0]))
-            names = [f.name for f in self.sources[name].schema_of(place.relation.table)]
+            names = [f.name for f in self.sources[name].describe_table(place.relation.table).fields]
             state = self.sources[name].rows_under(place.relation.table, cut)
             bags.append(
                 [

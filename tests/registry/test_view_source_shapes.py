@@ -14,7 +14,7 @@ from tests.registry.parents import SCHEMA, BuiltParent, child_of
 from viewkeeper.engine.operations.doctor import examine_children
 from viewkeeper.errors import BrokenQueryError, GapError, SchemaError, SourceAwayError
 from viewkeeper.updates.schema_change import SchemaChange
-from viewkeeper.updates.source_protocol import Boundary
+from viewkeeper.updates.source_protocol import Boundary, names_now_of
 from viewkeeper.upstream import leases
 from viewkeeper.upstream.leases import Lease
 from viewkeeper.upstream.source import WarehouseSource
@@ -57,7 +57,7 @@ def test_a_column_that_went_is_told_with_the_next_transaction_and_again_after_a_
     parent.commit({"lines": {}})
     assert told(again.look_for_transactions(at)) == drop
     assert told(again.look_for_transactions(at + 1)) == {}, "it is told once"
-    became = again.current_names_of("lines")
+    became = names_now_of(again, "lines")
     assert became is not None
     assert (became.table, dict(became.columns)) == ("lines", {"k": "k"})
     assert again.handle_of("lines") == "lines#2"
@@ -109,9 +109,9 @@ def test_a_column_that_went_and_another_that_is_called_so_is_not_the_same(
     parent.commit({"lines": {}})
     changes = told(child.look_for_transactions(at))[at + 1]
     assert [c.kind for c in changes] == ["drop_column", "add_column"]
-    assert [field.name for field in child.schema_of("lines")] == ["k"]
+    assert [field.name for field in child.describe_table("lines").fields] == ["k"]
     assert child.handle_of("lines") == "lines#2"
-    assert [field.name for field in child.schema_of("lines#2")] == ["k", "name"]
+    assert [field.name for field in child.describe_table("lines#2").fields] == ["k", "name"]
 
 
 def test_a_view_that_was_loaded_again_is_another_table(
@@ -127,9 +127,9 @@ def test_a_view_that_was_loaded_again_is_another_table(
     assert told(child.look_for_transactions(at)) == {at + 1: (recreated,)}, (
         "as of then the new one can be read"
     )
-    assert child.current_names_of("lines") is None
+    assert names_now_of(child, "lines") is None
     with pytest.raises(SchemaError, match="loaded again"):
-        child.schema_of("lines")
+        child.describe_table("lines")
     handle = child.handle_of("lines")
     assert handle == "lines#2"
     child.follow_tables({handle: ["k"]})
@@ -148,7 +148,7 @@ def test_a_view_that_was_dropped_is_told_with_the_next_transaction(
     assert any('"lines" is not there' in warning for warning in child.read_health([at]).warnings)
     parent.commit({"other": {}})
     assert told(child.look_for_transactions(at)) == {at + 1: (SchemaChange("drop_table", "lines"),)}
-    assert child.current_names_of("lines") is None
+    assert names_now_of(child, "lines") is None
 
 
 def test_another_warehouse_in_its_place_is_a_gap_and_following_begins_anew(
@@ -325,5 +325,3 @@ def test_what_is_asked_for_and_is_not_there_is_named(
     assert 'did you mean "lines"' in str(raised.value)
     with pytest.raises(SchemaError, match='no column "nam"'):
         child.follow_tables({"lines": ["nam"]})
-    with pytest.raises(SchemaError, match='no column "nam"'):
-        child.can_find_by_key("lines", ["nam"])

@@ -269,11 +269,11 @@ def test_names_are_checked(tmp_path: Path, path: Path) -> None:
     assert source.table == "events"
     assert source_of(tmp_path, table="clicks").table == "clicks"
     with pytest.raises(SchemaError, match='did you mean "events"'):
-        source.schema_of("event")
+        source.describe_table("event")
     with pytest.raises(SchemaError, match='no column "kinds"'):
         source.follow_tables({"events": ["kinds"]})
     with pytest.raises(SourceAwayError, match="there is no Delta Lake table"):
-        source_of(tmp_path, path="nowhere").schema_of("nowhere")
+        source_of(tmp_path, path="nowhere").describe_table("nowhere")
 
 
 def test_status_says_when_versions_may_go(tmp_path: Path, path: Path) -> None:

@@ -26,7 +26,7 @@ from viewkeeper.errors import BrokenQueryError, GapError, SchemaError
 from viewkeeper.sources.delta_lake import DeltaLakeSource, open_source
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.schema_change import ChangeKind, SchemaChange
-from viewkeeper.updates.source_protocol import CurrentNames
+from viewkeeper.updates.source_protocol import CurrentNames, names_now_of
 
 COLUMNS = ["id", "v"]
 PLAIN = pa.table({"id": [1], "v": [1], "w": [""]}).schema
@@ -209,7 +209,7 @@ def check_old_handle(source: DeltaLakeSource, case: Case, end: int) -> None:
     """Up to the change everything is exact; beyond it too, unless the column is gone."""
     assert scanned(source, "t", COLUMNS, 0) == dict(BEFORE)
     assert changed(source, {"t": COLUMNS}, 0, 1) == {(3, 30): 1}
-    became = source.current_names_of("t")
+    became = names_now_of(source, "t")
     if case.table_gone:
         assert became is None
     elif case.gone:
@@ -229,14 +229,14 @@ def check_old_handle(source: DeltaLakeSource, case: Case, end: int) -> None:
     since = Counter(changed(source, {"t": COLUMNS}, 0, end))
     assert since[(3, 30)] + since[(3, 31)] == 1
     assert scanned(source, "t", COLUMNS, end) == plus(BEFORE, since)
-    assert {"id", "v"} <= {field.name for field in source.schema_of("t")}
+    assert {"id", "v"} <= {field.name for field in source.describe_table("t").fields}
 
 
 def check_new_handle(source: DeltaLakeSource, case: Case, end: int) -> None:
     """A view that is bound again has what there is now, and its past as far as it is its own."""
     handle = source.handle_of("t")
     assert handle == ("t#2" if case.reported and case.reported[0][0] in RENAMING else "t")
-    names = {field.name for field in source.schema_of(handle)}
+    names = {field.name for field in source.describe_table(handle).fields}
     columns = ["v", "id"] if case.v == "id" else ["id", case.v]
     if not names >= set(columns):
         assert case.gone
@@ -281,8 +281,8 @@ def test_a_column_that_comes_back_is_another_one(tmp_path: Path) -> None:
     write(path, id=[2], v=[20])
     kinds = [[c.kind for c in each.reshaped] for each in source.look_for_transactions(0)]
     assert kinds == [["drop_column"], ["add_column"]]
-    assert source.current_names_of("t") == CurrentNames("t", {"id": "id"})
-    assert [field.name for field in source.schema_of("t")] == ["id"]
+    assert names_now_of(source, "t") == CurrentNames("t", {"id": "id"})
+    assert [field.name for field in source.describe_table("t").fields] == ["id"]
     assert source.handle_of("t") == "t#2"
     source.follow_tables({"t#2": COLUMNS, "t": COLUMNS})
     assert scanned(source, "t#2", COLUMNS, 2) == {(1, None): 1, (2, 20): 1}

@@ -93,7 +93,7 @@ def test_values_arrive_exactly(tmp_path: Path, name: str, feed: str) -> None:
     write_deltalake(tmp_path / "t", table, configuration=settings)
     source = source_of(tmp_path)
     start = source.follow_tables({"t": ["v"]})
-    assert {field.name: field.type for field in source.schema_of("t")}["v"] == kept
+    assert {field.name: field.type for field in source.describe_table("t").fields}["v"] == kept
     assert shown(asked(source, start)) == shown(given)
     DeltaTable(str(tmp_path / "t")).delete("n >= 1")
     (boundary,) = source.look_for_transactions(start)
@@ -109,7 +109,9 @@ def test_every_value_is_found_by_key(tmp_path: Path, name: str) -> None:
         write_deltalake(tmp_path / "t", pa.table({"v": pa.array([value], stored)}), mode="append")
     source = source_of(tmp_path)
     start = source.follow_tables({"t": ["v"]})
-    assert source.can_find_by_key("t", ["v"]) is not name.startswith(("float", "double"))
+    assert source.describe_table("t").can_find_by_key(["v"]) is not name.startswith(
+        ("float", "double")
+    )
     for value in [*values, None]:
         found = asked(source, start, pa.table({"v": pa.array([value], kept)}))
         assert repr(value) in map(repr, found)
@@ -139,9 +141,9 @@ def test_unsure_partitions_and_nested_columns_are_refused(tmp_path: Path) -> Non
     table = pa.table({"a": [1], "p": [0.5], "l": [[1]], "s": [{"x": 1}]})
     write_deltalake(tmp_path / "t", table, partition_by=["p"])
     source = source_of(tmp_path)
-    assert [field.name for field in source.schema_of("t")] == ["a"]
-    assert set(source.refusals_of("t")) == {"p", "l", "s"}
-    assert "partitioned by it" in source.refusals_of("t")["p"]
+    assert [field.name for field in source.describe_table("t").fields] == ["a"]
+    assert set(source.describe_table("t").refused) == {"p", "l", "s"}
+    assert "partitioned by it" in source.describe_table("t").refused["p"]
     with pytest.raises(SchemaError, match='column "l": values of type array cannot be kept'):
         source.follow_tables({"t": ["l"]})
 

@@ -120,7 +120,7 @@ def test_a_key_is_unique_in_every_state(
             source.follow_tables(TABLES)
         return
     start = source.follow_tables(TABLES)
-    assert source.key_of("price") == ("sku",)
+    assert source.describe_table("price").key == ("sku",)
     rewritten(file, f"sku,price\n{after}")
     if told is None:
         assert len(source.look_for_transactions(start)) == 1
@@ -170,11 +170,11 @@ def test_what_is_not_there_is_a_schema_error(tmp_path: Path, file: Path) -> None
     with pytest.raises(SchemaError, match='no column "skus"'):
         source.follow_tables({"price": ["skus"]})
     with pytest.raises(SchemaError, match="cannot be the name"):
-        source.schema_of("../exports/price")
+        source.describe_table("../exports/price")
     (tmp_path / "exports" / "stock.json").write_text("{}\n")
     untyped = source_of(tmp_path, format="json")
     with pytest.raises(SchemaError, match="no declared columns"):
-        untyped.schema_of("stock")
+        untyped.describe_table("stock")
 
 
 def test_files_that_are_taken_away_are_waited_for(tmp_path: Path, file: Path) -> None:

@@ -24,7 +24,7 @@ from viewkeeper.errors import BrokenQueryError, SchemaError, SourceAwayError
 from viewkeeper.sources.files import FilesSource, open_source
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.schema_change import ChangeKind, SchemaChange
-from viewkeeper.updates.source_protocol import CurrentNames
+from viewkeeper.updates.source_protocol import CurrentNames, names_now_of
 
 COLUMNS = ["id", "v"]
 TYPES: dict[str, Any] = {"id": "bigint", "v": "bigint"}
@@ -159,7 +159,7 @@ def test_every_schema_change(shop: Shop, name: str, down: bool) -> None:
 
 def check_old_handle(source: FilesSource, case: Case, start: int, end: int) -> None:
     assert scanned(source, "t", COLUMNS, start) == dict(BEFORE)
-    became = source.current_names_of("t")
+    became = names_now_of(source, "t")
     if not case.kept:
         assert became == (None if case.rows is None else CurrentNames("t", {"id": "id"}))
         with pytest.raises(BrokenQueryError, match='table "t" has changed its shape'):
@@ -182,14 +182,14 @@ def check_new_handle(source: FilesSource, case: Case, start: int, end: int) -> N
         with pytest.raises(SchemaError, match='no table "t"'):
             source.handle_of("t")
         with pytest.raises(SchemaError, match='no table "t"'):
-            source.schema_of("t")
+            source.describe_table("t")
         assert source.follow_tables({"t": COLUMNS, "other": ["x"]}) == end, (
             "what is gone is passed over"
         )
         return
     handle = source.handle_of("t")
     assert handle == ("t" if case.kept else "t#2")
-    columns = [field.name for field in source.schema_of(handle)]
+    columns = [field.name for field in source.describe_table(handle).fields]
     assert ("v" in columns) == case.kept
     assert source.follow_tables({handle: columns, "t": COLUMNS}) == end
     assert source.handle_of("t") == handle
@@ -258,12 +258,12 @@ def test_types_change_by_the_files_or_by_the_declaration(shop: Shop) -> None:
 def test_a_key_goes_with_its_column(shop: Shop) -> None:
     source = shop.opened(key=["v"])
     start = source.follow_tables({"t": COLUMNS})
-    assert source.key_of("t") == ("v",)
+    assert source.describe_table("t").key == ("v",)
     shop.write("t", {"id": [1, 1], "w": ["x", "x"]})
     (boundary,) = source.look_for_transactions(start)
     kinds = [each.kind for each in boundary.reshaped]
     assert kinds == ["drop_column", "change_key"]
-    assert source.key_of("t") == ()
+    assert source.describe_table("t").key == ()
     shop.write("t", {"id": [1, 1], "v": [10, 10], "w": ["x", "x"]})
     with pytest.raises(SourceAwayError, match="the key v = 10 occurs more than once"):
         source.look_for_transactions(boundary.position)
@@ -289,7 +289,7 @@ def test_files_that_come_back_are_another_table(shop: Shop) -> None:
     shop.write("t", {"id": [1], "v": [11]})
     (back,) = source.look_for_transactions(gone.position)
     assert back.reshaped == (), "the handle's table is gone already"
-    assert source.current_names_of("t") is None
+    assert names_now_of(source, "t") is None
     assert source.handle_of("t") == "t#2"
     position = source.follow_tables({"t#2": COLUMNS, "t": COLUMNS})
     assert scanned(source, "t#2", COLUMNS, position) == {(1, 11): 1}

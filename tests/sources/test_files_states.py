@@ -203,7 +203,7 @@ def test_lookups_never_miss(tmp_path: Path, format: str, null_safe: bool) -> Non
     source = source_of(tmp_path, format)
     position = source.follow_tables(TABLES)
     pools: dict[str, list[Any]] = {"sku": [*range(8)], "price": PRICES, "note": NOTES}
-    types = {f.name: f.type for f in source.schema_of("price")}
+    types = {f.name: f.type for f in source.describe_table("price").fields}
     for on in (["sku"], ["note"], ["sku", "note"], ["price"], ["price", "sku"]):
         wanted = {tuple(rng.choice(pools[name]) for name in on) for _ in range(5)}
         arrays = [pa.array([key[i] for key in wanted], types[n]) for i, n in enumerate(on)]

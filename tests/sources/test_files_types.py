@@ -205,7 +205,7 @@ def test_parquet_arrives_exactly(
     tmp_path: Path, stored: Any, given: list[Any], kept: pa.DataType, wanted: list[Any]
 ) -> None:
     source = parquet(tmp_path, pa.table({"v": pa.array(given, stored)}))
-    assert source.schema_of("t")[0].type == kept
+    assert source.describe_table("t").fields[0].type == kept
     found = values(source)
     assert len(found) == len(wanted)
     assert all(map(same, found, wanted)), found
@@ -235,9 +235,9 @@ def test_parquet_values_that_do_not_fit_are_named(tmp_path: Path, array: Any, to
 def test_nested_columns_are_refused(tmp_path: Path) -> None:
     table = pa.table({"v": [1], "l": [[1]], "s": [{"a": 1}], "t": pa.array([1], pa.time64("us"))})
     source = parquet(tmp_path, table)
-    assert [field.name for field in source.schema_of("t")] == ["v"]
-    assert set(source.refusals_of("t")) == {"l", "s", "t"}
-    assert "cannot be kept" in source.refusals_of("t")["l"]
+    assert [field.name for field in source.describe_table("t").fields] == ["v"]
+    assert set(source.describe_table("t").refused) == {"l", "s", "t"}
+    assert "cannot be kept" in source.describe_table("t").refused["l"]
     assert values(source) == [1]
 
 
@@ -247,9 +247,9 @@ def test_files_that_disagree_refuse_a_column(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1], "b": ["x"], "c": [1.0]}), folder / "1.parquet")
     pq.write_table(pa.table({"a": np.array([2], np.int16), "b": [1]}), folder / "2.parquet")
     source = source_of(tmp_path, "parquet", {})
-    assert [field.name for field in source.schema_of("t")] == ["a"]
-    assert "another file" in source.refusals_of("t")["b"]
-    assert "does not have it" in source.refusals_of("t")["c"]
+    assert [field.name for field in source.describe_table("t").fields] == ["a"]
+    assert "another file" in source.describe_table("t").refused["b"]
+    assert "does not have it" in source.describe_table("t").refused["c"]
     assert sorted(values(source, "a")) == [1, 2]
 
 

@@ -81,8 +81,8 @@ def test_a_key_is_what_the_database_enforces(
 ) -> None:
     writer.executescript(f"CREATE TABLE {definition}")
     columns = tuple(key.split(", ")) if key else ()
-    assert source.key_of("t") == source.key_of("main.T") == columns
-    assert {field.name for field in source.schema_of("t")} >= {*columns}
+    assert source.describe_table("t").key == source.describe_table("main.T").key == columns
+    assert {field.name for field in source.describe_table("t").fields} >= {*columns}
     if columns:
         refuses_doubles_and_nulls(writer, columns)
 
@@ -108,18 +108,18 @@ def test_an_index_that_comes_or_goes_is_seen(
     source: SqliteSource, writer: sqlite3.Connection
 ) -> None:
     writer.execute("CREATE TABLE t (a TEXT NOT NULL)")
-    assert source.key_of("t") == ()
+    assert source.describe_table("t").key == ()
     writer.execute("CREATE UNIQUE INDEX i ON t (a)")
-    assert source.key_of("t") == ("a",)
+    assert source.describe_table("t").key == ("a",)
     writer.execute("DROP INDEX i")
-    assert source.key_of("t") == ()
+    assert source.describe_table("t").key == ()
 
 
 def test_a_memory_source_has_the_keys_that_it_is_given(source: SqliteSource) -> None:
     fields = (Field("a", pa.int64()), Field("b", pa.string()))
     memory = MemorySource("m", {"t": fields, "u": fields}, keys={"t": ("b", "a")})
-    assert (memory.key_of("t"), memory.key_of("u")) == (("b", "a"), ())
+    assert (memory.describe_table("t").key, memory.describe_table("u").key) == (("b", "a"), ())
     both: list[MemorySource | SqliteSource] = [memory, source]
     for each in both:
         with pytest.raises(SchemaError):
-            each.key_of("nothing")
+            each.describe_table("nothing")

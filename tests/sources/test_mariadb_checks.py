@@ -19,6 +19,7 @@ from viewkeeper.sources.mariadb.server_connection import MariadbServer
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.testing.private_servers import PrivateMariadb, free_port
 from viewkeeper.updates.schema_change import SchemaChange
+from viewkeeper.updates.source_protocol import names_now_of
 from viewkeeper.view.definition import Relation
 
 COLUMNS = ["id", "v"]
@@ -57,7 +58,10 @@ def test_tables_that_cannot_be_captured_are_refused_with_the_way_out(
     database: Database, source: MariadbSource, statement: str
 ) -> None:
     database.run(statement)
-    for attempt in (lambda: source.schema_of("r"), lambda: source.follow_tables({"r": ["id"]})):
+    for attempt in (
+        lambda: source.describe_table("r"),
+        lambda: source.follow_tables({"r": ["id"]}),
+    ):
         with pytest.raises(SchemaError, match=r'"checks\.r"') as caught:
             attempt()
         assert REFUSED[statement] in (caught.value.hint or "")
@@ -85,9 +89,9 @@ def test_cascades_are_not_logged_so_children_must_be_refused(
     assert next(one.reshaped for one in source.look_for_transactions(after)) == (
         SchemaChange("recreate_table", "child"),
     )
-    assert source.current_names_of("child") is None
+    assert names_now_of(source, "child") is None
     with pytest.raises(SchemaError, match="changed by a foreign key itself"):
-        source.schema_of(source.handle_of("child"))
+        source.describe_table(source.handle_of("child"))
 
 
 @pytest.mark.parametrize(
@@ -224,6 +228,6 @@ def test_a_server_that_is_away_is_told(tmp_path: Path) -> None:
     settings = SourceSettings("crm", "mariadb", {"url": url}, str(tmp_path), str(tmp_path))
     source = MariadbSource(settings, "test")
     with pytest.raises(SourceAwayError, match="does not answer"):
-        source.schema_of("t")
+        source.describe_table("t")
     (finding,) = source.diagnose_source({})
     assert (finding.check, finding.state) == ("reachable", "bad")

@@ -247,7 +247,7 @@ def test_following_again_goes_on_after_a_gap(own: Database) -> None:
     with pytest.raises(GapError):
         later.look_for_transactions(lost)
     assert later.handle_of("t") == "t"
-    assert [field.name for field in later.schema_of("t")] == COLUMNS
+    assert [field.name for field in later.describe_table("t").fields] == COLUMNS
     after = later.follow_tables({"t": COLUMNS, "gone": ["id"]})
     own.run("INSERT INTO t VALUES (2, 2)")
     (boundary,) = later.look_for_transactions(after)
@@ -337,5 +337,5 @@ def test_connections_are_encrypted_as_the_url_asks(own: Database) -> None:
         source.close()
     for options in ("ssl_verify_cert=true", f"ssl_ca={certificate}&ssl_verify_identity=true"):
         with pytest.raises(SourceAwayError, match="does not answer") as caught:
-            own.source(url=f"{base}?{options}").schema_of("t")
+            own.source(url=f"{base}?{options}").describe_table("t")
         assert "certificate" in (caught.value.detail or "").lower()

@@ -22,7 +22,7 @@ from viewkeeper.sources.mariadb.state import read_state
 from viewkeeper.sources.mariadb.types import DeclaredType, kind_of
 from viewkeeper.testing.private_servers import PrivateMariadb
 from viewkeeper.updates.schema_change import SchemaChange
-from viewkeeper.updates.source_protocol import CurrentNames
+from viewkeeper.updates.source_protocol import CurrentNames, names_now_of
 from viewkeeper.view.definition import Relation
 
 COLUMNS = ["id", "v"]
@@ -69,8 +69,8 @@ def test_two_tables_swap_names(database: Database, source: MariadbSource) -> Non
         SchemaChange("rename_table", "a", now="b"),
         SchemaChange("rename_table", "b", now="a"),
     ]
-    assert source.current_names_of("a") == CurrentNames("b", {"id": "id", "v": "v"})
-    assert source.current_names_of("b") == CurrentNames("a", {"id": "id", "v": "v"})
+    assert names_now_of(source, "a") == CurrentNames("b", {"id": "id", "v": "v"})
+    assert names_now_of(source, "b") == CurrentNames("a", {"id": "id", "v": "v"})
     until = look(source, after)[-1].position
     assert bag_of(changes(source, "a", COLUMNS, after, until)) == {(1, 1): 1, (2, 2): 1}
     assert bag_of(changes(source, "b", COLUMNS, after, until)) == {(9, 9): 1}
@@ -91,12 +91,12 @@ def test_a_name_that_is_used_again_is_another_handle(
     database.run("CREATE TABLE a (id INT PRIMARY KEY, v INT)", "INSERT INTO a VALUES (2, 2)")
     kinds = [(one.kind, one.table) for one in reshaped(source, after)]
     assert kinds == [("drop_table", "a"), ("recreate_table", "a")]
-    assert source.current_names_of("a") is None
+    assert names_now_of(source, "a") is None
     handle = source.handle_of("a")
     assert handle == "a#2"
-    assert [field.name for field in source.schema_of(handle)] == COLUMNS
+    assert [field.name for field in source.describe_table(handle).fields] == COLUMNS
     with pytest.raises(SchemaError, match="not there any more"):
-        source.schema_of("a")
+        source.describe_table("a")
     position = source.follow_tables({handle: COLUMNS, "a": COLUMNS})
     database.run("INSERT INTO a VALUES (3, 3)")
     (boundary,) = look(source, position)
@@ -123,7 +123,7 @@ def test_what_happened_before_a_table_was_followed_is_not_its_past(
     told = next(one.position for one in source.look_for_transactions(after) if one.reshaped)
     last = source.look_for_transactions(after)[-1].position
     assert bag_of(changes(source, "b", COLUMNS, told, last)) == {(2, 2): 1, (3, 3): 1}
-    assert source.current_names_of("b") == CurrentNames("b", {"id": "id", "v": "v"})
+    assert names_now_of(source, "b") == CurrentNames("b", {"id": "id", "v": "v"})
     with source.prepare_snapshots(after, {"b": COLUMNS}) as opener:
         with pytest.raises(BrokenQueryError):
             scanned(opener, "b", after)
@@ -139,7 +139,7 @@ def test_a_dropped_database_takes_its_tables_with_it(
     after = source.follow_tables({"identity2.c": COLUMNS, **BOTH})
     database.run("DROP DATABASE identity2", "INSERT INTO a VALUES (1, 1)")
     assert reshaped(source, after) == [SchemaChange("drop_table", "identity2.c")]
-    assert source.current_names_of("identity2.c") is None
+    assert names_now_of(source, "identity2.c") is None
     assert [one.changes for one in look(source, after)] == [1]
 
 
@@ -162,7 +162,7 @@ def test_what_was_acknowledged_is_remembered_by_its_shape(
     ]
     until = look(later, reached)[-1].position
     assert bag_of(changes(later, "a", COLUMNS, reached, until)) == {(2, 2): 1}
-    assert later.current_names_of("a") == CurrentNames("c", {"id": "id", "v": "y"})
+    assert names_now_of(later, "a") == CurrentNames("c", {"id": "id", "v": "y"})
     assert later.handle_of("a") == "a#2"
     later.close()
 
@@ -204,7 +204,7 @@ def test_a_change_that_was_not_logged_is_found(
     else:
         return
     assert reshaped(source, after) == [SchemaChange("recreate_table", "a")]
-    assert source.current_names_of("a") is None
+    assert names_now_of(source, "a") is None
     assert look(source, after)[-1].changes == 1, "b goes on"
 
 
@@ -268,12 +268,12 @@ def test_the_key_that_is_told_is_the_one_that_is_enforced(
     assert reshaped(source, after) == []
     database.run("ALTER TABLE a MODIFY v INT NOT NULL, DROP PRIMARY KEY")
     assert reshaped(source, after) == [SchemaChange("change_key", "a", now="v")]
-    assert source.key_of("a") == ("v",)
+    assert source.describe_table("a").key == ("v",)
     database.run("ALTER TABLE a RENAME COLUMN v TO w")
-    assert source.key_of("a") == ("v",), "by the handle's names"
+    assert source.describe_table("a").key == ("v",), "by the handle's names"
     database.run("DROP INDEX v ON a")
     assert reshaped(source, after)[-1] == SchemaChange("change_key", "a", now="")
-    assert source.key_of("a") == ()
+    assert source.describe_table("a").key == ()
 
 
 TYPES = [

@@ -176,8 +176,8 @@ def test_indexes_are_used(database: Database, source: MariadbSource) -> None:
         explained = plan(database, on, keys)
         touched = [row for row in explained if row[2] == "r"]
         assert [row[5] for row in touched] == [index], explained
-        assert source.is_indexed("t", on)
-    assert not source.is_indexed("t", ["d"])
+        assert source.describe_table("t").is_indexed(on)
+    assert not source.describe_table("t").is_indexed(["d"])
 
 
 def test_many_keys_read_the_table_once(database: Database, source: MariadbSource) -> None:
@@ -206,4 +206,4 @@ def test_names_are_found_in_any_case(database: Database, source: MariadbSource) 
         asked = Lookup(0, place, ("iD", "ODD `NAME"), ("ODD `NAME",), (False,), keys)
         assert snapshot.answer_lookup(asked, after).rows.to_pylist() == [{"iD": 1, "ODD `NAME": 2}]
         snapshot.close()
-    assert source.key_of("t") == ("Id",)
+    assert source.describe_table("t").key == ("Id",)

@@ -21,7 +21,7 @@ ANSWERS = {
     "an error without a number": b"\xff\x01",
 }
 ASKED: dict[str, Callable[[MariadbSource], object]] = {
-    "schema": lambda source: source.schema_of("t"),
+    "schema": lambda source: source.describe_table("t"),
     "handle": lambda source: source.handle_of("t"),
     "follow": lambda source: source.follow_tables({"t": ["id"]}),
     "health": lambda source: source.read_health([]),
@@ -53,5 +53,5 @@ def test_a_greeting_that_makes_no_sense_is_an_error_of_the_source(
         settings = SourceSettings("crm", "mariadb", url, str(tmp_path), str(tmp_path / "home"))
         with closing(MariadbSource(settings, "test")) as source:
             with pytest.raises(SourceAwayError):
-                source.schema_of("t")
+                source.describe_table("t")
             assert [one.state for one in source.diagnose_source({})] == ["bad"]

@@ -20,6 +20,7 @@ from tests.sources.mariadb_database import Database, Row, bag_of, changes, look,
 from viewkeeper.errors import BrokenQueryError, SourceAwayError
 from viewkeeper.sources.mariadb import MariadbSource
 from viewkeeper.testing.private_servers import PrivateMariadb
+from viewkeeper.updates.source_protocol import names_now_of
 from viewkeeper.view.definition import Relation
 
 COLUMNS = {"a": ["id", "v"], "b": ["id", "v"]}
@@ -152,7 +153,7 @@ def test_every_answer_is_exact_or_broken_while_tables_are_reshaped(database: Dat
     table, column = load.names
     final = Counter(database.run(f"SELECT id, {column} FROM {table}"))
     assert bag_of(whole["a"]) == final
-    became = source.current_names_of("a")
+    became = names_now_of(source, "a")
     assert became is not None
     assert (became.table, became.columns) == (table, {"id": "id", "v": column})
     again = database.source()

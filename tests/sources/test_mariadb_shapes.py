@@ -21,7 +21,7 @@ from viewkeeper.errors import BrokenQueryError
 from viewkeeper.sources.mariadb import MariadbSource
 from viewkeeper.testing.private_servers import PrivateMariadb
 from viewkeeper.updates.schema_change import SchemaChange, name_of_handle
-from viewkeeper.updates.source_protocol import Lookup
+from viewkeeper.updates.source_protocol import Lookup, names_now_of
 from viewkeeper.view.definition import Relation
 
 COLUMNS = ["id", "v", "w"]
@@ -286,7 +286,7 @@ def test_a_schema_change(database: Database, source: MariadbSource, name: str, a
 def check_what_it_became(
     source: MariadbSource, case: Case, start: int, before: int, end: int
 ) -> None:
-    became = source.current_names_of("t")
+    became = names_now_of(source, "t")
     if case.table is None:
         assert became is None
         return
@@ -298,7 +298,7 @@ def check_what_it_became(
     handle = source.handle_of(became.table)
     assert name_of_handle(handle) == became.table
     assert (handle == "t") == (case.table == "t" and now == COLUMNS)
-    usable = [field.name for field in source.schema_of(handle)]
+    usable = [field.name for field in source.describe_table(handle).fields]
     now = [name for name in now if name in usable]
     source.follow_tables({handle: now})
     assert source.handle_of(became.table) == handle

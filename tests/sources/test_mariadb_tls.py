@@ -243,7 +243,7 @@ def test_a_server_that_cannot_be_trusted_is_refused(
     query += f"&ssl_ca={papers.file(f'{authority}.pem')}" if authority else ""
     with closing(database.source(url=url_of(database, query))) as source:
         with pytest.raises(SourceAwayError, match="certificate") as caught:
-            source.schema_of("t")
+            source.describe_table("t")
         assert PASSWORD not in str(caught.value)
         (finding,) = source.diagnose_source({})
         assert (finding.check, finding.state) == ("reachable", "bad")

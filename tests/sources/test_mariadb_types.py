@@ -184,7 +184,7 @@ def test_the_value_is_one_wherever_it_is_read(
     database.run("SET time_zone = '+00:00', sql_mode = ''")
     database.run(f"CREATE TABLE t (id INT PRIMARY KEY, v {declared})")
     source = database.source()
-    assert {field.name: field.type for field in source.schema_of("t")}["v"] == arrow
+    assert {field.name: field.type for field in source.describe_table("t").fields}["v"] == arrow
     after = source.follow_tables({"t": ["id", "v"]})
     inserts = ", ".join(f"({i}, {sql})" for i, (sql, _) in enumerate([*pairs, ("NULL", None)]))
     database.run(f"INSERT INTO t VALUES {inserts}", "UPDATE t SET id = id + 100")
@@ -217,8 +217,8 @@ def test_the_value_is_one_wherever_it_is_read(
 def test_what_cannot_be_kept_is_refused_with_the_reason(database: Database, declared: str) -> None:
     database.run(f"CREATE TABLE t (id INT PRIMARY KEY, v {declared}, w INT)")
     source = database.source()
-    assert [field.name for field in source.schema_of("t")] == ["id", "w"]
-    assert REFUSED[declared] in source.refusals_of("t")["v"]
+    assert [field.name for field in source.describe_table("t").fields] == ["id", "w"]
+    assert REFUSED[declared] in source.describe_table("t").refused["v"]
     with pytest.raises(SchemaError, match='column "v" cannot be kept'):
         source.follow_tables({"t": ["id", "v"]})
     after = source.follow_tables({"t": ["w", "id"]})

@@ -329,7 +329,7 @@ def test_no_error_shows_the_password(shop: Shop, monkeypatch: pytest.MonkeyPatch
     for url in urls:
         source = shop.source(url=url)
         with pytest.raises(ViewkeeperError) as caught:
-            source.schema_of("t")
+            source.describe_table("t")
         shown = str(caught.value) + repr(source.diagnose_source(T))
         assert "hunter2" not in shown
         assert caught.value.__cause__ is None

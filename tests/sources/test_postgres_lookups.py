@@ -110,7 +110,7 @@ def test_every_type_arrives_exactly_by_every_way(
         shop.table(f"t{number} (id int PRIMARY KEY, v {declared})")
     tables = {f"t{number}": ["id", "v"] for number in range(len(MATRIX))}
     source = shop.source()
-    assert not any(source.refusals_of(table) for table in tables)
+    assert not any(source.describe_table(table).refused for table in tables)
     start = source.follow_tables(tables)
     for number, (_, values) in enumerate(MATRIX):
         listed = ", ".join(
@@ -127,7 +127,7 @@ def test_every_type_arrives_exactly_by_every_way(
                 for batch in snapshot.scan_relation(Relation("shop", table), ["v"], last).batches
                 for value in batch["v"].to_pylist()
             ]
-            kind = source.schema_of(table)[1].type
+            kind = source.describe_table(table).fields[1].type
             asked: list[Any] = []
             for limit in (1_000, 0):
                 monkeypatch.setattr(postgres_shared, "_MANY_KEYS", limit)
@@ -178,9 +178,9 @@ def test_a_value_that_cannot_be_kept_is_named(
 def test_other_types_are_refused(shop: Shop) -> None:
     shop.table("t (a int[], n numeric, i interval, w numeric(50, 2), p point, x time, ok int)")
     source = shop.source()
-    assert [field.name for field in source.schema_of("t")] == ["ok"]
-    assert set(source.refusals_of("t")) == {"a", "n", "i", "w", "p", "x"}
-    assert "numeric(p, s)" in source.refusals_of("t")["n"]
+    assert [field.name for field in source.describe_table("t").fields] == ["ok"]
+    assert set(source.describe_table("t").refused) == {"a", "n", "i", "w", "p", "x"}
+    assert "numeric(p, s)" in source.describe_table("t").refused["n"]
     with pytest.raises(SchemaError, match='column "n" cannot be used'):
         source.follow_tables({"t": ["n"]})
 
@@ -246,9 +246,9 @@ def test_indexes_are_used_and_large_shares_scanned(
     shop.run("INSERT INTO t SELECT n, n % 100, 'v' || n FROM generate_series(1, 20000) n")
     shop.run("ANALYZE t")
     source = shop.source()
-    assert source.is_indexed("t", ["k"])
-    assert not source.is_indexed("t", ["s"])
-    assert source.can_find_by_key("t", ["s"])
+    assert source.describe_table("t").is_indexed(["k"])
+    assert not source.describe_table("t").is_indexed(["s"])
+    assert source.describe_table("t").can_find_by_key(["s"])
     columns = {"t": ["id", "k", "s"]}
     start = source.follow_tables(columns)
     with source.prepare_snapshots(start, columns) as opener, closing(opener()) as snapshot:

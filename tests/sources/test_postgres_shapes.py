@@ -27,6 +27,7 @@ from tests.sources.postgres_shapes import (
 )
 from tests.sources.postgres_shop import Row, Shop, changed
 from viewkeeper.testing.private_servers import PrivatePostgres
+from viewkeeper.updates.source_protocol import names_now_of
 
 pytest_plugins = ("tests.servers",)
 
@@ -65,7 +66,7 @@ def test_what_was_kept_can_be_asked_for(ordeal: Ordeal, name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_a_new_handle_has_what_happened_before_it(ordeal: Ordeal, name: str) -> None:
     source, table, case = ordeal.source, TABLES[name], CASES[name]
-    became, kept = source.current_names_of(table), case.kept(ordeal.way)
+    became, kept = names_now_of(source, table), case.kept(ordeal.way)
     assert (became is None) == case.gone
     if became is None:
         return
@@ -79,7 +80,7 @@ def test_a_new_handle_has_what_happened_before_it(ordeal: Ordeal, name: str) -> 
     source.follow_tables({handle: columns})
     found = changed(source, handle, columns, ordeal.start, ordeal.last)
     assert found == changed(source, table, kept, ordeal.start, ordeal.last)
-    assert [source.schema_of(handle)[0].name] == [names.get("id", "id")]
+    assert [source.describe_table(handle).fields[0].name] == [names.get("id", "id")]
 
 
 def test_other_tables_go_on(ordeal: Ordeal) -> None:
@@ -94,7 +95,7 @@ def test_other_tables_go_on(ordeal: Ordeal) -> None:
 def test_new_handles_answer_for_every_position(ordeal: Ordeal) -> None:
     asked, expected = {}, {}
     for name, case in CASES.items():
-        became, kept = ordeal.source.current_names_of(TABLES[name]), case.kept(ordeal.way)
+        became, kept = names_now_of(ordeal.source, TABLES[name]), case.kept(ordeal.way)
         if became is not None:
             handle = ordeal.source.handle_of(became.table)
             asked[handle] = [became.columns[c] for c in kept]

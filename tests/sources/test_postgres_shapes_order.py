@@ -19,7 +19,7 @@ from tests.sources.postgres_shapes import look_all, told
 from tests.sources.postgres_shop import Shop, as_of, changed
 from viewkeeper.errors import BrokenQueryError, SchemaError
 from viewkeeper.testing.private_servers import PrivatePostgres
-from viewkeeper.updates.source_protocol import Source
+from viewkeeper.updates.source_protocol import Source, names_now_of
 
 pytest_plugins = ("tests.servers",)
 T = {"t": ["id", "v"]}
@@ -102,7 +102,7 @@ def test_a_schema_is_renamed(shop: Shop, way: str) -> None:
     shop.run("ALTER SCHEMA s RENAME TO z", "INSERT INTO z.t VALUES (1)")
     found = look_all(source, start)
     assert told(found, "s.t") == [("rename_table", "", "z.t")]
-    became = source.current_names_of("s.t")
+    became = names_now_of(source, "s.t")
     assert became is not None
     assert (became.table, dict(became.columns)) == ("z.t", {"id": "id"})
     assert changed(source, "s.t", ["id"], start, found[-1].position) == [(1, 1)]
@@ -118,10 +118,10 @@ def test_a_name_comes_back_later(shop: Shop, way: str) -> None:
     shop.table("t (id int PRIMARY KEY, v text)")
     second = look_all(source, first[-1].position)
     assert told(second, "t") == [("recreate_table", "", "")]
-    assert source.current_names_of("t") is None
+    assert names_now_of(source, "t") is None
     assert source.handle_of("t") == "t#2"
     with pytest.raises(SchemaError, match="was dropped"):
-        source.schema_of("t")
+        source.describe_table("t")
     position = source.follow_tables({"t": ["id", "v"], "t#2": ["id", "v"]})
     shop.run("INSERT INTO t VALUES (1, 'new')")
     (boundary,) = source.look_for_transactions(position)

@@ -114,7 +114,7 @@ def test_a_large_value_that_did_not_change_is_taken_from_the_old_row(shop: Shop)
 def test_a_table_without_a_key_is_a_bag(shop: Shop) -> None:
     shop.table("t (id int, v text)")
     source = shop.source()
-    assert source.key_of("t") == ()
+    assert source.describe_table("t").key == ()
     start = source.follow_tables(T)
     shop.transaction("INSERT INTO t VALUES (1, 'a')", "INSERT INTO t VALUES (1, 'a'), (1, NULL)")
     shop.run("DELETE FROM t WHERE ctid = (SELECT min(ctid) FROM t)")
@@ -229,7 +229,7 @@ def test_schemas_cases_and_one_table_by_two_names(shop: Shop) -> None:
     shop.run("TRUNCATE t")
     assert set(source.look_for_transactions(boundary.position)[0].emptied) == {"t", "public.t"}
     with pytest.raises(SchemaError, match=r'did you mean "Sales.Order"'):
-        source.schema_of("Sales.Orders")
+        source.describe_table("Sales.Orders")
 
 
 def test_a_prepared_transaction_comes_when_it_is_committed(shop: Shop) -> None:
@@ -254,8 +254,8 @@ def test_generated_columns_are_refused_and_identity_columns_are_not(shop: Shop) 
         " w text GENERATED ALWAYS AS (v || '!') STORED)"
     )
     source = shop.source()
-    assert [field.name for field in source.schema_of("t")] == ["id", "v"]
-    assert "capture: triggers" in source.refusals_of("t")["w"]
+    assert [field.name for field in source.describe_table("t").fields] == ["id", "v"]
+    assert "capture: triggers" in source.describe_table("t").refused["w"]
     with pytest.raises(SchemaError, match='column "w" cannot be used'):
         source.follow_tables({"t": ["w"]})
     start = source.follow_tables(T)

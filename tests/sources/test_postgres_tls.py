@@ -90,5 +90,5 @@ def test_a_server_that_cannot_be_trusted_is_refused(
     settings = SourceSettings("shop", "postgres", {"url": url}, "", str(tmp_path / "home"))
     refused = pytest.raises(SourceError, match="certificate")
     with closing(open_source(settings, "reader")) as source, refused as said:
-        source.schema_of("t")
+        source.describe_table("t")
     assert "secret" not in str(said.value)

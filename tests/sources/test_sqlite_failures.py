@@ -44,7 +44,7 @@ def test_opening_never_creates_a_database(source: SqliteSource, path: Path) -> N
 def test_a_folder_is_no_database(source: SqliteSource, path: Path) -> None:
     path.mkdir()
     with pytest.raises(SourceError, match="is a folder"):
-        source.schema_of("t")
+        source.describe_table("t")
 
 
 def test_another_file_is_no_database(source: SqliteSource, path: Path) -> None:

@@ -138,8 +138,8 @@ def test_timestamps_are_never_missed(source: SqliteSource, writer: sqlite3.Conne
     source.follow_tables({"t": ["id", "at"]})
     keys = pa.table({"at": pa.array(spellings[:1]).cast(pa.timestamp("us"))})
     assert ask(source, ["at"], [False], keys).rows.num_rows == 3
-    assert not source.can_find_by_key("t", ["at"])
-    assert source.can_find_by_key("t", ["id", "at"])
+    assert not source.describe_table("t").can_find_by_key(["at"])
+    assert source.describe_table("t").can_find_by_key(["id", "at"])
 
 
 def test_explain_knows_the_indexes(source: SqliteSource, writer: sqlite3.Connection) -> None:
@@ -147,8 +147,8 @@ def test_explain_knows_the_indexes(source: SqliteSource, writer: sqlite3.Connect
     writer.execute("CREATE INDEX i ON t(a, b)")
     writer.execute("CREATE INDEX j ON t(c) WHERE c > 0")
     known = {"id": True, "a": True, "b": False, "c": False}
-    assert {name: source.is_indexed("t", [name]) for name in known} == known
-    assert source.is_indexed("T", ["B", "A"])
+    assert {name: source.describe_table("t").is_indexed([name]) for name in known} == known
+    assert source.describe_table("T").is_indexed(["b", "a"])
 
 
 def test_equal_numbers_are_one_key(source: SqliteSource, writer: sqlite3.Connection) -> None:

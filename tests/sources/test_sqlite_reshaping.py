@@ -21,7 +21,7 @@ from tests.sources.shape_reading import BEFORE, bag, changed, plus, scanned, sna
 from viewkeeper.errors import BrokenQueryError, SchemaError
 from viewkeeper.sources.sqlite import SqliteSource
 from viewkeeper.updates.schema_change import SchemaChange
-from viewkeeper.updates.source_protocol import CurrentNames
+from viewkeeper.updates.source_protocol import CurrentNames, names_now_of
 from viewkeeper.view.definition import Relation
 
 T = {"t": ["id", "v"]}
@@ -107,10 +107,10 @@ def test_what_came_into_a_column_before_it_was_followed_is_a_rewrite(
 def test_keys_come_and_go(writer: sqlite3.Connection, opens: Open) -> None:
     source = opens()
     start = source.follow_tables({"other": ["x"]})
-    assert source.key_of("other") == ()
+    assert source.describe_table("other").key == ()
     writer.execute("CREATE UNIQUE INDEX k ON other(x)")
     assert reported(source, start) == (SchemaChange("change_key", "other", now="x"),)
-    assert source.key_of("other") == ("x",)
+    assert source.describe_table("other").key == ("x",)
     (boundary,) = source.look_for_transactions(start)
     writer.execute("INSERT INTO other VALUES (1)")
     writer.execute("REPLACE INTO other VALUES (1)")
@@ -239,7 +239,7 @@ def test_every_project_learns_of_it_under_its_own_names(
     (last,) = one.look_for_transactions(start)
     for source, tables in ((one, T), (two, {"T": ["id", "z"]})):
         assert changed(source, tables, later, last.position) == {(3, 30): 1}
-    assert one.current_names_of("t") == CurrentNames("t", {"id": "id", "v": "w"})
+    assert names_now_of(one, "t") == CurrentNames("t", {"id": "id", "v": "w"})
     assert one.handle_of("t") == "t#2"
     one.follow_tables({"t#2": ["w"]})
     assert one.handle_of("t") == one.handle_of("t") == "t#2"
@@ -283,7 +283,7 @@ def test_what_is_gone_is_passed_over(writer: sqlite3.Connection, opens: Open) ->
     assert boundary.reshaped == (SchemaChange("drop_table", "t"),)
     assert changed(source, {"other": ["x"]}, start, boundary.position) == {(1,): 1}
     with pytest.raises(SchemaError, match='table "t" is gone'):
-        source.schema_of("t")
+        source.describe_table("t")
 
 
 def test_names_change_without_end_under_a_reader(writer: sqlite3.Connection, opens: Open) -> None:

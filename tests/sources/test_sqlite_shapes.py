@@ -21,7 +21,7 @@ from tests.sources.shape_reading import BEFORE, changed, plus, scanned
 from viewkeeper.errors import BrokenQueryError, SchemaError
 from viewkeeper.sources.sqlite import SqliteSource
 from viewkeeper.updates.schema_change import SchemaChange
-from viewkeeper.updates.source_protocol import Boundary
+from viewkeeper.updates.source_protocol import Boundary, names_now_of
 
 Row = tuple[object, ...]
 Open = Callable[[], SqliteSource]
@@ -214,7 +214,7 @@ def check_snapshots(source: SqliteSource, case: Case, start: int) -> None:
 def check_before(source: SqliteSource, case: Case, start: int, until: int) -> None:
     """The time before the change, under the handle that was followed then."""
     assert changed(source, {"other": ["x"]}, start, until) == {(9,): 1}
-    became = source.current_names_of("t")
+    became = names_now_of(source, "t")
     if not case.kept:
         with pytest.raises(BrokenQueryError):
             changed(source, {"t": ["id", "v"]}, start, until)
@@ -229,9 +229,9 @@ def check_before(source: SqliteSource, case: Case, start: int, until: int) -> No
         case.id,
         case.v,
     )
-    assert {"id", "v"} <= {field.name for field in source.schema_of("t")}
-    assert source.key_of("t") == ("id",)
-    assert source.is_indexed("t", ["id"])
+    assert {"id", "v"} <= {field.name for field in source.describe_table("t").fields}
+    assert source.describe_table("t").key == ("id",)
+    assert source.describe_table("t").is_indexed(["id"])
 
 
 def check_after(
@@ -248,7 +248,7 @@ def check_after(
         return
     handle, columns = source.handle_of(case.table), [case.id, case.v]
     if "MONEY" in case.sql:
-        assert "v" in source.refusals_of(handle)
+        assert "v" in source.describe_table(handle).refused
         return
     now = source.follow_tables({**FOLLOWED, handle: columns})
     if case.kept:

@@ -147,7 +147,10 @@ def test_rows_under_a_cut_are_the_first_rows_plus_the_changes(
     other = path.with_name("rollback.db")
     writer.execute("VACUUM INTO ?", (str(other),))
     rollback = SqliteSource("shop", other, "one")
-    assert (one.advise_setup(), "delete" in str(rollback.advise_setup())) == (None, True)
+    assert (one.read_health(()).advice, "delete" in str(rollback.read_health(()).advice)) == (
+        None,
+        True,
+    )
     context = multiprocessing.get_context("spawn")
     ready, done = context.Event(), context.Event()
     arguments = ([one, rollback], start, ready, done)

@@ -135,7 +135,7 @@ def test_values_that_fit_are_kept_exactly(
     values: list[tuple[object, object]],
 ) -> None:
     writer.execute(f"CREATE TABLE t(v {declared})")
-    assert source.schema_of("t") == (Field("v", kept),)
+    assert source.describe_table("t").fields == (Field("v", kept),)
     position = source.follow_tables({"t": ["v"]})
     writer.executemany("INSERT INTO t VALUES (?)", [(None,), *((bound,) for bound, _ in values)])
     expected = [None, *(value for _, value in values)]
@@ -183,8 +183,8 @@ def test_types_that_cannot_be_kept_are_refused_when_used(
     source: SqliteSource, writer: sqlite3.Connection, declared: str
 ) -> None:
     writer.execute(f"CREATE TABLE t(v {declared}, w INT)")
-    assert [field.name for field in source.schema_of("t")] == ["w"]
-    assert list(source.refusals_of("t")) == ["v"]
+    assert [field.name for field in source.describe_table("t").fields] == ["w"]
+    assert list(source.describe_table("t").refused) == ["v"]
     source.follow_tables({"t": ["w"]})
     with pytest.raises(SchemaError, match='column "v" cannot be kept exactly'):
         source.follow_tables({"t": ["v"]})
@@ -195,10 +195,10 @@ def test_names_are_found_in_any_case_and_nearest_names_are_offered(
 ) -> None:
     writer.execute("CREATE TABLE Orders(id INTEGER PRIMARY KEY, Total REAL)")
     writer.execute('CREATE TABLE "main.odd"(x INT)')
-    assert source.schema_of("main.ORDERS") == source.schema_of("orders")
-    assert source.schema_of("main.odd") == (Field("x", pa.int64()),)
+    assert source.describe_table("main.ORDERS").fields == source.describe_table("orders").fields
+    assert source.describe_table("main.odd").fields == (Field("x", pa.int64()),)
     with pytest.raises(SchemaError, match='did you mean "Orders"'):
-        source.schema_of("order")
+        source.describe_table("order")
     with pytest.raises(SchemaError, match='did you mean "Total"'):
         source.follow_tables({"orders": ["totl"]})
 

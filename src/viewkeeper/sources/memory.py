@@ -14,7 +14,16 @@ import pyarrow as pa
 
 from viewkeeper.errors import SchemaError
 from viewkeeper.updates.cut import Cut
-from viewkeeper.updates.source_protocol import COUNT, POSITION, Answer, Boundary, Lookup, Scan
+from viewkeeper.updates.source_protocol import (
+    COUNT,
+    POSITION,
+    Answer,
+    Boundary,
+    CurrentNames,
+    Lookup,
+    Scan,
+    TableDescription,
+)
 from viewkeeper.view.definition import Field, Relation
 
 Row = tuple[Any, ...]
@@ -44,17 +53,14 @@ class MemorySource:
         self._log.append((position, delta))
         return position
 
-    def schema_of(self, table: str) -> tuple[Field, ...]:
-        if table not in self._tables:
-            raise SchemaError(self.name, f'table "{table}" does not exist')
-        return self._tables[table]
-
-    def key_of(self, table: str) -> tuple[str, ...]:
-        """The key that the maker of this source promised to keep."""
-        known = {field.name for field in self.schema_of(table)}
-        key = self._keys.get(table, ())
-        assert known.issuperset(key), f"{key} are not among the columns of {table}"
-        return key
+    def describe_table(self, handle: str) -> TableDescription:
+        """A table with the key that the maker of this source promised to keep."""
+        if handle not in self._tables:
+            raise SchemaError(self.name, f'table "{handle}" does not exist')
+        fields, key = self._tables[handle], self._keys.get(handle, ())
+        names = {field.name: field.name for field in fields}
+        assert names.keys() >= set(key), f"{key} are not among the columns of {handle}"
+        return TableDescription(CurrentNames(handle, names), fields, key=key)
 
     def follow_tables(self, tables: Mapping[str, Sequence[str]]) -> int:
         return len(self._log)
@@ -128,7 +134,7 @@ class MemorySnapshot:
     def _rows_of(self, table: str) -> pa.Table:
         counts = self._source.rows_under(table, self._cut)
         assert all(count >= 0 for count in counts.values()), "a cut must be a possible state"
-        return _arrow_table(counts.elements(), self._source.schema_of(table))
+        return _arrow_table(counts.elements(), self._source.describe_table(table).fields)
 
 
 def _arrow_table(rows: Iterable[Row], fields: Sequence[Field]) -> pa.Table:

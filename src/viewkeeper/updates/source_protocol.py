@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from viewkeeper.delta.algebra import COUNT, POSITION, TS
+from viewkeeper.errors import SchemaError
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.view.definition import Field, Relation
@@ -44,7 +45,9 @@ __all__ = [
     "Scan",
     "Snapshot",
     "Source",
+    "TableDescription",
     "Tables",
+    "names_now_of",
 ]
 
 Tables: TypeAlias = Mapping[str, Sequence[str]]
@@ -88,6 +91,32 @@ class CurrentNames:
 
     table: str
     columns: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TableDescription:
+    """The table behind a handle as it is now, by the handle's names for columns.
+
+    `fields` are the columns that can be kept exactly, in the types of now; `refused` are those that
+    no view can use, each with the reason and a hint. `key` is a key that the database enforces and
+    that cannot be NULL, () if there is none. A lookup by a column that is `indexed` searches an
+    index; one by none that is `comparable` returns the whole table.
+    """
+
+    names: CurrentNames
+    fields: tuple[Field, ...]
+    refused: Mapping[str, str] = field(default_factory=dict)
+    key: tuple[str, ...] = ()
+    indexed: frozenset[str] = frozenset()
+    comparable: frozenset[str] = frozenset()
+
+    def is_indexed(self, columns: Iterable[str]) -> bool:
+        """Whether a lookup by these columns searches an index instead of reading the table."""
+        return not self.indexed.isdisjoint(columns)
+
+    def can_find_by_key(self, columns: Iterable[str]) -> bool:
+        """Whether some of these columns can be compared by key; else lookups return the table."""
+        return not self.comparable.isdisjoint(columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +199,8 @@ class Health:
 
     `position` is how far it has committed, `retained` how much it keeps for its readers, in `unit`.
     `behind` has what lies beyond the positions asked for, as far as the source can count it without
-    disturbing whoever maintains. `warnings` are sentences that somebody should read.
+    disturbing whoever maintains. `warnings` are sentences that somebody should read; `advice` is
+    one on what would make maintenance cheaper.
     """
 
     followed: bool
@@ -180,6 +210,7 @@ class Health:
     readers: tuple[RetainedLog, ...] = ()
     behind: Mapping[int, ChangesBehind] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    advice: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,37 +277,13 @@ class Source(Protocol):
         """Where and what it is, for people; no secret in it."""
         ...
 
-    def advise_setup(self) -> str | None:
-        """A sentence on what should be changed about it to make maintenance cheaper, if any."""
-        ...
-
     def handle_of(self, name: str) -> str:
         """The handle of the table that is called `name` now; a SchemaError if there is none."""
         ...
 
-    def current_names_of(self, handle: str) -> CurrentNames | None:
-        """What the table behind a handle is now; None if it is gone."""
-        ...
-
-    def schema_of(self, table: str) -> tuple[Field, ...]:
-        """The columns of a table by the handle's names, with the types that they have now; a
-        SchemaError with the nearest names if there is none."""
-        ...
-
-    def refusals_of(self, table: str) -> Mapping[str, str]:
-        """The columns that no view can use, each with the reason and a hint."""
-        ...
-
-    def key_of(self, table: str) -> tuple[str, ...]:
-        """The columns of a key that the database enforces and that cannot be NULL; () if none."""
-        ...
-
-    def is_indexed(self, table: str, columns: Sequence[str]) -> bool:
-        """Whether a lookup by these columns searches an index instead of reading the table."""
-        ...
-
-    def can_find_by_key(self, table: str, columns: Sequence[str]) -> bool:
-        """Whether some of these columns can be compared by key; else lookups return the table."""
+    def describe_table(self, handle: str) -> TableDescription:
+        """The table behind a handle; a SchemaError if it is gone, with the nearest names if there
+        never was one."""
         ...
 
     def follow_tables(self, tables: Tables) -> int:
@@ -335,3 +342,13 @@ class Source(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def names_now_of(source: Source, handle: str) -> CurrentNames | None:
+    """What the table behind a handle and its columns are called now; None if it is gone."""
+    try:
+        return source.describe_table(handle).names
+    except SchemaError as error:
+        if error.is_unreadable:
+            raise
+        return None

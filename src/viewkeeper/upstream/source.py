@@ -17,7 +17,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,11 +28,11 @@ from viewkeeper.order.mediator import OrderMark
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.source_protocol import (
     Boundary,
-    CurrentNames,
     DetachResult,
     Finding,
     Health,
     Opener,
+    TableDescription,
     Tables,
 )
 from viewkeeper.upstream.doctor import diagnose_parent, health_of
@@ -43,7 +43,6 @@ from viewkeeper.upstream.order_marks import marks_of
 from viewkeeper.upstream.parent_project import ParentProject
 from viewkeeper.upstream.snapshot import ViewOpener, ViewReader
 from viewkeeper.upstream.view_tables import ViewTables
-from viewkeeper.view.definition import Field
 
 
 def open_source(settings: SourceSettings, reader: str) -> WarehouseSource:
@@ -74,41 +73,15 @@ class WarehouseSource:
     def describe_source(self) -> str:
         return f"the views of the project in {self.parent.folder}"
 
-    def advise_setup(self) -> str | None:
-        return None
-
     # -- shapes --------------------------------------------------------------------------------
 
     def handle_of(self, name: str) -> str:
         with self._lock:
             return self._tables.handle_of(name)
 
-    def current_names_of(self, handle: str) -> CurrentNames | None:
+    def describe_table(self, handle: str) -> TableDescription:
         with self._lock:
-            return self._tables.current_names_of(handle)
-
-    def schema_of(self, table: str) -> tuple[Field, ...]:
-        with self._lock:
-            return self._tables.schema_of(table)
-
-    def refusals_of(self, table: str) -> Mapping[str, str]:
-        """None: whatever a view can show, a view can read."""
-        return {}
-
-    def key_of(self, table: str) -> tuple[str, ...]:
-        """None: a view is a bag."""
-        return ()
-
-    def is_indexed(self, table: str, columns: Sequence[str]) -> bool:
-        """Never: a lookup skips row groups by their statistics, and reads the others."""
-        with self._lock:
-            self._tables.types_of(table, columns)
-            return False
-
-    def can_find_by_key(self, table: str, columns: Sequence[str]) -> bool:
-        with self._lock:
-            types = self._tables.types_of(table, columns)
-            return any(not pa.types.is_floating(kind) for kind in types)
+            return self._tables.describe_table(handle)
 
     # -- following -----------------------------------------------------------------------------
 

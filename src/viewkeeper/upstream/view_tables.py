@@ -7,13 +7,11 @@ table, and its old handles show nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import pyarrow as pa
-
 from viewkeeper.errors import SchemaError
+from viewkeeper.sources.tables.column_type import TableColumns
+from viewkeeper.sources.tables.description import describe_file_table
 from viewkeeper.updates.schema_change import name_of_handle
-from viewkeeper.updates.source_protocol import CurrentNames
+from viewkeeper.updates.source_protocol import CurrentNames, TableDescription
 from viewkeeper.upstream.followed_views import FollowedViews
 from viewkeeper.upstream.view_shapes import live_columns_of
 from viewkeeper.view.definition import Field
@@ -30,19 +28,10 @@ class ViewTables:
         identities = self._views.shapes_of(view).column_identities()
         return self._views.names.choose_handle(name, view.table, identities)
 
-    def current_names_of(self, handle: str) -> CurrentNames | None:
-        """What a handle's view and columns are called; None if its table is not there any more."""
-        head, named = self._views.files.current_head(), self._views.names.target_of(handle)
-        view = head.views.get(name_of_handle(handle))
-        if view is None or (named is not None and named.identity != view.table):
-            return None
-        there = live_columns_of(named, self._views.shapes_of(view))
-        wanted = named.columns if named else there
-        return CurrentNames(view.view, {name: name for name in wanted if name in there})
-
-    def schema_of(self, table: str) -> tuple[Field, ...]:
-        view = self._views.find_loaded(name_of_handle(table))
-        named = self._views.names.target_of(table)
+    def describe_table(self, handle: str) -> TableDescription:
+        """Whatever a view can show, a view can read; a view is a bag, so it has no key."""
+        view = self._views.find_loaded(name_of_handle(handle))
+        named = self._views.names.target_of(handle)
         if named is not None and named.identity != view.table:
             raise SchemaError(
                 self._views.parent.name,
@@ -50,12 +39,6 @@ class ViewTables:
                 hint="nothing to do: the next look reports that, and the views follow it",
             )
         there = live_columns_of(named, self._views.shapes_of(view))
-        return tuple(Field(f.name, f.type) for f in view.shown_schema if f.name in there)
-
-    def types_of(self, table: str, columns: Sequence[str]) -> list[pa.DataType]:
-        """The types of some columns; an error if the view does not have one of them."""
-        types = {field.name: field.type for field in self.schema_of(table)}
-        for column in columns:
-            if column not in types:
-                raise self._views.no_column(name_of_handle(table), column, types)
-        return [types[column] for column in columns]
+        fields = tuple(Field(f.name, f.type) for f in view.shown_schema if f.name in there)
+        names = {name: name for name in (named.columns if named else there) if name in there}
+        return describe_file_table(CurrentNames(view.view, names), TableColumns(fields, {}))

@@ -146,7 +146,7 @@ def ask_for_values(asker: Asker, word: Word) -> None:
     asker.ask(on, every[1::2], [False])
     asker.ask(on, [*strange, *every[:3]], [False])
     asker.ask(on, strange, [True])
-    if asker.follower.source.can_find_by_key("t", on):
+    if asker.follower.source.describe_table("t").can_find_by_key(on):
         assert sum(asker.ask(on, [], [False]).values()) == 0
         assert sum(asker.ask(on, [(None,)], [False]).values()) == 0
 

@@ -20,7 +20,7 @@ from tests.sources.conformance.changes import ARROW, Insert, Update, Word, inser
 from tests.sources.conformance.database import NAME, Database
 from tests.sources.conformance.reading import Follower, look_all
 from viewkeeper.errors import SchemaError, SourceAwayError, SourceError, ViewkeeperError
-from viewkeeper.updates.source_protocol import Finding, Source
+from viewkeeper.updates.source_protocol import CurrentNames, Finding, Source
 from viewkeeper.view.definition import Field
 
 STOCK: dict[str, Word] = {
@@ -46,22 +46,23 @@ def source(database: Database) -> Source:
 
 
 def test_schema_and_keys(database: Database, source: Source) -> None:
-    shape = {field.name: field for field in source.schema_of("stock")}
+    stock = source.describe_table("stock")
+    shape = {field.name: field for field in stock.fields}
     assert [shape[name] for name in STOCK] == [Field(n, ARROW[word]) for n, word in STOCK.items()]
-    assert source.refusals_of("stock") == {}
-    assert source.key_of("stock") == (("sku",) if database.enforces_keys else ())
-    assert source.is_indexed("stock", ["sku"]) is database.has_indexes
-    assert source.is_indexed("stock", ["name"]) is database.has_indexes
-    assert source.is_indexed("stock", ["price"]) is False
-    assert source.can_find_by_key("stock", ["sku"])
-    assert source.can_find_by_key("stock", ["weight", "name"])
+    assert stock.refused == {}
+    assert stock.names == CurrentNames("stock", {name: name for name in shape})
+    assert stock.key == (("sku",) if database.enforces_keys else ())
+    assert stock.is_indexed(["sku"]) is stock.is_indexed(["name"]) is database.has_indexes
+    assert stock.is_indexed(["price"]) is False
+    assert stock.can_find_by_key(["sku"])
+    assert stock.can_find_by_key(["weight", "name"])
     assert source.name == NAME
 
 
 def test_what_is_said_of_it_is_for_people(database: Database, source: Source) -> None:
     described = source.describe_source()
     assert described.strip()
-    advice = source.advise_setup()
+    advice = source.read_health(()).advice
     assert advice is None or (advice.strip() and "  " not in advice)
     for secret in database.secrets:
         assert secret not in described + (advice or "")
@@ -139,16 +140,10 @@ def test_detaching_leaves_nothing_behind(database: Database, source: Source) -> 
 
 
 ASKING_A_TABLE: dict[str, Callable[[Source, str], object]] = {
-    "schema": lambda source, table: source.schema_of(table),
-    "refused": lambda source, table: source.refusals_of(table),
-    "key": lambda source, table: source.key_of(table),
-    "indexed": lambda source, table: source.is_indexed(table, ["sku"]),
-    "finds_by_key": lambda source, table: source.can_find_by_key(table, ["sku"]),
+    "describe": lambda source, table: source.describe_table(table),
     "follow": lambda source, table: source.follow_tables({table: ["sku"]}),
 }
 ASKING_A_COLUMN: dict[str, Callable[[Source, str], object]] = {
-    "indexed": lambda source, column: source.is_indexed("stock", [column]),
-    "finds_by_key": lambda source, column: source.can_find_by_key("stock", [column]),
     "follow": lambda source, column: source.follow_tables({"stock": ["sku", column]}),
 }
 
@@ -175,7 +170,7 @@ def check_message(error: SourceError, asked: str, nearest: str, method: str) -> 
 
 def methods(source: Source) -> Iterator[tuple[str, Callable[[], object]]]:
     """Everything that needs the database."""
-    yield "schema", lambda: source.schema_of("stock")
+    yield "schema", lambda: source.describe_table("stock")
     yield "follow", lambda: source.follow_tables(TABLES)
     yield "health", lambda: source.read_health([])
     yield "look", lambda: source.look_for_transactions(0)
@@ -243,7 +238,7 @@ def test_errors_of_refused_logins_hold_no_secret(
     monkeypatch.setenv(variable, "wrong%20one")
     refused = database.source(home="refused")
     with pytest.raises(SourceAwayError) as caught:
-        refused.schema_of("stock")
+        refused.describe_table("stock")
     for spelling in ("wrong%20one", "wrong one"):
         assert spelling not in str(caught.value)
         assert spelling not in repr(caught.value.__dict__)
@@ -287,6 +282,6 @@ def calls(follower: Follower) -> Iterator[Callable[[], object]]:
     yield lambda: list(
         source.read_changes(follower.tables, start, look_all(source, start)[-1].position)
     )
-    yield lambda: source.schema_of("stock")
+    yield lambda: source.describe_table("stock")
     yield lambda: source.read_health([start])
     yield lambda: follower.check_snapshot(start)

@@ -70,8 +70,8 @@ def explore(database: Database, cases: Sequence[Case]) -> Seen:
     table = type_table(database, "t", cases)
     source = database.source(table.options())
     seen = Seen()
-    seen.kept = {field.name: field.type for field in source.schema_of("t")}
-    seen.refused = dict(source.refusals_of("t"))
+    seen.kept = {field.name: field.type for field in source.describe_table("t").fields}
+    seen.refused = dict(source.describe_table("t").refused)
     columns = ["id", *(name for name in seen.kept if name != "id")]
     tables = {"t": columns}
     start = source.follow_tables(tables)

@@ -131,4 +131,4 @@ def keys_of(
     """The keys of a view's relations of which rows went by key, as their sources have them."""
     keyed = {Relation(entry.source, table) for entry in entries for table in entry.keyed}
     found = [relation for relation in view.relations if relation in keyed]
-    return {r: connections.get_source(r.source).key_of(r.table) for r in found}
+    return {r: connections.get_source(r.source).describe_table(r.table).key for r in found}

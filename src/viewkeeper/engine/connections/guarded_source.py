@@ -14,7 +14,7 @@ the one place which sees to it that
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -31,7 +31,6 @@ from viewkeeper.errors import (
 from viewkeeper.updates.source_protocol import (
     Answer,
     Boundary,
-    CurrentNames,
     DetachResult,
     Finding,
     Health,
@@ -40,9 +39,10 @@ from viewkeeper.updates.source_protocol import (
     Scan,
     Snapshot,
     Source,
+    TableDescription,
     Tables,
 )
-from viewkeeper.view.definition import Field, Relation
+from viewkeeper.view.definition import Relation
 
 T = TypeVar("T")
 
@@ -80,37 +80,13 @@ class GuardedSource:
         with contain_errors(self.name):
             return self.inner.describe_source()
 
-    def advise_setup(self) -> str | None:
-        with contain_errors(self.name):
-            return self.inner.advise_setup()
-
     def handle_of(self, name: str) -> str:
         with contain_errors(self.name):
             return self.inner.handle_of(name)
 
-    def current_names_of(self, handle: str) -> CurrentNames | None:
+    def describe_table(self, handle: str) -> TableDescription:
         with contain_errors(self.name):
-            return self.inner.current_names_of(handle)
-
-    def schema_of(self, table: str) -> tuple[Field, ...]:
-        with contain_errors(self.name):
-            return self.inner.schema_of(table)
-
-    def refusals_of(self, table: str) -> Mapping[str, str]:
-        with contain_errors(self.name):
-            return self.inner.refusals_of(table)
-
-    def key_of(self, table: str) -> tuple[str, ...]:
-        with contain_errors(self.name):
-            return self.inner.key_of(table)
-
-    def is_indexed(self, table: str, columns: Sequence[str]) -> bool:
-        with contain_errors(self.name):
-            return self.inner.is_indexed(table, columns)
-
-    def can_find_by_key(self, table: str, columns: Sequence[str]) -> bool:
-        with contain_errors(self.name):
-            return self.inner.can_find_by_key(table, columns)
+            return self.inner.describe_table(handle)
 
     def follow_tables(self, tables: Tables) -> int:
         with contain_errors(self.name):

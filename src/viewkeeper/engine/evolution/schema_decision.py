@@ -32,7 +32,7 @@ from viewkeeper.evolution.adaptation import (
 from viewkeeper.evolution.policy import Policy
 from viewkeeper.evolution.synchronization import NoRewriting, Rewriting, synchronize_view
 from viewkeeper.updates.schema_change import SchemaChange
-from viewkeeper.updates.source_protocol import CurrentNames
+from viewkeeper.updates.source_protocol import CurrentNames, names_now_of
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
 from viewkeeper.warehouse.metadata.head import ViewHead
 
@@ -192,8 +192,8 @@ class SchemaDecider:
 
     def _current_tables(self, binding: Binding) -> dict[Relation, CurrentNames | None]:
         return {
-            Relation(b.source, b.table): self._connections.get_source(b.source).current_names_of(
-                b.handle
+            Relation(b.source, b.table): names_now_of(
+                self._connections.get_source(b.source), b.handle
             )
             for b in binding.bound
         }
@@ -203,7 +203,7 @@ class SchemaDecider:
             return None
         source = self._connections.get_source(relation.source)
         try:
-            return source.schema_of(source.handle_of(relation.table))
+            return source.describe_table(source.handle_of(relation.table)).fields
         except SchemaError:
             return None
 

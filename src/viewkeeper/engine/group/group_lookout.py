@@ -281,8 +281,7 @@ class GroupLookout(Lookout):
         for table in self._membership.tables_of_others(upstream.name):
             try:
                 handle = source.handle_of(table)
-                unfit = source.refusals_of(handle)
-                columns = [f.name for f in source.schema_of(handle) if f.name not in unfit]
+                columns = [field.name for field in source.describe_table(handle).fields]
                 position = source.follow_tables({handle: columns})
             except SchemaError:
                 # It is gone, or cannot be followed: that is the trouble of those who read it.

@@ -93,7 +93,7 @@ def _lease_finding(root: Path, lease: Lease, newest: int, now: float) -> Finding
 def _table_columns(connections: Connections, relation: Relation) -> list[str]:
     """All columns of a table, for want of knowing which of them a view will use."""
     try:
-        fields = connections.get_source(relation.source).schema_of(relation.table)
+        fields = connections.get_source(relation.source).describe_table(relation.table).fields
     except ViewkeeperError:
         # What is wrong with the source or the table is one of the source's own findings.
         return []

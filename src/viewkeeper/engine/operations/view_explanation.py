@@ -212,12 +212,12 @@ def _lookup_cost(view: ViewDefinition, step: SweepStep, connections: Connections
     target = view.places[step.target]
     relation = target.relation
     columns = [key.want.name for key in step.on]
-    source = connections.get_source(relation.source)
+    table = connections.get_source(relation.source).describe_table(relation.table)
     if not columns:
         served, cheap = "reads the whole table: no equality joins it", False
-    elif source.is_indexed(relation.table, columns):
+    elif table.is_indexed(columns):
         served, cheap = "an index finds the rows", True
-    elif source.can_find_by_key(relation.table, columns):
+    elif table.can_find_by_key(columns):
         served, cheap = "no index: reads the table, returns matching rows only", False
     else:
         served, cheap = "reads the whole table: values of this type have several spellings", False
@@ -254,7 +254,7 @@ def _index_statement(table: str, key: tuple[str, ...], mark: str) -> str:
 
 def _used_source(connections: Connections, name: str) -> UsedSource:
     source, kind = connections.get_source(name), connections.settings[name].kind
-    return UsedSource(name, kind, source.describe_source(), source.advise_setup())
+    return UsedSource(name, kind, source.describe_source(), source.read_health(()).advice)
 
 
 def _list_conditions(view: ViewDefinition, plan: SweepPlan) -> tuple[ExplainedCondition, ...]:

@@ -84,7 +84,8 @@ def choose_algorithm(
             "`viewkeeper explain` shows which they are",
         )
     for relation in relations_deleted_by_key(view, connections):
-        shown_keys(view, relation, connections.get_source(relation.source).key_of(relation.table))
+        found = connections.get_source(relation.source).describe_table(relation.table)
+        shown_keys(view, relation, found.key)
         if kind.name != DEFAULT:
             raise _algorithm_refusal(
                 view,
@@ -134,16 +135,15 @@ def _relation_keys(
 ) -> dict[Relation, tuple[Field, ...]]:
     keys = {}
     for relation in view.relations:
-        source = connections.get_source(relation.source)
-        key = source.key_of(relation.table)
-        if not key:
+        found = connections.get_source(relation.source).describe_table(relation.table)
+        if not found.key:
             raise _algorithm_refusal(
                 view,
                 f"{kind.name} needs a key of every relation, and {relation} has none",
                 "a PRIMARY KEY or UNIQUE constraint over NOT NULL columns is one",
             )
-        fields = {field.name: field for field in source.schema_of(relation.table)}
-        keys[relation] = tuple(fields[name] for name in key)
+        fields = {field.name: field for field in found.fields}
+        keys[relation] = tuple(fields[name] for name in found.key)
     return keys
 
 

@@ -23,6 +23,7 @@ from viewkeeper.errors import ProjectError, SchemaError, ViewkeeperError, reload
 from viewkeeper.evolution.adaptation import Nothing, choose_adaptation
 from viewkeeper.evolution.preferences import Preferences
 from viewkeeper.evolution.synchronization import NoRewriting, synchronize_view
+from viewkeeper.updates.source_protocol import names_now_of
 from viewkeeper.view.definition import Field, Relation
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.metadata.record import Redefine
@@ -94,14 +95,14 @@ def _matches_evolution(was: Binding, written: Binding, connections: Connections)
     """Whether SQL says what a view becomes by schema changes that it has not even met yet, and its
     rows stay as they are: a rename is often deployed together with the SQL."""
     became = {
-        Relation(b.source, b.table): connections.get_source(b.source).current_names_of(b.handle)
+        Relation(b.source, b.table): names_now_of(connections.get_source(b.source), b.handle)
         for b in was.bound
     }
 
     def fields_now(relation: Relation) -> tuple[Field, ...] | None:
         source = connections.get_source(relation.source)
         try:
-            return source.schema_of(source.handle_of(relation.table))
+            return source.describe_table(source.handle_of(relation.table)).fields
         except SchemaError:
             return None
 

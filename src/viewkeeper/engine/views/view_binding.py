@@ -54,7 +54,9 @@ def bind_now(parsed: ParsedView, connections: Connections) -> Binding:
     for relation in parsed.relations:
         source = connections.get_source(relation.source)
         handle = source.handle_of(relation.table)
-        fields = pa.schema([(field.name, field.type) for field in source.schema_of(handle)])
+        fields = pa.schema(
+            [(field.name, field.type) for field in source.describe_table(handle).fields]
+        )
         bound.append(DefinitionTable(relation.source, relation.table, handle, fields))
     return _bind_tables(parsed, tuple(bound))
 

@@ -32,7 +32,7 @@ def health_of(
     positions: tuple[int, ...],
 ) -> Health:
     if state is None:
-        return Health(followed=False, position=version, unit="versions")
+        return Health(followed=False, position=version, unit="versions", advice=_feed_advice(shape))
     behind = {
         p: found for p in positions if (found := _measure_behind(reader, p, version)) is not None
     }
@@ -42,7 +42,17 @@ def health_of(
     )
     retained = max(version - oldest, 0)
     ours = (RetainedLog("this project", True, oldest, retained),)
-    return Health(True, version, retained, "versions", ours, behind, warnings)
+    advice = _feed_advice(shape)
+    return Health(True, version, retained, "versions", ours, behind, warnings, advice)
+
+
+def _feed_advice(shape: VersionMetadata) -> str | None:
+    if shape.has_feed:
+        return None
+    return (
+        "it has no change data feed, so an update costs reading the files that it rewrote;"
+        " SET TBLPROPERTIES ('delta.enableChangeDataFeed' = true) makes that cheap"
+    )
 
 
 def _measure_behind(reader: ChangeReader, position: int, version: int) -> ChangesBehind | None:

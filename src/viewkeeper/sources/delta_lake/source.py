@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -50,6 +50,7 @@ from viewkeeper.sources.delta_lake.version_shapes import (
 from viewkeeper.sources.handles import Book, HandleTarget, SourceHandles
 from viewkeeper.sources.settings import SourceSettings, suggest_nearest
 from viewkeeper.sources.tables.column_type import TableColumns
+from viewkeeper.sources.tables.description import describe_file_table
 from viewkeeper.sources.tables.row_layout import change_columns_of
 from viewkeeper.sources.tables.shape import TableShape
 from viewkeeper.sources.tables.shape_changes import schema_changes
@@ -63,6 +64,7 @@ from viewkeeper.updates.source_protocol import (
     Finding,
     Health,
     Opener,
+    TableDescription,
     Tables,
 )
 from viewkeeper.view.definition import Field
@@ -91,15 +93,6 @@ class DeltaLakeSource:
     def describe_source(self) -> str:
         return f"Delta Lake table {self.folder}"
 
-    def advise_setup(self) -> str | None:
-        _, shape = self._open_newest()
-        if shape.has_feed:
-            return None
-        return (
-            "it has no change data feed, so an update costs reading the files that it rewrote;"
-            " SET TBLPROPERTIES ('delta.enableChangeDataFeed' = true) makes that cheap"
-        )
-
     def handle_of(self, name: str) -> str:
         self._check_handle(name)
         with self._lock:
@@ -108,33 +101,13 @@ class DeltaLakeSource:
             identities = {} if shapes is None else history_of(shapes).newest.identities_by_name()
             return self._names.choose_handle(name, shape.id, identities)
 
-    def current_names_of(self, handle: str) -> CurrentNames | None:
+    def describe_table(self, handle: str) -> TableDescription:
+        """The format enforces no key."""
         self._check_handle(handle)
         with self._lock:
-            named, (_, shape) = self._names.target_of(handle), self._shape_now()
-            if named is not None and named.identity != shape.identity:
-                return None
-            return CurrentNames(self.table, current_columns_of(named, shape))
-
-    def schema_of(self, table: str) -> tuple[Field, ...]:
-        return self._columns_of(table).fields
-
-    def refusals_of(self, table: str) -> Mapping[str, str]:
-        return self._columns_of(table).refused
-
-    def key_of(self, table: str) -> tuple[str, ...]:
-        """None: the format enforces no key."""
-        self._check_handle(table)
-        return ()
-
-    def is_indexed(self, table: str, columns: Sequence[str]) -> bool:
-        """Never: a lookup skips files by their statistics, and reads the others."""
-        self._columns_of(table).require_types(self.name, table, columns)
-        return False
-
-    def can_find_by_key(self, table: str, columns: Sequence[str]) -> bool:
-        types = self._columns_of(table).require_types(self.name, table, columns)
-        return any(not pa.types.is_floating(kind) for kind in types.values())
+            columns, (_, shape) = self._columns_of(handle), self._shape_now()
+            now = current_columns_of(self._names.target_of(handle), shape)
+            return describe_file_table(CurrentNames(self.table, now), columns)
 
     def _columns_of(self, handle: str) -> TableColumns:
         self._check_handle(handle)

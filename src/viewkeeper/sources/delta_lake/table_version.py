@@ -197,6 +197,7 @@ def refuse_features(source: str, needed: set[str]) -> None:
             source,
             f"the table uses the feature {feature}, which is not read here",
             hint=_MENDING.get(feature, f"ALTER TABLE ... DROP FEATURE {feature}"),
+            is_unreadable=True,
         )
 
 

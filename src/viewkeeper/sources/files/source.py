@@ -19,7 +19,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -48,6 +48,7 @@ from viewkeeper.sources.handles import SourceHandles
 from viewkeeper.sources.kinds import Differ
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.sources.tables.column_type import TableColumns
+from viewkeeper.sources.tables.description import describe_file_table
 from viewkeeper.sources.tables.row_layout import change_columns_of
 from viewkeeper.sources.tables.shape_history import current_columns_of
 from viewkeeper.updates.schema_change import SchemaChange
@@ -61,6 +62,7 @@ from viewkeeper.updates.source_protocol import (
     Finding,
     Health,
     Opener,
+    TableDescription,
     Tables,
 )
 from viewkeeper.view.definition import Field
@@ -85,10 +87,6 @@ class FilesSource:
     def describe_source(self) -> str:
         return f"{self._settings.format} files in {self._settings.folder}"
 
-    def advise_setup(self) -> str | None:
-        """None: lookups read the kept copy, which disturbs nobody."""
-        return None
-
     def handle_of(self, name: str) -> str:
         with self._lock:
             require_table(self._settings, name)
@@ -98,41 +96,18 @@ class FilesSource:
             shape = shape_of_table(name, table)
             return self._names.choose_handle(name, shape.identity, shape.identities_by_name())
 
-    def current_names_of(self, handle: str) -> CurrentNames | None:
+    def describe_table(self, handle: str) -> TableDescription:
+        """The key is the declared one: a state in which it does not hold is never accepted."""
         with self._lock:
-            named = self._names.target_of(handle)
+            columns, named = self._columns_of(handle), self._names.target_of(handle)
             name = table_name_of(handle, named)
             table = self._accepted_table(name)
-            if named is None:
-                return CurrentNames(
-                    name, {field.name: field.name for field in self.schema_of(handle)}
-                )
-            if table is None or not is_followed_table(named, table):
-                return None
-            return CurrentNames(name, current_columns_of(named, shape_of_table(name, table)))
-
-    def schema_of(self, table: str) -> tuple[Field, ...]:
-        return self._columns_of(table).fields
-
-    def refusals_of(self, table: str) -> Mapping[str, str]:
-        return self._columns_of(table).refused
-
-    def key_of(self, table: str) -> tuple[str, ...]:
-        """The declared key, if all its columns are there: a state in which it does not hold is
-        never accepted."""
-        columns = self._columns_of(table).types_by_name()
-        key = self._settings.settings_of(self._table_name_of(table)).key
-        return key if set(key) <= set(columns) else ()
-
-    def is_indexed(self, table: str, columns: Sequence[str]) -> bool:
-        """Never: a lookup reads the kept copy, except row groups that cannot match."""
-        self._columns_of(table).require_types(self.name, self._table_name_of(table), columns)
-        return False
-
-    def can_find_by_key(self, table: str, columns: Sequence[str]) -> bool:
-        found = self._columns_of(table)
-        types = found.require_types(self.name, self._table_name_of(table), columns)
-        return any(not pa.types.is_floating(kind) for kind in types.values())
+            if named is None or table is None:
+                names = {column: column for column in columns.types_by_name()}
+            else:
+                names = current_columns_of(named, shape_of_table(name, table))
+            key = self._settings.settings_of(name).key
+            return describe_file_table(CurrentNames(name, names), columns, key)
 
     def _table_name_of(self, handle: str) -> str:
         return table_name_of(handle, self._names.target_of(handle))

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from viewkeeper.errors import SchemaError
 from viewkeeper.sources.handles import HandleTarget, SourceHandles
 from viewkeeper.sources.mariadb.binlog.shape_tracker import ReportedChange
 from viewkeeper.sources.mariadb.logged_shapes import LoggedShape, LoggedShapes, ShapedColumn
@@ -28,22 +27,6 @@ class MariadbMeaning:
     table: MariadbTable
     names: Mapping[str, str]
 
-    def name_now_of(self, column: str) -> str:
-        """What a column of the handle is called now; a SchemaError if it is not there."""
-        folded = column.lower()
-        for name, now in self.names.items():
-            if name.lower() == folded:
-                return now
-        # Names that the handle has, or used to have, for something else are not its columns.
-        hidden = {now.lower() for now in self.names.values()}
-        if folded in hidden or self.table.has_column(column):
-            raise SchemaError(
-                self.table.source,
-                f'column "{column}" of table "{self.table.full_name}" is not what it was',
-                hint="bind the view again",
-            )
-        return self.table.find_column(column).name
-
     @property
     def fields(self) -> tuple[Field, ...]:
         """The columns that can be kept exactly, by the handle's names."""
@@ -56,6 +39,12 @@ class MariadbMeaning:
     def refused_columns(self) -> dict[str, str]:
         found = ((name, self.table.find_column(now).kind) for name, now in self.names.items())
         return {n: f"{k.reason}; {k.hint}" for n, k in found if isinstance(k, MariadbRefusal)}
+
+    @property
+    def indexed_columns(self) -> frozenset[str]:
+        """The columns that can be kept and that an index begins with."""
+        found = (field.name for field in self.fields)
+        return frozenset(n for n in found if self.table.index_prefix_of([self.names[n]]))
 
     @property
     def key(self) -> tuple[str, ...]:

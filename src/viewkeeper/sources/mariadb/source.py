@@ -32,7 +32,6 @@ from viewkeeper.sources.mariadb.binlog.shape_tracker import ShapeWatch
 from viewkeeper.sources.mariadb.binlog.stream import BinlogStream
 from viewkeeper.sources.mariadb.binlog.tail import make_server_id, select_columns
 from viewkeeper.sources.mariadb.bound_handles import (
-    MariadbMeaning,
     bind_handle,
     current_form_of,
     find_first_column,
@@ -62,13 +61,12 @@ from viewkeeper.updates.source_protocol import (
     LOOK_SECONDS,
     LOOK_TRANSACTIONS,
     Boundary,
-    CurrentNames,
     DetachResult,
     Finding,
     Health,
+    TableDescription,
     Tables,
 )
-from viewkeeper.view.definition import Field
 
 # The next look goes on where this one stopped.
 _LOOK_SECONDS = LOOK_SECONDS
@@ -87,9 +85,6 @@ class MariadbSource(BinlogCapture):
     def describe_source(self) -> str:
         return f"MariaDB at {self._server.describe_address()}"
 
-    def advise_setup(self) -> str | None:
-        return None
-
     def handle_of(self, name: str) -> str:
         with self._use_connection() as connection:
             names, shapes = self._known_shapes(connection)
@@ -99,23 +94,32 @@ class MariadbSource(BinlogCapture):
                 return names.choose_handle(name, "", {})
             return names.choose_handle(name, shape.id, shape.ids_by_name)
 
-    def current_names_of(self, handle: str) -> CurrentNames | None:
+    def describe_table(self, handle: str) -> TableDescription:
+        """Every kind of value that is kept can be compared."""
         with self._use_connection() as connection:
             names, shapes = self._known_shapes(connection)
-            named = names.target_of(handle)
+            named, shape = names.target_of(handle), None
             if named is None:
-                try:
-                    table = read_table_of_handle(connection, self.name, self._database_name, handle)
-                except SchemaError:
-                    return None
-                columns = [column.name for column in table.columns]
-                shape: LoggedShape | None = LoggedShape("", *table.place, ())
+                table = read_table_of_handle(connection, self.name, self._database_name, handle)
             else:
-                columns = []
                 shape = shapes.shape_by_id(named.identity)
-            if shape is None:
-                return None
-            return current_form_of(handle, named, shape, self._database_name, columns)
+                if shape is None:
+                    raise SchemaError(self.name, f'table "{handle}" is not there any more')
+                table = read_table(connection, self.name, self._database_name, shape.full_name)
+        refusal = table.refusal_error()
+        if refusal is not None:
+            raise refusal
+        found = meaning_of(table, named, shape)
+        now = shape or LoggedShape("", *table.place, ())
+        columns = [column.name for column in table.columns]
+        return TableDescription(
+            current_form_of(handle, named, now, self._database_name, columns),
+            found.fields,
+            found.refused_columns,
+            found.key,
+            found.indexed_columns,
+            frozenset(field.name for field in found.fields),
+        )
 
     def _known_shapes(self, connection: Connection) -> tuple[SourceHandles, LoggedShapes]:
         """Our handles and the shapes now; nothing, if the log does not lead from what we remember
@@ -124,50 +128,6 @@ class MariadbSource(BinlogCapture):
             return self._names, self._shapes_now(connection)
         except GapError:
             return SourceHandles(None), LoggedShapes({}, has_folded_names(connection))
-
-    def schema_of(self, table: str) -> tuple[Field, ...]:
-        """The columns that can be kept exactly; `refusals_of` says why the others cannot."""
-        return self._meaning_of(table).fields
-
-    def refusals_of(self, table: str) -> dict[str, str]:
-        return self._meaning_of(table).refused_columns
-
-    def key_of(self, table: str) -> tuple[str, ...]:
-        """The columns of a key that MariaDB enforces and that cannot be NULL; () without one."""
-        return self._meaning_of(table).key
-
-    def is_indexed(self, table: str, columns: Sequence[str]) -> bool:
-        found = self._meaning_of(table)
-        return bool(
-            found.table.index_prefix_of(
-                [found.table.require_kept_column(found.name_now_of(c))[0] for c in columns]
-            )
-        )
-
-    def can_find_by_key(self, table: str, columns: Sequence[str]) -> bool:
-        """Every kind of value that is kept can be compared."""
-        found = self._meaning_of(table)
-        return bool(
-            [found.table.require_kept_column(found.name_now_of(column)) for column in columns]
-        )
-
-    def _meaning_of(self, handle: str) -> MariadbMeaning:
-        """What a handle means now; a SchemaError if that is gone or cannot be captured."""
-        with self._use_connection() as connection:
-            names, shapes = self._known_shapes(connection)
-            named = names.target_of(handle)
-            if named is None:
-                shape = None
-                found = read_table_of_handle(connection, self.name, self._database_name, handle)
-            else:
-                shape = shapes.shape_by_id(named.identity)
-                if shape is None:
-                    raise SchemaError(self.name, f'table "{handle}" is not there any more')
-                found = read_table(connection, self.name, self._database_name, shape.full_name)
-        refusal = found.refusal_error()
-        if refusal is not None:
-            raise refusal
-        return meaning_of(found, named, shape)
 
     def follow_tables(self, tables: Tables) -> int:
         """Capture these columns too, besides what is followed already and still there.

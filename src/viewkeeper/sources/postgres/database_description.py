@@ -27,7 +27,7 @@ from viewkeeper.sources.postgres.shape_query import prepare_shapes
 from viewkeeper.sources.postgres.types import PostgresRefusal
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.updates.schema_change import name_of_handle
-from viewkeeper.updates.source_protocol import CurrentNames, Tables
+from viewkeeper.updates.source_protocol import CurrentNames, TableDescription, Tables
 from viewkeeper.view.definition import Field
 
 
@@ -59,23 +59,43 @@ class PostgresDatabase:
         numbers = {column: str(number) for column, number in table.column_numbers.items()}
         return self._names.choose_handle(name, str(table.oid), numbers)
 
-    def current_names_of(self, handle: str) -> CurrentNames | None:
-        """What the table behind a handle is called now, and its columns."""
+    def describe_table(self, handle: str) -> TableDescription:
+        """The key is enforced at once; all kinds of columns can be compared, if need be by their
+        text."""
         with self._use_control() as control:
-            table = self._find_table(control, handle)
-            if table is None:
-                return None
-            visible = control.execute("SELECT pg_table_is_visible(%s::oid)", (table.oid,))
-            row = visible.fetchone()
+            table = self._table_by_handle(control, handle)
+            names = self._names_of(control, handle, table)
+        refused = self._find_refusals(table)
+        kinds = ((c.name, c.kind) for c in table.columns if c.name not in refused)
+        kept = {n: k.arrow for n, k in kinds if not isinstance(k, PostgresRefusal)}
+        return TableDescription(
+            names,
+            tuple(Field(name, kind) for name, kind in kept.items()),
+            refused,
+            next((key for key in table.keys if not refused.keys() & set(key)), ()),
+            frozenset(
+                name
+                for name in kept
+                if is_indexed(table, key_columns(self.name, table, [name], [False]))
+            ),
+            frozenset(kept),
+        )
+
+    def _names_of(
+        self, control: psycopg.Connection[Any], handle: str, table: PostgresTable
+    ) -> CurrentNames:
+        """What a table is called now, and the columns of its handle."""
+        visible = control.execute("SELECT pg_table_is_visible(%s::oid)", (table.oid,))
+        row = visible.fetchone()
         plain = bool(row and row[0]) and "." not in table.name
         is_plain = plain and (
             self._names.target_of(handle) is None or "." not in name_of_handle(handle)
         )
-        names = {column.number: column.name for column in table.columns}
+        columns = {column.number: column.called for column in table.columns}
         numbers = self._column_numbers(handle) or table.column_numbers
         return CurrentNames(
             table.name if is_plain else f"{table.schema}.{table.name}",
-            {name: names[number] for name, number in numbers.items() if number in names},
+            {name: columns[number] for name, number in numbers.items() if number in columns},
         )
 
     def _column_numbers(self, handle: str) -> dict[str, int]:
@@ -114,41 +134,9 @@ class PostgresDatabase:
         table = table or read_table(control, self.name, name_of_handle(handle))
         return table.named_by_handle(handle, self._column_numbers(handle))
 
-    def schema_of(self, table: str) -> tuple[Field, ...]:
-        """The columns that can be kept exactly; `refusals_of` says why the others cannot."""
-        found = self._read_table(table)
-        refused = self._find_refusals(found)
-        kinds = ((c.name, c.kind) for c in found.columns if c.name not in refused)
-        return tuple(Field(n, k.arrow) for n, k in kinds if not isinstance(k, PostgresRefusal))
-
-    def refusals_of(self, table: str) -> dict[str, str]:
-        """The columns that no view can use, each with the reason and a hint."""
-        return self._find_refusals(self._read_table(table))
-
     def _find_refusals(self, table: PostgresTable) -> dict[str, str]:
         kinds = ((column.name, column.kind) for column in table.columns)
         return {n: f"{k.reason}; {k.hint}" for n, k in kinds if isinstance(k, PostgresRefusal)}
-
-    def key_of(self, table: str) -> tuple[str, ...]:
-        """The columns of a key that is enforced at once and cannot be NULL; () without one."""
-        found = self._read_table(table)
-        refused = self._find_refusals(found)
-        return next((key for key in found.keys if not refused.keys() & set(key)), ())
-
-    def is_indexed(self, table: str, columns: Sequence[str]) -> bool:
-        """Whether a lookup by these columns searches an index instead of reading the table."""
-        found = self._read_table(table)
-        safe = [False] * len(columns)
-        return is_indexed(found, key_columns(self.name, found, columns, safe))
-
-    def can_find_by_key(self, table: str, columns: Sequence[str]) -> bool:
-        """All kinds of columns can be compared, if need be by their text."""
-        found = self._read_table(table)
-        return bool(key_columns(self.name, found, columns, [False] * len(columns)))
-
-    def _read_table(self, table: str) -> PostgresTable:
-        with self._use_control() as control:
-            return self._table_by_handle(control, table)
 
     def _followable_tables(
         self, control: psycopg.Connection[Any], tables: Tables

@@ -85,9 +85,6 @@ class PostgresSource(SpoolReader):
         self._compared, self._compare_at = 0, 0.0
         self._holds: dict[str, tuple[int, float]] = {}
 
-    def advise_setup(self) -> str | None:
-        return None
-
     def _find_refusals(self, table: PostgresTable) -> dict[str, str]:
         found = super()._find_refusals(table)
         for column in table.columns:

@@ -53,7 +53,10 @@ def _behind_of(
 
 
 def wal_advice(source: str, path: Path, mode: str) -> str | None:
-    """What to say of a database whose readers and writers wait for each other."""
+    """What to say of a database whose readers and writers wait for each other.
+
+    `wal` is recommended: else our reads make the application's writers wait.
+    """
     if mode == "wal":
         return None
     return (

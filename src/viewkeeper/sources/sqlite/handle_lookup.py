@@ -42,6 +42,7 @@ from viewkeeper.sources.sqlite.capture.recorded_shapes import (
     schema_changes,
     shape_of,
 )
+from viewkeeper.sources.sqlite.lookup import prefix_of
 from viewkeeper.sources.sqlite.rows import SqliteLayout, kind_of_declared
 from viewkeeper.sources.sqlite.schema import (
     SqliteTable,
@@ -50,8 +51,10 @@ from viewkeeper.sources.sqlite.schema import (
     resolve_name,
     suggest_names,
 )
+from viewkeeper.sources.sqlite.types import SqliteRefusal, kind_of
 from viewkeeper.updates.schema_change import SchemaChange, name_of_handle
-from viewkeeper.updates.source_protocol import CurrentNames, Tables
+from viewkeeper.updates.source_protocol import CurrentNames, TableDescription, Tables
+from viewkeeper.view.definition import Field
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,29 +282,35 @@ def handle_of(connection: sqlite3.Connection, source: str, names: SourceHandles,
     return names.choose_handle(name, identity_of(connection, found.relation), columns)
 
 
-def current_names_behind(
+def describe_table(
     connection: sqlite3.Connection, source: str, book: Book, handle: str
-) -> CurrentNames | None:
-    try:
-        found = find_handle(connection, source, book, handle)
-    except (BrokenQueryError, SchemaError):
-        return None
-    columns = found.current_names() if handle in book else table_of(connection, found).current_names
-    return CurrentNames(found.shape.name, columns)
-
-
-def table_behind(
-    connection: sqlite3.Connection, source: str, book: Book, handle: str
-) -> SqliteTable:
+) -> TableDescription:
     """The table behind a handle; a SchemaError if it is gone."""
     try:
-        return table_of(connection, find_handle(connection, source, book, handle))
+        found = find_handle(connection, source, book, handle)
     except BrokenQueryError:
         raise SchemaError(
             source,
             f'table "{name_of_handle(handle)}" is gone',
             hint="bring it back, or change the views that use it",
         ) from None
+    table = table_of(connection, found)
+    declared = {column.name: column.declared for column in table.columns}
+    kinds = {name: kind_of(declared[now]) for name, now in table.current_names.items()}
+    kept = {name: kind for name, kind in kinds.items() if not isinstance(kind, SqliteRefusal)}
+    exact = frozenset(name for name, kind in kept.items() if kind.one_spelling)
+    names = {now: name for name, now in table.current_names.items()}
+    key = recorded_shapes.key_of(table)
+    return TableDescription(
+        CurrentNames(
+            found.shape.name, found.current_names() if handle in book else table.current_names
+        ),
+        tuple(Field(name, kind.arrow) for name, kind in kept.items()),
+        {n: f"{k.reason}; {k.hint}" for n, k in kinds.items() if isinstance(k, SqliteRefusal)},
+        tuple(names[now] for now in key) if names.keys() >= set(key) else (),
+        frozenset(name for name in exact if prefix_of(table, [table.current_names[name]])),
+        exact,
+    )
 
 
 def find_wanted(

@@ -21,8 +21,9 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -32,7 +33,7 @@ from viewkeeper.errors import GapError, SourceError
 from viewkeeper.sources.handles import SourceHandles
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.sources.sqlite import doctor, handle_lookup, log
-from viewkeeper.sources.sqlite.capture import capture_tables, follow, recorded_shapes
+from viewkeeper.sources.sqlite.capture import capture_tables, follow
 from viewkeeper.sources.sqlite.database import SqliteDatabase, is_busy
 from viewkeeper.sources.sqlite.handle_lookup import find_logged
 from viewkeeper.sources.sqlite.known_log import LogMemory
@@ -47,22 +48,17 @@ from viewkeeper.sources.sqlite.look import (
     read_state,
     summarize_changes,
 )
-from viewkeeper.sources.sqlite.lookup import prefix_of
-from viewkeeper.sources.sqlite.rows import kind_or_refuse
-from viewkeeper.sources.sqlite.schema import SqliteTable
 from viewkeeper.sources.sqlite.snapshot import SqliteSnapshot, journal_mode
-from viewkeeper.sources.sqlite.types import SqliteKind, SqliteRefusal, kind_of
 from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.updates.source_protocol import (
     Boundary,
-    CurrentNames,
     DetachResult,
     Finding,
     Health,
     Opener,
+    TableDescription,
     Tables,
 )
-from viewkeeper.view.definition import Field
 
 # How long one acknowledgement may spend on trimming, and wait for a writer before it gives up.
 _TRIM_SECONDS = 1.0
@@ -122,58 +118,9 @@ class SqliteSource:
         with self._use_connection() as connection, read_transaction(connection):
             return handle_lookup.handle_of(connection, self.name, self._names, name)
 
-    def current_names_of(self, handle: str) -> CurrentNames | None:
+    def describe_table(self, handle: str) -> TableDescription:
         with self._use_connection() as connection, read_transaction(connection):
-            return handle_lookup.current_names_behind(
-                connection, self.name, self._names.copy_book(), handle
-            )
-
-    def schema_of(self, table: str) -> tuple[Field, ...]:
-        """The columns that can be kept exactly; `refusals_of` says why the others cannot."""
-        return tuple(
-            Field(name, kind.arrow)
-            for name, kind in self._kinds_of(table).items()
-            if not isinstance(kind, SqliteRefusal)
-        )
-
-    def refusals_of(self, table: str) -> dict[str, str]:
-        """The columns that no view can use, each with the reason and a hint."""
-        return {
-            name: f"{kind.reason}; {kind.hint}"
-            for name, kind in self._kinds_of(table).items()
-            if isinstance(kind, SqliteRefusal)
-        }
-
-    def _kinds_of(self, table: str) -> dict[str, SqliteKind | SqliteRefusal]:
-        found = self._table_of(table)
-        declared = {column.name: column.declared for column in found.columns}
-        return {name: kind_of(declared[now]) for name, now in found.current_names.items()}
-
-    def key_of(self, table: str) -> tuple[str, ...]:
-        """The columns of a key that SQLite enforces and that cannot be NULL; () without one."""
-        found = self._table_of(table)
-        names = {now: name for name, now in found.current_names.items()}
-        key = recorded_shapes.key_of(found)
-        return tuple(names[now] for now in key) if names.keys() >= set(key) else ()
-
-    def is_indexed(self, table: str, columns: Sequence[str]) -> bool:
-        """Whether a lookup by these columns searches an index instead of reading the table."""
-        found = self._table_of(table)
-        exact = [
-            found.column_named(self.name, column).name
-            for column in columns
-            if kind_or_refuse(self.name, found, column).one_spelling
-        ]
-        return bool(prefix_of(found, exact))
-
-    def can_find_by_key(self, table: str, columns: Sequence[str]) -> bool:
-        """Whether some of these columns can be compared by key; else lookups read the table."""
-        found = self._table_of(table)
-        return any(kind_or_refuse(self.name, found, column).one_spelling for column in columns)
-
-    def _table_of(self, handle: str) -> SqliteTable:
-        with self._use_connection() as connection, read_transaction(connection):
-            return handle_lookup.table_behind(
+            return handle_lookup.describe_table(
                 connection, self.name, self._names.copy_book(), handle
             )
 
@@ -378,11 +325,6 @@ class SqliteSource:
         with self._use_connection() as connection:
             return f"{self.path}, journal mode {journal_mode(connection)}"
 
-    def advise_setup(self) -> str | None:
-        """`wal` is recommended: else our reads make the application's writers wait."""
-        with self._use_connection() as connection:
-            return doctor.wal_advice(self.name, self.path, journal_mode(connection))
-
     def enable_wal(self) -> bool:
         """Switch the database to WAL, for good; False if somebody uses it just now."""
         with self._use_connection() as connection:
@@ -401,7 +343,8 @@ class SqliteSource:
         )
         connection = database.open_connection(write=False)
         with closing(connection), database.translate_errors(), read_transaction(connection):
-            return doctor.health_of_log(connection, self.reader, positions)
+            advice = doctor.wal_advice(self.name, self.path, journal_mode(connection))
+            return replace(doctor.health_of_log(connection, self.reader, positions), advice=advice)
 
     def diagnose_source(self, tables: Tables) -> list[Finding]:
         try:

@@ -64,9 +64,6 @@ class PostgresTriggerSource(TriggerLogReader):
     def describe_source(self) -> str:
         return f"{super().describe_source()}, captured by triggers"
 
-    def advise_setup(self) -> str | None:
-        return None
-
     def follow_tables(self, tables: Tables) -> int:
         """Capture these columns too. One transaction; it waits for those who write to a table that
         is not captured yet."""
