@@ -10,11 +10,11 @@ import pytest
 
 from tests.fuzz.mutation import fuzz, fuzz_text
 from tests.sources.binlog_replay import Recorded, make_reader, shape_of_table
-from viewkeeper.sources.mariadb.binlog.event_bodies import LoggedStatement
 from viewkeeper.sources.mariadb.binlog.event_frames import BinlogEventType
 from viewkeeper.sources.mariadb.binlog.table_map import read_table_map
 from viewkeeper.sources.mariadb.byte_codes import MalformedBytesError
 from viewkeeper.sources.mariadb.ddl.shape_effect import effect_of
+from viewkeeper.sources.mariadb.ddl.statement import LoggedStatement
 from viewkeeper.sources.mariadb.logged_shapes import LoggedShapes
 
 STATEMENTS = (

@@ -113,7 +113,7 @@ def test_more_is_committed_than_one_look_reports(
     world: World, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, algorithm: str
 ) -> None:
     """Everything that an answer's cut includes is delivered before it."""
-    monkeypatch.setattr("viewkeeper.sources.mariadb.source.LOOK_TRANSACTIONS", 2)
+    monkeypatch.setattr("viewkeeper.sources.mariadb.binlog.spooled_changes.LOOK_TRANSACTIONS", 2)
     monkeypatch.setattr("viewkeeper.engine.capture.lookout.LOOK_TRANSACTIONS", 2)
     with viewkeeper.open(world.folder, spark=spark) as project:
         project.settings = project.settings.with_algorithm(algorithm, "convergence")

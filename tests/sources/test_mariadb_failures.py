@@ -175,8 +175,8 @@ def test_nothing_is_acknowledged_to_another_server(own: Database) -> None:
     before = read_state(own.folder / "home")
     time.sleep(1.1)
     own.run("RESET MASTER", "FLUSH BINARY LOGS", "DELETE FROM t")
-    assert source._connection is not None
-    source._connection.close()
+    assert source._session.connection is not None
+    source._session.connection.close()
     with pytest.raises(GapError):
         source.acknowledge_position(boundary.position)
     assert read_state(own.folder / "home") == before
@@ -185,7 +185,7 @@ def test_nothing_is_acknowledged_to_another_server(own: Database) -> None:
 
 def newest_of(source: MariadbSource) -> int:
     """What the source remembers to have acknowledged."""
-    state = read_state(source._home)
+    state = read_state(source._capture.home)
     assert state is not None
     return state.position
 

@@ -216,7 +216,7 @@ def test_a_table_that_is_altered_all_the_while_keeps_no_look_waiting(
     database.run("LOCK TABLES a WRITE", "INSERT INTO a VALUES (1, 1)")
     try:
         assert [one.changes for one in source.look_for_transactions(after)] == [1]
-        assert source._audit._seen == []
+        assert source._capture._audit._seen == []
     finally:
         database.run("UNLOCK TABLES")
 

@@ -319,7 +319,7 @@ def test_odd_names_are_followed(database: Database, source: MariadbSource) -> No
 def test_a_look_without_time_goes_on_where_it_stopped(
     database: Database, source: MariadbSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("viewkeeper.sources.mariadb.source._LOOK_SECONDS", -1.0)
+    monkeypatch.setattr("viewkeeper.sources.mariadb.binlog.spooled_changes._LOOK_SECONDS", -1.0)
     after = source.follow_tables({"t": COLUMNS})
     database.run("INSERT INTO t VALUES (1, 1)", "INSERT INTO t VALUES (2, 2)")
     found = [source.look_for_transactions(after) for _ in range(12)]
@@ -330,7 +330,7 @@ def test_a_look_without_time_goes_on_where_it_stopped(
 def test_a_look_is_not_longer_than_asked_for(
     database: Database, source: MariadbSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("viewkeeper.sources.mariadb.source.LOOK_TRANSACTIONS", 3)
+    monkeypatch.setattr("viewkeeper.sources.mariadb.binlog.spooled_changes.LOOK_TRANSACTIONS", 3)
     after = source.follow_tables({"t": COLUMNS})
     database.run(*(f"INSERT INTO t VALUES ({n}, {n})" for n in range(8)))
     assert len(source.look_for_transactions(after)) == 3

@@ -45,7 +45,7 @@ def prepare(server: PrivateMariadb) -> None:
 
 class Mariadb(SqlDatabase):
     kind = "mariadb"
-    limited = "viewkeeper.sources.mariadb.source"
+    limited = "viewkeeper.sources.mariadb.binlog.spooled_changes"
     secrets = (PASSWORD,)
     trims = False
     same = "{column} <=> {mark}"

@@ -18,8 +18,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import pymysql
 
 from viewkeeper.errors import SourceError
-from viewkeeper.sources.mariadb.binlog.log import BinlogReader, read_log_files, read_newest_position
-from viewkeeper.sources.mariadb.binlog.tail import make_server_id
+from viewkeeper.sources.mariadb.binlog.log import (
+    BinlogReader,
+    make_server_id,
+    read_log_files,
+    read_newest_position,
+)
 from viewkeeper.sources.mariadb.position import FIRST_OFFSET, file_of, offset_of, position_of
 from viewkeeper.sources.mariadb.requirements import find_shortcomings, find_unlogged, read_variables
 from viewkeeper.sources.mariadb.schema import MariadbTable, read_table

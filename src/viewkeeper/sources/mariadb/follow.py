@@ -1,7 +1,7 @@
-"""Beginning to follow: which table and which columns a handle is to stand for.
+"""Following tables: the table and the columns that a handle is to mean, and what is kept of them.
 
 A table that is not followed yet is described while we hold it, so that nobody can alter it between
-its description and the position from which it counts. A column that a handle stands for already
+its description and the position from which it counts. A column that a handle means already
 stays what it is; one that is gone, as a table that is gone, is passed over.
 """
 
@@ -12,16 +12,23 @@ from dataclasses import dataclass, replace
 
 from viewkeeper.errors import SchemaError
 from viewkeeper.sources.handles import HandleTarget, SourceHandles
-from viewkeeper.sources.mariadb.binlog.log import read_log_end
+from viewkeeper.sources.mariadb.binlog.capture import BinlogCapture
+from viewkeeper.sources.mariadb.binlog.log import (
+    make_server_id,
+    read_log_end,
+    read_newest_position,
+)
+from viewkeeper.sources.mariadb.bound_handles import wanted_columns_of
 from viewkeeper.sources.mariadb.logged_shapes import (
     LoggedShape,
     LoggedShapes,
     ShapedColumn,
     shape_of,
 )
-from viewkeeper.sources.mariadb.requirements import require_logged
+from viewkeeper.sources.mariadb.requirements import require_followable, require_logged
 from viewkeeper.sources.mariadb.schema import (
     MariadbTable,
+    has_folded_names,
     nearest_hint,
     read_table,
     read_table_of_handle,
@@ -32,9 +39,86 @@ from viewkeeper.sources.mariadb.server_connection import (
     fetch_texts,
     run_statement,
 )
+from viewkeeper.sources.mariadb.state import MariadbState, read_file_time, read_gtid_at
 from viewkeeper.updates.source_protocol import Tables
 
 ShapesAt = Callable[[int], LoggedShapes]
+
+
+@dataclass(frozen=True, slots=True)
+class TableFollower:
+    """Lets a capture follow tables, besides what it follows already."""
+
+    capture: BinlogCapture
+
+    def follow_tables(self, tables: Tables) -> int:
+        """Capture these columns too; the position of the server before it was begun.
+
+        Nothing is changed at the server. What was read ahead is read again if columns are new,
+        because it was read without them. If the server is not the one that was followed, it is
+        from now on.
+        """
+        capture = self.capture
+        with capture.session.use_connection() as connection:
+            capture.note_readers(tables)
+            require_followable(connection, capture.source)
+            position = read_newest_position(connection)
+            state = capture.state_of_same_server(connection)
+            if state is not None:
+                self._extend_following(connection, state, tables)
+            else:
+                self._begin_following(connection, position, tables)
+            return position
+
+    def _begin_following(self, connection: Connection, position: int, tables: Tables) -> None:
+        """Follow a server that was not followed, or is not the one that was."""
+        capture = self.capture
+        born = read_file_time(capture.server, make_server_id(capture.reader), position)
+        nothing = LoggedShapes({}, has_folded_names(connection))
+        found, shapes = follow_handles(
+            connection,
+            capture.server,
+            SourceHandles(None),
+            nothing,
+            lambda _: nothing,
+            tables,
+            list(capture.handles),
+        )
+        gtid = read_gtid_at(connection, position)
+        capture.write_state(MariadbState(position, gtid, born, shapes))
+        capture.handles.forget_all()
+        self._add_targets(found)
+        capture.forget_stream()
+
+    def _extend_following(
+        self, connection: Connection, state: MariadbState, tables: Tables
+    ) -> None:
+        """Follow more, besides what is followed."""
+        capture = self.capture
+        now = capture.shapes_now(connection)
+        found, after = follow_handles(
+            connection,
+            capture.server,
+            capture.handles,
+            now,
+            lambda position: capture.shapes_at(connection, state, position),
+            tables,
+        )
+        added = [shape for id, shape in after.tables.items() if now.tables.get(id) != shape]
+        before = wanted_columns_of(capture.handles)
+        if added:
+            shapes = state.shapes
+            for shape in added:
+                shapes = shapes.with_table(shape)
+            capture.write_state(replace(state, shapes=shapes))
+        self._add_targets(found)
+        if wanted_columns_of(capture.handles) != before:
+            capture.forget_stream()
+
+    def _add_targets(self, found: Sequence[FollowedHandle]) -> None:
+        """Only when the tables are remembered: a handle must not mean what is not known."""
+        for one in found:
+            self.capture.handles.add_target(one.handle, one.shape.id, one.columns)
 
 
 @dataclass(frozen=True, slots=True)

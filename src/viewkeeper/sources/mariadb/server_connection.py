@@ -14,8 +14,9 @@ from __future__ import annotations
 import re
 import ssl
 import struct
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, unquote
@@ -179,6 +180,46 @@ class MariadbServer:
             raise translate_error(self.source, error) from None
         except _NONSENSE as error:
             raise _nonsense_error(self.source, f"{type(error).__name__}: {error}") from error
+
+
+class MariadbSession:
+    """The lasting connection of a source to its server; one thread at a time uses it.
+
+    `openings` counts the connections that were made. Another server may answer the next one, so
+    what was checked over an earlier connection has to be checked again.
+    """
+
+    def __init__(self, server: MariadbServer) -> None:
+        self.server = server
+        self.lock = threading.RLock()
+        self.openings = 0
+        self.connection: Connection | None = None
+
+    @contextmanager
+    def use_connection(self) -> Iterator[Connection]:
+        """The connection, made again if it was lost."""
+        with self.lock, self.server.translate_errors():
+            if self.connection is None or not self.connection.open:
+                self.connection = self.server.open_connection()
+                self.openings += 1
+            try:
+                yield self.connection
+            except (pymysql.err.OperationalError, pymysql.err.InterfaceError, OSError):
+                self.connection = None
+                raise
+
+    def end_thread(self, thread: int) -> None:
+        """End another connection at the server, if ours is open."""
+        if self.connection is not None and self.connection.open:
+            with suppress(pymysql.Error, OSError):
+                run_statement(self.connection, f"KILL {thread}")
+
+    def close(self) -> None:
+        with self.lock:
+            if self.connection is not None:
+                with suppress(pymysql.Error, OSError):
+                    self.connection.close()
+            self.connection = None
 
 
 @contextmanager

@@ -28,8 +28,9 @@ from viewkeeper.sources.mariadb.answers.lookup import (
 )
 from viewkeeper.sources.mariadb.answers.rows import AnswerReader
 from viewkeeper.sources.mariadb.binlog.log import read_log_end, read_newest_position
+from viewkeeper.sources.mariadb.binlog.rows import schema_of_changes
 from viewkeeper.sources.mariadb.binlog.shape_tracker import ShapeWatch
-from viewkeeper.sources.mariadb.binlog.tail import BinlogTail, schema_of_changes
+from viewkeeper.sources.mariadb.binlog.tail import BinlogTail
 from viewkeeper.sources.mariadb.bound_handles import BoundHandle
 from viewkeeper.sources.mariadb.logged_shapes import LoggedShape, shape_of
 from viewkeeper.sources.mariadb.schema import MariadbTable, read_table, read_table_of_handle
@@ -65,6 +66,16 @@ class MariadbOpener:
 
     def __call__(self) -> MariadbSnapshot:
         return MariadbSnapshot(self.server, self.reader, self.tables, self.watch)
+
+
+def make_opener(
+    server: MariadbServer, reader: str, tables: Mapping[str, BoundHandle], shapes: ShapeWatch
+) -> MariadbOpener:
+    """An opener of snapshots whose tails have the columns that the handles ask for."""
+    columns: dict[str, tuple[str, ...]] = {}
+    for one in tables.values():
+        columns[one.identity] = (*columns.get(one.identity, ()), *one.asked_ids)
+    return MariadbOpener(server, reader, tables, replace(shapes, columns=columns))
 
 
 class _BrokenError(Exception):

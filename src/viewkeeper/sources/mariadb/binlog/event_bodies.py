@@ -2,7 +2,7 @@
 
 Row events come in two forms, plain or compressed; statements too. All of that is undone here, so
 that the stream deals with groups, images and text. What is not as MariaDB writes it is a
-MalformedError.
+MalformedBytesError.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from viewkeeper.sources.mariadb.byte_codes import (
     read_length,
     read_piece,
 )
+from viewkeeper.sources.mariadb.ddl.statement import LoggedStatement
 
 _INSERTED, _DELETED, _UPDATED = (1,), (-1,), (-1, 1)
 _FORMS = {
@@ -95,16 +96,6 @@ def images_of(event: BinlogEvent, images: int, columns: int) -> tuple[bytes, int
     if event.type >= BinlogEventType.WRITE_COMPRESSED_V1:
         return decompress_bytes(body[at:]), 0
     return body, at
-
-
-@dataclass(frozen=True, slots=True)
-class LoggedStatement:
-    """A statement, and the database that it was run in; `strict` if its session refused values
-    that do not fit."""
-
-    database: str
-    text: str
-    strict: bool = True
 
 
 def statement_of(event: BinlogEvent) -> LoggedStatement:

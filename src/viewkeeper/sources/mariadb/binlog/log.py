@@ -1,15 +1,18 @@
 """The binlog as a sequence of events, read as a replica reads it.
 
-What a replica says when it comes: that it understands checksums and GTID events, how often it wants
-to hear something while nothing happens, and from where to begin. `log_frame` makes events of what
-the server sends then, `stream` makes transactions of the events.
+A replica that comes says that it understands checksums and GTID events, how often it wants to hear
+something while nothing happens, and where to begin. `event_frames` makes events of what the server
+sends then, `stream` makes transactions of the events.
 """
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator
+from itertools import count
 from typing import Any
+from zlib import crc32
 
 import pymysql
 from pymysql.constants import COMMAND, CR
@@ -34,6 +37,7 @@ from viewkeeper.sources.mariadb.server_connection import (
     translate_error,
 )
 
+_NUMBERS = count()
 _HEARTBEAT_SECONDS = 5
 _NON_BLOCK = 0x01
 _EOF, _ERROR = b"\xfe", b"\xff"
@@ -121,6 +125,12 @@ class BinlogReader:
     def close(self) -> None:
         if self._connection.open:
             self._connection.close()
+
+
+def make_server_id(reader: str) -> int:
+    """A number that no other reader of the binlog has: the server knows its replicas by it."""
+    text = f"{reader} {os.uname().nodename} {os.getpid()} {next(_NUMBERS)}"
+    return crc32(text.encode()) | 1 << 31
 
 
 def read_event_after(server: MariadbServer, server_id: int, start: int) -> BinlogEvent | None:

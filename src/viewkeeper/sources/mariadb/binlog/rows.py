@@ -4,6 +4,9 @@ Many small transactions share one batch, because making a batch costs as much as
 rows. The rows of a transaction that has not ended are the last ones here and have no position yet:
 a transaction's position is where it ends. Where it is so large that its rows should not wait in
 memory, they go to files as *pieces*, and get their position when it is known.
+
+A reader of the spool gets the columns that it asks for, by their names and in the types that they
+have now (`select_columns`).
 """
 
 from __future__ import annotations
@@ -12,9 +15,10 @@ import os
 import shutil
 import tempfile
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -31,6 +35,7 @@ from viewkeeper.updates.source_protocol import COUNT, POSITION
 Columns = Sequence[tuple[str, MariadbKind]]
 PIECE_ROWS = 50_000
 _PIECES_BYTES = 32 << 20
+_DIGITS = 76
 
 
 class ShapeChangedError(ValueError):
@@ -234,3 +239,41 @@ class Pieces:
             writer.write_batch(batch)
         disk.protect_file(file)
         return file
+
+
+def select_columns(
+    batches: Iterator[pa.RecordBatch], columns: Mapping[str, tuple[str, pa.DataType]]
+) -> Iterator[pa.RecordBatch]:
+    """Change batches of the asked columns: each by its name, as what identity, in what type.
+
+    A column that was not there yet has no values. Values come in the type that the column has now,
+    if that is a wider one; else as what they were.
+    """
+    for batch in batches:
+        arrays = [_column_as(batch, id, kind) for id, kind in columns.values()]
+        arrays += [batch[COUNT], batch[POSITION]]
+        yield pa.RecordBatch.from_arrays(arrays, names=[*columns, COUNT, POSITION])
+
+
+def _column_as(batch: pa.RecordBatch, id: str, kind: pa.DataType) -> Array:
+    if id not in batch.schema.names:
+        return pa.array([None] * batch.num_rows, kind)
+    array: Array = batch[id]
+    if array.type == kind or not _is_wider(array.type, kind):
+        return array
+    if pa.types.is_decimal(kind):
+        # Arrow asks for room for every integer, not for those that are there.
+        target: Any = kind
+        array = array.cast(pa.decimal256(_DIGITS, target.scale))
+    return array.cast(kind)
+
+
+def _is_wider(old: pa.DataType, new: pa.DataType) -> bool:
+    exact = pa.types.is_integer(old) or pa.types.is_decimal(old)
+    to_double = old == pa.float32() and new == pa.float64()
+    return (exact and pa.types.is_decimal(new)) or to_double
+
+
+def schema_of_changes(columns: Mapping[str, tuple[str, pa.DataType]]) -> pa.Schema:
+    fields = [(name, kind) for name, (_, kind) in columns.items()]
+    return pa.schema([*fields, (COUNT, pa.int64()), (POSITION, pa.int64())])

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from viewkeeper.sources.mariadb.binlog.event_bodies import LoggedStatement
 from viewkeeper.sources.mariadb.binlog.rows import (
     BinlogLayout,
     ObscureError,
@@ -24,6 +23,7 @@ from viewkeeper.sources.mariadb.binlog.rows import (
 )
 from viewkeeper.sources.mariadb.binlog.table_map import read_table_map
 from viewkeeper.sources.mariadb.ddl.shape_effect import ShapeEffect, effect_of
+from viewkeeper.sources.mariadb.ddl.statement import LoggedStatement
 from viewkeeper.sources.mariadb.logged_shapes import LoggedShapes, key_ids
 from viewkeeper.sources.mariadb.schema import characters_of
 from viewkeeper.sources.mariadb.server_connection import MariadbServer

@@ -27,7 +27,6 @@ from pathlib import Path
 from viewkeeper.errors import ConversionError, GapError, SchemaError, SourceAwayError, SourceError
 from viewkeeper.sources.mariadb.binlog.event_bodies import (
     SIGNS,
-    LoggedStatement,
     TransactionGroup,
     group_of,
     images_of,
@@ -39,6 +38,7 @@ from viewkeeper.sources.mariadb.binlog.rows import BinlogLayout, ObscureError, P
 from viewkeeper.sources.mariadb.binlog.shape_tracker import KeyOf, ShapeTracker, ShapeWatch
 from viewkeeper.sources.mariadb.binlog.transactions import MisfitAtError, TransactionBuffer
 from viewkeeper.sources.mariadb.byte_codes import MalformedBytesError, read_piece
+from viewkeeper.sources.mariadb.ddl.statement import LoggedStatement
 from viewkeeper.sources.mariadb.position import FIRST_OFFSET, file_of, position_of
 from viewkeeper.sources.mariadb.server_connection import MariadbServer
 from viewkeeper.sources.stream.spool import Spool

@@ -14,70 +14,21 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
-from itertools import count
 from pathlib import Path
-from typing import Any
-from zlib import crc32
 
 import pyarrow as pa
 
 from viewkeeper.errors import BarrierError, SourceAwayError
+from viewkeeper.sources.mariadb.binlog.log import make_server_id
+from viewkeeper.sources.mariadb.binlog.rows import select_columns
 from viewkeeper.sources.mariadb.binlog.shape_tracker import ReportedChange, ShapeWatch
 from viewkeeper.sources.mariadb.binlog.stream import BinlogStream
 from viewkeeper.sources.mariadb.logged_shapes import LoggedShapes
 from viewkeeper.sources.mariadb.server_connection import MariadbServer
-from viewkeeper.sources.mariadb.types import Array
 from viewkeeper.sources.stream.spool import Spool, is_alive
-from viewkeeper.updates.source_protocol import COUNT, POSITION
 
-_NUMBERS = count()
 _ALL = 1 << 62
-_DIGITS = 76
 _FOLDER = "viewkeeper-tail-"
-
-
-def make_server_id(reader: str) -> int:
-    """A number for a reader of the binlog, that no other has: replicas are told apart by it."""
-    text = f"{reader} {os.uname().nodename} {os.getpid()} {next(_NUMBERS)}"
-    return crc32(text.encode()) | 1 << 31
-
-
-def select_columns(
-    batches: Iterator[pa.RecordBatch], columns: Mapping[str, tuple[str, pa.DataType]]
-) -> Iterator[pa.RecordBatch]:
-    """Change batches of the asked columns: each by its name, as what identity, in what type.
-
-    A column that was not there yet has no values. Values come in the type that the column has now,
-    if that is a wider one; else as what they were.
-    """
-    for batch in batches:
-        arrays = [_column_as(batch, id, kind) for id, kind in columns.values()]
-        arrays += [batch[COUNT], batch[POSITION]]
-        yield pa.RecordBatch.from_arrays(arrays, names=[*columns, COUNT, POSITION])
-
-
-def _column_as(batch: pa.RecordBatch, id: str, kind: pa.DataType) -> Array:
-    if id not in batch.schema.names:
-        return pa.array([None] * batch.num_rows, kind)
-    array: Array = batch[id]
-    if array.type == kind or not _is_wider(array.type, kind):
-        return array
-    if pa.types.is_decimal(kind):
-        # Arrow asks for room for every integer, not for those that are there.
-        target: Any = kind
-        array = array.cast(pa.decimal256(_DIGITS, target.scale))
-    return array.cast(kind)
-
-
-def _is_wider(old: pa.DataType, new: pa.DataType) -> bool:
-    exact = pa.types.is_integer(old) or pa.types.is_decimal(old)
-    to_double = old == pa.float32() and new == pa.float64()
-    return (exact and pa.types.is_decimal(new)) or to_double
-
-
-def schema_of_changes(columns: Mapping[str, tuple[str, pa.DataType]]) -> pa.Schema:
-    fields = [(name, kind) for name, (_, kind) in columns.items()]
-    return pa.schema([*fields, (COUNT, pa.int64()), (POSITION, pa.int64())])
 
 
 def make_private_folder() -> Path:

@@ -18,7 +18,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from viewkeeper.sources.mariadb.binlog.event_bodies import LoggedStatement
 from viewkeeper.sources.mariadb.ddl.alter_table import StatementSetting, apply_alter
 from viewkeeper.sources.mariadb.ddl.column_definition import Characters
 from viewkeeper.sources.mariadb.ddl.statement import (
@@ -28,6 +27,7 @@ from viewkeeper.sources.mariadb.ddl.statement import (
     LoggedDrop,
     LoggedDropDatabase,
     LoggedRename,
+    LoggedStatement,
     LoggedTableName,
     LoggedTruncate,
     UnlistedRows,

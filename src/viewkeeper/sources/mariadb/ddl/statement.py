@@ -3,7 +3,7 @@
 In a row binlog the statements that remain as text are those that change tables themselves, and the
 frame of transactions. Only their first words, the tables that they name and the clauses of ALTER
 TABLE are looked at, by tokens (`tokens`). What it all means for the tables that are followed is
-said in `reshape`.
+said in `shape_effect`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,16 @@ _INDEX_KINDS = {"UNIQUE", "FULLTEXT", "SPATIAL"}
 
 
 @dataclass(frozen=True, slots=True)
+class LoggedStatement:
+    """A statement, and the database that it was run in; `strict` if its session refused values
+    that do not fit."""
+
+    database: str
+    text: str
+    strict: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class LoggedTableName:
     """A table as a statement names it, in the database that is meant."""
 
@@ -29,7 +39,7 @@ class LoggedTableName:
 
 @dataclass(frozen=True, slots=True)
 class LoggedTruncate:
-    """All rows of a table went, without being listed."""
+    """A statement removed all rows of a table and lists none of them."""
 
     table: LoggedTableName
 
