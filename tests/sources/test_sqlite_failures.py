@@ -84,7 +84,9 @@ def test_reads_in_rollback_mode_end_at_once(source: SqliteSource, path: Path) ->
     writer.execute("INSERT INTO t VALUES (1)")
     assert [batch.num_rows for batch in scan.batches] == []
     snapshot.close()
-    assert source.enable_wal()
+    writer.execute("PRAGMA journal_mode = WAL")
+    # A connection learns of the mode when it reads, and this one has read before.
+    source.close()
     assert source.describe_source().endswith("journal mode wal")
     writer.close()
 

@@ -15,7 +15,7 @@ import pytest
 
 from viewkeeper.errors import GapError
 from viewkeeper.sources.sqlite import SqliteSource
-from viewkeeper.sources.sqlite.known_log import FILE
+from viewkeeper.sources.sqlite.reader_registration import FILE
 
 T = {"t": ["id", "v"]}
 Open = Callable[[], SqliteSource]

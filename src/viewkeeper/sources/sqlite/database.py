@@ -1,19 +1,23 @@
-"""Opening a SQLite database, and turning what SQLite says into our errors.
+"""Connections to a SQLite database, and SQLite's errors as ours.
 
 Opening never creates a file: connections are `mode=ro` or `mode=rw` URIs. A reader is opened
 read-only; where the file system does not let a read-only connection in (a WAL database whose
 `-shm` is not there yet, a journal that waits to be rolled back) it is opened for writing instead.
 
-The file itself is never opened with `open_connection()`: closing any descriptor of a file drops the
+The file itself is never opened by ourselves: closing any descriptor of a file drops the
 POSIX locks that the whole process holds on it, also those of SQLite's own connections.
+
+A source has one lasting connection for all its calls, one at a time. Where the path names another
+file than it did, because the database was replaced by a copy, it is connected again.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -128,6 +132,78 @@ class SqliteDatabase:
                 " of Viewkeeper: `viewkeeper detach --force`, then `viewkeeper run --full-refresh"
                 " VIEW`",
             ) from error
+
+
+class LastingConnection:
+    """The connection of a source; several threads use it, one at a time.
+
+    `openings` counts the connections that were made: what was seen on an earlier one says nothing.
+    """
+
+    def __init__(self, database: SqliteDatabase) -> None:
+        self.openings = 0
+        self.database = database
+        self.lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
+
+    @contextmanager
+    def use_connection(self, wait_ms: int | None = None) -> Iterator[sqlite3.Connection]:
+        """The connection, which waits so long for a lock of somebody else."""
+        with self.lock, self.database.translate_errors():
+            file = self.database.file_identity()
+            if self._connection is None or file != self._file:
+                self.close()
+                self._connection, self._file = self._open_connection(), file
+                self.openings += 1
+            waits = int(self.database.busy_seconds * 1000) if wait_ms is None else wait_ms
+            self._connection.execute(f"PRAGMA busy_timeout = {waits}")
+            yield self._connection
+
+    def _open_connection(self) -> sqlite3.Connection:
+        try:
+            connection = self.database.open_connection(write=True)
+        except SourceError:
+            # A database that we may only read can at least be described.
+            connection = self.database.open_connection(write=False)
+        with suppress(sqlite3.Error):
+            # What we write is bookkeeping: losing its end in a power failure costs nothing.
+            if journal_mode(connection) == "wal":
+                connection.execute("PRAGMA synchronous = NORMAL")
+        return connection
+
+    def close(self) -> None:
+        with self.lock:
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = None
+
+
+@contextmanager
+def write_transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """A write transaction, committed at the end and taken back on any error."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+@contextmanager
+def read_transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """A read transaction."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if connection.in_transaction:
+            connection.execute("COMMIT")
+
+
+def journal_mode(connection: sqlite3.Connection) -> str:
+    return str(connection.execute("PRAGMA main.journal_mode").fetchone()[0]).lower()
 
 
 def _code_of(error: sqlite3.Error) -> str:

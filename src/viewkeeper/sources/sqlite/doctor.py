@@ -1,4 +1,4 @@
-"""What a SQLite source tells about itself: its health for `status`, its findings for `doctor`.
+"""The health of a SQLite source for `status`, and its findings for `doctor`.
 
 Both read in one short transaction and change nothing.
 """
@@ -13,10 +13,9 @@ from pathlib import Path
 from viewkeeper.errors import SourceError
 from viewkeeper.sources.handles import Book
 from viewkeeper.sources.sqlite.capture import capture_tables
-from viewkeeper.sources.sqlite.database import OLDEST_LIBRARY
+from viewkeeper.sources.sqlite.database import OLDEST_LIBRARY, journal_mode
 from viewkeeper.sources.sqlite.handle_lookup import find_handle
-from viewkeeper.sources.sqlite.look import summarize_changes
-from viewkeeper.sources.sqlite.snapshot import journal_mode
+from viewkeeper.sources.sqlite.logged_changes import summarize_changes
 from viewkeeper.updates.schema_change import name_of_handle
 from viewkeeper.updates.source_protocol import ChangesBehind, Finding, Health, RetainedLog, Tables
 

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from viewkeeper.errors import BrokenQueryError, GapError, SchemaError
+from viewkeeper.errors import BrokenQueryError, GapError, SchemaError, reload_hint
 from viewkeeper.sources.handles import Book, HandleTarget, SourceHandles
 from viewkeeper.sources.sqlite.capture import recorded_shapes
 from viewkeeper.sources.sqlite.capture.capture_tables import (
@@ -162,7 +162,7 @@ def _relation_number(
             source,
             f'table "{name_of_handle(handle)}" was followed in another database',
             detail="it was restored from a backup, replaced by another one, or detached",
-            hint="follow it again and load its views anew",
+            hint=reload_hint(),
         )
     return int(number)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from viewkeeper.errors import BrokenQueryError, GapError
+from viewkeeper.errors import BrokenQueryError, GapError, reload_hint
 from viewkeeper.sources.sqlite.capture import recorded_shapes
 from viewkeeper.sources.sqlite.capture.capture_tables import (
     TableCapture,
@@ -53,7 +53,7 @@ def find_pieces(
             source,
             f"changes after position {after} have been trimmed",
             detail="the reader acknowledged them, or follows since later",
-            hint="load the views that need them anew",
+            hint=reload_hint(),
         )
     written: list[LogPiece] = []
     end = until
@@ -69,7 +69,7 @@ def find_pieces(
             source,
             f'table "{found.shape.name}" was not captured between positions {after} and {end}',
             detail="it was followed later, or its triggers or unique keys were changed meanwhile",
-            hint="follow it again and load the views that use it anew",
+            hint=reload_hint(),
         )
     return tuple(reversed(written))
 

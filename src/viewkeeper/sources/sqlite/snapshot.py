@@ -12,7 +12,6 @@ same transaction too, so the tail of an answer is exactly what its cut includes.
 from __future__ import annotations
 
 import os
-import sqlite3
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from viewkeeper.sources.sqlite.capture.capture_tables import (
     require_installed,
     schema_version,
 )
-from viewkeeper.sources.sqlite.database import SqliteDatabase
+from viewkeeper.sources.sqlite.database import SqliteDatabase, journal_mode
 from viewkeeper.sources.sqlite.handle_lookup import FoundTable, find_handle, refuse_broken, table_of
 from viewkeeper.sources.sqlite.lookup import (
     SqliteKeyColumn,
@@ -42,13 +41,9 @@ from viewkeeper.updates.source_protocol import Answer, Lookup, Scan
 from viewkeeper.view.definition import Relation
 
 
-def journal_mode(connection: sqlite3.Connection) -> str:
-    return str(connection.execute("PRAGMA main.journal_mode").fetchone()[0]).lower()
-
-
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What a handle stands for, as it was found in a transaction."""
+    """The table of a handle, as it was found in a transaction."""
 
     found: FoundTable
     table: SqliteTable

@@ -23,7 +23,7 @@ import secrets
 import sqlite3
 from dataclasses import dataclass
 
-from viewkeeper.errors import GapError
+from viewkeeper.errors import GapError, reload_hint
 from viewkeeper.sources.sqlite.capture.trigger_sql import LOG, NOW
 from viewkeeper.sources.sqlite.schema import OWN_PREFIX, quote_name
 
@@ -78,7 +78,7 @@ def require_installed(connection: sqlite3.Connection, source: str) -> None:
             source,
             "the change log is not there",
             detail="the database was replaced or restored, or somebody detached it",
-            hint="follow it again and load its views anew",
+            hint=reload_hint(),
         )
 
 
@@ -159,7 +159,7 @@ def reader_position(connection: sqlite3.Connection, source: str, reader: str) ->
             source,
             f'the database does not know the reader "{reader}"',
             detail="it was detached, or the database was restored from before it was followed",
-            hint="follow it again and load its views anew",
+            hint=reload_hint(),
         )
     return int(row[0])
 

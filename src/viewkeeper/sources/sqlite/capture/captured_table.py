@@ -22,7 +22,7 @@ import re
 import sqlite3
 from dataclasses import dataclass
 
-from viewkeeper.errors import GapError, SchemaError
+from viewkeeper.errors import GapError, SchemaError, reload_hint
 from viewkeeper.sources.sqlite.capture.capture_tables import TableCapture
 from viewkeeper.sources.sqlite.capture.recorded_shapes import Gone, SqliteShape, shape_of
 from viewkeeper.sources.sqlite.capture.trigger_sql import (
@@ -53,7 +53,7 @@ class LivingTable:
                 source,
                 f'table "{self.table.name}" was changed so that its capture is no longer complete',
                 detail="triggers of Viewkeeper were removed or changed",
-                hint="follow it again and load the views that use it anew",
+                hint=reload_hint(),
             )
 
 

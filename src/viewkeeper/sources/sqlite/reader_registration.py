@@ -1,0 +1,273 @@
+"""What one project has in a SQLite database, and what it remembers of the database's log.
+
+A project is a *reader* there, registered with the columns that it follows and the position that it
+has acknowledged. It follows, acknowledges, holds the log and leaves, each in one short write
+transaction; only trimming takes several.
+
+A project remembers enough of the log to find that a backup was restored. A backup that is put back
+has an older log, which grows again: its positions come a second time, for other rows. So the newest
+row of the log that was ever reported is remembered: its position, what wrote it, and when, to the
+millisecond. As long as the log still has that position, it must have that row there. Once it is
+trimmed nothing was lost: trimming waits for our own acknowledgement, which the database itself
+keeps, so a backup of it had all that we know of.
+
+A database whose log is another one is followed again only from its end on, which is moved behind
+all positions of the old one: those before that, the *floor*, are refused. Writers pay nothing for
+this, and nothing has to be written at both sides at once: the file is written after the row was
+committed and before it is reported.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from viewkeeper.errors import GapError, reload_hint
+from viewkeeper.sources.handles import SourceHandles
+from viewkeeper.sources.sqlite.capture.capture_tables import (
+    create_tables,
+    database_id,
+    is_installed,
+    lease_name,
+    newest_position,
+    reader_position,
+    require_installed,
+    write_mark,
+)
+from viewkeeper.sources.sqlite.capture.follow import (
+    detach_reader,
+    follow_for_reader,
+    record_shapes,
+)
+from viewkeeper.sources.sqlite.capture.trigger_sql import LOG
+from viewkeeper.sources.sqlite.database import LastingConnection, is_busy, write_transaction
+from viewkeeper.sources.sqlite.handle_lookup import find_wanted
+from viewkeeper.sources.sqlite.log import trim_log
+from viewkeeper.sources.state_files import read_state_file, write_state_file
+from viewkeeper.storage.typed_json import read_typed
+from viewkeeper.updates.source_protocol import DetachResult, Tables
+
+FILE = "log.json"
+# How long one acknowledgement may spend on trimming, and wait for a writer before it gives up.
+_TRIM_SECONDS = 1.0
+_TRIM_WAIT_MS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderRegistration:
+    """The reader of one source in its database, and what is known of it here."""
+
+    session: LastingConnection
+    source: str
+    reader: str
+    handles: SourceHandles
+    memory: LogMemory
+
+    def follow_tables(self, tables: Tables) -> int:
+        """Capture these columns too, for this reader, besides what it follows already.
+
+        One short write transaction. Nothing happens if everything is captured already. In another
+        database than the one that was followed, everything begins again.
+        """
+        with self.session.use_connection() as connection:
+            with write_transaction(connection):
+                create_tables(connection)
+                database = database_id(connection)[0]
+                book = self.handles.copy_book()
+                if any(one.identity.partition("/")[0] != database for one in book.values()):
+                    self.handles.forget_all()
+                record_shapes(connection, self.source, mend=True)
+                book = self.handles.copy_book()
+                wanted = find_wanted(connection, self.source, book, tables)
+                plain = [(each.table, list(each.columns.values())) for each in wanted]
+                followed = follow_for_reader(connection, self.source, self.reader, plain)
+                position = self.memory.begin_log(connection)
+            for each, (relation, shape) in zip(wanted, followed, strict=True):
+                ids = {column.name: str(column.id) for column in shape.columns}
+                columns = {name: ids[now] for name, now in each.columns.items()}
+                self.handles.add_target(each.handle, f"{database}/{relation}", columns)
+            return position
+
+    def check_position(self, connection: sqlite3.Connection, after: int) -> int:
+        """The newest position, if this is still the database in which `after` was reached."""
+        state = read_state(connection, self.source, self.reader)
+        self.memory.check_state(connection, self.source, state, after)
+        return state.position
+
+    def acknowledge_position(self, position: int) -> None:
+        """Store the position, then trim what every reader has acknowledged.
+
+        A database that is busy is no error: the next acknowledgement does what this one could not.
+        """
+        with self.session.use_connection(wait_ms=_TRIM_WAIT_MS) as connection:
+            try:
+                reader_position(connection, self.source, self.reader)
+                connection.execute(
+                    "UPDATE _viewkeeper_reader SET position = max(position, ?) WHERE reader = ?",
+                    (position, self.reader),
+                )
+                self.memory.note_acknowledged(position)
+                trim_log(connection, _TRIM_SECONDS)
+            except sqlite3.OperationalError as error:
+                if not is_busy(error):
+                    raise
+
+    def begin_hold(self, name: str, seconds: float) -> None:
+        """Keep the log for some time, from the lowest position that it still has."""
+        with self.session.use_connection() as connection, write_transaction(connection):
+            require_installed(connection, self.source)
+            _, trimmed = database_id(connection)
+            connection.execute(
+                "INSERT OR REPLACE INTO _viewkeeper_reader VALUES (?, ?, '{}', ?)",
+                (lease_name(self.reader, name), trimmed, time.time() + seconds),
+            )
+
+    def end_hold(self, name: str) -> None:
+        """End a lease; nothing happens if it has ended."""
+        with self.session.use_connection() as connection, write_transaction(connection):
+            if is_installed(connection):
+                held = (lease_name(self.reader, name),)
+                connection.execute("DELETE FROM _viewkeeper_reader WHERE reader = ?", held)
+
+    def detach_source(self, force: bool) -> DetachResult:
+        """Stop following; the log and triggers go with the last reader, or at once by `force`."""
+        with self.session.use_connection() as connection, write_transaction(connection):
+            done = detach_reader(connection, self.source, self.reader, force)
+        self.handles.forget_all()
+        self.memory.forget_log()
+        return done
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteState:
+    """Which database this is, where its log ends, and up to where the reader has acknowledged."""
+
+    database_id: str
+    position: int
+    reader_position: int
+
+
+def read_state(connection: sqlite3.Connection, source: str, reader: str) -> SqliteState:
+    """The state inside the caller's read transaction; a GapError if it is not followed."""
+    require_installed(connection, source)
+    return SqliteState(
+        database_id(connection)[0],
+        newest_position(connection),
+        reader_position(connection, source, reader),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLog:
+    """The database, the newest row that was reported, and where the log began to be this one."""
+
+    database: str
+    position: int
+    row: str
+    floor: int = 0
+
+
+class LogMemory:
+    """What is remembered, in a file of the folder `home`, or in memory without one; the database
+    and the acknowledged position only as long as the process lasts."""
+
+    def __init__(self, home: Path | None) -> None:
+        self._file = home / FILE if home is not None else None
+        self._database: str | None = None
+        self._acknowledged = -1
+        self._known: KnownLog | None = None
+        self._is_read = self._file is None
+
+    def begin_log(self, connection: sqlite3.Connection) -> int:
+        """The log is followed from its end on, which is returned.
+
+        The end of another log is moved behind every position that was ever reported, so that none
+        of them is taken for one of its own. Inside the caller's write transaction.
+        """
+        known, database = self._read_known(), database_id(connection)[0]
+        self._database = database
+        floor, end = known.floor if known is not None else 0, newest_position(connection)
+        if known is not None and not _is_same(connection, known):
+            floor = end = write_mark(connection, max(end, known.position) + 1)
+        self._write_known(KnownLog(database, end, _row_at(connection, end), floor), durable=True)
+        return end
+
+    def note_acknowledged(self, position: int) -> None:
+        """Positions below the acknowledged one are not of the database that was followed."""
+        self._acknowledged = max(self._acknowledged, position)
+
+    def check_state(
+        self, connection: sqlite3.Connection, source: str, state: SqliteState, after: int
+    ) -> None:
+        """A GapError unless this is still the database in which `after` was reached."""
+        went_back = (
+            state.reader_position < self._acknowledged
+            or max(after, state.reader_position) > state.position
+        )
+        if went_back or (self._database is not None and self._database != state.database_id):
+            raise GapError(
+                source,
+                f"position {after} is not of this database, which ends at {state.position}",
+                detail="it was restored from a backup, or replaced by another one",
+                hint=reload_hint(),
+            )
+        self._check_position(connection, source, after)
+        self._database = state.database_id
+
+    def remember_position(self, connection: sqlite3.Connection, reported: int) -> None:
+        """A position is about to be reported."""
+        known, row = self._read_known(), _row_at(connection, reported)
+        floor = known.floor if known is not None else 0
+        self._write_known(KnownLog(database_id(connection)[0], reported, row, floor), durable=False)
+
+    def _check_position(self, connection: sqlite3.Connection, source: str, after: int) -> None:
+        """A GapError if this is not the log in which `after` was reached."""
+        known = self._read_known()
+        if known is None or (after >= known.floor and _is_same(connection, known)):
+            return
+        raise GapError(
+            source,
+            f"position {after} is not of this database's log",
+            detail="it was restored from a backup, or replaced by another one, and has grown since",
+            hint=reload_hint(),
+        )
+
+    def forget_log(self) -> None:
+        self._known, self._is_read = None, True
+        self._database, self._acknowledged = None, -1
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
+
+    def _read_known(self) -> KnownLog | None:
+        if not self._is_read:
+            assert self._file is not None, "without a file everything is in memory"
+            self._known = read_state_file(self._file, "log", _decode_known)
+            self._is_read = True
+        return self._known
+
+    def _write_known(self, known: KnownLog, durable: bool) -> None:
+        if known != self._known:
+            if self._file is not None:
+                write_state_file(self._file, "log", asdict(known), durable=durable)
+            self._known = known
+
+
+def _decode_known(found: Mapping[str, object]) -> KnownLog:
+    return read_typed(KnownLog, found)
+
+
+def _is_same(connection: sqlite3.Connection, known: KnownLog) -> bool:
+    database, trimmed = database_id(connection)
+    return database == known.database and (
+        known.position <= trimmed or _row_at(connection, known.position) == known.row
+    )
+
+
+def _row_at(connection: sqlite3.Connection, seq: int) -> str:
+    """What wrote a row of the log, and when; not its values."""
+    query = f"SELECT capture, sign, at FROM main.{LOG} WHERE seq = ?"
+    row = connection.execute(query, (seq,)).fetchone()
+    return "" if row is None else "/".join(repr(each) for each in row)
