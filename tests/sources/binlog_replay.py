@@ -20,7 +20,7 @@ import pytest
 from tests.sources.mariadb_database import Row
 from viewkeeper.sources.mariadb.binlog.event_frames import BinlogEvent, BinlogEventType, EventFramer
 from viewkeeper.sources.mariadb.binlog.shape_tracker import ShapeWatch
-from viewkeeper.sources.mariadb.binlog.stream import BinlogStream
+from viewkeeper.sources.mariadb.binlog.stream import BinlogStream, StreamPlan
 from viewkeeper.sources.mariadb.logged_shapes import LoggedShape, LoggedShapes, ShapedColumn
 from viewkeeper.sources.mariadb.server_connection import MariadbServer
 from viewkeeper.sources.mariadb.types import DeclaredType
@@ -150,7 +150,7 @@ def make_reader(
 
         patch.setattr("viewkeeper.sources.mariadb.binlog.stream.BinlogReader", begin)
         patch.setattr("viewkeeper.sources.mariadb.binlog.stream.read_event_after", event_after)
-        stream = BinlogStream(server, watch, recorded.start, spool, 1, folder, blocking=False)
+        stream = BinlogStream(StreamPlan(server, watch, recorded.start, 1, folder), spool)
         try:
             stream.advance_to(_END)
             found = _rows(spool)

@@ -1,8 +1,9 @@
-"""MariaDB as a source: `source` is the protocol; the rest serves it.
+"""MariaDB as a source: `source` is the protocol, a face over the parts.
 
-The binlog is read by `stream`, `log` and `gather` into rows (`log_values`, `rows`); answers come
-from consistent snapshots (`read`, `answer`, `lookup`, `tail`); `state` knows up to where we have
-read.
+The binlog is read as a replica reads it (`binlog`), by the shapes that tables had when their rows
+were written (`logged_shapes`, carried along by `ddl`). Answers come from consistent snapshots
+(`answers`). `describe` and `follow` say what a handle means, `state` knows up to where we have
+read, `server_connection` and `channel` are the way to the server.
 """
 
 from viewkeeper.sources.mariadb.source import MariadbSource, open_source

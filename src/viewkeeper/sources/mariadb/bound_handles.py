@@ -22,7 +22,7 @@ from viewkeeper.view.definition import Field
 
 @dataclass(frozen=True, slots=True)
 class MariadbMeaning:
-    """A handle's table as it is now; `names` has for each name of the handle the one of now."""
+    """A handle's table as it is now; `names` are the current names by those of the handle."""
 
     table: MariadbTable
     names: Mapping[str, str]
@@ -102,9 +102,8 @@ def spell_table_name(handle: str, database: str, name: str, own: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BoundHandle:
-    """A handle for whoever asks about it: the identities of its table and of its columns, by
-    their names in lower case, what the table was called last, and the columns whose changes will be
-    asked for.
+    """A handle and what it means: the identities of its table and of its columns, by their names
+    in lower case, the last name of the table, and the columns whose changes will be asked for.
 
     Without an identity nothing is followed under the handle. What is gone has no name.
     """
@@ -148,11 +147,11 @@ def wanted_columns_of(names: SourceHandles) -> dict[str, tuple[str, ...]]:
 
 
 def report_changes(
-    told: Sequence[ReportedChange], names: SourceHandles, database: str
+    reported: Sequence[ReportedChange], names: SourceHandles, database: str
 ) -> tuple[SchemaChange, ...]:
-    """What is told by identity, for every handle that it concerns."""
+    """The schema changes of tables by identity, as changes of the handles that mean them."""
     found: dict[SchemaChange, None] = {}
-    for one in told:
+    for one in reported:
         for handle, named in names.handles_of(one.change.table).items():
             change = _report_change(one.change, handle, named, database)
             if change is not None:

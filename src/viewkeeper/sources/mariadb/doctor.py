@@ -1,13 +1,12 @@
-"""What `doctor` finds out about a MariaDB source, each with the statements that mend it.
+"""The health of a MariaDB source for `status`, and its findings for `doctor`.
 
-Rights are found out by using them, not by reading grants: roles and wildcards would have to be
-understood for that, and a right that is there may still not be enough.
+Each finding has the statements that mend it. Rights are found out by using them, not by reading
+grants: roles and wildcards would have to be understood for that, and a right that is there may
+still not be enough.
 
-A MariaDB source at this moment: how much of its binlog is still needed, and for how long it
-will be there.
-
-The server removes binlog files by their age, whoever still needs them. So the one that we stand in
-is watched: how long ago it was closed is what the first event of the next file tells.
+The health says how much of the binlog is still needed, and for how long it will be there. The
+server removes binlog files by their age, even while somebody needs them. So the file of our
+position is watched: the first event of the next file says how long ago it was closed.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pymysql
 
-from viewkeeper.errors import SourceError
+from viewkeeper.errors import SourceError, reload_hint
 from viewkeeper.sources.mariadb.binlog.log import (
     BinlogReader,
     make_server_id,
@@ -243,10 +242,7 @@ def health_of(
     kept = count_retained_bytes(files, state.position)
     warnings = []
     if file_of(state.position) not in files:
-        warnings.append(
-            "binlog files that are still needed were removed: "
-            "viewkeeper run --full-refresh VIEW loads its views anew"
-        )
+        warnings.append(f"binlog files that are still needed were removed: {reload_hint()}")
     elif max(files) > file_of(state.position):
         warnings += _expiry_warnings(server, connection, reader, state.position)
     mine = RetainedLog(reader, True, state.position, kept)

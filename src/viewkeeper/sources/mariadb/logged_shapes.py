@@ -2,7 +2,7 @@
 
 MariaDB has no number of a table or column that lasts (every ALTER may make a new table inside). So
 a table gets an identity when it is followed, its columns with it, and the DDL in the binlog carries
-them along: `reshape` makes of the shapes before a statement those after it. What a table was called
+them along: `shape_effect` makes of the shapes before a statement those after it. A table's name
 at any place of the log then follows from the shapes at an earlier place and the statements between.
 
 An identity that the log gives, as to a column that is added, is made of the position of the
@@ -98,7 +98,7 @@ class LoggedShapes:
         return next((shape for shape in self if self.has_name(shape, database, name)), None)
 
     def find_lost(self, database: str, name: str) -> Iterator[LoggedShape]:
-        """The tables that were called so when they went."""
+        """The tables that had this name when they were dropped."""
         gone = (shape for shape in self.tables.values() if shape.gone)
         return (shape for shape in gone if self.has_name(shape, database, name))
 

@@ -208,7 +208,7 @@ def read_table(connection: Connection, source: str, database: str, table: str) -
 
 
 def has_folded_names(connection: Connection) -> bool:
-    """Whether the server does not tell upper from lower case in the names of tables."""
+    """Whether upper and lower case are the same in the names of tables, at this server."""
     return fetch_texts(connection, "SELECT @@lower_case_table_names")[0][0] != "0"
 
 

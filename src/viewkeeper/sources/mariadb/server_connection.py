@@ -26,7 +26,14 @@ import pymysql.connections
 import pymysql.converters
 from pymysql.constants import CR
 
-from viewkeeper.errors import GapError, ProjectError, SchemaError, SourceAwayError, SourceError
+from viewkeeper.errors import (
+    GapError,
+    ProjectError,
+    SchemaError,
+    SourceAwayError,
+    SourceError,
+    reload_hint,
+)
 from viewkeeper.sources.mariadb.channel import (
     Channel,
     GuardedConnection,
@@ -298,8 +305,7 @@ _MEANINGS = (
         frozenset({1236, 1220}),
         GapError,
         "the server cannot send its binlog from where we stopped reading",
-        "viewkeeper run --full-refresh VIEW loads its views anew; keep the binlog longer: "
-        "SET GLOBAL binlog_expire_logs_seconds = 604800",
+        f"{reload_hint()}; keep the binlog longer: SET GLOBAL binlog_expire_logs_seconds = 604800",
     ),
     _Meaning(
         frozenset({1969, 3024}),

@@ -1,8 +1,8 @@
-"""What a project remembers of a MariaDB source: what it follows, and up to where it has read.
+"""What a project remembers of a MariaDB source: the tables it follows, and up to where it has read.
 
 Nothing of ours is in the database: any reader may read the binlog, and the server keeps it for as
-long as it was told to. So the acknowledged position lives in a file of the warehouse, with the GTID
-position that the server gave for it. A server that gives another one later is not the same any
+long as it is configured to. So the acknowledged position lives in a file of the warehouse, with the
+GTID position that the server gave for it. A server that gives another one later is not the same any
 more: its binlog was reset, or its data were restored.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from viewkeeper.errors import GapError
+from viewkeeper.errors import GapError, reload_hint
 from viewkeeper.sources.mariadb.binlog.event_frames import EventMark
 from viewkeeper.sources.mariadb.binlog.log import (
     read_event_after,
@@ -155,12 +155,12 @@ def check_history(
 
 _PURGED = (
     "the server has removed binlog files that were still needed",
-    "viewkeeper run --full-refresh VIEW loads its views anew; keep the binlog longer: "
+    f"{reload_hint()}; keep the binlog longer: "
     "SET GLOBAL binlog_expire_logs_seconds = 604800 (and in the server's configuration)",
 )
 _RESTORED = (
     "its data were restored, its binlog was reset, or another server answers under its address",
-    "viewkeeper run --full-refresh VIEW loads its views anew",
+    reload_hint(),
 )
 
 

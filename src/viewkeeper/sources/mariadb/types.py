@@ -6,7 +6,7 @@ refused with the reason. The few values that a type allows and no calendar knows
 
 Answers come as text, which the server writes exactly for every type but FLOAT (that one is asked
 for as DOUBLE) and BIT (asked for as a number). What the binlog holds is read by
-`log_values`, from other bytes, to the same values.
+`raw_values`, from other bytes, to the same values.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def _labelled_kind(name: str, inside: str, declared: DeclaredType) -> MariadbKin
 
 
 def _unescape_match(match: re.Match[str]) -> str:
-    """A quote that is written twice, or what a backslash stands before."""
+    """A quote that is written twice, or a character behind a backslash."""
     character = match[1]
     return "'" if character is None else _ESCAPED.get(character, character)
 

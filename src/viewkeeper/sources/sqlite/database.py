@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from viewkeeper.errors import SchemaError, SourceAwayError, SourceError
+from viewkeeper.errors import SchemaError, SourceAwayError, SourceError, reload_hint
 
 OLDEST_LIBRARY = (3, 37, 0)
 _MALFORMED = (
@@ -129,8 +129,7 @@ class SqliteDatabase:
                 f"what {self.path} holds cannot be read",
                 detail=f"{type(error).__name__}: {str(error)[:200]}",
                 hint="run PRAGMA integrity_check there; if it is whole, somebody has changed tables"
-                " of Viewkeeper: `viewkeeper detach --force`, then `viewkeeper run --full-refresh"
-                " VIEW`",
+                f" of Viewkeeper: `viewkeeper detach --force`, then {reload_hint()}",
             ) from error
 
 

@@ -13,7 +13,7 @@ from operator import itemgetter
 
 import pyarrow as pa
 
-from viewkeeper.errors import ConversionError, SchemaError
+from viewkeeper.errors import ConversionError, SchemaError, reload_hint
 from viewkeeper.sources.sqlite.schema import SqliteTable
 from viewkeeper.sources.sqlite.types import (
     Array,
@@ -104,7 +104,7 @@ class SqliteLayout:
                 self.source,
                 f'table "{self.table}": the change log holds what no trigger of ours has written',
                 detail=f"{self.integers[number]} is {str(odd[0])[:50]!r}",
-                hint="`viewkeeper run --full-refresh VIEW` loads the views that read it again",
+                hint=reload_hint(),
             )
         return pa.array(values, pa.int64())
 

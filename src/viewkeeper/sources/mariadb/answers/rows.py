@@ -98,7 +98,7 @@ class AnswerReader:
 
     @contextmanager
     def _finish_on_error(self) -> Iterator[None]:
-        """What goes wrong inside ends the answer; the driver must not look for its end."""
+        """An error inside ends the answer; the driver must not look for its end."""
         try:
             with refuse_nonsense(self._connection):
                 yield

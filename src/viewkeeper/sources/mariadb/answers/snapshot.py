@@ -216,8 +216,8 @@ class MariadbSnapshot:
         tail = self._tail_after(after)
         tail.require_rows(bound.handle, bound.identity, after)
         ids = {name: bound.id_of(name) for name in columns}
-        for told in tail.changes_after(after):
-            _require_kept(told.change, bound, set(ids.values()))
+        for one in tail.changes_after(after):
+            _require_kept(one.change, bound, set(ids.values()))
         shape, table = tail.shapes.shape_by_id(bound.identity), self._tables.get(bound.handle)
         if shape is None or table is None:
             raise _BrokenError("it is gone, or is called otherwise now")
@@ -340,7 +340,7 @@ def _column_now(
 
 
 def _translate_lookup(lookup: Lookup, asked: _AskedTable) -> Lookup:
-    """A lookup by the names of now."""
+    """A lookup by the names that the columns have now."""
     on = asked.names_now(lookup.on)
     keys = lookup.keys
     if keys is not None:

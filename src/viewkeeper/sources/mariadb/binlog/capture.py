@@ -11,12 +11,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from viewkeeper.errors import GapError, SchemaError, SourceAwayError, SourceError, WarehouseError
+from viewkeeper.errors import (
+    GapError,
+    SchemaError,
+    SourceAwayError,
+    SourceError,
+    WarehouseError,
+    reload_hint,
+)
 from viewkeeper.sources.handles import SourceHandles
 from viewkeeper.sources.mariadb.binlog.log import make_server_id, read_newest_position
 from viewkeeper.sources.mariadb.binlog.shape_audit import ShapeAudit
 from viewkeeper.sources.mariadb.binlog.shape_tracker import ShapeWatch
-from viewkeeper.sources.mariadb.binlog.stream import BinlogStream
+from viewkeeper.sources.mariadb.binlog.stream import BinlogStream, StreamPlan
 from viewkeeper.sources.mariadb.bound_handles import wanted_columns_of
 from viewkeeper.sources.mariadb.logged_shapes import LoggedShapes
 from viewkeeper.sources.mariadb.position import file_of
@@ -42,8 +49,8 @@ _ALL = 1 << 62
 class BinlogCapture:
     """The binlog of one server, as one source of the project `reader` reads it.
 
-    `asked` are the handles that are read in this process, if anybody has said so; `unread` are the
-    identities of tables that stopped the stream and that nobody reads.
+    It knows the handles that are read in this process, if anybody has said so, and the tables that
+    stopped the stream and that nobody reads.
     """
 
     def __init__(self, session: MariadbSession, reader: str, home: Path) -> None:
@@ -85,7 +92,7 @@ class BinlogCapture:
             raise GapError(
                 self.source,
                 "it is not followed by this warehouse",
-                hint="viewkeeper run --full-refresh VIEW loads its views anew",
+                hint=reload_hint(),
             )
         self._check_server(connection, state)
         if self.stream is None or after < self.start:
@@ -93,17 +100,17 @@ class BinlogCapture:
             self.forget_stream()
             own = int(self.server.settings.read_number("server_id", 0))
             watch = ShapeWatch(state.shapes, state.position, self._wanted_columns())
-            self.stream = BinlogStream(
+            plan = StreamPlan(
                 self.server,
                 watch,
                 min(after, state.position),
-                self.spool,
                 own or make_server_id(self.reader),
                 self.home,
                 blocking=True,
                 rows_after=after,
                 key_of=self._key_now,
             )
+            self.stream = BinlogStream(plan, self.spool)
             self.start = after
         return self.stream
 

@@ -98,8 +98,8 @@ class BinlogEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EventMark:
-    """What tells an event from one that another history of the server has at the same place:
-    where it begins, when it was written, and a checksum of it."""
+    """Where an event begins, when it was written, and a checksum of it: another history of the
+    server has another event at the same place."""
 
     start: int
     time: int
@@ -107,7 +107,7 @@ class EventMark:
 
     @property
     def can_be_read(self) -> bool:
-        """Whether a reader can be told to begin with the event."""
+        """Whether a reader can begin with the event."""
         return offset_of(self.start) <= OFFSET_MAX
 
 

@@ -31,7 +31,7 @@ _MOST_PLANS = 10_000
 
 
 class _Plan(NamedTuple):
-    """How an image goes on behind its bitmap; a tuple, because it is taken apart for every row.
+    """The rest of an image behind its bitmap; a tuple, because it is taken apart for every row.
 
     Each of `steps` is a run (how it is cut, and its bytes) and a value behind it (the bytes of its
     length, and whether it is wanted). `last` is the run at the end. `pick` brings what was cut into

@@ -3,7 +3,7 @@
 A session can switch its own logging off and alter a table then. Rows that it changes so are never
 seen; but that a table has another shape is, here at the latest. A table is described while we hold
 it for a moment, at a position; when the stream has come there, both are compared. What does not
-agree is told with the next transaction of the server.
+agree is reported with the next transaction of the server.
 
 No ALTER TABLE is waited for: a table that is locked is looked at another time.
 """
@@ -66,7 +66,7 @@ class ShapeAudit:
         self._seen = late
 
     def forget_seen(self) -> None:
-        """Reading begins anew."""
+        """The stream begins again."""
         self._due, self._seen = 0.0, []
 
     def _describe_table(self, connection: Connection, shape: LoggedShape) -> _Seen | None:

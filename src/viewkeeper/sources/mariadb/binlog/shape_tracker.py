@@ -3,9 +3,9 @@
 Every statement that changes them makes the next version, which counts from where its transaction
 ends. The versions are kept for as long as somebody may ask what a table was called at a position.
 
-The log is believed, not trusted: before rows it describes their table (`log_table`). A description
+The log is believed, not trusted: before rows it describes their table (`table_map`). A description
 that does not agree with all statements before means that something was not logged, or not
-understood; then the table is told to be another one, and is read anew.
+understood; then the table is reported as another one, and is loaded again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ShapeWatch:
 
 @dataclass(frozen=True, slots=True)
 class ReportedChange:
-    """What was told of a table in the transaction that ends at a position."""
+    """A schema change of a table, in the transaction that ends at a position."""
 
     position: int
     change: SchemaChange
@@ -64,10 +64,10 @@ class ShapeTracker:
         self._positions = [start]
         self._versions = [shapes]
         self._open = shapes
-        self._open_told: list[SchemaChange] = []
+        self._open_changes: list[SchemaChange] = []
         self._layouts: dict[bytes, BinlogLayout | None] = {}
         self._characters = cache(lambda charset: _ask_characters(server, charset))
-        self.told: list[ReportedChange] = []
+        self._reported: list[ReportedChange] = []
         self.reached = start
 
     @property
@@ -75,19 +75,23 @@ class ShapeTracker:
         """As of the last transaction that has ended."""
         return self._versions[-1]
 
+    def note_reached(self, position: int) -> None:
+        """The log was read up to a position."""
+        self.reached = position
+
     @property
     def is_reshaping(self) -> bool:
-        """Whether the transaction that is being read has something to tell."""
-        return bool(self._open_told)
+        """Whether the transaction that is being read changes a shape."""
+        return bool(self._open_changes)
 
     def shapes_at(self, position: int) -> LoggedShapes:
         """As of a position that was read."""
         return self._versions[max(0, bisect_right(self._positions, position) - 1)]
 
     def changes_between(self, after: int, until: int) -> list[ReportedChange]:
-        """What was told with `after` < position <= `until`."""
-        start = bisect_right(self.told, after, key=_position_of)
-        return self.told[start : bisect_right(self.told, until, key=_position_of)]
+        """The schema changes with `after` < position <= `until`."""
+        start = bisect_right(self._reported, after, key=_position_of)
+        return self._reported[start : bisect_right(self._reported, until, key=_position_of)]
 
     def is_wanted(self, id: str) -> bool:
         """Whether rows of a table are wanted; only its shape is, if they are not."""
@@ -100,7 +104,7 @@ class ShapeTracker:
             return None
         for id in effect.keys:
             self._compare_key(effect, id)
-        self._open_told += effect.told
+        self._open_changes += effect.changes
         self._replace_shapes(effect.shapes)
         return effect
 
@@ -119,7 +123,7 @@ class ShapeTracker:
             return
         key = key_ids(shape, names)
         if key != shape.key:
-            effect.told.append(SchemaChange("change_key", id, now=", ".join(names)))
+            effect.changes.append(SchemaChange("change_key", id, now=", ".join(names)))
             effect.shapes = effect.shapes.with_table(replace(shape, key=key))
 
     def find_layout(self, described: bytes, position: int) -> BinlogLayout | None:
@@ -142,37 +146,37 @@ class ShapeTracker:
             if position > shape.since:
                 self.contradict_table(shape.id)
             else:
-                self._open_told.append(SchemaChange("recreate_table", shape.id))
+                self._open_changes.append(SchemaChange("recreate_table", shape.id))
             return None
 
     def contradict_table(self, id: str) -> None:
-        """A table is not what it should be; that is told with the next transaction."""
+        """A table is not what it should be; that is reported with the next transaction."""
         if self._open.shape_by_id(id) is not None:
-            self._open_told.append(SchemaChange("recreate_table", id))
+            self._open_changes.append(SchemaChange("recreate_table", id))
             self._replace_shapes(self._open.without_tables([id]))
 
     def end_transaction(self, position: int) -> None:
         """The transaction that was being read ends here."""
-        self.told += [ReportedChange(position, change) for change in self._open_told]
-        self._open_told = []
+        self._reported += [ReportedChange(position, change) for change in self._open_changes]
+        self._open_changes = []
         if self._open is not self._versions[-1]:
             self._positions.append(position)
             self._versions.append(self._open)
 
     def abandon_transaction(self) -> None:
         """The transaction that was being read has no end."""
-        self._open_told = []
+        self._open_changes = []
         self._replace_shapes(self._versions[-1])
 
     def forget_before(self, position: int) -> None:
         """Nobody will ask for what was before a position."""
         past = max(0, bisect_right(self._positions, position) - 1)
         del self._positions[:past], self._versions[:past]
-        del self.told[: bisect_right(self.told, position, key=_position_of)]
+        del self._reported[: bisect_right(self._reported, position, key=_position_of)]
 
 
-def _position_of(told: ReportedChange) -> int:
-    return told.position
+def _position_of(reported: ReportedChange) -> int:
+    return reported.position
 
 
 def _ask_characters(server: MariadbServer, charset: str) -> str:

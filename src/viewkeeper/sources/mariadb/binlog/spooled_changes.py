@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from viewkeeper.errors import GapError, SchemaError
+from viewkeeper.errors import GapError, SchemaError, reload_hint
 from viewkeeper.sources.mariadb.binlog.capture import BinlogCapture
 from viewkeeper.sources.mariadb.binlog.log import read_newest_position
 from viewkeeper.sources.mariadb.binlog.rows import select_columns
@@ -51,7 +51,7 @@ class SpooledChanges:
                     capture.source,
                     f"position {max(after, stream.position)} lies beyond its binlog, at {end}",
                     detail="its data were restored, or its binlog was reset",
-                    hint="viewkeeper run --full-refresh VIEW loads its views anew",
+                    hint=reload_hint(),
                 )
             if end > stream.position and self._has_room(after):
                 capture.advance_stream(stream, end, _LOOK_SECONDS, LOOK_TRANSACTIONS)

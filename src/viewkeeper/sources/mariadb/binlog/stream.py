@@ -5,7 +5,10 @@ COMMIT as a statement; a change of a table is a transaction of its own, one stat
 rows of followed tables are kept, everything else only moves the position on.
 
 A followed table may change its shape: its rows are read by the shape that it had when they were
-written, and go to the spool by the identities of table and columns (`tracker`).
+written, and go to the spool by the identities of table and columns (`shape_tracker`).
+
+`BinlogStream` has the connection and decides how far to read; `EventReader` makes transactions of
+the events.
 
 What must hold: a transaction is in the spool whole or not at all, and positions only grow. A
 stream that meets something that it cannot carry exactly (a value fits no type, a statement changed
@@ -22,9 +25,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from viewkeeper.errors import ConversionError, GapError, SchemaError, SourceAwayError, SourceError
+from viewkeeper.errors import (
+    ConversionError,
+    GapError,
+    SchemaError,
+    SourceAwayError,
+    SourceError,
+    reload_hint,
+)
 from viewkeeper.sources.mariadb.binlog.event_bodies import (
     SIGNS,
     TransactionGroup,
@@ -58,49 +69,48 @@ class _HaltError(Exception):
         self.table = table
 
 
-class BinlogStream:
-    """Reads from a position on, into a spool; with `prepared_only`, nothing but prepared rows.
+@dataclass(frozen=True, slots=True)
+class StreamPlan:
+    """What a stream reads: from `start` on, what the watch asks for.
 
-    Rows are kept of what comes after `rows_after`; before that only shapes are of interest.
+    Rows are kept of what comes after `rows_after`; before that only shapes are of interest. With
+    `blocking` the server sends more when it comes; with `prepared_only` nothing but the rows of
+    prepared transactions is kept. Files are written below `home`.
     """
 
-    def __init__(
-        self,
-        server: MariadbServer,
-        watch: ShapeWatch,
-        start: int,
-        spool: Spool,
-        server_id: int,
-        home: Path,
-        *,
-        blocking: bool,
-        prepared_only: bool = False,
-        rows_after: int = 0,
-        key_of: KeyOf | None = None,
-    ) -> None:
-        self._server = server
-        self._watch = watch
-        self.tracker = ShapeTracker(server, watch, start, key_of)
-        self._rows_after = rows_after
-        self._server_id = server_id
-        self._home = home
-        self._blocking = blocking
-        self._prepared_only = prepared_only
-        self._start = start
+    server: MariadbServer
+    watch: ShapeWatch
+    start: int
+    server_id: int
+    home: Path
+    blocking: bool = False
+    prepared_only: bool = False
+    rows_after: int = 0
+    key_of: KeyOf | None = None
+
+
+class BinlogStream:
+    """Reads the log by a plan, into a spool."""
+
+    def __init__(self, plan: StreamPlan, spool: Spool) -> None:
+        self._plan = plan
+        self._server = plan.server
+        self._reader = EventReader(plan, spool)
         self._log: BinlogReader | None = None
         self._events: Iterator[BinlogEvent] = iter(())
-        self._gathering = TransactionBuffer(spool, home)
-        self._maps: dict[bytes, BinlogLayout | None] = {}
-        self._prepared: dict[bytes, Pieces] = {}
-        self._group: TransactionGroup | None = None
-        self._marks: dict[int, EventMark] = {}
-        self._last: BinlogEvent | None = None
-        self._handlers = self._make_handlers()
-        self.position = start
+        self._is_damaged = False
         self.halted: SourceError | None = None
         self.halted_by = ""
         """The identity of the table that is in the way, if it is one."""
-        self._is_damaged = False
+
+    @property
+    def position(self) -> int:
+        """Up to where the log was read: the end of a transaction."""
+        return self._reader.position
+
+    @property
+    def tracker(self) -> ShapeTracker:
+        return self._reader.tracker
 
     def advance_to(self, until: int, seconds: float = _ALL, transactions: int = _ALL) -> None:
         """Read up to a position that the log is known to have, or until a limit is reached.
@@ -116,12 +126,12 @@ class BinlogStream:
             except (SourceAwayError, MalformedBytesError):
                 self.disconnect()
                 self._read_events(until, end, transactions)
-            self._gathering.flush_to_spool()
+            self._reader.buffer.flush_to_spool()
         except MalformedBytesError as error:
             self._is_damaged = True
-            self._halt_stream(self._damaged_error(str(error)))
+            self._halt_stream(_damaged_error(self._server.source, str(error), self.position))
         except MisfitAtError as error:
-            self._halt_stream(self._misfit_error(error), error.table)
+            self._halt_stream(_misfit_error(self._server.source, error, self.position), error.table)
         except _HaltError as halt:
             self._halt_stream(halt.error, halt.table)
 
@@ -129,9 +139,10 @@ class BinlogStream:
         self.halted, self.halted_by = error, table
         self.disconnect()
         try:
-            self._gathering.flush_to_spool()
+            self._reader.buffer.flush_to_spool()
         except MisfitAtError as earlier:
-            self.halted, self.halted_by = self._misfit_error(earlier), earlier.table
+            self.halted = _misfit_error(self._server.source, earlier, self.position)
+            self.halted_by = earlier.table
 
     def _read_events(self, until: int, end: float, transactions: int) -> None:
         if self.position >= until or self.halted:
@@ -139,25 +150,26 @@ class BinlogStream:
         if self._log is None:
             self._check_last()
             self._log = BinlogReader(
-                self._server, self._server_id, self.position, blocking=self._blocking
+                self._server, self._plan.server_id, self.position, blocking=self._plan.blocking
             )
             self._events = self._log.read_events()
+        reader = self._reader
         for number, event in enumerate(self._events):
-            self._take_event(event)
-            if self.position >= until or self._gathering.ended_count >= transactions:
+            reader.take_event(event)
+            if reader.position >= until or reader.buffer.ended_count >= transactions:
                 return
             if number % _CHECK_EVENTS == 0 and time.monotonic() > end:
                 return
         raise SourceAwayError(self._server.source, "the server ended its binlog early")
 
     def _check_last(self) -> None:
-        """Before reading goes on over another connection: the log must still have what was read
-        last. It may have been reset meanwhile, and have grown beyond the place again."""
-        last = self._last
+        """Before another connection reads on, the log must still have what was read last: it may
+        have been reset meanwhile, and have grown beyond the place again."""
+        last = self._reader.last_event
         # The first event of a file is sent with other content to who begins behind it.
         if last is None or last.type == BinlogEventType.FORMAT or not last.make_mark().can_be_read:
             return
-        found = read_event_after(self._server, self._server_id ^ 2, last.make_mark().start)
+        found = read_event_after(self._server, self._plan.server_id ^ 2, last.make_mark().start)
         if found is None or (found.position, found.make_mark()) != (
             last.position,
             last.make_mark(),
@@ -166,7 +178,7 @@ class BinlogStream:
                 self._server.source,
                 f"its binlog does not have any more what ended at position {last.position}",
                 detail="its data were restored, or its binlog was reset",
-                hint="viewkeeper run --full-refresh VIEW loads its views anew",
+                hint=reload_hint(),
             )
 
     @property
@@ -175,39 +187,74 @@ class BinlogStream:
         return None if self._log is None else self._log.thread_id
 
     def mark_at(self, position: int) -> EventMark | None:
-        """What tells the event that ends at a position from any other, if it was read."""
-        if self._last is not None and self._last.position == position:
-            return self._last.make_mark()
-        return self._marks.get(position)
+        """The mark of the event that ends at a position, if it was read."""
+        return self._reader.mark_at(position)
 
     def forget_before(self, position: int) -> None:
         """Nobody will ask for marks and shapes before a position."""
-        self.tracker.forget_before(position)
-        for known in [known for known in self._marks if known < position]:
-            del self._marks[known]
+        self._reader.forget_before(position)
 
     def disconnect(self) -> None:
         """Forget the connection and the transaction that was being read."""
         if self._log is not None:
             self._log.close()
         self._log, self._events = None, iter(())
-        self._gathering.abandon_transaction()
-        self._abandon_transaction()
+        self._reader.abandon_all()
 
-    def _abandon_transaction(self) -> None:
-        if self._group is not None:
-            self._gathering.abandon_transaction()
-            self.tracker.abandon_transaction()
-        self._group = None
-        self._maps.clear()
+    def prepared_rows(self, xid: bytes) -> Pieces | None:
+        """The rows of a transaction that was prepared in what was read, if it was not ended."""
+        return self._reader.prepared.get(xid)
 
-    def _take_event(self, event: BinlogEvent) -> None:
+
+class EventReader:
+    """Makes transactions of events, in a buffer before the spool, and follows shapes meanwhile.
+
+    `prepared` are the rows of XA transactions that wait for their end.
+    """
+
+    def __init__(self, plan: StreamPlan, spool: Spool) -> None:
+        self._plan = plan
+        self.tracker = ShapeTracker(plan.server, plan.watch, plan.start, plan.key_of)
+        self.buffer = TransactionBuffer(spool, plan.home)
+        self.prepared: dict[bytes, Pieces] = {}
+        self.position = plan.start
+        self.last_event: BinlogEvent | None = None
+        self._maps: dict[bytes, BinlogLayout | None] = {}
+        self._group: TransactionGroup | None = None
+        self._marks: dict[int, EventMark] = {}
+        self._handlers = self._make_handlers()
+
+    def take_event(self, event: BinlogEvent) -> None:
+        """Take the next event; outside a transaction it moves the position on."""
         handler = self._handlers.get(event.type)
         if handler is not None:
             handler(event)
         if self._group is None and event.position > self.position:
-            self.position, self._last = event.position, event
-            self.tracker.reached = event.position
+            self.position, self.last_event = event.position, event
+            self.tracker.note_reached(event.position)
+
+    def mark_at(self, position: int) -> EventMark | None:
+        """The mark of the event that ends at a position, if it was read."""
+        if self.last_event is not None and self.last_event.position == position:
+            return self.last_event.make_mark()
+        return self._marks.get(position)
+
+    def forget_before(self, position: int) -> None:
+        self.tracker.forget_before(position)
+        for known in [known for known in self._marks if known < position]:
+            del self._marks[known]
+
+    def abandon_all(self) -> None:
+        """Forget the transaction that was being read; it is read again."""
+        self.buffer.abandon_transaction()
+        self._abandon_transaction()
+
+    def _abandon_transaction(self) -> None:
+        if self._group is not None:
+            self.buffer.abandon_transaction()
+            self.tracker.abandon_transaction()
+        self._group = None
+        self._maps.clear()
 
     def _make_handlers(self) -> dict[int, Callable[[BinlogEvent], None]]:
         """What is done with each type of event; the others say nothing about changes."""
@@ -250,13 +297,13 @@ class BinlogStream:
         if images is None:
             what = f'rows of "{layout.full_name}" were logged without all columns'
             raise self._lost_error(what, layout.table)
-        rows = self._gathering.rows_of_table(layout)
+        rows = self.buffer.rows_of_table(layout)
         rows.add_images(*images, signs)
-        if self._gathering.is_full(rows):
-            self._gathering.make_room(rows)
+        if self.buffer.is_full(rows):
+            self.buffer.make_room(rows)
 
     def _keeps_rows(self) -> bool:
-        return not self._prepared_only and self.position >= self._rows_after
+        return not self._plan.prepared_only and self.position >= self._plan.rows_after
 
     def _take_statement(self, event: BinlogEvent) -> None:
         statement = statement_of(event)
@@ -277,15 +324,17 @@ class BinlogStream:
         """Savepoints are in the log only where a table without transactions was changed too."""
         words = text.replace("`", " ").split()
         if words[0].upper() == "SAVEPOINT":
-            self._gathering.set_savepoint(words[-1])
+            self.buffer.set_savepoint(words[-1])
         elif len(words) > 1:
-            self._gathering.roll_back(words[-1])
+            self.buffer.roll_back(words[-1])
         else:
-            self._gathering.roll_back()
+            self.buffer.roll_back()
             self._end_transaction(event)
 
     def _apply_statement(self, statement: LoggedStatement, position: int) -> None:
-        effect = None if self._prepared_only else self.tracker.apply_statement(statement, position)
+        effect = (
+            None if self._plan.prepared_only else self.tracker.apply_statement(statement, position)
+        )
         if effect is None:
             return
         unlisted = [shape for shape in effect.unlisted if self.tracker.is_wanted(shape.id)]
@@ -293,12 +342,12 @@ class BinlogStream:
             self.tracker.abandon_transaction()
             what = f'"{unlisted[0].full_name}" was changed by a statement that lists no rows'
             raise self._lost_error(what, unlisted[0].id)
-        self._gathering.note_emptied(tuple(effect.emptied))
+        self.buffer.note_emptied(tuple(effect.emptied))
 
     def _end_transaction(self, event: BinlogEvent) -> None:
         reshaped = self.tracker.is_reshaping
         self.tracker.end_transaction(event.position)
-        if self._gathering.end_transaction(event.position, event.time, reshaped=reshaped):
+        if self.buffer.end_transaction(event.position, event.time, reshaped=reshaped):
             self._marks[event.position] = event.make_mark()
         self._group = None
         self._maps.clear()
@@ -312,65 +361,48 @@ class BinlogStream:
             raise MalformedBytesError("a transaction is prepared that has not begun")
         if self.tracker.is_reshaping:
             raise self._lost_error("rows of a prepared transaction do not fit their table")
-        self._prepared[self._group.xid] = self._gathering.take_aside()
+        self.prepared[self._group.xid] = self.buffer.take_aside()
         self._abandon_transaction()
 
     def _complete_transaction(self, event: BinlogEvent, xid: bytes, *, committed: bool) -> None:
-        pieces = self._prepared.pop(xid, None)
-        if committed and not self._prepared_only:
-            self._gathering.bring_back(self._find_prepared(xid) if pieces is None else pieces)
+        pieces = self.prepared.pop(xid, None)
+        if committed and not self._plan.prepared_only:
+            self.buffer.bring_back(self._find_prepared(xid) if pieces is None else pieces)
         self._end_transaction(event)
 
     def _find_prepared(self, xid: bytes) -> Pieces:
-        """What a transaction did that was prepared before this stream began."""
-        with self._server.translate_errors():
-            connection = self._server.open_connection()
+        """The rows of a transaction that was prepared before this stream began."""
+        plan = self._plan
+        with plan.server.translate_errors():
+            connection = plan.server.open_connection()
             oldest = min(read_log_files(connection))
             connection.close()
-        for number in range(file_of(self._start), oldest - 1, -1):
-            earlier = BinlogStream(
-                self._server,
-                self._watch,
+        for number in range(file_of(plan.start), oldest - 1, -1):
+            before = StreamPlan(
+                plan.server,
+                plan.watch,
                 position_of(number, FIRST_OFFSET),
-                Spool(self._home),
-                self._server_id ^ 1,
-                self._home,
-                blocking=False,
+                plan.server_id ^ 1,
+                plan.home,
                 prepared_only=True,
             )
-            earlier.advance_to(self._start)
+            earlier = BinlogStream(before, Spool(plan.home))
+            earlier.advance_to(plan.start)
             earlier.disconnect()
             if earlier.halted is not None:
                 raise _HaltError(earlier.halted, earlier.halted_by)
-            if xid in earlier._prepared:
-                return earlier._prepared[xid]
+            pieces = earlier.prepared_rows(xid)
+            if pieces is not None:
+                return pieces
         raise self._lost_error("the first half of an XA transaction is not in the binlog any more")
-
-    def _misfit_error(self, error: MisfitAtError) -> ConversionError:
-        return ConversionError(
-            self._server.source,
-            str(error),
-            detail=f"it is in a change that the binlog has after position {self.position}",
-            hint="correct the value, or leave the column out of the views; "
-            "then viewkeeper run --full-refresh VIEW",
-        )
-
-    def _damaged_error(self, what: str) -> SourceAwayError:
-        return SourceAwayError(
-            self._server.source,
-            f"its binlog is damaged after position {self.position}",
-            detail=what,
-            hint="it is tried again; if it stays so, the server's file is damaged (mariadb-binlog "
-            "--verify-binlog-checksum): viewkeeper run --full-refresh VIEW loads its views anew",
-        )
 
     def _obscure_error(self, what: str, table: str) -> _HaltError:
         return _HaltError(
             SchemaError(
-                self._server.source,
+                self._plan.server.source,
                 f"{what}, after position {self.position}",
                 hint="SET GLOBAL binlog_row_metadata = FULL, or change the type of that column; "
-                "then viewkeeper run --full-refresh VIEW",
+                f"then {reload_hint()}",
             ),
             table,
         )
@@ -378,11 +410,30 @@ class BinlogStream:
     def _lost_error(self, what: str, table: str = "") -> _HaltError:
         return _HaltError(
             GapError(
-                self._server.source,
+                self._plan.server.source,
                 what,
                 detail=f"after position {self.position}",
                 hint="SET GLOBAL binlog_format = ROW, binlog_row_image = FULL; end the sessions "
-                "that have other settings; then viewkeeper run --full-refresh VIEW",
+                f"that have other settings; then {reload_hint()}",
             ),
             table,
         )
+
+
+def _misfit_error(source: str, error: MisfitAtError, position: int) -> ConversionError:
+    return ConversionError(
+        source,
+        str(error),
+        detail=f"it is in a change that the binlog has after position {position}",
+        hint=f"correct the value, or leave the column out of the views; then {reload_hint()}",
+    )
+
+
+def _damaged_error(source: str, what: str, position: int) -> SourceAwayError:
+    return SourceAwayError(
+        source,
+        f"its binlog is damaged after position {position}",
+        detail=what,
+        hint="it is tried again; if it stays so, the server's file is damaged (mariadb-binlog "
+        f"--verify-binlog-checksum): {reload_hint()}",
+    )

@@ -22,7 +22,7 @@ from viewkeeper.errors import BarrierError, SourceAwayError
 from viewkeeper.sources.mariadb.binlog.log import make_server_id
 from viewkeeper.sources.mariadb.binlog.rows import select_columns
 from viewkeeper.sources.mariadb.binlog.shape_tracker import ReportedChange, ShapeWatch
-from viewkeeper.sources.mariadb.binlog.stream import BinlogStream
+from viewkeeper.sources.mariadb.binlog.stream import BinlogStream, StreamPlan
 from viewkeeper.sources.mariadb.logged_shapes import LoggedShapes
 from viewkeeper.sources.mariadb.server_connection import MariadbServer
 from viewkeeper.sources.stream.spool import Spool, is_alive
@@ -62,16 +62,15 @@ class BinlogTail:
         self._server = server
         self._cut = cut
         self._spool = Spool(self._home)
-        self._stream = BinlogStream(
+        plan = StreamPlan(
             server,
             watch,
             min(start, watch.position),
-            self._spool,
             make_server_id(reader),
             self._home,
-            blocking=False,
             rows_after=start,
         )
+        self._stream = BinlogStream(plan, self._spool)
 
     def read_to(self, end: int) -> None:
         """Read up to a position of the log, if that was not done yet."""

@@ -1,7 +1,7 @@
 """What the clauses of an ALTER TABLE make of the shape of a followed table.
 
 All clauses speak of the table as it was before the statement: two columns can swap names in it.
-Values that may have changed without row events are told as rewritten; then those of generated
+Values that may have changed without row events are reported as rewritten; then those of generated
 columns may have changed with them.
 """
 
@@ -88,11 +88,11 @@ _HARMLESS = frozenset(
 
 @dataclass(slots=True)
 class AlterResult:
-    """The shape after an ALTER TABLE and what is told of it; `another` if it is to be read anew,
-    `renamed` is the table's new name."""
+    """The shape after an ALTER TABLE and the changes that it made; `another` if the table has to be
+    loaded again, `renamed` is its new name."""
 
     shape: LoggedShape
-    told: list[SchemaChange] = field(default_factory=list)
+    changes: list[SchemaChange] = field(default_factory=list)
     another: bool = False
     renamed: LoggedTableName | None = None
 
@@ -125,26 +125,26 @@ class _Altering:
         self._charset = shape.charset
         self._kept: dict[str, ShapedColumn] = {column.id: column for column in shape.columns}
         self._added: list[ShapedColumn] = []
-        self._told: list[SchemaChange] = []
+        self._changes: list[SchemaChange] = []
         self._another = False
         self._renamed: LoggedTableName | None = None
 
     def make_result(self) -> AlterResult:
         if self._another:
-            told = [SchemaChange("recreate_table", self._before.id)]
-            return AlterResult(self._before, told, another=True)
+            changes = [SchemaChange("recreate_table", self._before.id)]
+            return AlterResult(self._before, changes, another=True)
         self._add_generated_changes()
         columns = (*self._kept.values(), *self._added)
         shape = replace(self._before, columns=columns, charset=self._charset)
-        return AlterResult(shape, self._told, renamed=self._renamed)
+        return AlterResult(shape, self._changes, renamed=self._renamed)
 
     def _add_change(self, kind: ChangeKind, column: str, now: str = "") -> None:
-        self._told.append(SchemaChange(kind, self._before.id, column, now))
+        self._changes.append(SchemaChange(kind, self._before.id, column, now))
 
     def _add_generated_changes(self) -> None:
         """A generated column follows those that it is made of, without row events."""
-        if any(one.kind in ("rewrite", "change_type") for one in self._told):
-            known = {one.column for one in self._told if not one.keeps_values}
+        if any(one.kind in ("rewrite", "change_type") for one in self._changes):
+            known = {one.column for one in self._changes if not one.keeps_values}
             for column in self._kept.values():
                 if column.generated and column.id not in known:
                     self._add_change("rewrite", column.id)
@@ -201,7 +201,7 @@ class _Altering:
         words = [token.keyword for token in clause[1:]]
         rules = words[words.index("REFERENCES") :] if "REFERENCES" in words else []
         if {"CASCADE", "NULL", "DEFAULT"}.intersection(rules) or words[0] in ("SYSTEM", "PERIOD"):
-            # Whoever binds it again is told why it is refused.
+            # The next binding of it says why it is refused.
             self._another = True
         elif words[0] in _NO_COLUMN:
             return

@@ -89,7 +89,7 @@ def parse_column_definition(
 
 
 def _parse_type(rest: Sequence[Token]) -> tuple[str, str, int]:
-    """The type's name, what stands in its parentheses, and where it ends."""
+    """The type's name, the text in its parentheses, and where it ends."""
     words = [token.keyword for token in rest]
     at = 1
     if words[:1] == ["NATIONAL"]:

@@ -1,15 +1,15 @@
-"""What a statement of the binlog makes of the shapes of followed tables, and what is told of it.
+"""What a statement of the binlog makes of the shapes of followed tables, and what it changed.
 
 Tables and columns are carried along by their identity: a rename is one, however many tables change
-names in a statement, and what is added or comes in the place of something is another thing. What is
-told names tables and columns by identity; `now` is what a column is called, for one that was added.
+names in a statement, and what is added or comes in the place of something is another thing.
+Changes name tables and columns by identity; `now` is the name of a column that was added.
 
 Two rules decide what somebody who means a table by its name expects:
 
 1. When a followed table loses its name to another one that is followed too, in one statement, they
    swap: two renames. When the other one is not followed, it takes the table's place, as tools that
    copy a table to alter it do it: the table is another one now.
-2. What is not known to be harmless to a followed table makes it another one: it is read anew.
+2. What is not known to be harmless to a followed table makes it another one: it is loaded again.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from viewkeeper.updates.schema_change import SchemaChange
 
 @dataclass(slots=True)
 class ShapeEffect:
-    """The shapes after a statement, what is told of them, and the tables that it emptied.
+    """The shapes after a statement, the changes that it made, and the tables that it emptied.
 
     `unlisted` are tables that rows of were changed without being listed. `keys` are the tables
     whose key may be another one now.
     """
 
     shapes: LoggedShapes
-    told: list[SchemaChange] = field(default_factory=list)
+    changes: list[SchemaChange] = field(default_factory=list)
     emptied: list[str] = field(default_factory=list)
     unlisted: list[LoggedShape] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
@@ -67,7 +67,7 @@ def effect_of(
         # No tokens, a clause without a name, a type with a length that is none: what a server has
         # run can be read by whoever knows its newest clauses.
         return _effect_of_unreadable(statement.text, shapes)
-    changed = effect.told or effect.emptied or effect.unlisted or effect.keys
+    changed = effect.changes or effect.emptied or effect.unlisted or effect.keys
     return effect if changed or effect.shapes != shapes else None
 
 
@@ -82,7 +82,7 @@ def _effect_of_action(
     found.take_action(action)
     effect = found.effect
     for shape in earlier:
-        effect.told += _before_it_was_known(shape, action, shapes)
+        effect.changes += _before_it_was_known(shape, action, shapes)
         effect.shapes = effect.shapes.with_table(shape)
     return effect
 
@@ -100,7 +100,7 @@ def _effect_of_unreadable(statement: str, shapes: LoggedShapes) -> ShapeEffect |
     for shape in list(shapes):
         if re.search(rf"(?<!\w){re.escape(shape.name)}(?!\w)", statement, re.IGNORECASE):
             replace_table(effect, shape)
-    return effect if effect.told else None
+    return effect if effect.changes else None
 
 
 def _before_it_was_known(
@@ -133,7 +133,7 @@ def _names_of(action: Action) -> tuple[LoggedTableName, ...]:
 
 def replace_table(effect: ShapeEffect, shape: LoggedShape) -> None:
     """The table is another one now."""
-    effect.told.append(SchemaChange("recreate_table", shape.id))
+    effect.changes.append(SchemaChange("recreate_table", shape.id))
     effect.shapes = effect.shapes.without_tables([shape.id])
 
 
@@ -173,7 +173,7 @@ class _Reshaping:
                 self._alter_shape(action)
 
     def _drop_shape(self, shape: LoggedShape) -> None:
-        self.effect.told.append(SchemaChange("drop_table", shape.id))
+        self.effect.changes.append(SchemaChange("drop_table", shape.id))
         self.effect.shapes = self.effect.shapes.with_table(replace(shape, gone=True))
 
     def _take_over_name(self, name: LoggedTableName) -> None:
@@ -206,7 +206,7 @@ class _Reshaping:
 
     def _rename_shape(self, shape: LoggedShape, name: LoggedTableName) -> None:
         now = replace(shape, database=name.database, name=name.table)
-        self.effect.told.append(SchemaChange("rename_table", shape.id, now=now.full_name))
+        self.effect.changes.append(SchemaChange("rename_table", shape.id, now=now.full_name))
         self.effect.shapes = self.effect.shapes.with_table(now)
         self._take_over_name(name)
 
@@ -216,7 +216,7 @@ class _Reshaping:
             self._move_rows(action)
             return
         found = apply_alter(shape, action, self._setting)
-        self.effect.told += found.told
+        self.effect.changes += found.changes
         if found.another:
             self.effect.shapes = self.effect.shapes.without_tables([shape.id])
             return

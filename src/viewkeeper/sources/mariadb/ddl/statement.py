@@ -102,7 +102,7 @@ Action = (
 def action_of(statement: str, database: str) -> Action | None:
     """What a statement does, run in a database; None if it is nothing to tables.
 
-    An UnreadableError if it cannot be told.
+    A ValueError or LookupError if it cannot be read.
     """
     return _StatementTokens(tokens_of(statement), database).parse_action()
 

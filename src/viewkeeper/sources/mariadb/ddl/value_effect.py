@@ -1,4 +1,4 @@
-"""What becomes of the values of a column when it is declared anew.
+"""What becomes of the values of a column when its declaration changes.
 
 They are kept where the new type has room for every value that the old one can hold. Where that is
 so and they arrive as before, nothing has happened; where they arrive in a wider type, it was

@@ -141,7 +141,7 @@ def schema_version(connection: sqlite3.Connection) -> int:
 
 
 def is_recorded(connection: sqlite3.Connection) -> bool:
-    """Whether the shapes that are written down are those of now."""
+    """Whether the shapes that are written down are the current ones."""
     row = connection.execute("SELECT shaped FROM main._viewkeeper_database").fetchone()
     return row is not None and row[0] == schema_version(connection)
 

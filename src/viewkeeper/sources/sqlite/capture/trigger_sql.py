@@ -280,7 +280,7 @@ class CaptureStatements:
         )
 
     def _log_update(self) -> str:
-        """OLD went, or what became of it since, and NEW came."""
+        """OLD, or what became of it since, is logged as deleted, and NEW as inserted."""
         pending, stale = pending_name(self.capture), self._is_stale()
         own = "".join(f", c{i}" for i in range(len(self.columns)))
         old, new = (
