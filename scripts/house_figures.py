@@ -124,6 +124,7 @@ TABLES = (
     "INSERT INTO orders VALUES (1, 'first')",
     "INSERT INTO item VALUES (1, 1, 10)",
 )
+FULL_IMAGES = tuple(f"ALTER TABLE {name} REPLICA IDENTITY FULL" for name in ("orders", "item"))
 CHANGE = "UPDATE orders SET note = 'second' WHERE id = 1"
 WAIT_SECONDS = 180
 
@@ -155,8 +156,6 @@ def follow_change(folder: Path, settings: str, execute: Callable[[str], None]) -
     (folder / "viewkeeper.yml").write_text(
         f"warehouse: ./warehouse\nsources:\n  shop: {settings}\n"
     )
-    for statement in TABLES:
-        execute(statement)
     road, stop = Road(), threading.Event()
     project = viewkeeper.open(folder)
     project.refresh()
@@ -188,6 +187,8 @@ def follow_sqlite(folder: Path) -> Road:
             connection.execute(statement)
         connection.close()
 
+    for statement in TABLES:
+        execute(statement)
     return follow_change(folder, f"{{kind: sqlite, path: {folder.parent / 'shop.db'}}}", execute)
 
 
@@ -204,6 +205,8 @@ def follow_postgres(folder: Path) -> Road:
             connection.execute(statement)
 
     try:
+        for statement in (*TABLES, *FULL_IMAGES):
+            execute(statement)
         return follow_change(folder, f'{{kind: postgres, url: "{server.url_of()}"}}', execute)
     finally:
         server.stop()

@@ -61,6 +61,19 @@ def test_every_word_is_there_once() -> None:
     assert len(words) == len(set(words)) > 50
 
 
+ROAD = ARCHITECTURE.partition("| step |")[2].partition("\n\n")[0]
+
+
+@pytest.mark.parametrize("row", rows_of(ROAD), ids=lambda row: row[0])
+def test_each_step_of_the_road_is_there(row: list[str]) -> None:
+    assert "`" in row[1], "no place"
+    assert not list(wrong_homes(row[1]))
+
+
+def test_the_road_is_whole() -> None:
+    assert len(rows_of(ROAD)) > 12
+
+
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("tests/**/*.md")]
 
 
