@@ -316,7 +316,7 @@ class AccessError(RegistryError):
 
 
 class FencedError(RegistryError):
-    """Somebody else has taken over; whoever gets this has changed nothing and must stop."""
+    """Another process has taken over; the one that gets this has changed nothing and must stop."""
 
 
 class StaleReporterError(FencedError):

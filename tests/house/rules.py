@@ -297,7 +297,7 @@ def _known_words(index: SourceIndex) -> set[str]:
     return words
 
 
-DIALECT = re.compile(r"(?i)\b(told|tells?|goes|went|stands|stood|of now|anew|whoever|who ever)\b")
+DIALECT = re.compile(r"(?i)\b(told|goes|stands(?! for)|of now|anew|whoever)\b")
 
 
 def first_lines_are_plain(index: SourceIndex) -> Iterator[Offence]:

@@ -38,7 +38,7 @@ WINDOW_SECONDS = 10.0
 
 @contextmanager
 def own_terminal(log: Path) -> Iterator[Console]:
-    """A console on the terminal behind stderr, while stderr itself goes to a file."""
+    """A console on the terminal behind stderr, while stderr itself is redirected to a file."""
     log.parent.mkdir(parents=True, exist_ok=True)
     sys.stderr.flush()
     terminal = os.dup(2)

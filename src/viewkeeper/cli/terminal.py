@@ -41,7 +41,7 @@ def show_warning(message: str) -> None:
 
 
 def print_note(message: str) -> None:
-    """A line about what goes on, on stderr."""
+    """Print a line about the progress on stderr."""
     _write_line(sys.stderr, message)
 
 

@@ -171,7 +171,7 @@ class MixedWorld(DemoWorld):
         return super().ledger_select(database)
 
     def target_of(self, database: str) -> str:
-        """Where a database is, as its writers and its mirror are told."""
+        """The address of a database, for its writers and its mirror."""
         return {
             "shop": f"postgresql://postgres@127.0.0.1:{self._postgres.port}/shop",
             "crm": f"mariadb://root@127.0.0.1:{self._mariadb.port}/crm",

@@ -34,7 +34,7 @@ NONE: Relations = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class ReceivedUpdate:
-    """A received update, as far as its place in the order goes.
+    """A received update, reduced to what decides its place in the order.
 
     `changes` are the relations that it refers to, under every name that matters. `reads` are those
     that its maintenance queries ask. `breaks` are those that, once it has been committed at its

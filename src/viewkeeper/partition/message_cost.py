@@ -88,7 +88,7 @@ def uncoordinated_messages(graph: ViewGraph, updates: Updates) -> MessageCounts:
 
 
 def ryco_messages(graph: ViewGraph, updates: Updates) -> MessageCounts:
-    """One registry: every id goes to every view, and every view passes every id on."""
+    """One registry: every id is sent to every view, and every view passes every id on."""
     weigh = _update_weights(graph, updates)
     count = sum(updates.values())
     empty = sum(
@@ -135,7 +135,7 @@ def uncoordinated_times(graph: ViewGraph, times: StepTimes) -> dict[str, float]:
 
 
 def ryco_times(graph: ViewGraph, times: StepTimes) -> dict[str, float]:
-    """The same with one registry: one transmission more, since the id goes by the registry."""
+    """The same with one registry: one transmission more, since the id passes the registry."""
     return {
         view: _view_time(graph.levels[view], graph.levels[view] + 1, times) for view in graph.views
     }

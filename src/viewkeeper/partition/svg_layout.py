@@ -1,4 +1,4 @@
-"""Where everything of a drawn partition stands: groups side by side, views above what they read.
+"""The layout of a drawn partition: groups side by side, views above what they read.
 
 Every level has a row, bases at the bottom. A group has columns of its own, so boxes never overlap;
 groups that have nothing to do with each other may stand in different bands. Inside a group, an edge
@@ -57,7 +57,7 @@ def wide_of(name: str) -> float:
 
 
 def title_of(group: ViewGroup) -> str:
-    """What stands above a group."""
+    """The title above a group."""
     return group.name + ("" if group.needs_registry else "  (no registry)")
 
 

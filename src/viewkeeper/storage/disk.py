@@ -154,7 +154,7 @@ def open_to(root: Path, group: bool) -> None:
 
 
 def remove_file(path: Path) -> None:
-    """Remove a file if it is there. Not synced: what comes back after a power cut goes again."""
+    """Remove a file if it is there. Not synced: one that a power cut restores is removed again."""
     with translate_os_errors("remove", path):
         path.unlink(missing_ok=True)
 

@@ -34,7 +34,7 @@ def place_schema_changes(
 
 
 def _note_shapes(head: Head, memory: ParentMemory, positions: Sequence[int]) -> None:
-    """Give the shapes that were not told their position."""
+    """Give a position to the shapes that were not reported yet."""
     assert memory.now is not None
     for view in head.views.values():
         known = memory.now.tables.get(view.table)
@@ -70,7 +70,7 @@ def _first_position(positions: Sequence[int], since: int) -> int | None:
 
 
 def _all_changes(book: Book, memory: ParentMemory) -> list[tuple[int, SchemaChange]]:
-    """Everything that was ever told, with its position."""
+    """All schema changes that were ever reported, with their positions."""
     assert memory.now is not None
     found: list[tuple[int, SchemaChange]] = []
     for handle, named in book.items():

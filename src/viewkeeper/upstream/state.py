@@ -1,4 +1,4 @@
-"""What a child remembers of a parent: which warehouse it is, and what was told of its views.
+"""A child's memory of a parent: which warehouse it is, and the reported shapes of its views.
 
 Kept in the source's own folder of the child's warehouse. A folder that holds another warehouse now,
 or one that was restored from a backup and went on from there, is noticed by it: the ledger then has

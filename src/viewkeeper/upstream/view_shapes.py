@@ -66,7 +66,7 @@ class ViewShapeHistory:
         return ViewShapeHistory((*self.shapes, ViewShape(count, view.shown_schema, None, gone)))
 
     def mark_reported(self, position: int) -> ViewShapeHistory:
-        """The same; what was not told is, from a position on."""
+        """The same history, with all shapes reported from a position on."""
         return ViewShapeHistory(
             tuple(
                 s if s.position is not None else replace(s, position=position) for s in self.shapes
@@ -78,7 +78,7 @@ class ViewShapeHistory:
         return all(shape.position is not None for shape in self.shapes)
 
     def column_identities(self) -> dict[str, str]:
-        """The columns of now by name, each with what tells it from any other that was called so."""
+        """The current columns by name, each with an identity that no earlier one so named had."""
         return {
             name: f"{name}@{self._first_shape(name)}" for name in self.newest_shape.columns.names
         }
@@ -92,7 +92,7 @@ class ViewShapeHistory:
     def changes_of(
         self, handle: str, named: HandleTarget
     ) -> Iterator[tuple[int | None, SchemaChange]]:
-        """What happened to a handle's columns, each with the position where that is told."""
+        """The changes of a handle's columns, each with the position that reports it."""
         for number in range(1, len(self.shapes)):
             before, now = ViewShapeHistory(self.shapes[:number]), self.shapes[number]
             alive = before.column_identities()

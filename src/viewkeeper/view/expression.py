@@ -39,7 +39,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant of a known type; NULL has the type of what it stands beside."""
+    """A constant of a known type; NULL has the type of its neighbour."""
 
     value: Scalar
     type: pa.DataType

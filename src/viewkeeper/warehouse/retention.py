@@ -1,4 +1,4 @@
-"""What may go, goes: replaced files after a retention, old plans and records into folded files.
+"""Removal of what may go: replaced files after a retention; old plans and records are folded.
 
 A reader starts from a head and then opens files without a lock, so what a record took out of use
 stays for the retention (one hour unless told otherwise) after that record. Then its files are

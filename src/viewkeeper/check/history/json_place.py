@@ -20,7 +20,7 @@ WIDTH = 100
 
 @dataclass(frozen=True, slots=True)
 class JsonPlace:
-    """A value, where it stands, and in which file."""
+    """A value, its place in a file, and the file."""
 
     value: Any
     where: str = ""

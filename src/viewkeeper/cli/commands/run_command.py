@@ -117,7 +117,7 @@ def _maintain_views(
 
 @contextmanager
 def open_watcher(project: Project, quiet: bool) -> Iterator[LiveDisplay | LogLines]:
-    """Who is told what happens."""
+    """The observer that shows what happens."""
     if sys.stderr.isatty() and not quiet:
         from viewkeeper.cli.live_display import LiveDisplay, own_terminal
 

@@ -120,7 +120,7 @@ def lease_lines(found: ProjectStatus) -> list[str]:
 
 
 def group_lines(group: GroupNow | None) -> list[str]:
-    """How the project stands among those that it must agree with."""
+    """The lines about the group: the members that must agree with the project, and its progress."""
     if group is None:
         return []
     if group.error:

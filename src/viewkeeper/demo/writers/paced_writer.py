@@ -64,7 +64,7 @@ class WriterRole(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class WriterStart:
-    """What a writer is told: where its database is, chance, and how large things are."""
+    """The arguments of a writer: the address of its database, the seed and the sizes."""
 
     target: str
     random: Random

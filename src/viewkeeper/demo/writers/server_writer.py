@@ -137,7 +137,7 @@ class ServerTransaction(paced_writer.ForeignNumbers):
         del self.changes[before:]
 
     def next_number(self) -> int:
-        """The next number of the ledger; whoever has it is the only one until the commit."""
+        """The next number of the ledger; no other transaction gets it before the commit."""
         self._cursor.execute("UPDATE counter SET n = n + 1")
         self._cursor.execute("SELECT n FROM counter")
         (number,) = self._cursor.fetchone()

@@ -44,7 +44,7 @@ class ClauseLayout:
 
 
 def clause_layout_of(parsed: ParsedView) -> ClauseLayout:
-    """Where everything stands in a view's text."""
+    """The places of all clauses in a view's text."""
     body = parsed.body
     tokens = [
         token

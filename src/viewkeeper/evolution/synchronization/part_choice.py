@@ -1,4 +1,4 @@
-"""Which outputs, conditions and relations of a view stay, and what stands in for what is lost.
+"""The outputs, conditions and relations of a view that stay, and the substitutes of lost ones.
 
 Each output and each condition is decided for itself, in EVE's order. What misses nothing stays.
 Else what it misses is replaced, if a substitute is named for it, the part is not irreplaceable, and
@@ -84,7 +84,7 @@ class _Tally:
 
 
 class PartChooser:
-    """Decides for one view, given what stands at each place."""
+    """Decides for one view, given the table that is at each place now."""
 
     def __init__(
         self,
@@ -188,7 +188,7 @@ class PartChooser:
     # -- the whole ------------------------------------------------------------------------------
 
     def _check_joins(self, tally: _Tally) -> int | None:
-        """Complain about a join that would fall apart; or the place that goes instead."""
+        """Complain about a join that would fall apart, or give the place to drop instead."""
         for one, other in self._torn_joins(tally):
             for place in (one, other):
                 if self.dispensable.has_place(place) and len(self.gone) + 1 < len(self.standings):

@@ -259,7 +259,7 @@ class RewritingWriter:
         return "".join(texts)
 
     def _gap_before(self, condition: ViewCondition, pieces: tuple[SqlPiece, ...]) -> str:
-        """What stands before a condition if that is an AND and no bracket."""
+        """The gap before a condition if it holds an AND and no bracket."""
         index = pieces.index(condition.piece) if condition.piece in pieces else 0
         if index:
             span = Span(pieces[index - 1].span.end, pieces[index].span.start)

@@ -122,7 +122,7 @@ class StarWriter:
         )
 
     def _is_vanishing(self, index: int) -> bool:
-        """Whether an output goes because its column is not there for the star any more."""
+        """Whether an output is dropped because the star does not give its column any more."""
         ((place, name),) = self.view.shown[index].uses
         standing = self.choice.standings[place]
         gone = standing is not None and standing.column_now(name) is None

@@ -157,7 +157,7 @@ class SubstituteColumns:
         return {normal_form(each, at_place) for each in conjuncts} <= have
 
     def _normal_form(self, condition: ViewCondition) -> str:
-        """A condition of the view by places and the names of now."""
+        """A condition of the view, written with places and the current names."""
         now: dict[Use, str] = {}
         for place, name in condition.uses:
             standing = self.standings[place]

@@ -76,7 +76,7 @@ def synchronize_view(
     keep_columns: bool = False,
     lost_types: Types = MappingProxyType({}),
 ) -> Rewriting | NoRewriting:
-    """The SQL that goes on to mean what `parsed` meant when it was bound.
+    """The SQL that means, on the current tables, what `parsed` meant when it was bound.
 
     `became` has every relation of the SQL; `schema` gives the columns of a table by its name of
     now. `lost_types` has the columns that the tables of the SQL had when it was bound, in their

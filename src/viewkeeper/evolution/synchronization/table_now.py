@@ -46,7 +46,7 @@ class TableNow:
 
 @dataclass(frozen=True, slots=True)
 class TablesNow:
-    """The tables of now, and what became of those that a view's SQL names."""
+    """The current tables, and what became of those that a view's SQL names."""
 
     became: Mapping[Relation, CurrentNames | None]
     schema: Callable[[Relation], tuple[Field, ...] | None]
@@ -59,7 +59,7 @@ class TablesNow:
         return self._known[relation]
 
     def name_now(self, relation: Relation) -> Relation | None:
-        """What a table is called now; one that the SQL does not name has the name of now."""
+        """The current name of a table; one that the SQL does not name already has it."""
         if relation not in self.became:
             return relation
         became = self.became[relation]
@@ -110,7 +110,7 @@ def field_named(fields: Iterable[Field], name: str) -> Field | None:
 
 
 def is_comparable(one: pa.DataType, other: pa.DataType) -> bool:
-    """Whether values of two types can be told to be equal.
+    """Whether values of two types can be compared.
 
     >>> is_comparable(pa.int32(), pa.decimal128(10, 2)), is_comparable(pa.int32(), pa.string())
     (True, False)

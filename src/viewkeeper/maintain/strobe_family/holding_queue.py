@@ -88,7 +88,7 @@ class HoldingQueue:
         return [u for t in unit for u in self._held.get((t.source, t.position), ())]
 
     def remove_updates(self, updates: Iterable[RowUpdate]) -> None:
-        """These are handled now: whoever asks from now on wants them."""
+        """Remove updates that are handled: questions asked from here on want them."""
         gone = {update.number for update in updates}
         held = {
             key: [update for update in mine if update.number not in gone]

@@ -111,7 +111,7 @@ def _fewer_transactions(case: Case) -> Iterator[Case]:
 
 
 def _with_transactions(case: Case, kept: tuple[CommittedTransaction, ...]) -> Case:
-    """Only these transactions, or what is left of them; what is said about others goes too."""
+    """The scenario with these transactions only; what it says about others is dropped too."""
     parts = {(source, t.name) for t in kept for source in t.parts}
     reporter = {n: s for n, s in case.scenario.reporter.items() if (s, n) in parts}
     late = case.scenario.late & parts

@@ -58,7 +58,7 @@ STYLE = (
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A lifeline: who it is, where it stands, and what was there at the start.
+    """A lifeline: its name, its place, and what was there at the start.
 
     What a source says stands to the left of its line, because its messages leave to the right.
     """
@@ -75,7 +75,7 @@ def draw_diagram(world: SimulatedWorld, title: str) -> str:
 
 
 class _Diagram:
-    """Where everything of one run goes."""
+    """The places of everything that one run draws."""
 
     def __init__(self, world: SimulatedWorld) -> None:
         self._world = world
@@ -205,7 +205,7 @@ class _Diagram:
         return None
 
     def _find_report(self, index: int, source: str) -> int | None:
-        """Where the report of a commit arrived, whoever brought it; crashes only delay it."""
+        """The step in which the report of a commit arrived; crashes only delay it."""
         (name,) = self._entries[index].names
         for later in range(index + 1, len(self._entries)):
             entry = self._entries[later]

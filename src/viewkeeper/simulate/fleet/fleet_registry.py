@@ -117,7 +117,7 @@ class FleetRegistry:
         return mine[at + 1] if at + 1 < len(mine) else None
 
     def note_progress(self, member: str, group: GroupOrder, n: int) -> None:
-        """A member says in which group it is, and how far; what nobody needs any more goes."""
+        """Note a member's group and how far it is; forget what no member needs any more."""
         self._places[member] = group.opened
         group.reached[member] = max(n, group.reached.get(member, 0))
         if not group.closed:

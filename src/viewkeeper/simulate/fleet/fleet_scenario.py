@@ -32,7 +32,7 @@ class BaseUpdate:
 
 @dataclass(frozen=True, slots=True)
 class MemberPlan:
-    """A warehouse: its views by name, and when it comes and goes, in updates committed before."""
+    """A warehouse: its views by name, and when it joins and leaves, in updates committed before."""
 
     name: str
     views: Mapping[str, ViewDefinition]

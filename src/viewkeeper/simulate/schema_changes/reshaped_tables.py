@@ -70,7 +70,7 @@ class AddColumn:
 
 @dataclass(frozen=True, slots=True)
 class DropColumn:
-    """A column goes with its values."""
+    """A column is dropped with its values."""
 
     table: int
     column: int
@@ -98,7 +98,7 @@ class WidenOperation:
 
 @dataclass(frozen=True, slots=True)
 class DropOperation:
-    """A table goes with its rows."""
+    """A table is dropped with its rows."""
 
     table: int
 

@@ -241,7 +241,7 @@ def is_word(token: Token) -> bool:
 
 
 def _offset_of(node: exp.Expr) -> int:
-    """Where a node stands, or else where the nearest node around it does."""
+    """The offset of a node in the text, or else of the nearest node around it."""
     current: exp.Expr | None = node
     while current is not None:
         if (span := leaf_span_of(current)) is not None:
@@ -255,7 +255,7 @@ def _keywords_of(key: str, construct: str) -> tuple[str, ...]:
 
 
 def _keyword_offset(tokens: list[Token], words: tuple[str, ...], after: int = 0) -> int:
-    """Where a clause's first word stands; the beginning of the query if it cannot be found."""
+    """The offset of a clause's first word; the beginning of the query if it cannot be found."""
     for token in tokens:
         if token.start >= after and (token.text.upper().split() or [""])[0] in words:
             return token.start

@@ -104,7 +104,7 @@ def span_of_tokens(tokens: list[Token]) -> Span:
 
 
 def own_span_of(node: exp.Expr) -> Span | None:
-    """Where a leaf says that it stands; operators and clauses do not say."""
+    """The span that a leaf knows of itself; operators and clauses know none."""
     start, end = node.meta.get("start"), node.meta.get("end")
     return None if start is None or end is None else Span(start, end + 1)
 

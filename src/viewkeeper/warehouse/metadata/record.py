@@ -129,14 +129,14 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """A stopped view goes on."""
+    """A stopped view is maintained again."""
 
     view: str
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """A view ends; its table goes after the retention."""
+    """A view ends; its table is removed after the retention."""
 
     view: str
     table: str

@@ -131,7 +131,7 @@ def _run_seeds(cell: CampaignCell, seeds: Sequence[int]) -> list[SeedOutcome]:
 
 
 def _prepare_worker() -> None:
-    """Ctrl-C goes to all processes of the terminal; the first of them decides what it means.
+    """Ignore Ctrl-C: all processes of the terminal get it, and the first decides what it means.
 
     A worker that waits for its next portion does not notice that the first one was killed, so a
     thread does.
