@@ -162,6 +162,18 @@ def follow_change(folder: Path, settings: str, execute: Callable[[str], None]) -
     threading.setprofile(road.follow_call)
     thread = threading.Thread(target=lambda: project.run(stop=stop))
     thread.start()
+    try:
+        wait_for_change(project, road, execute)
+    finally:
+        road.is_open = False
+        stop.set()
+        thread.join()
+        threading.setprofile(None)
+    project.close()
+    return road
+
+
+def wait_for_change(project: Any, road: Road, execute: Callable[[str], None]) -> None:
     # Long enough that it has bound its views, looked in vain, and only a change moves it.
     time.sleep(5)
     road.is_open = True
@@ -172,12 +184,6 @@ def follow_change(folder: Path, settings: str, execute: Callable[[str], None]) -
         time.sleep(0.05)
     # The acknowledgement comes after the commit.
     time.sleep(3)
-    road.is_open = False
-    stop.set()
-    thread.join()
-    threading.setprofile(None)
-    project.close()
-    return road
 
 
 def follow_sqlite(folder: Path) -> Road:
