@@ -61,7 +61,7 @@ def decode_name(data: bytes) -> str:
 
 
 def decompress_bytes(data: bytes) -> bytes:
-    """What `log_bin_compress` has compressed: how, its length, then zlib's bytes.
+    """Bytes that the server compressed (log_bin_compress): how, the length, then zlib's bytes.
 
     >>> decompress_bytes(bytes([0x81, 3]) + zlib.compress(b"abc"))
     b'abc'

@@ -117,7 +117,7 @@ def newest_position(connection: sqlite3.Connection) -> int:
 
     The newest row is never trimmed, so numbers are not used twice. AUTOINCREMENT would not do: a
     statement that fails under OR FAIL keeps the rows that it logged but not their numbers in
-    `sqlite_sequence`, and it costs writers a quarter of their speed.
+    sqlite_sequence, and it costs writers a quarter of their speed.
     """
     row = connection.execute(f"SELECT max(seq) FROM main.{LOG}").fetchone()
     return int(row[0] or 0)

@@ -1,7 +1,7 @@
 """The triggers that write the change log, as SQL text.
 
 REPLACE deletes the rows that collide with a new one *without firing delete triggers* (unless the
-writer has set `recursive_triggers`). So each captured table has a side table, *pending*: rows that
+writer has set recursive_triggers). So each captured table has a side table, *pending*: rows that
 may vanish silently.
 
 - BEFORE INSERT and BEFORE UPDATE put every row there that collides with NEW on the rowid or on a
@@ -154,7 +154,7 @@ class CaptureStatements:
         return "AFTER UPDATE", f"{self._is_changed()} OR {waiting}", body
 
     def is_watched_by(self, triggers: Mapping[str, str]) -> bool:
-        """Whether triggers, made for the table as it was, find collisions on all its keys of now.
+        """Whether triggers, made for the table as it was, find collisions on all its current keys.
 
         Those that watch a key too many do no harm.
         """
