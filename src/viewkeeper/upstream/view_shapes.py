@@ -21,7 +21,9 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from viewkeeper.sources.handles import HandleTarget
-from viewkeeper.sources.tables.widening import classify_type_change
+from viewkeeper.sources.tables.shape import ShapeColumn, TableShape
+from viewkeeper.sources.tables.shape_changes import list_shape_changes, report_changes
+from viewkeeper.sources.tables.shape_history import ShapeHistory, current_columns_of, name_lives
 from viewkeeper.storage.sealed_json import Body
 from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.warehouse.metadata.head import ViewHead
@@ -40,6 +42,10 @@ class ViewShape:
     columns: pa.Schema
     position: int | None
     gone: tuple[str, ...] = ()
+
+    def table_shape(self) -> TableShape:
+        columns = (ShapeColumn(f.name, "", f.name, f.type, str(f.type)) for f in self.columns)
+        return TableShape("", "", tuple(columns), lost=frozenset(self.gone))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,60 +83,27 @@ class ViewShapeHistory:
     def is_reported(self) -> bool:
         return all(shape.position is not None for shape in self.shapes)
 
+    def table_shapes(self) -> ShapeHistory[TableShape]:
+        """The same as shapes of a table, by their numbers."""
+        return name_lives((number, shape.table_shape()) for number, shape in enumerate(self.shapes))
+
     def column_identities(self) -> dict[str, str]:
         """The current columns by name, each with an identity that no earlier one so named had."""
-        return {
-            name: f"{name}@{self._first_shape(name)}" for name in self.newest_shape.columns.names
-        }
-
-    def _first_shape(self, name: str) -> int:
-        first = len(self.shapes) - 1
-        while first and is_continued(self.shapes[first - 1], self.shapes[first], name):
-            first -= 1
-        return first
+        return self.table_shapes().newest.identities_by_name()
 
     def changes_of(
         self, handle: str, named: HandleTarget
     ) -> Iterator[tuple[int | None, SchemaChange]]:
         """The changes of a handle's columns, each with the position that reports it."""
-        for number in range(1, len(self.shapes)):
-            before, now = ViewShapeHistory(self.shapes[:number]), self.shapes[number]
-            alive = before.column_identities()
-            for name, identity in named.columns.items():
-                if alive.get(name) == identity:
-                    for change in _column_changes(handle, name, before.newest_shape, now):
-                        yield now.position, change
-            for name in now.columns.names:
-                if name not in before.newest_shape.columns.names or name in now.gone:
-                    yield now.position, SchemaChange("add_column", handle, name)
-
-
-def is_continued(before: ViewShape, now: ViewShape, name: str) -> bool:
-    """Whether a column is the same one in the next shape, its values kept."""
-    if name in now.gone or not {name} <= {*before.columns.names} & {*now.columns.names}:
-        return False
-    change = classify_type_change(before.columns.field(name).type, now.columns.field(name).type)
-    return change in (None, "widen_type")
-
-
-def _column_changes(
-    handle: str, name: str, before: ViewShape, now: ViewShape
-) -> Iterator[SchemaChange]:
-    if name in now.gone or name not in now.columns.names:
-        yield SchemaChange("drop_column", handle, name)
-        return
-    new = now.columns.field(name).type
-    kind = classify_type_change(before.columns.field(name).type, new)
-    if kind is not None:
-        yield SchemaChange(kind, handle, name, str(new))
+        for number, before, now in self.table_shapes().pairs_between(0, len(self.shapes)):
+            for change in report_changes(handle, named, list_shape_changes(before, now)):
+                yield self.shapes[number].position, change
 
 
 def live_columns_of(named: HandleTarget | None, history: ViewShapeHistory) -> dict[str, str]:
     """The columns that can be asked for under a handle: all of now, except those that only have
     the name of one that the handle stands for."""
-    now = history.column_identities()
-    known = named.columns if named else {}
-    return {name: each for name, each in now.items() if known.get(name, each) == each}
+    return current_columns_of(named, history.table_shapes().newest, whole=True)
 
 
 def encode_histories(histories: Mapping[str, ViewShapeHistory]) -> Body:

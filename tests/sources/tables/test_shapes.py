@@ -190,6 +190,15 @@ def test_a_change_is_reported_in_the_names_of_the_handle(name: str) -> None:
     assert not schema_changes("orders", HANDLE, None, now)
 
 
+def test_a_place_that_was_empty_for_a_time_has_another_column() -> None:
+    one, two = shape("1", {"a": pa.int64()}), shape("1", {"a": pa.int64()})
+    history = name_lives([(1, one), (2, replace(two, lost=frozenset("a")))])
+    (before,), (now,) = (each.columns for _, each in history.steps)
+    assert (before.identity, now.identity) == ("a@1", "a@2")
+    ((_, *pair),) = history.pairs_between(1, 2)
+    assert [each.kind for each in list_shape_changes(*pair)] == ["drop_column", "add_column"]
+
+
 def test_names_are_compared_as_the_database_does() -> None:
     changes = [ShapeChange("rename_table", now="ORDERS"), ShapeChange("rename_column", "1", "ID")]
 

@@ -43,7 +43,8 @@ class ShapeColumn:
 class TableShape:
     """A table; `key` has the places of the columns of its key.
 
-    One that is not there any more was dropped, or replaced by another table of its name.
+    One that is not there any more was dropped, or replaced by another table of its name. Places
+    that are `lost` had no column for a time since the shape before, whatever is there now.
     """
 
     identity: str
@@ -51,6 +52,7 @@ class TableShape:
     columns: tuple[ShapeColumn, ...]
     key: tuple[str, ...] = ()
     fate: TableFate = ""
+    lost: frozenset[str] = frozenset()
 
     def column_by_identity(self, identity: str) -> ShapeColumn | None:
         return next((column for column in self.columns if column.identity == identity), None)

@@ -74,7 +74,7 @@ def list_shape_changes(before: TableShape, now: TableShape) -> Iterator[ShapeCha
     for column in before.columns:
         if column.identity:
             yield from _column_changes(column, now)
-    known = {column.place for column in before.columns}
+    known = {column.place for column in before.columns} - now.lost
     for column in now.columns:
         if column.identity and column.place not in known:
             kind: ChangeKind = "add_filled_column" if column.filled else "add_column"
@@ -88,7 +88,7 @@ def _column_changes(before: ShapeColumn, table: TableShape) -> Iterator[ShapeCha
     now = table.column_by_identity(before.identity)
     if now is None:
         other = table.column_at(before.place)
-        if other is None:
+        if other is None or before.place in table.lost:
             yield ShapeChange("drop_column", before.identity)
         else:
             yield ShapeChange("change_type", before.identity, other.declared)

@@ -89,7 +89,8 @@ def _name_life(
 ) -> ShapeColumn:
     if column.type is None:
         return column
-    if before is not None and before.identity == shape.identity:
+    is_same = before is not None and before.identity == shape.identity
+    if before is not None and is_same and column.place not in shape.lost:
         old = before.column_at(column.place)
         if old is not None and keeps_values(old.type, column.type):
             return replace(column, identity=old.identity)
