@@ -39,7 +39,6 @@ from viewkeeper.sources.sqlite.capture.captured_table import (
 from viewkeeper.sources.sqlite.capture.recorded_shapes import (
     SqliteShape,
     SqliteShapeColumn,
-    schema_changes,
     shape_of,
 )
 from viewkeeper.sources.sqlite.lookup import prefix_of
@@ -51,7 +50,9 @@ from viewkeeper.sources.sqlite.schema import (
     resolve_name,
     suggest_names,
 )
-from viewkeeper.sources.sqlite.types import SqliteRefusal, kind_of
+from viewkeeper.sources.sqlite.types import kind_of
+from viewkeeper.sources.tables.column_type import ColumnRefusal
+from viewkeeper.sources.tables.shape_changes import broken_query_error, list_shape_changes
 from viewkeeper.updates.schema_change import SchemaChange, name_of_handle
 from viewkeeper.updates.source_protocol import CurrentNames, TableDescription, Tables
 from viewkeeper.view.definition import Field
@@ -219,8 +220,8 @@ def find_logged(
     if now.shape.gone or _find_break(now, columns, then, now.shape):
         now = replace(now, shape=then)
     before = _shape_before(connection, now, span[0])
-    if what := _find_break(now, columns, before, then):
-        raise BrokenQueryError(source, name_of_handle(handle), what)
+    if broken := _find_break(now, columns, before, then):
+        raise broken
     return now
 
 
@@ -228,8 +229,8 @@ def refuse_broken(
     connection: sqlite3.Connection, found: FoundTable, columns: Sequence[str], after: int
 ) -> None:
     """A BrokenQueryError if these columns' values at a position cannot be known any more."""
-    if what := _find_break(found, columns, _shape_before(connection, found, after), found.shape):
-        raise BrokenQueryError(found.source, name_of_handle(found.handle), what)
+    if broken := _find_break(found, columns, _shape_before(connection, found, after), found.shape):
+        raise broken
 
 
 def _shape_before(
@@ -244,23 +245,21 @@ def _shape_before(
 
 def _find_break(
     found: FoundTable, columns: Sequence[str], before: SqliteShape | None, until: SqliteShape
-) -> str | None:
+) -> BrokenQueryError | None:
     """What between two shapes did not keep the values of these columns."""
     if before is None:
         return None
-    numbers = {}
-    for name in columns:
-        column = found.column_named(name)
-        numbers[name] = str(column.id)
-        fresh = (
-            before.column_numbered(column.id) is None
-            and until.column_numbered(column.id) is not None
-        )
-        if fresh and not column.blank:
-            return f"column {name} was added with values"
-    changes = schema_changes(found.handle, HandleTarget("", numbers), before, until)
-    adds = ("add_column", "add_filled_column")
-    return next((str(c) for c in changes if c.kind not in adds and not c.keeps_values), None)
+    numbers = {name: found.column_named(name) for name in columns}
+    identities = {name: str(column.id) for name, column in numbers.items()}
+    for name, column in numbers.items():
+        is_new = before.column_numbered(column.id) is None
+        if is_new and not column.blank and until.column_numbered(column.id) is not None:
+            what = f"column {name} was added with values"
+            return BrokenQueryError(found.source, name_of_handle(found.handle), what)
+    for change in list_shape_changes(before.table_shape(), until.table_shape()):
+        if change.kind != "add_filled_column" and change.is_ending(identities.values()):
+            return broken_query_error(found.source, found.handle, identities, change)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +296,7 @@ def describe_table(
     table = table_of(connection, found)
     declared = {column.name: column.declared for column in table.columns}
     kinds = {name: kind_of(declared[now]) for name, now in table.current_names.items()}
-    kept = {name: kind for name, kind in kinds.items() if not isinstance(kind, SqliteRefusal)}
+    kept = {name: kind for name, kind in kinds.items() if not isinstance(kind, ColumnRefusal)}
     exact = frozenset(name for name, kind in kept.items() if kind.one_spelling)
     names = {now: name for name, now in table.current_names.items()}
     key = recorded_shapes.key_of(table)
@@ -306,7 +305,7 @@ def describe_table(
             found.shape.name, found.current_names() if handle in book else table.current_names
         ),
         tuple(Field(name, kind.arrow) for name, kind in kept.items()),
-        {n: f"{k.reason}; {k.hint}" for n, k in kinds.items() if isinstance(k, SqliteRefusal)},
+        {name: str(kind) for name, kind in kinds.items() if isinstance(kind, ColumnRefusal)},
         tuple(names[now] for now in key) if names.keys() >= set(key) else (),
         frozenset(name for name in exact if prefix_of(table, [table.current_names[name]])),
         exact,

@@ -18,11 +18,11 @@ from viewkeeper.sources.sqlite.schema import SqliteTable
 from viewkeeper.sources.sqlite.types import (
     Array,
     SqliteKind,
-    SqliteMisfitError,
-    SqliteRefusal,
     convert_values,
     kind_of,
 )
+from viewkeeper.sources.tables.column_type import ColumnRefusal, MisfitError
+from viewkeeper.sources.tables.row_layout import batch_without_columns
 
 ROWS_PER_BATCH = 50_000
 # Few enough that the rows of a fetch die young: the garbage collector never walks through them.
@@ -91,8 +91,7 @@ class SqliteLayout:
             return
         arrays += [self._convert_integers(columns[width + n], n) for n in range(len(self.integers))]
         if not arrays:
-            # Without columns, only a selection still knows how many rows there are.
-            yield pa.record_batch([pa.nulls(len(columns[0]))], names=["row"]).select([])
+            yield batch_without_columns(len(columns[0]))
             return
         yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
@@ -111,7 +110,7 @@ class SqliteLayout:
     def _convert_column(self, number: int, columns: Columns) -> Array:
         try:
             return convert_values(columns[number], self.kinds[number])
-        except SqliteMisfitError as error:
+        except MisfitError as error:
             extra = len(self.names) + len(self.integers)
             row = ""
             if len(columns) > extra:
@@ -134,7 +133,7 @@ def kind_or_refuse(source: str, table: SqliteTable, column: str) -> SqliteKind:
 def kind_of_declared(source: str, table: str, column: str, declared: str) -> SqliteKind:
     """How a column of a declared type is kept; a SchemaError for one that cannot be."""
     kind = kind_of(declared)
-    if isinstance(kind, SqliteRefusal):
+    if isinstance(kind, ColumnRefusal):
         raise SchemaError(
             source,
             f'table "{table}": column "{column}" cannot be kept exactly',

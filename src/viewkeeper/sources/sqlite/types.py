@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from viewkeeper.delta.exact_cast import decimals_of
+from viewkeeper.sources.tables.column_type import ColumnRefusal, MisfitError, convert_or_blame
 
 _DATE = r"^\d{4}-\d{2}-\d{2}$"
 _TIMESTAMP = r"^\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:\d{2}(\.\d{1,6})?$"
@@ -51,48 +52,15 @@ class SqliteKind:
     one_spelling: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class SqliteRefusal:
-    """Why a column of some declared type cannot be used, and what would help."""
-
-    reason: str
-    hint: str
-
-
-class SqliteMisfitError(ValueError):
-    """The value at `index` of a column does not fit; callers say where it was found."""
-
-    def __init__(self, index: int, value: object, expects: str) -> None:
-        super().__init__(f"{shorten_stored(value)} is not {expects}")
-        self.index = index
-        self.expects = expects
-        self.value = value
-
-
-def shorten_stored(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
 def convert_values(values: Values, kind: SqliteKind) -> Array:
     """All values as one Arrow array, or a MisfitError for the first that does not fit."""
-    if set(map(type, values)) <= kind.stored:
-        try:
-            return kind.to_arrow(values)
-        except (pa.ArrowException, ValueError, OverflowError):
-            pass
-    raise _find_culprit(values, kind)
 
+    def convert(part: Values) -> Array:
+        if not set(map(type, part)) <= kind.stored:
+            raise ValueError("a value has another storage class")
+        return kind.to_arrow(part)
 
-def _find_culprit(values: Values, kind: SqliteKind) -> SqliteMisfitError:
-    for index, value in enumerate(values):
-        if type(value) not in kind.stored:
-            return SqliteMisfitError(index, value, kind.expects)
-        try:
-            kind.to_arrow([value])
-        except (pa.ArrowException, ValueError, OverflowError):
-            return SqliteMisfitError(index, value, kind.expects)
-    raise AssertionError("a column that cannot be converted has a value that cannot")
+    return convert_or_blame(values, convert, lambda n: MisfitError(n, values[n], kind.expects))
 
 
 def _to_integers(values: Values) -> Array:
@@ -219,10 +187,10 @@ _BY_NAME: dict[str, SqliteKind] = {
 }
 
 
-def kind_of(declared: str) -> SqliteKind | SqliteRefusal:
+def kind_of(declared: str) -> SqliteKind | ColumnRefusal:
     """How a declared type is kept, or why it is not."""
     if not declared:
-        return SqliteRefusal(
+        return ColumnRefusal(
             "it has no declared type", "declare one: INTEGER, REAL, TEXT, BLOB, ..."
         )
     match = re.fullmatch(_DECLARED, declared.upper())
@@ -237,15 +205,15 @@ def kind_of(declared: str) -> SqliteKind | SqliteRefusal:
 
 def _decimal_kind(
     declared: str, precision: str | None, scale: str | None
-) -> SqliteKind | SqliteRefusal:
+) -> SqliteKind | ColumnRefusal:
     if precision is None:
-        return SqliteRefusal(
+        return ColumnRefusal(
             f"{declared} does not say how many digits its values have",
             f"declare {declared}(p, s) with p up to {_PRECISION_MAX}, or INTEGER or REAL",
         )
     digits, places = int(precision), int(scale or 0)
     if not 1 <= digits <= _PRECISION_MAX or places > digits:
-        return SqliteRefusal(
+        return ColumnRefusal(
             f"{declared} asks for digits that SQLite, which stores it as floating point, loses",
             f"declare it with at most {_PRECISION_MAX} digits, or keep the value as TEXT",
         )
@@ -254,8 +222,8 @@ def _decimal_kind(
     return _make_kind(target, {int, float}, _to_decimals(target), _stored_decimal, expects)
 
 
-def _refuse_unknown(declared: str) -> SqliteRefusal:
-    return SqliteRefusal(
+def _refuse_unknown(declared: str) -> ColumnRefusal:
+    return ColumnRefusal(
         f"SQLite knows no type {declared} and may have changed its values when storing them",
         "declare the column as INTEGER, REAL, TEXT, BLOB, BOOLEAN, DATE, DATETIME or DECIMAL(p, s)",
     )

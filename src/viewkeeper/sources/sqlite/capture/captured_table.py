@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from viewkeeper.errors import GapError, SchemaError, reload_hint
 from viewkeeper.sources.sqlite.capture.capture_tables import TableCapture
-from viewkeeper.sources.sqlite.capture.recorded_shapes import Gone, SqliteShape, shape_of
+from viewkeeper.sources.sqlite.capture.recorded_shapes import SqliteShape, shape_of
 from viewkeeper.sources.sqlite.capture.trigger_sql import (
     LOG,
     CaptureStatements,
@@ -32,6 +32,7 @@ from viewkeeper.sources.sqlite.capture.trigger_sql import (
     trigger_prefix,
 )
 from viewkeeper.sources.sqlite.schema import SqliteTable, is_before_trigger, read_table
+from viewkeeper.sources.tables.shape import TableFate
 
 _NAME = r'"((?:[^"]|"")*)"'
 
@@ -59,7 +60,7 @@ class LivingTable:
 
 def observe_table(
     connection: sqlite3.Connection, source: str, capture: TableCapture, known: SqliteShape
-) -> LivingTable | Gone:
+) -> LivingTable | TableFate:
     """What a captured table is now."""
     triggers = own_triggers(connection, capture.id)
     name = _table_of(connection, capture.id) if triggers else known.name

@@ -45,6 +45,7 @@ from viewkeeper.sources.sqlite.capture.recorded_shapes import SqliteShape, shape
 from viewkeeper.sources.sqlite.capture.trigger_sql import LOG, CaptureStatements, pending_name
 from viewkeeper.sources.sqlite.rows import kind_or_refuse
 from viewkeeper.sources.sqlite.schema import SqliteTable, quote_name
+from viewkeeper.sources.tables.shape import TableFate
 from viewkeeper.updates.source_protocol import DetachResult
 
 
@@ -79,7 +80,7 @@ def _active_captures(connection: sqlite3.Connection) -> list[TableCapture]:
 
 def _observe_capture(
     connection: sqlite3.Connection, source: str, capture: TableCapture, mend: bool
-) -> tuple[SqliteShape, LivingTable | recorded_shapes.Gone]:
+) -> tuple[SqliteShape, LivingTable | TableFate]:
     """The shape that is written down, and what became of it."""
     known = _known_shape(connection, capture.relation)
     found = observe_table(connection, source, capture, known)

@@ -18,17 +18,17 @@ import json
 import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Literal
 
 import pyarrow as pa
 
 from viewkeeper.sources.handles import HandleTarget
 from viewkeeper.sources.sqlite.schema import SqliteTable, fold_case
-from viewkeeper.sources.sqlite.types import SqliteRefusal, kind_of
+from viewkeeper.sources.sqlite.types import kind_of
+from viewkeeper.sources.tables.column_type import ColumnRefusal
+from viewkeeper.sources.tables.shape import ShapeColumn, TableFate, TableShape
+from viewkeeper.sources.tables.shape_changes import list_shape_changes, report_changes
 from viewkeeper.storage.typed_json import read_typed
-from viewkeeper.updates.schema_change import ChangeKind, SchemaChange, name_of_handle
-
-Gone = Literal["", "dropped", "replaced"]
+from viewkeeper.updates.schema_change import SchemaChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,12 @@ class SqliteShapeColumn:
     blank: bool = False
     rewritten: int = 0
 
+    @property
+    def type(self) -> pa.DataType | None:
+        """How its values are kept; None if they cannot be."""
+        kind = kind_of(self.declared)
+        return None if isinstance(kind, ColumnRefusal) else kind.arrow
+
 
 @dataclass(frozen=True, slots=True)
 class SqliteShape:
@@ -56,10 +62,18 @@ class SqliteShape:
     columns: tuple[SqliteShapeColumn, ...]
     key: tuple[int, ...] = ()
     next_id: int = 1
-    gone: Gone = ""
+    gone: TableFate = ""
 
     def column_numbered(self, number: int) -> SqliteShapeColumn | None:
         return next((column for column in self.columns if column.id == number), None)
+
+    def table_shape(self) -> TableShape:
+        """The shape as all kinds have it; a number is a place and an identity."""
+        columns = (
+            ShapeColumn(str(c.id), str(c.id), c.name, c.type, c.declared, c.filled, c.rewritten)
+            for c in self.columns
+        )
+        return TableShape("", self.name, tuple(columns), tuple(map(str, self.key)), self.gone)
 
     def as_rewritten(self) -> SqliteShape:
         """The same, its values changed in a way that was not listed."""
@@ -74,7 +88,7 @@ def key_of(table: SqliteTable) -> tuple[str, ...]:
     has several spellings, is part of no key.
     """
     kinds = {column.name: kind_of(column.declared) for column in table.columns}
-    exact = {n for n, k in kinds.items() if not isinstance(k, SqliteRefusal) and k.one_spelling}
+    exact = {n for n, k in kinds.items() if not isinstance(k, ColumnRefusal) and k.one_spelling}
     return next((key for key in table.strict_keys if exact.issuperset(key)), ())
 
 
@@ -165,65 +179,12 @@ def trim_shapes(connection: sqlite3.Connection, position: int) -> None:
 def schema_changes(
     handle: str, named: HandleTarget, before: SqliteShape | None, now: SqliteShape | None
 ) -> Iterator[SchemaChange]:
-    """What happened to the table behind a handle and to its columns, by the handle's names.
-
-    A rename to what the handle calls it anyway is none.
-    """
-    if before is None or now is None or before.gone:
-        return
-    if now.gone:
-        kind: ChangeKind = "drop_table" if now.gone == "dropped" else "recreate_table"
-        yield SchemaChange(kind, handle)
-        return
-    if before.name != now.name and not is_called(handle, now.name):
-        yield SchemaChange("rename_table", handle, now=now.name)
-    for name, number in named.columns.items():
-        was, is_ = before.column_numbered(int(number)), now.column_numbered(int(number))
-        yield from _column_changes(handle, name, was, is_)
-    known = {column.id for column in before.columns}
-    for column in now.columns:
-        if column.id not in known:
-            kind = "add_filled_column" if column.filled else "add_column"
-            yield SchemaChange(kind, handle, column.name)
-    if before.key != now.key:
-        names = {column.id: column.name for column in now.columns}
-        yield SchemaChange("change_key", handle, now=", ".join(names[i] for i in now.key))
+    """What happened to the table behind a handle and to its columns, by the handle's names."""
+    if before is not None and now is not None and not before.gone:
+        changes = list_shape_changes(before.table_shape(), now.table_shape())
+        yield from report_changes(handle, named, changes, _is_called)
 
 
-def is_called(handle: str, name: str) -> bool:
-    """Whether a table's name is the one that a handle was made with."""
-    now = (fold_case(name), fold_case(f"main.{name}"))
-    return fold_case(name_of_handle(handle)) in now or fold_case(handle) in now
-
-
-def _column_changes(
-    handle: str, name: str, before: SqliteShapeColumn | None, now: SqliteShapeColumn | None
-) -> Iterator[SchemaChange]:
-    if before is None:
-        return
-    if now is None:
-        yield SchemaChange("drop_column", handle, name)
-        return
-    if before.name != now.name and fold_case(name) != fold_case(now.name):
-        yield SchemaChange("rename_column", handle, name, now.name)
-    if (kind := type_change(before.declared, now.declared)) is not None:
-        yield SchemaChange(kind, handle, name, now.declared)
-    if before.rewritten != now.rewritten:
-        yield SchemaChange("rewrite", handle, name)
-
-
-def type_change(before: str, now: str) -> ChangeKind | None:
-    """What it means to values that a declared type became another one."""
-    old, new = kind_of(before), kind_of(now)
-    if isinstance(old, SqliteRefusal) or isinstance(new, SqliteRefusal):
-        return None if before == now else "change_type"
-    if old.arrow == new.arrow:
-        return None
-    return "widen_type" if _is_wider(old.arrow, new.arrow) else "change_type"
-
-
-def _is_wider(old: pa.DataType, new: pa.DataType) -> bool:
-    if not (isinstance(old, pa.Decimal128Type) and isinstance(new, pa.Decimal128Type)):
-        return False
-    whole = new.precision - new.scale >= old.precision - old.scale
-    return bool(whole and new.scale >= old.scale)
+def _is_called(name: str, now: str) -> bool:
+    """Whether a handle has this current name; that of a table may have the schema before it."""
+    return fold_case(name) in (fold_case(now), fold_case(f"main.{now}"))
