@@ -18,9 +18,8 @@ from typing import Any, Literal
 from unittest import mock
 
 from viewkeeper.engine.evolution.view_adapter import ViewAdapter
-from viewkeeper.sources.postgres import source as postgres
-from viewkeeper.sources.postgres.answers import table_locks
-from viewkeeper.sources.postgres.answers.questions import PostgresQuestions
+from viewkeeper.sources.postgres.answers import questions
+from viewkeeper.sources.postgres.decoding import look as postgres_look
 from viewkeeper.sources.postgres.shape_steps import PostgresShapeHistory
 from viewkeeper.sources.sqlite import handle_lookup, snapshot
 from viewkeeper.sources.sqlite import source as sqlite
@@ -90,22 +89,25 @@ SQLITE = (
 POSTGRES = (
     Place(
         "shapes in the catalogue, at looks",
-        postgres.PostgresSource,
-        "_compare_shapes",
+        postgres_look.DecodingLook,
+        "compare_shapes",
         always(None),
     ),
     Place(
-        "schema changes in the stream", PostgresShapeHistory, "step_positions", always(frozenset())
+        "schema changes in the stream",
+        PostgresShapeHistory,
+        "step_positions",
+        always(frozenset()),
     ),
-    Place("schema changes in a report", postgres, "schema_changes_of", always(())),
+    Place("schema changes in a report", postgres_look, "schema_changes_of", always(())),
     Place(
         "shapes in a snapshot",
-        table_locks,
+        questions,
         "read_shapes",
         remembered(lambda connection, oids: (connection.info.dbname, tuple(sorted(oids)))),
     ),
-    Place("values are those of then", PostgresQuestions, "_check_shown", always(None)),
-    Place("changes can be asked for", PostgresQuestions, "_check_askable", always(None)),
+    Place("values are those of then", questions.PostgresQuestions, "check_shown", always(None)),
+    Place("changes can be asked for", questions.PostgresQuestions, "check_askable", always(None)),
 )
 
 PLACES: dict[str, tuple[Place, ...]] = {

@@ -18,15 +18,15 @@ from tests.fuzz.mutation import fuzz, fuzz_text
 from viewkeeper.errors import SourceError
 from viewkeeper.sources.postgres.answers.rows import PostgresLayout
 from viewkeeper.sources.postgres.decoding.ddl_watch import plain_columns
-from viewkeeper.sources.postgres.decoding.pgoutput import FollowedRelation, PgoutputDecoder
-from viewkeeper.sources.postgres.decoding.relation_message import (
-    RelationColumn,
+from viewkeeper.sources.postgres.decoding.pgoutput import PgoutputDecoder, RelationColumn
+from viewkeeper.sources.postgres.decoding.spooled_rows import select_spooled
+from viewkeeper.sources.postgres.decoding.state import FollowedTable
+from viewkeeper.sources.postgres.decoding.stream import identity_of
+from viewkeeper.sources.postgres.decoding.stream_shapes import (
+    StreamShapes,
     is_described_by,
     shape_of_message,
 )
-from viewkeeper.sources.postgres.decoding.spooled_columns import select_spooled
-from viewkeeper.sources.postgres.decoding.stream import identity_of
-from viewkeeper.sources.postgres.decoding.stream_shapes import StreamShapes
 from viewkeeper.sources.postgres.decoding.visibility import VisibleTransactions
 from viewkeeper.sources.postgres.postgres_server import PostgresServer
 from viewkeeper.sources.postgres.shape_query import PostgresShape, decode_shape
@@ -68,7 +68,7 @@ class Catalogue:
 def decoded(frames: Sequence[bytes]) -> int:
     """Read frames up to typed rows; how many rows there are."""
     numbers = tuple(column.number for column in SHAPE.columns)
-    followed = FollowedRelation(str(SHAPE.oid), SHAPE.oid, numbers)
+    followed = FollowedTable(SHAPE.oid, numbers)
     decoder = PgoutputDecoder(
         "shop",
         {SHAPE.oid: followed}.get,

@@ -19,11 +19,9 @@ import pytest
 
 from tests.sources.postgres_shop import Shop, as_of, changed
 from viewkeeper.errors import GapError, SchemaError, SourceAwayError, ViewkeeperError
-from viewkeeper.sources.postgres import PostgresSource
-from viewkeeper.sources.postgres import source as postgres
+from viewkeeper.sources.postgres.decoding import look as postgres_look
 from viewkeeper.sources.postgres.decoding.slot import derived_name
 from viewkeeper.testing.private_servers import PrivatePostgres, free_port
-from viewkeeper.updates.source_protocol import Source
 
 T = {"t": ["id", "v"]}
 COLUMNS = ["id", "v"]
@@ -46,16 +44,15 @@ def own(tmp_path: Path) -> Iterator[PrivatePostgres]:
     server.kill()
 
 
-def slot(source: Source) -> str:
-    assert isinstance(source, PostgresSource)
-    return source._capture.slot
+def slot(shop: Shop) -> str:
+    return derived_name(shop.settings(), f"me@{shop.database}")
 
 
-def wait_until_free(shop: Shop, source: Source) -> None:
+def wait_until_free(shop: Shop) -> None:
     """The server notices a little later that a connection has ended."""
     active = "SELECT active FROM pg_replication_slots WHERE slot_name = %s"
     for _ in range(100):
-        if shop.writer.execute(active, (slot(source),)).fetchone() == (False,):
+        if shop.writer.execute(active, (slot(shop),)).fetchone() == (False,):
             return
         time.sleep(0.02)
     raise AssertionError("the slot stays active")
@@ -106,8 +103,8 @@ def test_the_slot_is_gone(shop: Shop) -> None:
     source = shop.source()
     start = source.follow_tables(T)
     source.close()
-    wait_until_free(shop, source)
-    shop.run(f"SELECT pg_drop_replication_slot('{slot(source)}')", "INSERT INTO t VALUES (1, 'a')")
+    wait_until_free(shop)
+    shop.run(f"SELECT pg_drop_replication_slot('{slot(shop)}')", "INSERT INTO t VALUES (1, 'a')")
     again = shop.source()
     with pytest.raises(GapError, match="is gone") as caught:
         again.look_for_transactions(start)
@@ -123,10 +120,10 @@ def test_somebody_advanced_the_slot(shop: Shop) -> None:
     source = shop.source()
     start = source.follow_tables(T)
     source.close()
-    wait_until_free(shop, source)
+    wait_until_free(shop)
     shop.run("INSERT INTO t VALUES (1, 'a')")
     advance = "SELECT pg_replication_slot_advance(%s, pg_current_wal_lsn())"
-    shop.writer.execute(advance, (slot(source),))
+    shop.writer.execute(advance, (slot(shop),))
     with pytest.raises(GapError, match="advanced its replication slot"):
         shop.source().look_for_transactions(start)
 
@@ -206,7 +203,7 @@ def test_a_stream_that_was_cut_is_opened_again(shop: Shop) -> None:
     shop.run("INSERT INTO t VALUES (1, 'a')")
     (first,) = source.look_for_transactions(start)
     query = "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots"
-    shop.run(f"{query} WHERE slot_name = '{slot(source)}'")
+    shop.run(f"{query} WHERE slot_name = '{slot(shop)}'")
     shop.run("INSERT INTO t VALUES (2, 'b')")
     (second,) = source.look_for_transactions(first.position)
     assert changed(source, "t", COLUMNS, start, second.position) == [(1, "a", 1), (2, "b", 1)]
@@ -286,8 +283,8 @@ def test_two_projects_on_one_database(shop: Shop) -> None:
 
 
 def test_an_idle_source_lets_its_slot_advance(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres, "IDLE_BYTES", 1 << 20)
-    monkeypatch.setattr(postgres, "_HOUSEKEEPING_SECONDS", 0.0)
+    monkeypatch.setattr(postgres_look, "IDLE_BYTES", 1 << 20)
+    monkeypatch.setattr(postgres_look, "_HOUSEKEEPING_SECONDS", 0.0)
     shop.run("CREATE TABLE other (v text)")
     source = shop.source()
     position = start = source.follow_tables(T)
@@ -304,7 +301,7 @@ def test_an_idle_source_lets_its_slot_advance(shop: Shop, monkeypatch: pytest.Mo
 
 
 def test_a_slot_that_keeps_too_much_is_dropped(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres, "_HOUSEKEEPING_SECONDS", 0.0)
+    monkeypatch.setattr(postgres_look, "_HOUSEKEEPING_SECONDS", 0.0)
     source = shop.source(retention="1mb")
     start = source.follow_tables(T)
     shop.run("INSERT INTO t SELECT n, repeat('x', 1000) FROM generate_series(1, 3000) n")

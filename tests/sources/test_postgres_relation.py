@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from viewkeeper.sources.postgres.decoding.relation_message import (
-    RelationColumn,
+from viewkeeper.sources.postgres.decoding.pgoutput import RelationColumn
+from viewkeeper.sources.postgres.decoding.stream_shapes import (
     is_described_by,
     is_untouched,
     shape_of_message,
@@ -36,7 +36,9 @@ def table(*columns: PostgresShapeColumn) -> PostgresShape:
 
 
 def message(shape: PostgresShape) -> tuple[RelationColumn, ...]:
-    return tuple(RelationColumn(c.name, c.type, c.modifier, told=True) for c in shape.columns)
+    return tuple(
+        RelationColumn(c.name, c.type, c.modifier, in_old_rows=True) for c in shape.columns
+    )
 
 
 class Life:

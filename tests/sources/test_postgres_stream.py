@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,9 +17,10 @@ import pytest
 
 from tests.sources.postgres_shop import Shop, as_of, changed, plus
 from viewkeeper.errors import BarrierError, GapError, SchemaError
-from viewkeeper.sources.postgres import PostgresSource
-from viewkeeper.sources.postgres.answers import snapshot_export as postgres_tail
-from viewkeeper.sources.stream import stage as postgres_stage
+from viewkeeper.sources.postgres.decoding import capture as postgres_capture
+from viewkeeper.sources.postgres.decoding import spool_reader
+from viewkeeper.sources.stream.spool import Spool
+from viewkeeper.sources.stream.stage import TransactionStage
 from viewkeeper.testing.private_servers import PrivatePostgres
 
 T = {"t": ["id", "v"]}
@@ -75,16 +77,15 @@ def test_what_was_open_when_following_began_is_waited_for(shop: Shop) -> None:
 
 
 def test_a_large_tail_travels_in_a_file(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres_tail, "INLINE_BYTES", 0)
+    monkeypatch.setattr(spool_reader, "INLINE_BYTES", 0)
     shop.table("t (id int PRIMARY KEY, v text)")
-    source = shop.source()
-    assert isinstance(source, PostgresSource)
+    source, home = shop.source(), Path(str(shop.settings().home))
     start = source.follow_tables(T)
     shop.run("INSERT INTO t VALUES (1, 'a')")
     with source.prepare_snapshots(start, T) as opener:
-        assert list(source.home.glob("spool-*-tails/*.arrow"))
+        assert list(home.glob("spool-*-tails/*.arrow"))
         assert as_of(opener, "t", ["id", "v"], start) == Counter()
-    assert not list(source.home.glob("spool-*-tails/*.arrow"))
+    assert not list(home.glob("spool-*-tails/*.arrow"))
 
 
 def test_updates_that_touch_nothing_followed_are_no_changes(shop: Shop) -> None:
@@ -303,11 +304,11 @@ def test_a_snapshot_keeps_truncate_waiting(shop: Shop) -> None:
 
 
 def test_a_large_transaction_takes_no_memory(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres_stage, "MEMORY_BYTES", 1 << 20)
+    stage = partial(TransactionStage, memory_bytes=1 << 20)
+    monkeypatch.setattr(postgres_capture, "TransactionStage", stage)
+    monkeypatch.setattr(postgres_capture, "Spool", partial(Spool, memory_bytes=1 << 20))
     shop.table("t (id int, v text)")
     source = shop.source()
-    assert isinstance(source, PostgresSource)
-    source._capture._decoder._stage._limit = source._capture.spool._limit = 1 << 20
     start = source.follow_tables(T)
     shop.transaction(
         "INSERT INTO t SELECT n, 'row ' || n FROM generate_series(1, 60000) n",
@@ -316,7 +317,7 @@ def test_a_large_transaction_takes_no_memory(shop: Shop, monkeypatch: pytest.Mon
     shop.run("INSERT INTO t VALUES (0, 'after')")
     large, small = source.look_for_transactions(start)
     assert (large.changes, small.changes) == (100_000, 1)
-    assert len(list(Path(source.home).glob("spool-*/*.arrow"))) > 1
+    assert len(list(Path(str(shop.settings().home)).glob("spool-*/*.arrow"))) > 1
     total: Counter[object] = Counter()
     for _, batch in source.read_changes(T, start, small.position):
         assert batch.num_rows <= 10_000

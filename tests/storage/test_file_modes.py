@@ -12,7 +12,7 @@ import pytest
 
 from viewkeeper.order.store.sqlite_registry import SqliteRegistry
 from viewkeeper.sources.mariadb.binlog import rows as mariadb_rows
-from viewkeeper.sources.postgres.answers import snapshot_export
+from viewkeeper.sources.postgres.decoding import spool_reader
 
 
 @pytest.fixture(autouse=True)
@@ -28,8 +28,8 @@ def modes(root: Path) -> set[str]:
 
 def test_spilled_rows_are_the_owner_s_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = pa.table({"id": [1, 2, 3]})
-    monkeypatch.setattr(snapshot_export, "INLINE_BYTES", 0)
-    assert isinstance(snapshot_export._pack_changes(rows, tmp_path / "postgres"), Path)
+    monkeypatch.setattr(spool_reader, "INLINE_BYTES", 0)
+    assert isinstance(spool_reader._pack_changes(rows, tmp_path / "postgres"), Path)
     monkeypatch.setattr(mariadb_rows, "_PIECES_BYTES", 0)
     mariadb_rows.Pieces(tmp_path / "mariadb").add_piece("orders", rows.to_batches()[0])
     assert modes(tmp_path) == {"700", "600"}

@@ -7,18 +7,20 @@ maintainer. What a slot keeps of the log is the danger: it can fill the server's
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import psycopg
 
-from viewkeeper.errors import SchemaError
+from viewkeeper.errors import SchemaError, SourceError
+from viewkeeper.sources.postgres.database_description import PostgresDescriber
 from viewkeeper.sources.postgres.decoding.ddl_watch import is_watched, watch_statements
-from viewkeeper.sources.postgres.decoding.follow import check_privilege
-from viewkeeper.sources.postgres.decoding.slot import ReplicationSlot, read_slot
+from viewkeeper.sources.postgres.decoding.follow import SlotFollower
+from viewkeeper.sources.postgres.decoding.look import retention_of
+from viewkeeper.sources.postgres.decoding.slot import ReplicationSlot, flushed_position, read_slot
+from viewkeeper.sources.postgres.errors import format_size
 from viewkeeper.sources.postgres.postgres_server import OLDEST_VERSION
-from viewkeeper.sources.postgres.schema import PostgresTable, read_table
+from viewkeeper.sources.postgres.schema import check_privilege, read_table
 from viewkeeper.sources.postgres.types import quote_name
 from viewkeeper.updates.schema_change import name_of_handle
 from viewkeeper.updates.source_protocol import Finding, Health, RetainedLog, Tables
@@ -47,92 +49,130 @@ SELECT nspname, relname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamesp
 _CLOCK_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class ReportSubject:
-    """Whom to report on."""
+class SlotDoctor:
+    """Examines one source that is captured by logical decoding."""
 
-    source: str
-    slot: str
-    publication: str
-    retention: int
-    watch: str
-    find: Callable[[psycopg.Connection[Any], str], PostgresTable | None]
-    check: Callable[[PostgresTable, Sequence[str]], None]
+    def __init__(self, describer: PostgresDescriber, follower: SlotFollower) -> None:
+        self._describer = describer
+        self._follower = follower
+        self._connections = describer.connections
+        self._settings = describer.connections.server.settings
+
+    def read_health(self, positions: Iterable[int]) -> Health:
+        """Who keeps how much of the log, and what somebody should read about it; the stream is
+        not touched."""
+        names = self._follower.names
+        with self._connections.use_control() as control:
+            position = flushed_position(control)
+            slot = read_slot(control, names.slot)
+            if slot is None:
+                return Health(followed=False, position=position, unit="bytes")
+            readers = tuple(
+                RetainedLog(str(name), name == names.slot, int(at), int(amount))
+                for name, at, amount in control.execute(_SLOTS, (names.slot,))
+            )
+        warnings = tuple(_slot_warnings(names.slot, slot, retention_of(self._settings)))
+        return Health(True, position, slot.retained or 0, "bytes", readers, warnings=warnings)
+
+    def diagnose_source(self, tables: Tables) -> list[Finding]:
+        """Everything that can be wrong; one finding if the server does not answer."""
+        try:
+            with self._connections.use_control() as control:
+                return list(self._examine_server(control, tables))
+        except SourceError as error:
+            return [Finding("reachable", "bad", str(error), error.hint)]
+
+    def _examine_server(
+        self, control: psycopg.Connection[Any], tables: Tables
+    ) -> Iterator[Finding]:
+        names = self._follower.names
+        version = control.info.server_version
+        good = version >= OLDEST_VERSION
+        yield Finding("reachable", "good", "the server answers")
+        yield Finding(
+            "version",
+            "good" if good else "bad",
+            f"PostgreSQL {version // 10000}.{version % 10000}",
+            None if good else "PostgreSQL 14 or newer",
+        )
+        row = control.execute(_LIMITS).fetchone()
+        assert row is not None
+        level, slots, senders, keep, replication, now, create = row
+        slot = read_slot(control, names.slot)
+        yield _check_wal_level(level)
+        yield _check_free("replication slots", "max_replication_slots", slots, slot is not None)
+        yield _check_free("wal senders", "max_wal_senders", senders, slot is not None)
+        yield _check_replication(control.info.user, bool(replication))
+        yield self._check_publication(control, tables, bool(create))
+        for name, columns in tables.items():
+            yield self._check_table(control, name, columns)
+        yield _check_watch(control, names.derived)
+        yield _check_retention(names.slot, slot, retention_of(self._settings), str(keep))
+        yield check_clock(float(now))
+
+    def _check_publication(
+        self, control: psycopg.Connection[Any], tables: Tables, create: bool
+    ) -> Finding:
+        """Whether every table is published, or can be by us."""
+        publication = self._follower.names.publication
+        query = "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s"
+        published = set(control.execute(query, (publication,)).fetchall())
+        missing = []
+        for name in tables:
+            try:
+                table = self._describer.find_by_handle(control, name)
+            except SchemaError:
+                continue
+            if table is None:
+                continue
+            leaves = {part.oid for part in table.parts}
+            if not published.issuperset(control.execute(_NAMES, (list(leaves),)).fetchall()):
+                missing.append(table.quoted_name)
+        if not missing:
+            return Finding("publication", "good", f'"{publication}" has all tables')
+        owned = control.execute(
+            "SELECT bool_and(pg_has_role(relowner, 'USAGE')) FROM pg_class"
+            " WHERE oid = ANY(%s::text[]::regclass[])",
+            (missing,),
+        ).fetchone()
+        if create and owned is not None and owned[0]:
+            return Finding("publication", "good", "will be made when the first view is loaded")
+        exists = "ALTER" if published else "CREATE"
+        word = "ADD" if published else "FOR"
+        mend = f"{exists} PUBLICATION {quote_name(publication)} {word} TABLE {', '.join(missing)};"
+        text = "the role can neither make nor extend it; let the tables' owner do it"
+        return Finding("publication", "bad", text, mend)
+
+    def _check_table(
+        self, control: psycopg.Connection[Any], name: str, columns: Sequence[str]
+    ) -> Finding:
+        check = f"table {name}"
+        try:
+            source = self._describer.source
+            table = self._describer.find_by_handle(control, name) or read_table(
+                control, source, name_of_handle(name)
+            )
+            check_privilege(control, source, table)
+            self._follower.check_usable(table, columns)
+        except SchemaError as error:
+            return Finding(check, "bad", error.message, error.hint)
+        return Finding(check, "good", f"{len(columns)} columns can be kept exactly")
 
 
-def health_of_slot(control: psycopg.Connection[Any], subject: ReportSubject) -> Health:
-    """Who keeps how much of the log, and what somebody should read about it."""
-    row = control.execute("SELECT (pg_current_wal_flush_lsn() - '0/0')::int8").fetchone()
-    position = int(row[0]) if row else None
-    slot = read_slot(control, subject.slot)
-    if slot is None:
-        return Health(followed=False, position=position, unit="bytes")
-    readers = tuple(
-        RetainedLog(str(name), name == subject.slot, int(at), int(amount))
-        for name, at, amount in control.execute(_SLOTS, (subject.slot,))
-    )
-    retained = slot.retained or 0
-    return Health(
-        True, position, retained, "bytes", readers, warnings=tuple(slot_warnings(subject, slot))
-    )
-
-
-def slot_warnings(subject: ReportSubject, slot: ReplicationSlot) -> Iterator[str]:
+def _slot_warnings(name: str, slot: ReplicationSlot, retention: int) -> Iterator[str]:
     retained = slot.retained or 0
     if slot.is_lost:
-        yield f'slot "{subject.slot}" has lost changes that are still needed'
+        yield f'slot "{name}" has lost changes that are still needed'
     elif slot.status in ("unreserved", "extended") and slot.safe is not None:
         yield (
-            f'slot "{subject.slot}" keeps {format_size(retained)} of the log; the server will '
-            "drop it "
+            f'slot "{name}" keeps {format_size(retained)} of the log; the server will drop it '
             f"after {format_size(max(slot.safe, 0))} more (max_slot_wal_keep_size)"
         )
-    if retained > subject.retention / 2:
+    if retained > retention / 2:
         yield (
-            f'slot "{subject.slot}" keeps {format_size(retained)} of the log on the server\'s '
-            "disk; "
-            f"it is dropped at {format_size(subject.retention)} (option retention)"
+            f'slot "{name}" keeps {format_size(retained)} of the log on the server\'s disk; '
+            f"it is dropped at {format_size(retention)} (option retention)"
         )
-
-
-def format_size(size: int) -> str:
-    """
-    >>> format_size(3 << 29)
-    '1.5 GB'
-    """
-    for unit, power in (("GB", 30), ("MB", 20), ("kB", 10)):
-        if size >= 1 << power:
-            return f"{size / (1 << power):.1f} {unit}"
-    return f"{size} bytes"
-
-
-def server_findings(
-    control: psycopg.Connection[Any], subject: ReportSubject, tables: Tables
-) -> Iterator[Finding]:
-    """Everything that can be wrong with a server that answers."""
-    version = control.info.server_version
-    good = version >= OLDEST_VERSION
-    yield Finding("reachable", "good", "the server answers")
-    yield Finding(
-        "version",
-        "good" if good else "bad",
-        f"PostgreSQL {version // 10000}.{version % 10000}",
-        None if good else "PostgreSQL 14 or newer",
-    )
-    row = control.execute(_LIMITS).fetchone()
-    assert row is not None
-    level, slots, senders, keep, replication, now, create = row
-    slot = read_slot(control, subject.slot)
-    yield _check_wal_level(level)
-    yield _check_free("replication slots", "max_replication_slots", slots, slot is not None)
-    yield _check_free("wal senders", "max_wal_senders", senders, slot is not None)
-    yield _check_replication(control.info.user, bool(replication))
-    yield _check_publication(control, subject, tables, bool(create))
-    for name, columns in tables.items():
-        yield _check_table(control, subject, name, columns)
-    yield _check_watch(control, subject.watch)
-    yield _check_retention(subject, slot, str(keep))
-    yield check_clock(float(now))
 
 
 def _check_wal_level(level: str) -> Finding:
@@ -158,60 +198,6 @@ def _check_replication(user: str, allowed: bool) -> Finding:
     return Finding("privileges", "bad", "the role may not use replication slots", mend)
 
 
-def _check_publication(
-    control: psycopg.Connection[Any], subject: ReportSubject, tables: Tables, create: bool
-) -> Finding:
-    """Whether every table is published, or can be by us."""
-    query = "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s"
-    published = set(control.execute(query, (subject.publication,)).fetchall())
-    missing = []
-    for name in tables:
-        try:
-            table = subject.find(control, name)
-        except SchemaError:
-            continue
-        if table is None:
-            continue
-        leaves = {part.oid for part in table.parts}
-        query = (
-            "SELECT nspname, relname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace"
-        )
-        found = control.execute(f"{query} WHERE c.oid = ANY(%s)".encode(), (list(leaves),))
-        if not published.issuperset(found.fetchall()):
-            missing.append(table.quoted_name)
-    if not missing:
-        return Finding("publication", "good", f'"{subject.publication}" has all tables')
-    owned = control.execute(
-        "SELECT bool_and(pg_has_role(relowner, 'USAGE')) FROM pg_class"
-        " WHERE oid = ANY(%s::text[]::regclass[])",
-        (missing,),
-    ).fetchone()
-    if create and owned is not None and owned[0]:
-        return Finding("publication", "good", "will be made when the first view is loaded")
-    exists = "ALTER" if published else "CREATE"
-    word = "ADD" if published else "FOR"
-    mend = (
-        f"{exists} PUBLICATION {quote_name(subject.publication)} {word} TABLE {', '.join(missing)};"
-    )
-    text = "the role can neither make nor extend it; let the tables' owner do it"
-    return Finding("publication", "bad", text, mend)
-
-
-def _check_table(
-    control: psycopg.Connection[Any], subject: ReportSubject, name: str, columns: Sequence[str]
-) -> Finding:
-    check = f"table {name}"
-    try:
-        table = subject.find(control, name) or read_table(
-            control, subject.source, name_of_handle(name)
-        )
-        check_privilege(control, subject.source, table)
-        subject.check(table, columns)
-    except SchemaError as error:
-        return Finding(check, "bad", error.message, error.hint)
-    return Finding(check, "good", f"{len(columns)} columns can be kept exactly")
-
-
 def _check_watch(control: psycopg.Connection[Any], name: str) -> Finding:
     """How schema changes become known."""
     row = control.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user").fetchone()
@@ -222,10 +208,10 @@ def _check_watch(control: psycopg.Connection[Any], name: str) -> Finding:
     return Finding("schema changes", "good", text, mend + ";\n".join([*watch_statements(name), ""]))
 
 
-def _check_retention(subject: ReportSubject, slot: ReplicationSlot | None, keep: str) -> Finding:
+def _check_retention(name: str, slot: ReplicationSlot | None, retention: int, keep: str) -> Finding:
     if slot is None:
         return Finding("retention", "good", "not followed yet; the first run begins")
-    troubles = list(slot_warnings(subject, slot))
+    troubles = list(_slot_warnings(name, slot, retention))
     if troubles:
         mend = "let `viewkeeper run` catch up, or `viewkeeper detach` if it is not needed any more"
         return Finding("retention", "bad" if slot.is_lost else "warning", troubles[0], mend)

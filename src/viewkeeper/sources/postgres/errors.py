@@ -1,4 +1,4 @@
-"""What the change stream may tell that cannot be maintained over: the errors, and their hints.
+"""The errors of what cannot be maintained over, and their hints.
 
 A trouble belongs to a table and a position. Whoever reads that table past that position gets it;
 a view that is loaded again begins after it.
@@ -83,3 +83,14 @@ def hold_lost_error(source: str) -> SourceAwayError:
         detail="the connection that held it has ended, and the maintainer has acknowledged since",
         hint="run it again",
     )
+
+
+def format_size(size: int) -> str:
+    """
+    >>> format_size(3 << 29)
+    '1.5 GB'
+    """
+    for unit, power in (("GB", 30), ("MB", 20), ("kB", 10)):
+        if size >= 1 << power:
+            return f"{size / (1 << power):.1f} {unit}"
+    return f"{size} bytes"

@@ -1,5 +1,9 @@
 """Connecting to a PostgreSQL server, and turning what it says into our errors.
 
+`PostgresServer` says where the server is; it can be pickled, and every task makes its own
+connections with it. `PostgresConnections` are those of the source itself: one for control, under
+one lock, and those that export snapshots.
+
 All connections have the same session settings, so that text is one-to-one with values (UTC, ISO
 dates, hexadecimal bytes), nothing is filtered silently (`row_security = off` makes a policy that
 would hide rows an error), and nothing waits without a limit. A password never appears in an error:
@@ -8,8 +12,9 @@ whatever the driver says is scrubbed.
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -19,6 +24,7 @@ from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from viewkeeper.errors import SchemaError, SourceAwayError, SourceError, ViewkeeperError
+from viewkeeper.sources.postgres.shape_query import prepare_shapes
 from viewkeeper.sources.settings import SourceSettings
 
 T = TypeVar("T")
@@ -65,11 +71,15 @@ class LimitedConnection(psycopg.Connection[Any]):
 
     silence_seconds = float(CONNECT_SECONDS)
 
+    def limit_silence(self, seconds: float) -> None:
+        """Wait so long at most for the server's next word."""
+        self.silence_seconds = seconds
+
     def wait(self, gen: PQGen[T], *arguments: Any, **options: Any) -> T:
         """Consume a generator of psycopg; an OperationalError after too long a silence."""
-        return super().wait(self._limit_silence(gen), *arguments, **options)
+        return super().wait(self._watch_silence(gen), *arguments, **options)
 
-    def _limit_silence(self, gen: PQGen[T]) -> PQGen[T]:
+    def _watch_silence(self, gen: PQGen[T]) -> PQGen[T]:
         """Pass on what the generator waits for; psycopg says now and then that nothing came."""
         end = time.monotonic() + self.silence_seconds
         try:
@@ -127,7 +137,7 @@ class PostgresServer:
 
     def _limit_connection(self, connection: LimitedConnection) -> LimitedConnection:
         # The server itself ends a statement before that, if it can.
-        connection.silence_seconds = self.statement_seconds + CONNECT_SECONDS
+        connection.limit_silence(self.statement_seconds + CONNECT_SECONDS)
         return connection
 
     def connection_string(self, limits: dict[str, str] | None = None) -> str:
@@ -172,6 +182,100 @@ class PostgresServer:
         for secret in sorted(filter(None, secrets), key=len, reverse=True):
             text = text.replace(secret, "***")
         return " ".join(text.split())
+
+
+class PostgresConnections:
+    """The connections of one source to its server; may be used from several threads.
+
+    The control connection is opened when it is first needed, and again after it broke. A server can
+    end only when all connections to it are closed, so `close_stream` is called together with them.
+    """
+
+    def __init__(
+        self, server: PostgresServer, close_stream: Callable[[], None] = lambda: None
+    ) -> None:
+        self.server = server
+        self.lock = threading.RLock()
+        self.search_path: tuple[str, ...] = ()
+        """The schemas whose tables are called by their name alone."""
+        self._close_stream = close_stream
+        self._control: psycopg.Connection[Any] | None = None
+        self._free: list[psycopg.Connection[Any]] = []
+
+    @contextmanager
+    def use_control(self) -> Iterator[psycopg.Connection[Any]]:
+        """The control connection, under the lock; a broken one is replaced the next time."""
+        with self.lock:
+            if self._control is None or self._control.closed:
+                self._control = self._connect_control()
+            try:
+                with self.server.translate_errors():
+                    yield self._control
+            except SourceAwayError:
+                # The server can end only when we let go of it.
+                self._close_all()
+                raise
+
+    @contextmanager
+    def use_coordinator(self) -> Iterator[psycopg.Connection[Any]]:
+        """A connection for one shared snapshot; one that is free again is kept for the next."""
+        with self.lock:
+            free = self._free.pop() if self._free else None
+        connection = free if free and not free.closed else self.server.open_connection()
+        try:
+            if connection is not free:
+                with self.server.translate_errors():
+                    prepare_shapes(connection)
+            yield connection
+            with self.server.translate_errors():
+                connection.execute("ROLLBACK")
+        except BaseException:
+            connection.close()
+            raise
+        with self.lock:
+            self._free.append(connection)
+
+    def _connect_control(self) -> psycopg.Connection[Any]:
+        control = self.server.open_connection()
+        try:
+            with self.server.translate_errors():
+                self._check_server(control)
+                prepare_shapes(control)
+        except BaseException:
+            control.close()
+            raise
+        return control
+
+    def _check_server(self, control: psycopg.Connection[Any]) -> None:
+        if control.info.server_version < OLDEST_VERSION:
+            raise SourceError(
+                self.server.source,
+                f"PostgreSQL {control.info.server_version // 10000} is too old",
+                hint="Viewkeeper needs PostgreSQL 14 or newer",
+            )
+        query = "SELECT pg_is_in_recovery(), current_schemas(false)::text[]"
+        row = control.execute(query).fetchone()
+        assert row is not None
+        self.search_path = tuple(row[1])
+        if row[0]:
+            raise SourceAwayError(
+                self.server.source,
+                "this is a standby server",
+                detail="the changes and the queries of a source must come from one server",
+                hint="let the url name the primary, or add target_session_attrs=read-write",
+            )
+
+    def _close_all(self) -> None:
+        if self._control is not None:
+            self._control.close()
+        self._control = None
+        while self._free:
+            self._free.pop().close()
+        self._close_stream()
+
+    def close(self) -> None:
+        with self.lock:
+            self._close_all()
 
 
 _AWAY = {

@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
+from psycopg import errors
 
 from viewkeeper.errors import SchemaError
 from viewkeeper.sources.postgres.types import PostgresKind, PostgresRefusal, kind_of, quote_name
 from viewkeeper.sources.settings import suggest_nearest
+from viewkeeper.updates.schema_change import name_of_handle
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,3 +283,34 @@ def table_with_oid(
         indexes,
         parts,
     )
+
+
+def check_privilege(control: psycopg.Connection[Any], source: str, table: PostgresTable) -> None:
+    """A SchemaError with the GRANT that is missing if the role may not read the table."""
+    row = control.execute("SELECT has_table_privilege(%s::oid, 'SELECT')", (table.oid,)).fetchone()
+    if row is None or not row[0]:
+        raise SchemaError(
+            source,
+            f'the role may not read table "{name_of_handle(table.asked)}"',
+            hint=f"GRANT SELECT ON {table.quoted_name} TO {quote_name(control.info.user)};",
+        )
+
+
+_LEFT = """
+SELECT pg_describe_object(d.classid, d.objid, d.objsubid)
+  FROM pg_depend d WHERE d.refclassid = 'pg_namespace'::regclass
+   AND d.refobjid = to_regnamespace(%s) ORDER BY 1
+"""
+
+
+def drop_empty_schema(connection: psycopg.Connection[Any], schema: str) -> tuple[str, ...]:
+    """Drop a schema of ours that has nothing in it; else what it has, or whose it is."""
+    left = connection.execute(_LEFT, (quote_name(schema),)).fetchall()
+    if left:
+        return tuple(f"{what} in schema {schema}" for (what,) in left)
+    try:
+        with connection.transaction():
+            connection.execute(f"DROP SCHEMA IF EXISTS {quote_name(schema)}".encode())
+    except errors.InsufficientPrivilege:
+        return (f"schema {schema}, which belongs to another role",)
+    return ()

@@ -14,12 +14,20 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+import psycopg
+
 from viewkeeper.sources.postgres.shape_differences import (
     ShapeCause,
     ShapeDifference,
     list_differences,
 )
-from viewkeeper.sources.postgres.shape_query import PostgresShape, decode_shape, encode_shape
+from viewkeeper.sources.postgres.shape_query import (
+    PostgresShape,
+    decode_shape,
+    encode_shape,
+    read_shapes,
+)
+from viewkeeper.sources.postgres.types import quote_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,3 +158,26 @@ def _decode_step(found: Mapping[str, Any]) -> ShapeStep:
         ShapeCause(tuple(cause["plain"]), cause["watched"], cause["moved"]),
         found["inferred"],
     )
+
+
+def unexplained_shapes(
+    connection: psycopg.Connection[Any], history: PostgresShapeHistory
+) -> dict[int, PostgresShape]:
+    """The shapes that the catalogue has and the history does not, by the tables' oids.
+
+    A table that is gone stays gone; what may still happen is that another one takes its name.
+    """
+    living = read_shapes(connection, tuple(history))
+    found = {oid: shape for oid, shape in living.items() if not history.is_explained(shape)}
+    for oid in set(history) - living.keys():
+        shape = dropped_shape(connection, history.latest_shape(oid))
+        if not history.is_explained(shape):
+            found[oid] = shape
+    return found
+
+
+def dropped_shape(connection: psycopg.Connection[Any], last: PostgresShape) -> PostgresShape:
+    """The shape of a table that is not there any more."""
+    name = f"{quote_name(last.schema)}.{quote_name(last.name)}"
+    row = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone()
+    return last.as_dropped(again=last.again or bool(row and row[0]))

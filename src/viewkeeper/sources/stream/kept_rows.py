@@ -27,13 +27,42 @@ class KeptRows:
     mark: int = 0
     bytes: int = 0
 
-    def cut_batch(self, start: int, stop: int) -> pa.RecordBatch:
-        """Take rows out, as a batch."""
+    def add_row(self, row: Row, count: int, position: int, size: int) -> None:
+        """Add a row of the current transaction, which came in so many bytes."""
+        self.rows.append(row)
+        self.counts.append(count)
+        self.positions.append(position)
+        self.bytes += size
+
+    def end_transaction(self) -> int:
+        """The current transaction has ended; how many rows of it are here."""
+        fresh = len(self.counts) - self.mark
+        self.mark += fresh
+        self.bytes = 0
+        return fresh
+
+    def take_ended(self) -> pa.RecordBatch:
+        """Take out the rows of ended transactions."""
+        batch = self._cut_batch(0, self.mark)
+        self.mark = 0
+        return batch
+
+    def take_current(self) -> pa.RecordBatch | None:
+        """Take out the rows of the current transaction; None if there are none."""
+        self.bytes = 0
+        stop = len(self.counts)
+        return self._cut_batch(self.mark, stop) if stop > self.mark else None
+
+    def drop_current(self) -> None:
+        """Forget the rows of the current transaction."""
+        self._drop_rows(self.mark, len(self.counts))
+
+    def _cut_batch(self, start: int, stop: int) -> pa.RecordBatch:
         columns = zip(*self.rows[start:stop], strict=True)
         arrays: list[Any] = [pa.array(column, pa.binary()) for column in columns]
         arrays += [pa.array(each[start:stop], pa.int64()) for each in (self.counts, self.positions)]
-        self.drop_rows(start, stop)
+        self._drop_rows(start, stop)
         return pa.RecordBatch.from_arrays(arrays, [*self.names, COUNT, POSITION])
 
-    def drop_rows(self, start: int, stop: int) -> None:
+    def _drop_rows(self, start: int, stop: int) -> None:
         del self.rows[start:stop], self.counts[start:stop], self.positions[start:stop]

@@ -17,6 +17,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -29,19 +30,35 @@ PIECES = "pieces-"
 """What the names of folders with parts of an unfinished transaction begin with."""
 
 
-@dataclass(frozen=True, slots=True)
-class StreamedTransaction:
+class SpooledTransaction(Protocol):
     """A transaction of the stream, ended.
 
-    `id` is what the database calls it (PostgreSQL's xid; 0 where cuts are positions);
-    `end` is where the stream goes on after it, in the stream's own terms.
+    `id` is what the database calls it (PostgreSQL's xid; 0 where cuts are positions). `emptied` are
+    the tables that it truncated, `keyed` those of which it deleted rows by key.
     """
+
+    @property
+    def position(self) -> int: ...
+    @property
+    def committed_at(self) -> float: ...
+    @property
+    def changes(self) -> int: ...
+    @property
+    def id(self) -> int: ...
+    @property
+    def emptied(self) -> tuple[str, ...]: ...
+    @property
+    def keyed(self) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedTransaction:
+    """A transaction of a stream whose decoder has no value of its own for it."""
 
     position: int
     committed_at: float
     changes: int
     id: int = 0
-    end: int = 0
     emptied: tuple[str, ...] = ()
     keyed: tuple[str, ...] = ()
 
@@ -71,7 +88,7 @@ class Spool:
     def __init__(self, home: Path, memory_bytes: int = 64 << 20) -> None:
         self._home = home
         self._limit = memory_bytes
-        self._transactions: list[StreamedTransaction] = []
+        self._transactions: list[SpooledTransaction] = []
         self._segments: dict[str, list[_Segment]] = {}
         self._bytes = 0
         self._files = 0
@@ -95,24 +112,24 @@ class Spool:
         if self._bytes > self._limit:
             self._spill_segments()
 
-    def end_transaction(self, transaction: StreamedTransaction) -> None:
+    def end_transaction(self, transaction: SpooledTransaction) -> None:
         """All changes of a transaction have been written."""
         newest = self._transactions[-1].position if self._transactions else -1
         assert transaction.position > newest, "a stream is in commit order"
         self._transactions.append(transaction)
 
     @property
-    def newest_transaction(self) -> StreamedTransaction | None:
+    def newest_transaction(self) -> SpooledTransaction | None:
         return self._transactions[-1] if self._transactions else None
 
     def transactions_after(
         self, after: int, limit: int | None = None
-    ) -> Sequence[StreamedTransaction]:
+    ) -> Sequence[SpooledTransaction]:
         """The ended transactions after a position, in order."""
         start = bisect_right(self._transactions, after, key=_position_of)
         return self._transactions[start : None if limit is None else start + limit]
 
-    def transactions_until(self, position: int) -> Sequence[StreamedTransaction]:
+    def transactions_until(self, position: int) -> Sequence[SpooledTransaction]:
         """The kept transactions up to a position."""
         return self._transactions[: bisect_right(self._transactions, position, key=_position_of)]
 
@@ -188,5 +205,5 @@ def is_alive(process: int) -> bool:
     return True
 
 
-def _position_of(transaction: StreamedTransaction) -> int:
+def _position_of(transaction: SpooledTransaction) -> int:
     return transaction.position

@@ -1,5 +1,6 @@
-"""Lookups and scans of PostgreSQL, answered in one exported snapshot.
+"""Answers of PostgreSQL, whichever way it is captured.
 
-Tables are locked against reshaping, a snapshot is exported for all tasks, and each answer knows
-which transactions it shows.
+`questions` locks the asked tables, exports a snapshot and checks that the question can still be
+answered. A task opens the `snapshot`, puts each lookup as a condition (`lookup`) and gets its rows
+as Arrow (`rows`).
 """

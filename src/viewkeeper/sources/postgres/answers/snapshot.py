@@ -1,23 +1,20 @@
-"""Reading in a snapshot that many connections share.
+"""Answers in a snapshot that many connections share, and their tails.
 
 A coordinator has taken and exported the snapshot; every task imports it, so that all answers have
 one cut. Few keys are asked for on a connection that is opened quickly and answers in text; many
 keys, and scans, on one whose answers are Arrow. Whichever is opened checks that it sees what the
-coordinator saw.
+coordinator saw (`SnapshotSession`).
 
-What an answer's tail is depends on how the database is captured, and is left to the kinds.
-
-Answers of a database that is captured by logical decoding, and their tails.
-
-The tail was computed by the driver from the change stream, which it had read past everything that
-the snapshot can contain. A cut has holes where a commit was decoded and is not visible yet, so the
-tail of an answer has both signs: what the cut includes after the asked position, and, reversed,
-what it lacks up to it.
+The tail of an answer depends on how the database is captured (`AnswerTails`). Where the change
+stream is decoded, the driver has computed it from the spool, which it had read past everything that
+the snapshot can contain (`StreamTails`). The cut has holes where a commit was decoded and is not
+visible yet, so the tail has both signs: what the cut includes after the asked position, and,
+reversed, what it lacks up to it. With triggers, the tail is read from the log in the same snapshot
+(`viewkeeper.sources.postgres.triggers.log_reader`).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,82 +42,51 @@ _MANY_KEYS = 5_000
 _UNIQUE_TIMES = 8
 
 
-class ExportedSnapshot(Protocol):
-    """What a task has to know to import a snapshot."""
+@dataclass(frozen=True, slots=True)
+class SharedSnapshot:
+    """What a task has to know to import a snapshot: the name that it is exported under, what it
+    sees, and the tables that it shows, by their handles."""
 
-    @property
-    def settings(self) -> SourceSettings: ...
-    @property
-    def exported(self) -> str: ...
-    @property
-    def snapshot(self) -> str: ...
-    @property
-    def tables(self) -> Mapping[str, PostgresTable]: ...
+    settings: SourceSettings
+    exported: str
+    snapshot: str
+    tables: Mapping[str, PostgresTable]
 
 
-class SharedSnapshot(ABC):
-    """Reads one PostgreSQL database under a shared snapshot; used by one task."""
+class AnswerTails(Protocol):
+    """What is known of the time between an asked position and the snapshot."""
 
-    def __init__(self, shared: ExportedSnapshot) -> None:
-        self._shared = shared
-        self._server = PostgresServer(shared.settings)
+    def check_barriers(self, table: str, after: int) -> None:
+        """A BarrierError if rows of the table went after the position without being listed."""
+        ...
+
+    def answer_cut(self, after: int) -> Cut:
+        """What rows and tail together stand for."""
+        ...
+
+    def answer_tail(self, table: str, columns: Sequence[str], after: int) -> pa.Table:
+        """The signed difference between the rows and the relation as of a position."""
+        ...
+
+
+class SnapshotSession:
+    """The connections of one task under a shared snapshot; each is opened when it is needed."""
+
+    def __init__(self, shared: SharedSnapshot) -> None:
+        self.shared = shared
+        self.server = PostgresServer(shared.settings)
         self._text: psycopg.Connection[Any] | None = None
         self._arrow: Any = None
 
-    def answer_lookup(self, lookup: Lookup, after: int) -> Answer:
-        source, name = self._server.source, lookup.relation.table
-        table = self._shared.tables[name]
-        self._check_barriers(name, after)
-        shape = layout_of(source, table, lookup.columns)
-        if lookup.keys is None or not lookup.on:
-            rows = self._read_many(table, shape, [])
-        else:
-            columns = key_columns(source, table, lookup.on, lookup.null_safe)
-            if is_scan_cheaper(table, columns, lookup.keys.num_rows):
-                rows = self._read_many(table, shape, [])
-            else:
-                found = list(key_conditions(columns, lookup.keys))
-                few = lookup.keys.num_rows < self._many_keys(table, lookup.on)
-                rows = (
-                    self._read_few(table, shape, found)
-                    if few
-                    else self._read_many(table, shape, found)
-                )
-                if not found:
-                    rows = shape.schema.empty_table()
-        return Answer(
-            rows, self._answer_cut(after), after, self._answer_tail(name, lookup.columns, after)
-        )
+    @property
+    def has_arrow(self) -> bool:
+        return self._arrow is not None
 
-    def scan_relation(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
-        table = self._shared.tables[relation.table]
-        self._check_barriers(relation.table, after)
-        shape = layout_of(self._server.source, table, columns)
-        batches = self._read_batches(query_of(table, shape, ""), shape)
-        tail = self._answer_tail(relation.table, tuple(columns), after)
-        return Scan(self._answer_cut(after), batches, iter(tail.to_batches()))
-
-    @abstractmethod
-    def _check_barriers(self, table: str, after: int) -> None:
-        """A BarrierError if rows of the table went after the position without being listed."""
-
-    @abstractmethod
-    def _answer_cut(self, after: int) -> Cut:
-        """What rows and tail together stand for."""
-
-    @abstractmethod
-    def _answer_tail(self, table: str, columns: Sequence[str], after: int) -> pa.Table:
-        """The signed difference between the rows and the relation as of a position."""
-
-    def _many_keys(self, table: PostgresTable, on: Sequence[str]) -> int:
-        is_unique = any(set(on).issuperset(key) for key in table.keys)
-        return _MANY_KEYS * (_UNIQUE_TIMES if is_unique and self._arrow is None else 1)
-
-    def _read_few(
+    def read_few(
         self, table: PostgresTable, shape: PostgresLayout, found: Sequence[str]
     ) -> pa.Table:
-        with self._server.translate_errors():
-            connection = self._text_connection()
+        with self.server.translate_errors():
+            connection = self.text_connection()
             results = []
             for condition in found:
                 cursor = connection.execute(
@@ -132,23 +98,23 @@ class SharedSnapshot(ABC):
             return without_columns(sum(result.num_rows for result in results))
         return pa.concat_tables(results) if results else shape.schema.empty_table()
 
-    def _read_many(
+    def read_many(
         self, table: PostgresTable, shape: PostgresLayout, found: Sequence[str]
     ) -> pa.Table:
         queries = [query_of(table, shape, condition) for condition in found or [""]]
-        batches = [batch for query in queries for batch in self._read_batches(query, shape)]
+        batches = [batch for query in queries for batch in self.read_batches(query, shape)]
         return pa.Table.from_batches(batches, None if batches else shape.schema)
 
-    def _read_batches(self, query: str, shape: PostgresLayout) -> Iterator[pa.RecordBatch]:
+    def read_batches(self, query: str, shape: PostgresLayout) -> Iterator[pa.RecordBatch]:
         from viewkeeper.sources.postgres.arrow_connection import translate_arrow_errors
 
-        with translate_arrow_errors(self._server), self._arrow_connection().cursor() as cursor:
+        with translate_arrow_errors(self.server), self._arrow_connection().cursor() as cursor:
             cursor.execute(query)
             yield from shape.from_native(cursor.fetch_record_batch())
 
-    def _text_connection(self) -> psycopg.Connection[Any]:
+    def text_connection(self) -> psycopg.Connection[Any]:
         if self._text is None:
-            self._text = self._server.open_connection()
+            self._text = self.server.open_connection()
             cursor = self._text.execute(f"{self._import_statement()}; {_SEEN}".encode())
             while cursor.nextset():
                 pass
@@ -160,7 +126,7 @@ class SharedSnapshot(ABC):
         from viewkeeper.sources.postgres.arrow_connection import connect_arrow
 
         if self._arrow is None:
-            self._arrow = connect_arrow(self._server)
+            self._arrow = connect_arrow(self.server)
             with self._arrow.cursor() as cursor:
                 for statement in self._import_statement().split("; "):
                     cursor.execute(statement)
@@ -170,12 +136,12 @@ class SharedSnapshot(ABC):
         return self._arrow
 
     def _import_statement(self) -> str:
-        return f"{BEGIN}; SET TRANSACTION SNAPSHOT {quote_literal(self._shared.exported)}"
+        return f"{BEGIN}; SET TRANSACTION SNAPSHOT {quote_literal(self.shared.exported)}"
 
     def _check_snapshot(self, seen: object) -> None:
-        if seen != self._shared.snapshot:
+        if seen != self.shared.snapshot:
             raise SourceAwayError(
-                self._server.source,
+                self.server.source,
                 "a connection does not share the snapshot",
                 hint="connect to the server itself; a pooler must keep a session on one connection",
             )
@@ -186,6 +152,59 @@ class SharedSnapshot(ABC):
         if self._text is not None:
             self._text.close()
         self._arrow = self._text = None
+
+
+class PostgresSnapshot:
+    """Reads one PostgreSQL database under a shared snapshot; used by one task."""
+
+    def __init__(self, session: SnapshotSession, tails: AnswerTails) -> None:
+        self._session = session
+        self._source = session.server.source
+        self._tables = session.shared.tables
+        self._tails = tails
+
+    def answer_lookup(self, lookup: Lookup, after: int) -> Answer:
+        source, name = self._source, lookup.relation.table
+        table = self._tables[name]
+        self._tails.check_barriers(name, after)
+        shape = layout_of(source, table, lookup.columns)
+        if lookup.keys is None or not lookup.on:
+            rows = self._session.read_many(table, shape, [])
+        else:
+            columns = key_columns(source, table, lookup.on, lookup.null_safe)
+            if is_scan_cheaper(table, columns, lookup.keys.num_rows):
+                rows = self._session.read_many(table, shape, [])
+            else:
+                found = list(key_conditions(columns, lookup.keys))
+                few = lookup.keys.num_rows < self._many_keys(table, lookup.on)
+                rows = (
+                    self._session.read_few(table, shape, found)
+                    if few
+                    else self._session.read_many(table, shape, found)
+                )
+                if not found:
+                    rows = shape.schema.empty_table()
+        return Answer(
+            rows,
+            self._tails.answer_cut(after),
+            after,
+            self._tails.answer_tail(name, lookup.columns, after),
+        )
+
+    def scan_relation(self, relation: Relation, columns: Sequence[str], after: int) -> Scan:
+        table = self._tables[relation.table]
+        self._tails.check_barriers(relation.table, after)
+        shape = layout_of(self._source, table, columns)
+        batches = self._session.read_batches(query_of(table, shape, ""), shape)
+        tail = self._tails.answer_tail(relation.table, tuple(columns), after)
+        return Scan(self._tails.answer_cut(after), batches, iter(tail.to_batches()))
+
+    def _many_keys(self, table: PostgresTable, on: Sequence[str]) -> int:
+        is_unique = any(set(on).issuperset(key) for key in table.keys)
+        return _MANY_KEYS * (_UNIQUE_TIMES if is_unique and not self._session.has_arrow else 1)
+
+    def close(self) -> None:
+        self._session.close()
 
 
 _SEEN = "SELECT pg_current_snapshot()::text"
@@ -209,60 +228,60 @@ class TableTail:
 
 @dataclass(frozen=True, slots=True)
 class PostgresOpener:
-    """Opens the shared snapshot; can be pickled, and holds no secret."""
+    """Opens the shared snapshot; can be pickled, and holds no secret.
 
-    settings: SourceSettings
-    exported: str
-    snapshot: str
+    `newest` is the newest position that the snapshot sees, `lacking` those that it does not see,
+    and `after` the oldest that may be asked for.
+    """
+
+    shared: SharedSnapshot
     newest: int
     lacking: frozenset[int]
     after: int
-    tables: Mapping[str, PostgresTable]
-    told: Mapping[str, TableTail]
+    tails: Mapping[str, TableTail]
 
     def __call__(self) -> PostgresSnapshot:
-        return PostgresSnapshot(self)
+        return PostgresSnapshot(SnapshotSession(self.shared), StreamTails(self))
 
 
-class PostgresSnapshot(SharedSnapshot):
-    """The shared snapshot, and what the stream tells around it."""
+class StreamTails:
+    """The tails that the driver has computed from the change stream."""
 
     def __init__(self, opener: PostgresOpener) -> None:
-        super().__init__(opener)
         self._opener = opener
-        self._tails: dict[str, pa.Table] = {}
+        self._read: dict[str, pa.Table] = {}
 
-    def _check_barriers(self, table: str, after: int) -> None:
+    def check_barriers(self, table: str, after: int) -> None:
         """A BarrierError if rows of the table went after the position without being listed."""
         assert after >= self._opener.after, "the snapshot was opened for a later position"
-        met = [at for at in self._opener.told[table].barriers if at > after]
+        met = [at for at in self._opener.tails[table].barriers if at > after]
         if met:
-            raise BarrierError(self._server.source, table, max(met))
+            raise BarrierError(self._opener.shared.settings.name, table, max(met))
 
-    def _answer_cut(self, after: int) -> Cut:
+    def answer_cut(self, after: int) -> Cut:
         """What rows and tail stand for: the tail brings back what the snapshot lacks up to
         `after`."""
         newest = max(self._opener.newest, after)
         holes = (at for at in self._opener.lacking if after < at < newest)
         return Cut(newest, frozenset(holes))
 
-    def _answer_tail(self, table: str, columns: Sequence[str], after: int) -> pa.Table:
-        told = self._changes_of(table).select([*columns, COUNT, POSITION])
+    def answer_tail(self, table: str, columns: Sequence[str], after: int) -> pa.Table:
+        changes = self._changes_of(table).select([*columns, COUNT, POSITION])
         holes = pa.array(sorted(self._opener.lacking), pa.int64())
-        lacks = pc.is_in(told[POSITION], value_set=holes)
-        later = pc.greater(told[POSITION], pa.scalar(after, pa.int64()))
-        early = told.filter(pc.and_not(later, lacks))
-        lacking = told.filter(pc.and_not(lacks, later))
+        lacks = pc.is_in(changes[POSITION], value_set=holes)
+        later = pc.greater(changes[POSITION], pa.scalar(after, pa.int64()))
+        early = changes.filter(pc.and_not(later, lacks))
+        lacking = changes.filter(pc.and_not(lacks, later))
         reverse = pc.negate(lacking[COUNT])
         lacking = lacking.set_column(len(columns), COUNT, reverse)
         return pa.concat_tables([early, lacking])
 
     def _changes_of(self, table: str) -> pa.Table:
-        if table not in self._tails:
-            changes = self._opener.told[table].changes
+        if table not in self._read:
+            changes = self._opener.tails[table].changes
             if isinstance(changes, Path):
                 with pa.memory_map(str(changes)) as file:
-                    self._tails[table] = pa.ipc.open_stream(file).read_all()
+                    self._read[table] = pa.ipc.open_stream(file).read_all()
             else:
-                self._tails[table] = pa.ipc.open_stream(pa.py_buffer(changes)).read_all()
-        return self._tails[table]
+                self._read[table] = pa.ipc.open_stream(pa.py_buffer(changes)).read_all()
+        return self._read[table]

@@ -1,5 +1,9 @@
-"""PostgreSQL by logical decoding: slot, stream, transactions, shapes.
+"""Capture by logical decoding: from a replication slot into a spool.
 
-The stream's messages are decoded and kept in the spool; the visible transactions say which of them
-a snapshot shows; shapes follow the relation messages and a watch on statements.
+`follow` makes the publication, the slot (`slot`) and the event triggers (`ddl_watch`). A `look`
+opens the stream (`source_stream`) and lets `capture` read it: frames come from `stream`, `pgoutput`
+makes signed rows of them, with the shapes that `stream_shapes` keeps, and the spool holds them
+until they are acknowledged. `spool_reader` reads the changes back, in the columns of
+`spooled_rows`, and prepares snapshots whose contents `visibility` tells exactly. `state` is what is
+found again after a restart.
 """

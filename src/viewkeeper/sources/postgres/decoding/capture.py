@@ -1,5 +1,8 @@
 """Capturing by logical decoding: from the slot's stream into the spool.
 
+`SlotCapture` opens the stream and reads it; `SpoolIntake` puts the transactions that come into the
+spool; `FollowedRelations` says which of their rows are kept.
+
 Invariants:
 1. The spool holds, in commit order, every transaction after `floor` that was read and that changed
    a followed table, carries an anchor of ours, or is a trouble.
@@ -14,7 +17,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,11 +29,11 @@ from viewkeeper.errors import GapError, SourceAwayError, SourceError, WarehouseE
 from viewkeeper.sources.postgres.decoding.pgoutput import (
     PIECE_ROWS,
     DecodedTransaction,
-    FollowedRelation,
     PgoutputDecoder,
 )
 from viewkeeper.sources.postgres.decoding.slot import (
     ReplicationSlot,
+    SlotNames,
     check_ours,
     emit_mark,
     read_slot,
@@ -49,43 +52,179 @@ from viewkeeper.sources.postgres.decoding.stream_shapes import StreamShapes
 from viewkeeper.sources.postgres.decoding.visibility import VisibleTransactions
 from viewkeeper.sources.postgres.errors import gap_error
 from viewkeeper.sources.postgres.postgres_server import PostgresServer
-from viewkeeper.sources.stream.spool import Spool, StreamedTransaction
+from viewkeeper.sources.stream.spool import Spool
 from viewkeeper.sources.stream.stage import TransactionStage
 from viewkeeper.updates.source_protocol import LOOK_SECONDS
 
 ANCHOR, WATERMARK = "anchor", "watermark"
+IsEnough = Callable[[DecodedTransaction], bool]
+
+
+class FollowedRelations:
+    """The followed table that each relation of the stream belongs to, by oid."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._server = server
+        self._control: psycopg.Connection[Any] | None = None
+        self._by_oid: dict[int, FollowedTable | None] = {}
+        self.tables: dict[str, FollowedTable] = {}
+
+    def keep_tables(
+        self, control: psycopg.Connection[Any] | None, tables: Mapping[str, FollowedTable]
+    ) -> None:
+        """Keep the rows of these tables; `control` is asked for the roots of new partitions."""
+        self._control, self.tables, self._by_oid = control, dict(tables), {}
+        for table in tables.values():
+            for oid in (table.oid, *table.leaves):
+                self._by_oid[oid] = table
+
+    def find_table(self, oid: int) -> FollowedTable | None:
+        """The table of a relation; a partition that is new is found by its root."""
+        if oid in self._by_oid:
+            return self._by_oid[oid]
+        assert self._control is not None
+        query = "SELECT pg_partition_root(oid)::oid::int8 FROM pg_class WHERE oid = %s"
+        with self._server.translate_errors():
+            row = self._control.execute(query, (oid,)).fetchone()
+        table = self._by_oid.get(int(row[0])) if row and row[0] is not None else None
+        if table is not None:
+            table = replace(table, leaves=(*table.leaves, oid))
+            self.tables[str(table.oid)] = table
+            for each in (table.oid, *table.leaves):
+                self._by_oid[each] = table
+        self._by_oid[oid] = table
+        return table
+
+
+class SpoolIntake:
+    """Decodes frames of the stream and puts the transactions into the spool."""
+
+    def __init__(self, source: str, decoder: PgoutputDecoder, home: Path) -> None:
+        self._source = source
+        self._decoder = decoder
+        self._home = home
+        self.spool = Spool(home)
+        self.newest: KnownTransaction | None = None
+        """The newest transaction in the spool."""
+        self.expected: KnownTransaction | None = None
+        """The transaction that must come again before anything is believed."""
+        self.troubles: dict[int, Mapping[str, SourceError]] = {}
+        self._ended: list[DecodedTransaction] = []
+        self._spooled_until = 0
+
+    def begin_stream(self, start: int, known_until: int, expected: KnownTransaction | None) -> None:
+        """A stream was opened; what is in the spool already comes again from `start` on."""
+        self._decoder.reset_stream(known_until)
+        self._spooled_until = 0 if self.newest is None else start
+        self._ended, self.expected = [], expected
+
+    def take_frame(self, frame: bytes, is_enough: IsEnough) -> bool:
+        """Decode a frame; whether a transaction has ended with it and is enough."""
+        done = self._decoder.take_frame(frame)
+        if done is None:
+            return False
+        self._verify_expected(done)
+        is_kept = _is_kept(done) or done.position <= self._decoder.known_until
+        if done.position > self._spooled_until and is_kept:
+            self._ended.append(done)
+            self.newest = _known_transaction(done)
+            if done.troubles:
+                self.troubles[done.position] = done.troubles
+        if done.is_large or self._decoder.waiting >= PIECE_ROWS:
+            self.flush_to_spool()
+        return is_enough(done)
+
+    def _verify_expected(self, done: DecodedTransaction) -> None:
+        if self.expected is None or done.position < self.expected.position:
+            return
+        if _known_transaction(done) != self.expected:
+            raise self.other_history_error()
+        self.expected = None
+
+    def other_history_error(self) -> GapError:
+        return gap_error(self._source, "its newest transactions are not those that were reported")
+
+    def flush_to_spool(self) -> None:
+        """Let readers see the transactions that have ended."""
+        try:
+            for table, batch in self._decoder.take_ended():
+                self.spool.write_batch(table, batch)
+        except OSError as error:
+            # Part of a transaction may be in the spool: all that is not confirmed is read again.
+            self.discard_read()
+            raise self.disk_error(error) from error
+        for transaction in self._ended:
+            self.spool.end_transaction(transaction)
+        self._ended = []
+
+    def disk_error(self, error: OSError) -> WarehouseError:
+        return WarehouseError(
+            f'source "{self._source}": what was read of its change stream cannot be kept',
+            detail=f"{error}, below {self._home}",
+            hint="make room on that disk, or make the folder writable, and run again",
+        )
+
+    def discard_read(self) -> None:
+        """Forget everything that was read; it is read again, or the error is met again."""
+        for _ in self._decoder.take_ended():
+            pass
+        self._ended = []
+        self.clear_spool()
+
+    def clear_spool(self) -> None:
+        self.spool.clear_all()
+        self.newest = None
+
+    def forget_until(self, position: int) -> None:
+        self.spool.forget_until(position)
+        self.troubles = {at: each for at, each in self.troubles.items() if at > position}
+
+    def forget_all(self) -> None:
+        self.clear_spool()
+        self.expected, self.troubles = None, {}
+
+
+def _is_kept(done: DecodedTransaction) -> bool:
+    has_effect = done.changes or done.emptied or done.is_reshaped
+    return bool(has_effect or ANCHOR.encode() in done.marks)
+
+
+def _known_transaction(done: DecodedTransaction) -> KnownTransaction:
+    return KnownTransaction(done.position, done.id, done.committed_us)
 
 
 class SlotCapture:
     """Reads one slot into one spool; used under its source's lock."""
 
-    def __init__(self, server: PostgresServer, slot: str, publication: str, home: Path) -> None:
+    def __init__(self, server: PostgresServer, names: SlotNames, home: Path) -> None:
         self._server = server
-        self.source = server.source
-        self.slot = slot
-        self.publication = publication
+        self.names = names
         self.home = home
-        self.spool = Spool(home)
         self.shapes = StreamShapes(server, home)
-        self._decoder = PgoutputDecoder(
-            server.source, self._find_followed, self.shapes, TransactionStage(home)
-        )
+        self.followed = FollowedRelations(server)
+        stage = TransactionStage(home)
+        self._decoder = PgoutputDecoder(server.source, self.followed.find_table, self.shapes, stage)
+        self.intake = SpoolIntake(server.source, self._decoder, home)
         self._stream: ReplicationStream | None = None
         self._control: psycopg.Connection[Any] | None = None
-        self.state = PostgresState("", 0, slot)
+        self._state = PostgresState("", 0, names.slot)
         self.floor = 0
-        self.newest: KnownTransaction | None = None
-        self._expected: KnownTransaction | None = None
-        self._ended: list[StreamedTransaction] = []
-        self.troubles: dict[int, Mapping[str, SourceError]] = {}
-        self._followed: dict[int, FollowedRelation | None] = {}
         self.is_copy = False
         """Whether a copy of the slot is read, beside somebody who reads the slot itself."""
-        self._kept_until = 0
 
     @property
     def is_open(self) -> bool:
         return self._stream is not None
+
+    @property
+    def spool(self) -> Spool:
+        return self.intake.spool
+
+    @property
+    def newest_position(self) -> int | None:
+        """The position of the newest transaction in the spool; None without one."""
+        newest = self.intake.newest
+        return None if newest is None else newest.position
 
     def is_alive(self) -> bool:
         """Whether the stream is open and the server has not ended it."""
@@ -98,40 +237,38 @@ class SlotCapture:
         made as a copy of ours and goes with the stream."""
         stream = ReplicationStream(self._server)
         try:
-            slot = read_slot(control, self.slot)
-            check_ours(self._server.source, self.slot, slot, control.info.dbname)
+            slot = read_slot(control, self.names.slot)
+            check_ours(self._server.source, self.names.slot, slot, control.info.dbname)
             identity = stream.identify_server()
             if copy is not None and slot is not None and not slot.is_lost:
-                slot = replace(slot, confirmed=stream.copy_slot(self.slot, copy))
+                slot = replace(slot, confirmed=stream.copy_slot(self.names.slot, copy))
             # After the slot, which whoever else may advance meanwhile: it is advanced only to
             # where the remembered transactions have got already.
             remembered = read_state(self.home)
             confirmed = self._check_slot(slot, identity, remembered)
             if copy is not None and remembered is not None:
                 confirmed = max(confirmed, remembered.floor)
-            resumed = self.newest
+            resumed = self.intake.newest
             start = confirmed if resumed is None else resumed.position
-            stream.start_replication(copy or self.slot, self.publication, start)
+            stream.start_replication(copy or self.names.slot, self.names.publication, start)
         except BaseException:
             stream.close()
             raise
         self._stream, self._control, self.is_copy = stream, control, copy is not None
-        self._decoder.reset_stream()
-        self._decoder.skip = max(start, remembered.floor if remembered else 0)
-        self._kept_until = 0 if resumed is None else start
-        self._ended = []
+        known_until = max(start, remembered.floor if remembered else 0)
+        expected = resumed
         if resumed is None:
             self.floor = confirmed
-            self._expected = remembered.newest if remembered else None
-            self.state = replace(remembered or self.state, slot=self.slot)
+            expected = remembered.newest if remembered else None
+            self._state = replace(remembered or self._state, slot=self.names.slot)
+        self.intake.begin_stream(start, known_until, expected)
+        believed = expected.position if expected else 0
+        self.shapes.reopen_history(control, known_until, believed, is_resumed=resumed is not None)
+        self._state = replace(self._state, system=identity.system, timeline=identity.timeline)
+        if resumed is None and remembered is not None:
+            self.keep_tables(remembered.tables)
         else:
-            self._expected = resumed
-        believed = self._expected.position if self._expected else 0
-        self.shapes.reopen_history(
-            control, self._decoder.skip, believed, is_resumed=resumed is not None
-        )
-        self.state = replace(self.state, system=identity.system, timeline=identity.timeline)
-        self.keep_tables(self.state.tables)
+            self.keep_tables(self.followed.tables)
 
     def _check_slot(
         self,
@@ -140,20 +277,20 @@ class SlotCapture:
         remembered: PostgresState | None,
     ) -> int:
         """Where the slot is confirmed; a GapError if it cannot be the one that we left."""
-        known = self.newest or (remembered.newest if remembered else None)
+        known = self.intake.newest or (remembered.newest if remembered else None)
         cause = None
         if remembered and remembered.version != VERSION:
             cause = "what an earlier version remembered of it cannot be gone on from"
         elif slot is None:
-            cause = f'its replication slot "{self.slot}" is gone'
+            cause = f'its replication slot "{self.names.slot}" is gone'
         elif slot.is_lost:
-            cause = f'its replication slot "{self.slot}" has lost what is still needed'
+            cause = f'its replication slot "{self.names.slot}" has lost what is still needed'
         elif remembered and remembered.system not in ("", identity.system):
             cause = "this is another server than the one that was followed"
         elif known and identity.flushed < known.position:
             cause = "it was restored to an earlier state"
         elif known and slot.confirmed is not None and slot.confirmed > known.position:
-            cause = f'somebody else has advanced its replication slot "{self.slot}"'
+            cause = f'somebody else has advanced its replication slot "{self.names.slot}"'
         if cause is not None:
             raise gap_error(self._server.source, cause)
         assert slot is not None
@@ -162,48 +299,27 @@ class SlotCapture:
 
     def keep_tables(self, tables: Mapping[str, FollowedTable]) -> None:
         """Keep these columns of these tables of what is read from now on."""
-        self.state = replace(self.state, tables=dict(tables))
-        self._followed = {}
-        for name, table in tables.items():
-            leaves = frozenset(table.leaves)
-            followed = FollowedRelation(name, table.oid, table.columns, table.key, leaves)
-            for oid in (table.oid, *table.leaves):
-                self._followed[oid] = followed
+        self.followed.keep_tables(self._control, tables)
         self._decoder.forget_relations()
 
-    def _find_followed(self, oid: int) -> FollowedRelation | None:
-        """What is kept of a relation; a partition that is new is found by its root."""
-        if oid in self._followed:
-            return self._followed[oid]
-        assert self._control is not None
-        query = "SELECT pg_partition_root(oid)::oid::int8 FROM pg_class WHERE oid = %s"
-        with self._server.translate_errors():
-            row = self._control.execute(query, (oid,)).fetchone()
-        root = self._followed.get(int(row[0])) if row and row[0] is not None else None
-        if root is not None:
-            table = self.state.tables[root.table]
-            grown = replace(table, leaves=(*table.leaves, oid))
-            self.state = replace(self.state, tables={**self.state.tables, root.table: grown})
-            root = replace(root, leaves=frozenset(grown.leaves))
-            for each in (table.oid, *grown.leaves):
-                self._followed[each] = root
-        self._followed[oid] = root
-        return root
+    def own_publication(self) -> None:
+        """Remember that the publication was made by us, and is ours to drop."""
+        self._state = replace(self._state, made_publication=True)
 
     def read_stream(self, target: int, after: int | None = None, limit: int = 0) -> bool:
         """Read until everything committed before the log position `target` has come, or until so
         many transactions after a position have; whether the target was passed."""
-        found = 0 if after is None else len(self.spool.transactions_after(after))
+        count = 0 if after is None else len(self.spool.transactions_after(after))
 
         def is_enough(done: DecodedTransaction) -> bool:
-            nonlocal found
-            found += after is not None and done.position > after
-            full = bool(limit) and found >= limit and self._expected is None
-            return full or done.end >= target
+            nonlocal count
+            count += after is not None and done.position > after
+            is_full = bool(limit) and count >= limit and self.intake.expected is None
+            return is_full or done.end >= target
 
         with self._guard_reading() as stream:
             passed = stream.read_frames(
-                lambda frame: self._take_frame(frame, is_enough), target, LOOK_SECONDS
+                lambda frame: self.intake.take_frame(frame, is_enough), target, LOOK_SECONDS
             )
             stands_still = stream.stands_still
         if stands_still:
@@ -214,9 +330,10 @@ class SlotCapture:
                 mark = emit_mark(self._control, WATERMARK)
             self.read_mark(mark)
             passed = True
-        if passed and self._expected is not None and target >= self._expected.position:
+        expected = self.intake.expected
+        if passed and expected is not None and target >= expected.position:
             self._discard_read()
-            raise self._other_history()
+            raise self.intake.other_history_error()
         return passed
 
     def read_mark(self, xid: int) -> int:
@@ -233,7 +350,7 @@ class SlotCapture:
         while not met:
             with self._guard_reading() as stream:
                 stream.read_frames(
-                    lambda frame: self._take_frame(frame, is_met), 1 << 62, LOOK_SECONDS
+                    lambda frame: self.intake.take_frame(frame, is_met), 1 << 62, LOOK_SECONDS
                 )
                 if (stream.messages, stream.reached) != progress:
                     progress = (stream.messages, stream.reached)
@@ -248,7 +365,7 @@ class SlotCapture:
 
     @contextmanager
     def _guard_reading(self) -> Iterator[ReplicationStream]:
-        """What has ended is in the spool afterwards; a stream that failed is opened anew."""
+        """Afterwards the ended transactions are in the spool; a stream that failed is closed."""
         assert self._stream is not None, "open first"
         collects = gc.isenabled()
         gc.disable()
@@ -259,92 +376,34 @@ class SlotCapture:
             raise
         except OSError as error:
             self.close_stream()
-            raise self._disk_error(error) from error
+            raise self.intake.disk_error(error) from error
         except BaseException:
             self.close_stream()
             raise
         finally:
             if collects:
                 gc.enable()
-            self._flush_to_spool()
-
-    def _disk_error(self, error: OSError) -> WarehouseError:
-        return WarehouseError(
-            f'source "{self._server.source}": what was read of its change stream cannot be kept',
-            detail=f"{error}, below {self.home}",
-            hint="make room on that disk, or make the folder writable, and run again",
-        )
+            try:
+                self.intake.flush_to_spool()
+            except WarehouseError:
+                self.close_stream()
+                raise
 
     def _discard_read(self) -> None:
-        """What was read does not count; whoever looks again reads it again, or is told again."""
         self.close_stream()
-        for _ in self._decoder.take_ended():
-            pass
-        self._ended = []
-        self.spool.clear_all()
-        self.newest = None
-
-    def _take_frame(self, frame: bytes, is_enough: Any) -> bool:
-        done = self._decoder.take_frame(frame)
-        if done is None:
-            return False
-        self._verify_expected(done)
-        is_kept = _is_kept(done) or done.position <= self._decoder.skip
-        if done.position > self._kept_until and is_kept:
-            self._keep_transaction(done)
-        if done.is_large or self._decoder.waiting >= PIECE_ROWS:
-            self._flush_to_spool()
-        return bool(is_enough(done))
-
-    def _verify_expected(self, done: DecodedTransaction) -> None:
-        expected = self._expected
-        if expected is None or done.position < expected.position:
-            return
-        if KnownTransaction(done.position, done.id, done.committed_us) != expected:
-            raise self._other_history()
-        self._expected = None
-
-    def _other_history(self) -> GapError:
-        return gap_error(
-            self._server.source, "its newest transactions are not those that were reported"
-        )
-
-    def _keep_transaction(self, done: DecodedTransaction) -> None:
-        self._ended.append(
-            StreamedTransaction(
-                done.position,
-                done.committed_at,
-                max(done.changes, len(done.troubles)),
-                done.id,
-                done.end,
-                tuple(done.emptied),
-                tuple(done.keyed),
-            )
-        )
-        self.newest = KnownTransaction(done.position, done.id, done.committed_us)
-        if done.troubles:
-            self.troubles[done.position] = done.troubles
-
-    def _flush_to_spool(self) -> None:
-        try:
-            for table, batch in self._decoder.take_ended():
-                self.spool.write_batch(table, batch)
-        except OSError as error:
-            # Part of a transaction may be in the spool: all that is not confirmed is read again.
-            self._discard_read()
-            raise self._disk_error(error) from error
-        for transaction in self._ended:
-            self.spool.end_transaction(transaction)
-        self._ended = []
+        self.intake.discard_read()
 
     def save_state(self, durable: bool) -> None:
         """Write down what must be found again; only whoever has the slot itself may."""
         if not self.is_copy:
-            self.state = replace(
-                self.state, newest=self.newest or self.state.newest, floor=self.floor
+            self._state = replace(
+                self._state,
+                newest=self.intake.newest or self._state.newest,
+                tables=dict(self.followed.tables),
+                floor=self.floor,
             )
             self.shapes.save_steps()
-            write_state(self.home, self.state, durable)
+            write_state(self.home, self._state, durable)
 
     def confirm_visible(self, position: int, visible: VisibleTransactions) -> None:
         """Confirm and forget what lies at or before a position and is visible."""
@@ -358,9 +417,8 @@ class SlotCapture:
         self.save_state(durable=True)
         if not self.is_copy:
             self._stream.confirm_position(last)
-        self.spool.forget_until(last)
+        self.intake.forget_until(last)
         self.shapes.history.fold_until(last)
-        self.troubles = {at: each for at, each in self.troubles.items() if at > last}
         self.floor = last
 
     def keep_alive(self) -> None:
@@ -371,11 +429,11 @@ class SlotCapture:
     def forget_all(self) -> None:
         """Nothing was ever read; the next opening begins where the slot stands."""
         self.close_stream()
-        self.is_copy = False
-        self.spool.clear_all()
-        self.newest, self._expected, self.floor = None, None, 0
-        made = (read_state(self.home) or self.state).made_publication
-        self.troubles, self.state = {}, PostgresState("", 0, self.slot, made)
+        self.is_copy, self.floor = False, 0
+        self.intake.forget_all()
+        made = (read_state(self.home) or self._state).made_publication
+        self._state = PostgresState("", 0, self.names.slot, made)
+        self.followed.keep_tables(None, {})
         self.shapes.clear_steps()
         forget_state(self.home)
 
@@ -387,10 +445,4 @@ class SlotCapture:
     def close(self) -> None:
         self.close_stream()
         self.is_copy = False
-        self.spool.clear_all()
-        self.newest = None
-
-
-def _is_kept(done: DecodedTransaction) -> bool:
-    found = done.changes or done.emptied or done.troubles or done.reshaped
-    return bool(found or ANCHOR.encode() in done.marks)
+        self.intake.clear_spool()

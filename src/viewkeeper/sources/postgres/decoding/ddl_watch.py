@@ -1,27 +1,30 @@
-"""Event triggers that put every schema change into the change stream, at its place.
+"""Messages that put every schema change into the change stream, at its place.
 
-They are put into the database by `follow` where the role may, which takes a superuser, into a
-schema of this reader's own; `detach` removes them. After every command on a table, and whenever one
-is dropped, they write a message with the table's shape (`shape`) and the text of the statement. It
-is part of the transaction, so it stands between the rows of before and after. Nothing that goes
-wrong in them makes the application's statement fail: what they could not tell is found by looking.
+Event triggers write them. They are put into the database when tables are followed, where the role
+may, which takes a superuser, into a schema of this reader's own; detaching removes them. After
+every command on a table, and whenever one is dropped, they write a message with the table's shape
+(`shape_query`) and the text of the statement. The message is part of the transaction, so it lies
+between the rows of before and after. No error in them makes the application's statement fail: the
+shapes that they could not report are found by looking.
 
 A message counts as lying at its end in the log, which is where the next record begins. The block
 that catches errors is a subtransaction, and of two of those the one record might be decoded before
 the other. So an empty message follows, and no row comes between.
 
-Without them, a look compares the catalogue with what the stream has told, and writes such a message
-itself (`compare`).
-
-What a statement that changed a table says of its columns: which of them got no new values.
+Without event triggers, a look compares the catalogue with the history of shapes, and writes such a
+message itself (`emit_shapes`), in a transaction that holds the table's lock from before the shape
+was read: no other shape can be committed in between, so from that message on the table has that
+shape. The message comes again whenever the stream is read again, and with it what is reported.
 
 An event trigger sees that a column has another type, not how its values were made. The text of the
-statement tells: without USING, or with one that is the cast alone, they are casts. A text that is
-anything else than plain DDL (a function that does it, a block) says nothing.
+statement says it (`plain_columns`): without USING, or with one that is the cast alone, the values
+are casts. A text that is anything else than plain DDL (a function that does it, a block) says
+nothing.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -32,13 +35,15 @@ from psycopg import errors
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from viewkeeper.sources.postgres.shape_query import BODY
-from viewkeeper.sources.postgres.triggers.removal import drop_if_empty
+from viewkeeper.sources.postgres.schema import drop_empty_schema
+from viewkeeper.sources.postgres.shape_query import BODY, PostgresShape, encode_shape, read_shapes
 from viewkeeper.sources.postgres.types import quote_name
 
 MESSAGE = "shape "
 """What such a message begins with, before the JSON."""
 
+_LOCK_WAIT = "SET LOCAL lock_timeout = '200ms'"
+_EMIT_SHAPE = "SELECT pg_logical_emit_message(true, 'viewkeeper', %s::text)"
 _EMIT = f"""PERFORM pg_logical_emit_message(true, 'viewkeeper', '{MESSAGE}' || json_build_object(
     'shape', {BODY}, 'query', current_query())::text)
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -113,7 +118,7 @@ def remove_watch(connection: psycopg.Connection[Any], name: str) -> tuple[str, .
     try:
         with connection.transaction():
             _drop_watch(connection, name)
-            return drop_if_empty(connection, name)
+            return drop_empty_schema(connection, name)
     except errors.InsufficientPrivilege:
         # Those that a superuser made for us are his to drop.
         return (
@@ -135,6 +140,42 @@ def event_trigger_names(name: str) -> tuple[str, str]:
     """The names of both event triggers; a long name keeps its end, which tells projects apart."""
     short = name if len(name) <= _NAME_MAX else f"{name[: _NAME_MAX - 9]}{name[-9:]}"
     return f"{short}_changed", f"{short}_dropped"
+
+
+def emit_shapes(
+    connection: psycopg.Connection[Any], found: Mapping[int, PostgresShape], watched: bool
+) -> int | None:
+    """Write these shapes into the stream; the 64-bit id of the transaction that has them.
+
+    None if one of the tables is being changed right now: whoever looks again finds out.
+    """
+    locked = [shape for shape in found.values() if not shape.gone]
+    try:
+        with connection.transaction():
+            connection.execute(_LOCK_WAIT)
+            for shape in locked:
+                name = f"{quote_name(shape.schema)}.{quote_name(shape.name)}"
+                connection.execute(f"LOCK TABLE {name} IN ACCESS SHARE MODE".encode())
+            shapes = read_shapes(connection, [shape.oid for shape in locked])
+            if any(_is_elsewhere(shape, shapes.get(shape.oid)) for shape in locked):
+                return None
+            for shape in (*shapes.values(), *(each for each in found.values() if each.gone)):
+                body = json.dumps({"found": encode_shape(shape), "watched": watched})
+                connection.execute(_EMIT_SHAPE, (f"{MESSAGE}{body}",))
+            row = connection.execute("SELECT pg_current_xact_id()::text::int8").fetchone()
+            assert row is not None
+            return int(row[0])
+    except (
+        errors.LockNotAvailable,
+        errors.UndefinedTable,
+        errors.InvalidSchemaName,
+        errors.InsufficientPrivilege,
+    ):
+        return None
+
+
+def _is_elsewhere(shape: PostgresShape, now: PostgresShape | None) -> bool:
+    return now is None or (now.schema, now.name) != (shape.schema, shape.name)
 
 
 # A longer one is not written by hand, and reading it would hold everybody up.

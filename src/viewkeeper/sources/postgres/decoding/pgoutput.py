@@ -3,45 +3,39 @@
     B begin   R relation   I insert   U update   D delete   T truncate   M message   C commit
 
 A relation is known by its oid and a column by its number, so what is renamed stays the same;
-partitions come under their own oids and count as their root. Which numbers the columns of a
-relation have is told by the shape that the table has at that place of the stream (`relation`).
-Only followed columns are kept, as the text that PostgreSQL sent. What an update did not touch of
-them is no change.
+partitions come under their own oids and count as their root. The shape that the table has at that
+place of the stream says which numbers the columns of a relation have (`ShapeKeeper`). Only followed
+columns are kept, as the text that PostgreSQL sent. What an update did not touch of them is no
+change.
 
 The old row of an update or delete comes complete (REPLICA IDENTITY FULL), or with the columns of
 the identity; then its absence in an update says that none of those changed. An unchanged value that
 is stored out of line comes with the old row only, and is taken from there. Where neither suffices,
-the table must be one that goes *by key*: the row with a key went (`_count` 0), another came. Else
-what happened is a *trouble*: an error for whoever reads past that position, since nothing is ever
-guessed.
+the user must have listed the table in `delete_by_key`: the row with a key was deleted (`_count` 0)
+and another one inserted. Else the change is a *trouble*: an error for whoever reads past that
+position, since nothing is ever guessed.
 
-What happened to a table in a transaction before it was emptied in it is of no consequence.
+Changes of a table before it was emptied in the same transaction do not matter.
+
+A frame is bytes of somebody else. What it says of itself is believed only as far as it agrees with
+its length: every part must end inside, and the last one where the frame ends. Anything else is a
+MalformedFrameError, never a value that was cut off.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from struct import Struct
+from types import MappingProxyType
 from typing import Protocol
 
 import pyarrow as pa
 
 from viewkeeper.errors import SourceError
-from viewkeeper.sources.postgres.decoding.pgoutput_frame import (
-    PAYLOAD,
-    UNCHANGED,
-    MalformedFrameError,
-    begin_of,
-    commit_end,
-    emptied_oids,
-    last_row,
-    mark_of,
-    oid_of,
-    row_at,
-)
-from viewkeeper.sources.postgres.decoding.relation_message import RelationColumn, relation_columns
-from viewkeeper.sources.postgres.decoding.spooled_columns import spooled_name
+from viewkeeper.sources.postgres.decoding.spooled_rows import ABSENT, spooled_name
+from viewkeeper.sources.postgres.decoding.state import FollowedTable
 from viewkeeper.sources.postgres.errors import (
     no_old_row_error,
     partly_emptied_error,
@@ -51,8 +45,6 @@ from viewkeeper.sources.postgres.shape_query import PostgresShape
 from viewkeeper.sources.stream.kept_rows import KeptRows, Row
 from viewkeeper.sources.stream.stage import TransactionStage
 
-ABSENT = b"\xff\xff"
-"""In place of a value that did not come; no text of PostgreSQL, which is UTF-8."""
 PREFIX = b"viewkeeper"
 PIECE_ROWS = 10_000
 PIECE_BYTES = 16 << 20
@@ -64,17 +56,132 @@ _CHANGES = frozenset(b"IUDT")
 _PASSED_OVER = frozenset(b"OY")
 _OLD = frozenset(b"KO")
 _SHAPE = b"shape "
+_NO_TROUBLES: Mapping[str, SourceError] = MappingProxyType({})
+_NAMES_AT = 30
+
+PAYLOAD = 25
+"""Where the message begins in a frame."""
+UNCHANGED = b"\xff\xfe"
+"""In place of a large value that an update left as it was."""
+
+_TEXT, _NULL, _SAME = (ord(kind) for kind in "tnu")
+_long, _short, _signed = (Struct(f"!{kind}").unpack_from for kind in "IHi")
+_begin, _commit = Struct("!QQI").unpack_from, Struct("!BQQQ").unpack_from
+_BEGIN_SIZE, _COMMIT_SIZE = 46, 51
+# Positions and times are numbers with a sign, which they never have.
+_NUMBER_MAX = 1 << 63
+_TIME_MAX = 1 << 58
+
+
+class MalformedFrameError(ValueError):
+    """A frame does not have the form of what it says to be."""
+
+
+def oid_of(frame: bytes) -> int:
+    """The relation that a message is about."""
+    return int(_long(frame, PAYLOAD + 1)[0])
+
+
+def begin_of(frame: bytes) -> tuple[int, int, int]:
+    """The position, commit time and id of the transaction that begins."""
+    position, at, xid = _begin(frame, PAYLOAD + 1)
+    if len(frame) != _BEGIN_SIZE or position >= _NUMBER_MAX or at >= _TIME_MAX:
+        raise MalformedFrameError("a transaction begins with odd numbers")
+    return position, at, xid
+
+
+def commit_end(frame: bytes) -> int:
+    """Where the log goes on after the transaction that has ended."""
+    _, _, end, _ = _commit(frame, PAYLOAD + 1)
+    if len(frame) != _COMMIT_SIZE or end >= _NUMBER_MAX:
+        raise MalformedFrameError("a transaction ends with odd numbers")
+    return int(end)
+
+
+def row_at(frame: bytes, at: int, picks: tuple[int, ...], width: int) -> tuple[Row, int]:
+    """The picked columns of the row of so many columns that begins at `at`, and where it ends."""
+    values: Row = []
+    append = values.append
+    (count,) = _short(frame, at)
+    if count != width:
+        raise MalformedFrameError(f"a row has {count} columns, its relation {width}")
+    at += 2
+    for _ in range(count):
+        kind = frame[at]
+        if kind == _TEXT:
+            start = at + 5
+            at = start + _long(frame, at + 1)[0]
+            append(frame[start:at])
+        elif kind == _NULL:
+            append(None)
+            at += 1
+        elif kind == _SAME:
+            append(UNCHANGED)
+            at += 1
+        else:
+            raise MalformedFrameError(f"a value of the unknown kind {kind}")
+    if at > len(frame):
+        raise MalformedFrameError("a value is longer than its message")
+    return [values[pick] for pick in picks], at
+
+
+def last_row(frame: bytes, at: int, picks: tuple[int, ...], width: int) -> Row:
+    """The picked columns of a row that the frame ends with."""
+    row, end = row_at(frame, at, picks, width)
+    if end != len(frame):
+        raise MalformedFrameError("something follows the last row of a message")
+    return row
+
+
+def emptied_oids(frame: bytes) -> set[int]:
+    """The relations that a TRUNCATE has emptied."""
+    (count,) = _long(frame, PAYLOAD + 1)
+    if len(frame) != PAYLOAD + 6 + 4 * count:
+        raise MalformedFrameError("a list of relations is not as long as it says")
+    return {_long(frame, PAYLOAD + 6 + 4 * number)[0] for number in range(count)}
+
+
+def mark_of(frame: bytes) -> tuple[bool, bytes, bytes]:
+    """Whether a message is part of its transaction, its prefix, and what it says."""
+    end = frame.find(b"\0", PAYLOAD + 10)
+    if end < 0 or _long(frame, end + 1)[0] != len(frame) - end - 5:
+        raise MalformedFrameError("a message is not as long as it says")
+    return bool(frame[PAYLOAD + 1] & 1), frame[PAYLOAD + 10 : end], frame[end + 5 :]
 
 
 @dataclass(frozen=True, slots=True)
-class FollowedRelation:
-    """What is kept of a table: its columns by number, and its key if it goes by key."""
+class RelationColumn:
+    """A column as a message has it; `in_old_rows` says that old rows have it too."""
 
-    table: str
-    oid: int
-    columns: tuple[int, ...]
-    key: tuple[int, ...] = ()
-    leaves: frozenset[int] = frozenset()
+    name: str
+    type: int
+    modifier: int
+    in_old_rows: bool
+
+
+def relation_columns(frame: bytes) -> tuple[RelationColumn, ...]:
+    """The columns of a Relation message."""
+    at = _name_end(frame, _name_end(frame, _NAMES_AT) + 1) + 1
+    (count,) = _short(frame, at + 1)
+    at += 3
+    found = []
+    for _ in range(count):
+        end = _name_end(frame, at + 1)
+        (kind,), (modifier,) = _long(frame, end + 1), _signed(frame, end + 5)
+        name = frame[at + 1 : end].decode()
+        found.append(RelationColumn(name, kind, modifier, bool(frame[at] & 1)))
+        at = end + 9
+    if at != len(frame) or len({column.name for column in found}) != count:
+        raise MalformedFrameError("a relation is not described as it says")
+    return tuple(found)
+
+
+def _name_end(frame: bytes, start: int) -> int:
+    """Where a name ends."""
+    end = frame.find(b"\0", start)
+    if end < 0:
+        raise MalformedFrameError("a name does not end")
+    return end
 
 
 class ShapeKeeper(Protocol):
@@ -97,7 +204,13 @@ class ShapeKeeper(Protocol):
 
 @dataclass(slots=True)
 class DecodedTransaction:
-    """A transaction, ended: where and when, what it did, and the marks of ours that it carries."""
+    """A transaction: where and when it was committed, and what it did.
+
+    `end` is where the log goes on after it. `emptied` and `keyed` are the tables that it truncated,
+    and those of which it deleted rows by key. `marks` are the messages of ours that it carries, and
+    `troubles` the errors for those who read one of its tables. Once it has ended it does not change
+    any more, and the spool keeps it as it is.
+    """
 
     position: int
     id: int
@@ -105,11 +218,11 @@ class DecodedTransaction:
     changes: int = 0
     end: int = 0
     is_large: bool = False
-    emptied: dict[str, None] = field(default_factory=dict)
-    keyed: dict[str, None] = field(default_factory=dict)
-    marks: list[bytes] = field(default_factory=list)
-    troubles: dict[str, SourceError] = field(default_factory=dict)
-    reshaped: bool = False
+    emptied: tuple[str, ...] = ()
+    keyed: tuple[str, ...] = ()
+    marks: tuple[bytes, ...] = ()
+    troubles: Mapping[str, SourceError] = field(default_factory=lambda: _NO_TROUBLES)
+    is_reshaped: bool = False
 
     @property
     def committed_at(self) -> float:
@@ -121,12 +234,13 @@ class _Relation:
     """How rows of one oid are read: which of their columns are kept, and whether old rows have
     all of them."""
 
-    followed: FollowedRelation
-    called: str
+    table: str
+    followed: FollowedTable
+    qualified_name: str
     kept: KeptRows
     width: int = 0
     picks: tuple[int, ...] = ()
-    covered: bool = False
+    is_covered: bool = False
     key: tuple[bool, ...] | None = None
 
 
@@ -136,7 +250,7 @@ class PgoutputDecoder:
     def __init__(
         self,
         source: str,
-        resolve: Callable[[int], FollowedRelation | None],
+        resolve: Callable[[int], FollowedTable | None],
         shapes: ShapeKeeper,
         stage: TransactionStage,
     ) -> None:
@@ -151,20 +265,22 @@ class PgoutputDecoder:
         self._current: DecodedTransaction | None = None
         self._position = 0
         self._skipping = False
-        self._stage_ended = False
-        self.skip = 0
-        """What transactions up to this position changed is passed over: it is known."""
+        self.known_until = 0
+        """The changes of transactions up to this position are known, and passed over."""
         self.waiting = 0
         """How many rows of ended transactions have not been taken."""
 
-    def reset_stream(self) -> None:
-        """Forget the transaction that is being read and all shapes; the stream begins anew."""
+    def reset_stream(self, known_until: int) -> None:
+        """Forget the transaction that is being read and all relations: the stream begins again.
+
+        The changes of transactions up to `known_until` are passed over.
+        """
         assert not self.waiting, "what has ended is taken first"
         self._frames.clear()
         self._relations.clear()
         self._rows.clear()
         self._stage.drop_all()
-        self._current, self._stage_ended, self._skipping = None, False, False
+        self._current, self._skipping, self.known_until = None, False, known_until
 
     def forget_relations(self) -> None:
         """Other columns are followed from now on."""
@@ -177,12 +293,9 @@ class PgoutputDecoder:
         """The rows of ended transactions, in order per table; they are not kept."""
         for (table, _), kept in self._rows.items():
             if kept.mark:
-                batch = kept.cut_batch(0, kept.mark)
                 self.waiting -= kept.mark
-                kept.mark = 0
-                yield table, batch
-        if self._stage_ended:
-            self._stage_ended = False
+                yield table, kept.take_ended()
+        if self._current is None:
             yield from self._stage.hand_over()
 
     def take_frame(self, frame: bytes) -> DecodedTransaction | None:
@@ -207,7 +320,7 @@ class PgoutputDecoder:
                 raise MalformedFrameError("a transaction begins inside another one")
             position, at, xid = begin_of(frame)
             self._current, self._position = DecodedTransaction(position, xid, at), position
-            self._skipping = position <= self.skip
+            self._skipping = position <= self.known_until
         elif kind == 67:
             return self._decode_commit(frame)
         elif kind == 82:
@@ -242,14 +355,14 @@ class PgoutputDecoder:
         new = last_row(frame, at, relation.picks, relation.width)
         if relation.key is not None:
             self._update_by_key(relation, old, new, len(frame))
-        elif old is not None and (relation.covered or frame[30] == 79):
+        elif old is not None and (relation.is_covered or frame[30] == 79):
             if UNCHANGED in new:
                 new = [o if n is UNCHANGED else n for o, n in zip(old, new, strict=True)]
             if old != new:
                 self._add_row(relation, old, -1, 0)
                 self._add_row(relation, new, 1, len(frame))
-        elif not relation.covered:
-            self._add_trouble(relation, no_old_row_error(self._source, relation.called))
+        elif not relation.is_covered:
+            self._add_trouble(relation, no_old_row_error(self._source, relation.qualified_name))
 
     def _decode_delete(self, frame: bytes) -> None:
         relation = self._find_relation(oid_of(frame))
@@ -260,10 +373,10 @@ class PgoutputDecoder:
         old = last_row(frame, 31, relation.picks, relation.width)
         if relation.key is not None:
             self._add_deleted_key(relation, old, len(frame))
-        elif relation.covered or frame[30] == 79:
+        elif relation.is_covered or frame[30] == 79:
             self._add_row(relation, old, -1, len(frame))
         else:
-            self._add_trouble(relation, no_old_row_error(self._source, relation.called))
+            self._add_trouble(relation, no_old_row_error(self._source, relation.qualified_name))
 
     def _update_by_key(self, relation: _Relation, old: Row | None, new: Row, size: int) -> None:
         new = [ABSENT if value is UNCHANGED else value for value in new]
@@ -275,25 +388,23 @@ class PgoutputDecoder:
         assert relation.key is not None
         assert self._current is not None
         key = [v if kept else None for v, kept in zip(row, relation.key, strict=True)]
-        self._current.keyed[relation.followed.table] = None
+        if relation.table not in self._current.keyed:
+            self._current.keyed += (relation.table,)
         self._add_row(relation, key, 0, size)
 
     def _add_row(self, relation: _Relation, row: Row, count: int, size: int) -> None:
         kept = relation.kept
-        kept.rows.append(row)
-        kept.counts.append(count)
-        kept.positions.append(self._position)
-        kept.bytes += size
+        kept.add_row(row, count, self._position, size)
         if len(kept.counts) - kept.mark >= PIECE_ROWS or kept.bytes >= PIECE_BYTES:
-            self._set_aside(relation.followed.table, kept)
+            self._set_aside(relation.table, kept)
 
     def _set_aside(self, table: str, kept: KeptRows) -> None:
-        size = len(kept.counts) - kept.mark
-        if size:
+        """Move the rows of the current transaction to the stage."""
+        batch = kept.take_current()
+        if batch is not None:
             assert self._current is not None, "rows are inside a transaction"
-            self._stage.add_batch(table, kept.cut_batch(kept.mark, kept.mark + size))
-            self._current.changes += size
-        kept.bytes = 0
+            self._stage.add_batch(table, batch)
+            self._current.changes += batch.num_rows
 
     def _decode_commit(self, frame: bytes) -> DecodedTransaction:
         done, staged = self._current, bool(self._stage)
@@ -303,13 +414,13 @@ class PgoutputDecoder:
         for (table, _), kept in self._rows.items():
             if staged:
                 self._set_aside(table, kept)
-            fresh = len(kept.counts) - kept.mark
-            kept.mark += fresh
-            kept.bytes = 0
+            fresh = kept.end_transaction()
             done.changes += fresh
             self.waiting += fresh
         self._current = None
-        done.is_large = self._stage_ended = staged
+        done.is_large = staged
+        # A trouble counts as a change: whoever reads the table must come upon it.
+        done.changes = max(done.changes, len(done.troubles))
         return done
 
     def _decode_truncate(self, frame: bytes) -> None:
@@ -318,15 +429,18 @@ class PgoutputDecoder:
             relation = self._find_relation(oid)
             if relation is None or self._current is None:
                 continue
-            followed = relation.followed
-            if followed.leaves and not followed.leaves <= oids:
-                self._add_trouble(relation, partly_emptied_error(self._source, relation.called))
+            table, leaves = relation.table, relation.followed.leaves
+            if leaves and not oids.issuperset(leaves):
+                self._add_trouble(
+                    relation, partly_emptied_error(self._source, relation.qualified_name)
+                )
                 continue
-            self._current.emptied[followed.table] = None
-            self._current.keyed.pop(followed.table, None)
-            self._current.changes -= self._stage.empty_table(followed.table)
-            for kept in self._kept_rows_of(followed.table):
-                kept.drop_rows(kept.mark, len(kept.counts))
+            current = self._current
+            current.emptied = tuple(dict.fromkeys((*current.emptied, table)))
+            current.keyed = tuple(name for name in current.keyed if name != table)
+            current.changes -= self._stage.empty_table(table)
+            for kept in self._kept_rows_of(table):
+                kept.drop_current()
 
     def _decode_message(self, frame: bytes) -> None:
         # One that is not part of a transaction comes on its own.
@@ -334,10 +448,10 @@ class PgoutputDecoder:
         if not is_inside or prefix != PREFIX or self._current is None:
             return
         if not content.startswith(_SHAPE):
-            self._current.marks.append(content)
+            self._current.marks += (content,)
         elif not self._skipping:
             changed = set(self._shapes.take_shape_message(self._position, content[len(_SHAPE) :]))
-            self._current.reshaped |= bool(changed)
+            self._current.is_reshaped |= bool(changed)
             for oid, relation in tuple(self._relations.items()):
                 if relation is not None and relation.followed.oid in changed:
                     del self._relations[oid]
@@ -354,7 +468,7 @@ class PgoutputDecoder:
         self._relations[oid] = relation
         return relation
 
-    def _describe_relation(self, oid: int, followed: FollowedRelation) -> _Relation:
+    def _describe_relation(self, oid: int, followed: FollowedTable) -> _Relation:
         assert self._current is not None, "rows are inside a transaction"
         if oid not in self._frames:
             raise MalformedFrameError("a row comes before its relation was described")
@@ -362,34 +476,34 @@ class PgoutputDecoder:
         shape, is_new = self._shapes.take_relation(
             self._position, self._current.id, followed.oid, columns, is_root
         )
-        self._current.reshaped |= is_new
+        self._current.is_reshaped |= is_new
         places = {column.name: place for place, column in enumerate(columns)}
         by_number = {n: c for n, c in shape.by_number.items() if c.sure and c.name in places}
         # A view may still want a column that was added: it is kept before anybody follows it.
         added = [
             number
             for number in sorted(self._shapes.added_columns(followed.oid))
-            if number in by_number and columns[places[by_number[number].name]].told
+            if number in by_number and columns[places[by_number[number].name]].in_old_rows
         ]
         wanted = dict.fromkeys((*followed.columns, *added))
         numbers = [number for number in wanted if number in by_number]
         picks = tuple(places[by_number[number].name] for number in numbers)
         names = tuple(spooled_name(number, by_number[number].type) for number in numbers)
-        covered = all(columns[place].told for place in picks)
-        told = {number for number, c in by_number.items() if columns[places[c.name]].told}
-        # A table goes by key if its old rows have all of it.
-        by_key = not covered and bool(followed.key) and told.issuperset(followed.key)
+        is_covered = all(columns[place].in_old_rows for place in picks)
+        logged = {number for number, c in by_number.items() if columns[places[c.name]].in_old_rows}
+        # Rows are deleted by key if old rows have the whole key, and not everything else.
+        by_key = not is_covered and bool(followed.key) and logged.issuperset(followed.key)
         key = tuple(number in followed.key for number in numbers) if by_key else None
-        called = f"{shape.schema}.{shape.name}"
-        rows = self._rows_of(followed, names)
-        return _Relation(followed, called, rows, len(columns), picks, covered, key)
+        name, table = f"{shape.schema}.{shape.name}", str(followed.oid)
+        rows = self._rows_of(table, names)
+        return _Relation(table, followed, name, rows, len(columns), picks, is_covered, key)
 
-    def _rows_of(self, followed: FollowedRelation, names: tuple[str, ...]) -> KeptRows:
+    def _rows_of(self, table: str, names: tuple[str, ...]) -> KeptRows:
         """Where rows with these columns go; those with others in this transaction come before."""
-        rows = self._rows.setdefault((followed.table, names), KeptRows(names))
-        for kept in self._kept_rows_of(followed.table):
+        rows = self._rows.setdefault((table, names), KeptRows(names))
+        for kept in self._kept_rows_of(table):
             if kept is not rows:
-                self._set_aside(followed.table, kept)
+                self._set_aside(table, kept)
         return rows
 
     def _kept_rows_of(self, table: str) -> list[KeptRows]:
@@ -397,4 +511,4 @@ class PgoutputDecoder:
 
     def _add_trouble(self, relation: _Relation, error: SourceError) -> None:
         assert self._current is not None
-        self._current.troubles.setdefault(relation.followed.table, error)
+        self._current.troubles = {relation.table: error, **self._current.troubles}

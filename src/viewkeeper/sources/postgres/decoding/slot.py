@@ -76,20 +76,27 @@ class ReplicationSlot:
         return self.status == "lost" or self.confirmed is None or self.retained is None
 
 
-def slot_name(settings: SourceSettings, reader: str) -> str:
-    """The name of the slot, unique for this project and source on the whole server."""
-    return settings.read_text("slot") or derived_name(settings, reader)
+@dataclass(frozen=True, slots=True)
+class SlotNames:
+    """What a project calls its slot and its publication; `derived` is the name that both have if
+    the settings give none, and that its event triggers have in any case."""
+
+    slot: str
+    publication: str
+    derived: str
 
 
-def publication_name(settings: SourceSettings, reader: str) -> str:
-    name = settings.read_text("publication") or derived_name(settings, reader)
-    if len(name.encode()) > _NAME_MAX:
+def slot_names(settings: SourceSettings, reader: str) -> SlotNames:
+    """The names of this project for this source, unique on the whole server."""
+    derived = derived_name(settings, reader)
+    publication = settings.read_text("publication") or derived
+    if len(publication.encode()) > _NAME_MAX:
         raise SchemaError(
             settings.name,
-            f'the name of the publication "{name}" is too long',
+            f'the name of the publication "{publication}" is too long',
             hint=f"PostgreSQL cuts names off after {_NAME_MAX} bytes; choose a shorter one",
         )
-    return name
+    return SlotNames(settings.read_text("slot") or derived, publication, derived)
 
 
 def derived_name(settings: SourceSettings, reader: str) -> str:
@@ -266,3 +273,10 @@ def _waiting_error(connection: psycopg.Connection[Any], source: str) -> SourceAw
         detail="; ".join(open_now) or None,
         hint="end them, or wait; it is tried again",
     )
+
+
+def flushed_position(control: psycopg.Connection[Any]) -> int:
+    """Up to where the server has flushed its log."""
+    row = control.execute("SELECT (pg_current_wal_flush_lsn() - '0/0')::int8").fetchone()
+    assert row is not None
+    return int(row[0])

@@ -1,185 +1,128 @@
 """Reading a followed PostgreSQL database: changes from the spool, answers in shared snapshots.
 
-Both need the stream to have been read far enough; a stream that is not open, or was ended by the
-server, is opened when it is needed, and goes on where it was left.
+The changes of a range are in the spool once the stream was read so far. Where rows are deleted by
+key, values that did not come are read from the table (`spooled_rows`).
 
-Whether a question can be answered is decided by shapes: the one that its snapshot shows, and those
-that the stream has told up to a watermark behind that snapshot.
+For answers, the coordinator's transaction locks the tables and exports a snapshot (`questions`).
+Then the stream is read past a watermark that was committed after the snapshot: nothing that the
+snapshot sees can come later. From there on everything is computed from the spool: the cut, and the
+changes that answers need. A transaction is in the snapshot if its id is visible there, wherever its
+commit lies in the log. So the snapshot contains everything up to the newest visible position,
+except for those below it that are not visible. The tail of a table has its changes after the asked
+position and, from the whole spool, those that the snapshot lacks.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from viewkeeper.errors import BarrierError, GapError, reload_hint
+from viewkeeper.errors import BarrierError, SourceAwayError
 from viewkeeper.sources.postgres.answers.lookup import key_columns, key_conditions
 from viewkeeper.sources.postgres.answers.questions import PostgresQuestions
 from viewkeeper.sources.postgres.answers.rows import PostgresLayout, layout_of
-from viewkeeper.sources.postgres.answers.snapshot import PostgresOpener, query_of
-from viewkeeper.sources.postgres.answers.snapshot_export import (
-    check_partitions,
-    make_opener,
-    read_past_watermark,
-    seen_by,
-    wait_for_visibility,
+from viewkeeper.sources.postgres.answers.snapshot import (
+    PostgresOpener,
+    SharedSnapshot,
+    TableTail,
+    query_of,
 )
+from viewkeeper.sources.postgres.database_description import PostgresDescriber
 from viewkeeper.sources.postgres.decoding.capture import SlotCapture
-from viewkeeper.sources.postgres.decoding.partial_rows import (
+from viewkeeper.sources.postgres.decoding.source_stream import SourceStream
+from viewkeeper.sources.postgres.decoding.spooled_rows import (
     Key,
     complete_rows,
     find_incomplete,
     later_event,
+    select_spooled,
+    without_absent,
 )
-from viewkeeper.sources.postgres.decoding.slot import publication_name, read_slot, slot_name
-from viewkeeper.sources.postgres.decoding.slot_copy import CopyKeeper, copy_name
-from viewkeeper.sources.postgres.decoding.spooled_columns import select_spooled
 from viewkeeper.sources.postgres.decoding.visibility import VisibleTransactions
-from viewkeeper.sources.postgres.errors import hold_lost_error
+from viewkeeper.sources.postgres.errors import partition_gone_error
+from viewkeeper.sources.postgres.schema import PostgresTable
 from viewkeeper.sources.postgres.types import convert_text
-from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.updates.source_protocol import Tables
+from viewkeeper.sources.stream.spool import SpooledTransaction
+from viewkeeper.storage import disk
+from viewkeeper.updates.source_protocol import POSITION, Tables
 
 Texts = Mapping[str, tuple[int, int]]
+INLINE_BYTES = 64 << 20
+"""Larger tails go to files instead of into the opener."""
+_LEAVES = "SELECT relid::oid::int8 FROM pg_partition_tree(%s::oid::regclass) WHERE isleaf"
+_PAUSE_SECONDS = 0.02
+_END = 1 << 62
 
 
-class SpoolReader(PostgresQuestions):
-    """What can be read of a database whose changes are captured by logical decoding."""
+class SpoolReader:
+    """Reads changes and prepares snapshots of a source that is captured by logical decoding."""
 
-    def __init__(self, settings: SourceSettings, reader: str) -> None:
-        super().__init__(settings, reader)
-        slot, publication = slot_name(settings, reader), publication_name(settings, reader)
-        self._capture = SlotCapture(self._server, slot, publication, self.home)
-        self._flushed = 0
-        self._keeper: CopyKeeper | None = None
-
-    def _open_stream(self, control: psycopg.Connection[Any]) -> None:
-        """Have a stream that answers; one that the server ended meanwhile is opened again."""
-        capture = self._capture
-        if capture.is_copy:
-            self._open_copy(control)
-        elif not capture.is_open or not capture.is_alive():
-            self._flushed = 0
-            capture.open_stream(control)
-
-    def _begin_copy(self, control: psycopg.Connection[Any]) -> None:
-        """Read a copy of the slot from now on, beside whoever has the slot itself."""
-        self._flushed = 0
-        self._capture.open_stream(control, copy=copy_name(control, self._capture.slot))
-        self._keeper = CopyKeeper(self._read_copy)
-
-    def _open_copy(self, control: psycopg.Connection[Any]) -> None:
-        """Have a copy of the slot that answers; never the slot itself, which is somebody else's.
-
-        A copy that was lost can be made again as long as nobody has advanced the slot.
-        """
-        capture, held = self._capture, self._capture.floor
-        if not capture.is_alive():
-            self._flushed = 0
-            slot = read_slot(control, capture.slot)
-            if slot is not None and (slot.confirmed or 0) > held:
-                raise hold_lost_error(self.name)
-            capture.open_stream(control, copy=copy_name(control, capture.slot))
-            if capture.floor > held:
-                raise hold_lost_error(self.name)
-
-    def _read_copy(self) -> None:
-        with self._use_control() as control:
-            if self._capture.is_copy:
-                self._open_copy(control)
-                self._capture.keep_alive()
-                self._capture.read_stream(flushed_now(control))
-
-    def _end_copy(self) -> None:
-        if self._keeper is not None:
-            self._keeper.stop_reading()
-        self._keeper = None
-        self._capture.close()
-
-    def _read_until(self, position: int) -> None:
-        """Have read the stream up to a position that was reported earlier."""
-        capture = self._capture
-        with self._use_control() as control:
-            self._open_stream(control)
-            newest = capture.newest.position if capture.newest else 0
-            if newest < position:
-                read_past_watermark(control, capture)
-
-    def _check_known(self, after: int) -> None:
-        """A GapError if what was committed after the position cannot be known any more.
-
-        It need not be that of a transaction in our stream: another reader may have reported it. A
-        server that was restored is noticed when the stream is opened.
-        """
-        capture = self._capture
-        if after < capture.floor:
-            raise GapError(
-                self.name,
-                f"position {after} is not one of this server's stream, which begins at "
-                f"{capture.floor}",
-                detail="its slot is a new one, or it was restored from a backup",
-                hint=reload_hint(),
-            )
-
-    def _close_connections(self) -> None:
-        super()._close_connections()
-        self._capture.close_stream()
-
-    def close(self) -> None:
-        with self._lock:
-            super().close()
-            self._end_copy()
+    def __init__(
+        self, stream: SourceStream, describer: PostgresDescriber, questions: PostgresQuestions
+    ) -> None:
+        self._stream = stream
+        self._capture = stream.capture
+        self._describer = describer
+        self._questions = questions
+        self._connections = describer.connections
+        self._server = describer.connections.server
+        self._source = describer.source
 
     def read_changes(
         self, tables: Tables, after: int, until: int
     ) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Streamed from the spool; `_position` is that of the commit."""
-        self._read_until(until)
+        self._stream.read_until(until)
         for handle, columns in tables.items():
-            with self._lock:
-                kept = str(self._oid_of(handle))
-                self._check_askable(handle, columns, after, self._capture.shapes.history)
+            with self._connections.lock:
+                table = str(self._describer.oid_of(handle))
+                self._questions.check_askable(handle, columns, after, self._capture.shapes.history)
                 shape, texts = self._seen_layout(handle, columns)
-                self._check_readable(kept, after, until)
-                key = self._capture.state.tables[kept].key
+                self._check_readable(table, after, until)
+                key = self._capture.followed.tables[table].key
             if key:
                 for batch in self._read_completed(handle, key, shape, texts, after, until):
                     yield handle, batch
                 continue
-            for batch in self._read_spool(kept, texts, after, until):
+            for batch in self._read_spool(table, texts, after, until):
                 yield handle, shape.from_spool(batch)
 
     def _seen_layout(self, handle: str, columns: Sequence[str]) -> tuple[PostgresLayout, Texts]:
-        """How columns are read from the spool, in the types that the stream has told last."""
-        numbers = self._known_numbers(handle, columns)
-        shape = self._capture.shapes.latest_shape(self._oid_of(handle))
+        """How columns are read from the spool, in the types that they had last in the stream."""
+        numbers = self._questions.known_numbers(handle, columns)
+        shape = self._capture.shapes.history.latest_shape(self._describer.oid_of(handle))
         found = {name: shape.by_number[number] for name, number in numbers.items()}
-        kinds = tuple(self._kind_of_column(handle, name, column) for name, column in found.items())
+        kinds = tuple(
+            self._questions.kind_of_column(handle, name, column) for name, column in found.items()
+        )
         texts = {name: (column.number, column.type) for name, column in found.items()}
-        return PostgresLayout(self.name, handle, tuple(columns), kinds), texts
+        return PostgresLayout(self._source, handle, tuple(columns), kinds), texts
 
     def _read_spool(
-        self, kept: str, texts: Texts, after: int, until: int
+        self, table: str, texts: Texts, after: int, until: int
     ) -> Iterator[pa.RecordBatch]:
         """Batch by batch under the lock, because others read the stream meanwhile."""
-        batches = self._capture.spool.changes_of(kept, after, until)
+        batches = self._capture.spool.changes_of(table, after, until)
         while True:
-            with self._lock:
+            with self._connections.lock:
                 batch = next(batches, None)
             if batch is None:
                 return
             yield select_spooled(batch, texts)
 
-    def _check_readable(self, kept: str, after: int, until: int) -> None:
-        for position, troubles in sorted(self._capture.troubles.items()):
-            if after < position <= until and kept in troubles:
-                raise troubles[kept]
+    def _check_readable(self, table: str, after: int, until: int) -> None:
+        for position, troubles in sorted(self._capture.intake.troubles.items()):
+            if after < position <= until and table in troubles:
+                raise troubles[table]
 
     def _read_completed(
         self,
@@ -190,20 +133,18 @@ class SpoolReader(PostgresQuestions):
         after: int,
         until: int,
     ) -> Iterator[pa.RecordBatch]:
-        """The changes of a table that goes by key; `complete` says what they may lack."""
-        kept, known = (
-            str(self._oid_of(handle)),
-            self._capture.shapes.latest_shape(self._oid_of(handle)),
-        )
-        called = {number: name for name, number in self._column_numbers(handle).items()}
-        by_number = known.by_number
-        names = tuple(called.get(number, by_number[number].name) for number in key)
+        """The changes of a table whose rows are deleted by key; `spooled_rows` says what they may
+        lack."""
+        oid, numbers = self._describer.oid_of(handle), self._describer.column_numbers(handle)
+        table, by_number = str(oid), self._capture.shapes.history.latest_shape(oid).by_number
+        handle_names = {number: name for name, number in numbers.items()}
+        names = tuple(handle_names.get(number, by_number[number].name) for number in key)
         keyed = {
             name: (number, by_number[number].type) for name, number in zip(names, key, strict=True)
         }
 
         def batches() -> Iterator[pa.RecordBatch]:
-            return self._read_spool(kept, {**texts, **keyed}, after, until)
+            return self._read_spool(table, {**texts, **keyed}, after, until)
 
         rows = find_incomplete(batches, names, shape.names)
         values: dict[Key, dict[str, object]] = {}
@@ -217,23 +158,23 @@ class SpoolReader(PostgresQuestions):
         """The rows with these keys as of a position, if no key was changed after it."""
         capture, key = self._capture, tuple(keyed)
         end = time.monotonic() + self._server.statement_seconds
-        with self._use_coordinator() as coordinator:
+        with self._connections.use_coordinator() as coordinator:
             while True:
-                locked = self._lock_tables(coordinator, [handle])
-                with self._use_control() as control:
-                    self._open_stream(control)
-                    read_past_watermark(control, capture)
-                    seen = seen_by(
-                        capture, VisibleTransactions.parse_snapshot(self.name, locked.snapshot)
+                locked = self._questions.lock_tables(coordinator, [handle])
+                with self._connections.use_control() as control:
+                    self._stream.open_stream(control)
+                    self._stream.read_past_watermark(control)
+                    seen = _seen_by(self._capture, self._source, locked.shared.snapshot)
+                    self._questions.check_shown(
+                        handle, shape.names, until, capture.shapes.history, locked
                     )
-                    self._check_shown(handle, shape.names, until, capture.shapes.history, locked)
                 if all(each.position > until for each in seen.lacking):
                     break
                 with self._server.translate_errors():
                     coordinator.execute("ROLLBACK")
-                wait_for_visibility(self.name, end)
-            table = locked.tables[handle]
-            whole = layout_of(self.name, table, [*key, *shape.names])
+                _wait_for_visibility(self._source, end)
+            table = locked.shared.tables[handle]
+            whole = layout_of(self._source, table, [*key, *shape.names])
             arrays = [
                 convert_text(
                     pa.array([row[index] for row in keys], pa.binary()), whole.kinds[index]
@@ -241,12 +182,12 @@ class SpoolReader(PostgresQuestions):
                 for index in range(len(key))
             ]
             asked = pa.table(dict(zip(key, arrays, strict=True)))
-            columns = key_columns(self.name, table, key, [False] * len(key))
+            columns = key_columns(self._source, table, key, [False] * len(key))
             holes = {each.position for each in seen.lacking}
-            later = self._read_spool(str(table.oid), keyed, until, 1 << 62)
+            later = self._read_spool(str(table.oid), keyed, until, _END)
             changed = later_event(later, key, keys, holes)
             if changed is not None:
-                raise BarrierError(self.name, handle, changed)
+                raise BarrierError(self._source, handle, changed)
             found: dict[Key, dict[str, object]] = {}
             with self._server.translate_errors():
                 for condition in key_conditions(columns, asked):
@@ -261,14 +202,14 @@ class SpoolReader(PostgresQuestions):
     @contextmanager
     def prepare_snapshots(self, after: int, tables: Tables) -> Iterator[PostgresOpener]:
         """One snapshot, exported; it can be imported until the context ends."""
-        with self._use_coordinator() as coordinator:
+        with self._connections.use_coordinator() as coordinator:
             opener = self._export_snapshot(coordinator, after, tables)
             try:
                 yield opener
             finally:
-                for told in opener.told.values():
-                    if isinstance(told.changes, Path):
-                        told.changes.unlink(missing_ok=True)
+                for tail in opener.tails.values():
+                    if isinstance(tail.changes, Path):
+                        tail.changes.unlink(missing_ok=True)
 
     def _export_snapshot(
         self, coordinator: psycopg.Connection[Any], after: int, tables: Tables
@@ -276,25 +217,146 @@ class SpoolReader(PostgresQuestions):
         """Export a snapshot and read the stream past everything that it can contain."""
         end = time.monotonic() + self._server.statement_seconds
         while True:
-            locked = self._lock_tables(coordinator, tables)
-            with self._use_control() as control:
-                self._open_stream(control)
-                read_past_watermark(control, self._capture)
-                self._check_known(after)
+            locked = self._questions.lock_tables(coordinator, tables)
+            with self._connections.use_control() as control:
+                self._stream.open_stream(control)
+                self._stream.read_past_watermark(control)
+                self._stream.check_known(after)
                 history = self._capture.shapes.history
                 for handle, columns in tables.items():
-                    self._check_shown(handle, columns, after, history, locked)
-                    table = locked.tables[handle]
-                    check_partitions(coordinator, self.name, self._capture, table)
-                opener = make_opener(self._server, self._capture, locked, after, tables)
+                    self._questions.check_shown(handle, columns, after, history, locked)
+                    table = locked.shared.tables[handle]
+                    _check_partitions(coordinator, self._source, self._capture, table)
+                opener = _make_opener(self._capture, locked.shared, after, tables)
             if opener is not None:
                 return opener
             with self._server.translate_errors():
                 coordinator.execute("ROLLBACK")
-            wait_for_visibility(self.name, end)
+            _wait_for_visibility(self._source, end)
 
 
-def flushed_now(control: psycopg.Connection[Any]) -> int:
-    row = control.execute("SELECT (pg_current_wal_flush_lsn() - '0/0')::int8").fetchone()
-    assert row is not None
-    return int(row[0])
+def _wait_for_visibility(source: str, end: float) -> None:
+    if time.monotonic() > end:
+        raise SourceAwayError(
+            source,
+            "a commit that was logged does not become visible",
+            hint="look whether a synchronous standby is away",
+        )
+    time.sleep(_PAUSE_SECONDS)
+
+
+def _check_partitions(
+    coordinator: psycopg.Connection[Any], source: str, capture: SlotCapture, table: PostgresTable
+) -> None:
+    """A GapError if partitions of a table went with their rows."""
+    followed = capture.followed.tables[str(table.oid)]
+    if followed.leaves:
+        there = {int(oid) for (oid,) in coordinator.execute(_LEAVES, (followed.oid,))}
+        if not there.issuperset(followed.leaves):
+            raise partition_gone_error(source, table.asked)
+
+
+def _make_opener(
+    capture: SlotCapture, shared: SharedSnapshot, after: int, tables: Tables
+) -> PostgresOpener | None:
+    """The opener; None if a commit that took rows away without listing them is not visible yet."""
+    seen = _seen_by(capture, shared.settings.name, shared.snapshot)
+    if _is_irreversible(seen, after, frozenset(str(each.oid) for each in shared.tables.values())):
+        return None
+    tails = {}
+    for handle, columns in tables.items():
+        table = shared.tables[handle]
+        layout = layout_of(shared.settings.name, table, columns)
+        tails[handle] = _collect_tail(capture, seen, after, table, layout)
+    lacking = frozenset(each.position for each in seen.lacking)
+    return PostgresOpener(shared, seen.newest, lacking, after, tails)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenTransactions:
+    """The spooled transactions as one snapshot sees them."""
+
+    newest: int
+    lacking: tuple[SpooledTransaction, ...]
+    included: tuple[SpooledTransaction, ...]
+
+
+def _seen_by(capture: SlotCapture, source: str, snapshot: str) -> SeenTransactions:
+    """Which of the spooled transactions a snapshot includes."""
+    visible = VisibleTransactions.parse_snapshot(source, snapshot)
+    spooled = capture.spool.transactions_after(-1)
+    included = tuple(each for each in spooled if visible.has_transaction(each.id))
+    lacking = tuple(each for each in spooled if not visible.has_transaction(each.id))
+    newest = included[-1].position if included else capture.floor
+    return SeenTransactions(newest, lacking, included)
+
+
+def _is_irreversible(seen: SeenTransactions, after: int, names: frozenset[str]) -> bool:
+    """Whether a transaction that the snapshot lacks took rows away without listing them."""
+    return any(
+        each.position <= after and names.intersection((*each.emptied, *each.keyed))
+        for each in seen.lacking
+    )
+
+
+def _collect_tail(
+    capture: SlotCapture,
+    seen: SeenTransactions,
+    after: int,
+    table: PostgresTable,
+    layout: PostgresLayout,
+) -> TableTail:
+    """The changes of a table around a snapshot; a large tail is in a file."""
+    key = str(table.oid)
+    _check_troubles(capture, seen, after, key)
+    changes = _table_changes(capture, seen, after, table, layout)
+    barriers = (
+        each.position
+        for each in seen.included
+        if each.position > after and key in (*each.emptied, *each.keyed)
+    )
+    return TableTail(_pack_changes(changes, capture.home), tuple(barriers))
+
+
+def _check_troubles(capture: SlotCapture, seen: SeenTransactions, after: int, table: str) -> None:
+    lacking = {each.position for each in seen.lacking}
+    for position, troubles in sorted(capture.intake.troubles.items()):
+        if table in troubles and (position > after or position in lacking):
+            raise troubles[table]
+
+
+def _table_changes(
+    capture: SlotCapture,
+    seen: SeenTransactions,
+    after: int,
+    table: PostgresTable,
+    layout: PostgresLayout,
+) -> pa.Table:
+    lacking = pa.array([each.position for each in seen.lacking], pa.int64())
+    start = min([after, *(each.position - 1 for each in seen.lacking)])
+    columns = table.spool_types(layout.names)
+    batches = []
+    for batch in capture.spool.changes_of(str(table.oid), start, _END):
+        positions = batch.column(POSITION)
+        wanted = pc.greater(positions, pa.scalar(after, pa.int64()))
+        if start < after:
+            wanted = pc.or_(wanted, pc.is_in(positions, value_set=lacking))
+        texts = without_absent(select_spooled(batch.filter(wanted), columns), layout.names)
+        batches.append(layout.from_spool(texts))
+    return pa.Table.from_batches(batches, layout.change_schema)
+
+
+def _pack_changes(changes: pa.Table, home: Path) -> bytes | Path:
+    if changes.nbytes <= INLINE_BYTES:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, changes.schema) as writer:
+            writer.write_table(changes)
+        return sink.getvalue().to_pybytes()
+    # A folder of the process, which whoever comes after us removes if we die.
+    folder = home / f"spool-{os.getpid()}-tails"
+    disk.make_folder(folder)
+    file = folder / f"{time.time_ns()}.arrow"
+    with pa.OSFile(str(file), "wb") as out, pa.ipc.new_stream(out, changes.schema) as writer:
+        writer.write_table(changes)
+    disk.protect_file(file)
+    return file

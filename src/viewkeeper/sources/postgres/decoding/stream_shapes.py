@@ -1,33 +1,54 @@
 """The shapes of followed tables at the place of the stream that is being read.
 
-They come from messages in the stream, or are inferred from what it says of a relation. Either way
-they become steps of the history, which is written down before anything is reported of it. Where
-event triggers watch, the messages say everything. Where they do not, what a relation says is
-checked against the catalogue, once: when the stream is read again, the steps are believed.
+They come from messages in the stream (`ddl_watch`), or are inferred from its Relation messages.
+Either way they become steps of the history, which is written down before anything is reported of
+it. Where event triggers watch, the messages say everything. Where they do not, a Relation message
+is checked against the catalogue, once: when the stream is read again, the steps are believed.
+
+A Relation message comes before the first row of a table and again after its shape has changed. It
+names the columns in the order of their numbers, without the numbers. Which columns they are follows
+from the shape that was known before and the one that the catalogue has by now:
+
+- a column whose entry was not touched between the two has been called the same all the time;
+- one that is in both has been there all the time, so it is among those named;
+- of those that came and stayed, the message has the first so many.
+
+A message that names the known columns is no proof that nothing happened: a column may have been
+dropped and another one have got its name.
+
+Where that leaves two ways to read a message, columns are not *sure*: their values in the rows that
+follow are not used, and views that read them are told that they were rewritten.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
-from viewkeeper.sources.postgres.decoding.relation_message import (
-    RelationColumn,
-    is_described_by,
-    is_untouched,
-    shape_of_message,
-)
-from viewkeeper.sources.postgres.decoding.shape_comparison import shape_after, steps_of_message
+from viewkeeper.errors import SourceAwayError
+from viewkeeper.sources.postgres.decoding.ddl_watch import plain_columns
+from viewkeeper.sources.postgres.decoding.pgoutput import RelationColumn
 from viewkeeper.sources.postgres.decoding.state import read_steps, write_steps
+from viewkeeper.sources.postgres.decoding.visibility import VisibleTransactions
 from viewkeeper.sources.postgres.postgres_server import PostgresServer
 from viewkeeper.sources.postgres.shape_differences import ShapeCause
-from viewkeeper.sources.postgres.shape_query import PostgresShape, is_sound
+from viewkeeper.sources.postgres.shape_query import (
+    PostgresShape,
+    PostgresShapeColumn,
+    decode_shape,
+    is_sound,
+    read_shapes,
+    shape_of,
+)
 from viewkeeper.sources.postgres.shape_steps import PostgresShapeHistory, ShapeStep
 
+_PAUSE_SECONDS = 0.02
 _MALFORMED = (
     ValueError,
     TypeError,
@@ -47,8 +68,8 @@ class StreamShapes:
         self._control: psycopg.Connection[Any] | None = None
         self._is_saved = True
         self._believed = 0
-        self.is_watched = False
-        """Whether event triggers tell of every schema change."""
+        self.is_watched: bool | None = None
+        """Whether event triggers report every schema change; None if that was not asked yet."""
         self.history = PostgresShapeHistory(with_generated=False)
 
     def reopen_history(
@@ -61,6 +82,10 @@ class StreamShapes:
             self.history.restore_steps(read_steps(self._home))
             self.history.fold_until(start)
         self.history.rewind_to(start)
+
+    def set_watched(self, is_watched: bool | None) -> None:
+        """Say whether event triggers report every schema change."""
+        self.is_watched = is_watched
 
     def begin_tables(self, shapes: Iterable[PostgresShape]) -> None:
         """Follow tables that are new from these shapes on."""
@@ -127,3 +152,195 @@ class StreamShapes:
         is_new = self.history.add_step(step)
         self._is_saved = self._is_saved and not is_new
         return is_new
+
+
+def steps_of_message(
+    history: PostgresShapeHistory, position: int, message: Mapping[str, Any]
+) -> Iterator[ShapeStep]:
+    """What a message says of followed tables: of its own, and of those whose name it took."""
+    if "gone" in message:
+        oid = int(message["gone"])
+        if oid in history and not history.latest_shape(oid).gone:
+            yield ShapeStep(position, history.latest_shape(oid).as_dropped(again=False))
+        return
+    if "found" in message:
+        shape, cause = decode_shape(message["found"]), ShapeCause(watched=bool(message["watched"]))
+    else:
+        shape = shape_of(message["shape"])
+        cause = _cause_of(history, shape, str(message["query"]))
+    if shape.oid in history:
+        yield ShapeStep(position, shape, cause)
+    for oid in history:
+        other = history.latest_shape(oid)
+        if (
+            other.gone
+            and not other.again
+            and _qualified_name(other) == _qualified_name(shape)
+            and not shape.gone
+        ):
+            yield ShapeStep(position, other.as_dropped(again=True))
+
+
+def _cause_of(history: PostgresShapeHistory, shape: PostgresShape, query: str) -> ShapeCause:
+    """What a statement says of the columns that it touched."""
+    if shape.oid not in history or history.latest_shape(shape.oid).file == shape.file:
+        return ShapeCause()
+    before = history.latest_shape(shape.oid).by_number
+    names = {
+        column.number: frozenset((column.name, before.get(column.number, column).name))
+        for column in shape.columns
+    }
+    return ShapeCause(plain_columns(query, names))
+
+
+def _qualified_name(shape: PostgresShape) -> tuple[str, str]:
+    return shape.schema, shape.name
+
+
+def shape_after(
+    connection: psycopg.Connection[Any], source: str, xid: int, oid: int, seconds: float
+) -> PostgresShape | None:
+    """The shape of a table as the catalogue has it once a transaction is visible."""
+    end = time.monotonic() + seconds
+    while True:
+        row = connection.execute("SELECT pg_current_snapshot()::text").fetchone()
+        assert row is not None
+        if VisibleTransactions.parse_snapshot(source, row[0]).has_transaction(xid):
+            return read_shapes(connection, (oid,)).get(oid)
+        if time.monotonic() > end:
+            raise SourceAwayError(
+                source,
+                "a commit that was logged does not become visible",
+                hint="look whether a synchronous standby is away",
+            )
+        time.sleep(_PAUSE_SECONDS)
+
+
+def is_described_by(shape: PostgresShape, told: Sequence[RelationColumn], is_root: bool) -> bool:
+    """Whether a message describes this shape; a partition may have another order."""
+    known = [(c.name, c.type, c.modifier) for c in shape.columns if not c.generated]
+    named = [(c.name, c.type, c.modifier) for c in told]
+    if not is_root:
+        known, named = sorted(known), sorted(named)
+    return known == named and all(column.sure for column in shape.columns)
+
+
+def is_untouched(known: PostgresShape, now: PostgresShape) -> bool:
+    """Whether every column of a shape is still there as it was: then it was so all the time."""
+    after = now.by_number
+    return all(
+        _is_same_entry(column, after.get(number)) for number, column in known.by_number.items()
+    )
+
+
+def shape_of_message(
+    known: PostgresShape, now: PostgresShape | None, told: Sequence[RelationColumn], is_root: bool
+) -> PostgresShape:
+    """The shape that a message describes, between the one known before and that of now."""
+    if now is None:
+        columns = tuple(replace(column, sure=False, stamp="") for column in known.columns)
+        return replace(known, columns=columns)
+    numbers = _numbers_of(known, now, told, is_root)
+    before, after = known.by_number, now.by_number
+    found = {
+        number: _column_of_message(column, before.get(number), after.get(number))
+        for column, number in zip(told, numbers, strict=True)
+        if number
+    }
+    for number, column in after.items():
+        if number in found or (number not in before and column.number > known.width):
+            continue
+        # It is there, but not where it can be told.
+        found[number] = column if column.generated else replace(column, sure=False, stamp="")
+    is_whole = all(numbers) and all(column.sure for column in found.values())
+    width = max(known.width, *found) if is_whole and found else known.width
+    columns = tuple(found[number] for number in sorted(found))
+    return replace(
+        known, schema=now.schema, name=now.name, columns=columns, width=width, keys=now.keys
+    )
+
+
+def _column_of_message(
+    told: RelationColumn, before: PostgresShapeColumn | None, after: PostgresShapeColumn | None
+) -> PostgresShapeColumn:
+    facts = (told.name, told.type, told.modifier)
+    for column in (before, after):
+        if column is not None and (column.name, column.type, column.modifier) == facts:
+            return (
+                column
+                if column is before and _is_same_entry(before, after)
+                else _without_stamp(column)
+            )
+    column = after or before
+    assert column is not None, "a number is that of a column"
+    if (column.type, column.modifier) == facts[1:]:
+        return _without_stamp(replace(column, name=told.name))
+    if before is not None and (before.type, before.modifier) == facts[1:]:
+        return _without_stamp(replace(before, name=told.name))
+    # A type that it had in between; nobody will ask for values of it.
+    lost = replace(column, name=told.name, type=told.type, modifier=told.modifier, base="")
+    return _without_stamp(lost)
+
+
+def _without_stamp(column: PostgresShapeColumn) -> PostgresShapeColumn:
+    return replace(column, stamp="", sure=True)
+
+
+def _is_same_entry(before: PostgresShapeColumn | None, after: PostgresShapeColumn | None) -> bool:
+    return bool(before and after and before.stamp and before.stamp == after.stamp and before.sure)
+
+
+def _numbers_of(
+    known: PostgresShape, now: PostgresShape, told: Sequence[RelationColumn], is_root: bool
+) -> list[int | None]:
+    """The number of each named column; None where it cannot be told."""
+    before = {n: c for n, c in known.by_number.items() if not c.generated}
+    after = {n: c for n, c in now.by_number.items() if not c.generated}
+    same = {c.name: n for n, c in before.items() if _is_same_entry(c, after.get(n))}
+    numbers = [same.get(column.name) for column in told]
+    open_places = [place for place, number in enumerate(numbers) if number is None]
+    settled = set(same.values())
+    left = _remaining_numbers(
+        known, now, before.keys() - settled, after.keys() - settled, len(open_places)
+    )
+    if not is_root:
+        _by_name(numbers, told, open_places, before, after, settled)
+    elif left is not None:
+        for place, number in zip(open_places, left, strict=True):
+            numbers[place] = number
+    return numbers
+
+
+def _remaining_numbers(
+    known: PostgresShape, now: PostgresShape, before: set[int], after: set[int], count: int
+) -> list[int] | None:
+    """The numbers of so many columns in order, if there is only one way to choose them."""
+    both, dropped, added = before & after, before - after, after - before
+    vanished = now.width - known.width - sum(number > known.width for number in added)
+    if count == len(both):
+        return sorted(both)
+    if not vanished and count == len(both | dropped | added):
+        return sorted(both | dropped | added)
+    if not vanished and not dropped and len(both) < count < len(both | added):
+        return sorted(both | set(sorted(added)[: count - len(both)]))
+    return None
+
+
+def _by_name(
+    numbers: list[int | None],
+    told: Sequence[RelationColumn],
+    places: Sequence[int],
+    before: dict[int, PostgresShapeColumn],
+    after: dict[int, PostgresShapeColumn],
+    settled: set[int],
+) -> None:
+    """The columns of a partition, which may be in another order than those of its root."""
+    named: dict[str, set[int]] = {}
+    for columns in (before, after):
+        for number, column in columns.items():
+            if number not in settled:
+                named.setdefault(column.name, set()).add(number)
+    choices = [named.get(told[place].name, set()) for place in places]
+    if all(len(each) == 1 for each in choices):
+        for place, each in zip(places, choices, strict=True):
+            (numbers[place],) = each

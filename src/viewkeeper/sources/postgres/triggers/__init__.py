@@ -1,5 +1,8 @@
-"""PostgreSQL by triggers, where logical decoding is not allowed.
+"""Capture by triggers, for servers that do not allow logical decoding.
 
-Functions and triggers are installed in a schema of our own, readers take from the log that they
-write, and removal leaves nothing behind.
+`follow` registers the project (`readers`) and puts tables, functions and triggers into the database
+(`installation`). A `look` stores a snapshot as a position and reports what the `log` has since the
+one before; `log_reader` reads changes between looks, and answers with the log in one snapshot.
+`capture` has what they share: the lock, the looks, and the check that this is still the same
+database. `doctor` says how it is.
 """

@@ -6,21 +6,22 @@ make.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import psycopg
 
-from viewkeeper.errors import SchemaError
-from viewkeeper.sources.postgres.decoding.follow import check_privilege
+from viewkeeper.errors import GapError, SchemaError, SourceError
+from viewkeeper.sources.postgres.database_description import PostgresDescriber
 from viewkeeper.sources.postgres.doctor import check_clock
-from viewkeeper.sources.postgres.schema import PostgresTable
+from viewkeeper.sources.postgres.schema import check_privilege
+from viewkeeper.sources.postgres.triggers import readers
+from viewkeeper.sources.postgres.triggers.capture import TriggerCapture
 from viewkeeper.sources.postgres.triggers.installation import is_installed
+from viewkeeper.sources.postgres.triggers.log import LoggedTable
 from viewkeeper.sources.postgres.types import quote_name
-from viewkeeper.updates.source_protocol import Finding, Tables
+from viewkeeper.updates.source_protocol import ChangesBehind, Finding, Health, Tables
 
-Check = Callable[[PostgresTable, Sequence[str]], None]
-Find = Callable[[psycopg.Connection[Any], str], PostgresTable]
 _SERVER = """
 SELECT has_database_privilege(current_database(), 'CREATE'), current_database(),
        extract(epoch FROM clock_timestamp())::float8
@@ -30,45 +31,84 @@ _OWNER = (
 )
 
 
-def trigger_findings(
-    control: psycopg.Connection[Any], source: str, tables: Tables, find: Find, check: Check
-) -> Iterator[Finding]:
-    """Everything that can be wrong with a server that answers."""
-    version = control.info.server_version
-    yield Finding("reachable", "good", "the server answers")
-    yield Finding("version", "good", f"PostgreSQL {version // 10000}.{version % 10000}")
-    row = control.execute(_SERVER).fetchone()
-    assert row is not None
-    may_create, database, now = row
-    if may_create or is_installed(control):
-        yield Finding("privileges", "good", "the schema viewkeeper can be made")
-    else:
-        mend = (
-            f"GRANT CREATE ON DATABASE {quote_name(database)} TO {quote_name(control.info.user)};"
-        )
-        yield Finding("privileges", "bad", "the schema viewkeeper cannot be made", mend)
-    for name, columns in tables.items():
-        yield _check_table(control, source, find, name, columns, check)
-    yield check_clock(float(now))
+class TriggerDoctor:
+    """Examines one source that is captured by triggers."""
 
+    def __init__(self, capture: TriggerCapture, describer: PostgresDescriber) -> None:
+        self._capture = capture
+        self._describer = describer
 
-def _check_table(
-    control: psycopg.Connection[Any],
-    source: str,
-    find: Find,
-    name: str,
-    columns: Sequence[str],
-    check: Check,
-) -> Finding:
-    title = f"table {name}"
-    try:
-        table = find(control, name)
-        check(table, columns)
-        check_privilege(control, source, table)
-    except SchemaError as error:
-        return Finding(title, "bad", error.message, error.hint)
-    row = control.execute(_OWNER, (table.oid,)).fetchone()
-    if row is not None and not row[0]:
-        mend = f"GRANT {row[1]} TO {quote_name(control.info.user)};"
-        return Finding(title, "bad", "only its owner can put triggers on it", mend)
-    return Finding(title, "good", f"{len(columns)} columns can be kept exactly")
+    def read_health(self, positions: Iterable[int]) -> Health:
+        """How far the database is, and who keeps how many rows of the log."""
+        own = self._capture.reader
+        with self._describer.connections.use_control() as control:
+            followed = readers.read_reader(control, own) if is_installed(control) else None
+            if followed is None:
+                return Health(followed=False, position=None)
+            retained = tuple(
+                readers.retained_by_readers(control, own, readers.needed_columns(control))
+            )
+            behind = {at: self._behind_of(control, followed[1], at) for at in positions}
+            return Health(
+                followed=True,
+                position=self._capture.newest_look(control),
+                retained=max((each.amount for each in retained), default=0),
+                readers=retained,
+                behind={at: each for at, each in behind.items() if each is not None},
+            )
+
+    def _behind_of(
+        self, control: psycopg.Connection[Any], tables: Mapping[str, LoggedTable], after: int
+    ) -> ChangesBehind | None:
+        try:
+            pending = [each for _, each in self._capture.find_pending(control, tables, after)]
+        except GapError:
+            # A look reports it; here it is only a number that is not known.
+            return None
+        if not pending:
+            return None
+        oldest = min(each.oldest_at for each in pending)
+        return ChangesBehind(sum(each.changes for each in pending), oldest)
+
+    def diagnose_source(self, tables: Tables) -> list[Finding]:
+        """Everything that can be wrong; one finding if the server does not answer."""
+        try:
+            with self._describer.connections.use_control() as control:
+                return list(self._examine_server(control, tables))
+        except SourceError as error:
+            return [Finding("reachable", "bad", str(error), error.hint)]
+
+    def _examine_server(
+        self, control: psycopg.Connection[Any], tables: Tables
+    ) -> Iterator[Finding]:
+        version = control.info.server_version
+        yield Finding("reachable", "good", "the server answers")
+        yield Finding("version", "good", f"PostgreSQL {version // 10000}.{version % 10000}")
+        row = control.execute(_SERVER).fetchone()
+        assert row is not None
+        may_create, database, now = row
+        if may_create or is_installed(control):
+            yield Finding("privileges", "good", "the schema viewkeeper can be made")
+        else:
+            role = quote_name(control.info.user)
+            mend = f"GRANT CREATE ON DATABASE {quote_name(database)} TO {role};"
+            yield Finding("privileges", "bad", "the schema viewkeeper cannot be made", mend)
+        for name, columns in tables.items():
+            yield self._check_table(control, name, columns)
+        yield check_clock(float(now))
+
+    def _check_table(
+        self, control: psycopg.Connection[Any], name: str, columns: Sequence[str]
+    ) -> Finding:
+        title = f"table {name}"
+        try:
+            table = self._describer.read_by_handle(control, name)
+            self._describer.check_columns(table, columns)
+            check_privilege(control, self._describer.source, table)
+        except SchemaError as error:
+            return Finding(title, "bad", error.message, error.hint)
+        row = control.execute(_OWNER, (table.oid,)).fetchone()
+        if row is not None and not row[0]:
+            mend = f"GRANT {row[1]} TO {quote_name(control.info.user)};"
+            return Finding(title, "bad", "only its owner can put triggers on it", mend)
+        return Finding(title, "good", f"{len(columns)} columns can be kept exactly")

@@ -13,20 +13,30 @@ PostgreSQL itself would write, under settings that belong to the function.
 
 Making a trigger waits for everybody who is writing to the table, so every transaction is captured
 as a whole or visible before the next look.
+
+The function has the names that the columns had when it was made. Before it uses them it asks what
+they are called now, in a way that no snapshot of the writer makes look older than it is, and
+composes its statement again if the names have changed. So a renamed column is logged under its
+number at once, and one that is gone as NULL: whatever happens to the table, no write to it fails
+because of us. The next look makes the function with the new names.
+
+Others may have put tables into the schema `viewkeeper`, or views over our logs. So every object of
+ours is removed by its own name and without CASCADE, and the schema only if nothing is left in it.
+An object of somebody else that depends on ours makes the whole removal an error that names it, and
+nothing is changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
 from psycopg import errors
 
 from viewkeeper.errors import SchemaError
-from viewkeeper.sources.postgres.schema import PostgresTable
-from viewkeeper.sources.postgres.triggers.capture_function import function_body
+from viewkeeper.sources.postgres.schema import PostgresTable, drop_empty_schema
 from viewkeeper.sources.postgres.types import quote_literal, quote_name
 from viewkeeper.updates.schema_change import name_of_handle
 
@@ -121,7 +131,7 @@ def renew_function(
 ) -> None:
     """Let the triggers know what columns are called now; they find out themselves if not."""
     row = connection.execute(_SOURCE, (f"capture_{table.oid}",)).fetchone()
-    if row is None or row[0] == function_body(table, numbers, log_name(table.oid)):
+    if row is None or row[0] == _function_body(table, numbers, log_name(table.oid)):
         return
     # The function may belong to another reader's role.
     with suppress(errors.InsufficientPrivilege), connection.transaction():
@@ -148,7 +158,7 @@ def _capture_statements(table: PostgresTable, numbers: Collection[int]) -> Itera
 
 def _function_statement(table: PostgresTable, numbers: Collection[int]) -> str:
     settings = " ".join(f"SET {setting}" for setting in _SETTINGS)
-    body = function_body(table, numbers, log_name(table.oid))
+    body = _function_body(table, numbers, log_name(table.oid))
     return f"""
 CREATE OR REPLACE FUNCTION {SCHEMA}.capture_{table.oid}() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER {settings} AS {quote_literal(body)}"""
@@ -195,3 +205,128 @@ def has_triggers(connection: psycopg.Connection[Any], oid: int, partitioned: boo
     """Whether all triggers of a capture are there and enabled."""
     row = connection.execute(_FIRES, (oid, f"capture_{oid}")).fetchone()
     return row is not None and int(row[0]) == (2 if partitioned else 4)
+
+
+# A cast would spell a boolean and the blanks of a char otherwise.
+_TEXT = "CASE WHEN {0} IS NULL THEN NULL ELSE concat({0}) END"
+_BODY = """
+DECLARE
+  called text[]; listed text; picked text;
+BEGIN
+  IF TG_OP = 'TRUNCATE' THEN
+    INSERT INTO {log} (sign) VALUES (CASE TG_RELID WHEN {oid} THEN 0 ELSE -2 END);
+    RETURN NULL;
+  END IF;
+  called := ARRAY(SELECT nullif(a.name, '........pg.dropped.' || n.number || '........')
+    FROM unnest({numbers}) WITH ORDINALITY AS n(number, place), LATERAL (SELECT
+      (pg_identify_object_as_address('pg_class'::regclass, {oid}, n.number)).object_names[3]
+      AS name) a ORDER BY n.place);
+  IF called IS NOT DISTINCT FROM {expected} THEN
+    {block}
+    IF TG_OP IN ('UPDATE', 'DELETE') THEN
+      INSERT INTO {log} (sign{targets}) SELECT -1{old};
+    END IF;
+    IF TG_OP IN ('UPDATE', 'INSERT') THEN
+      INSERT INTO {log} (sign{targets}) SELECT 1{new};
+    END IF;
+    RETURN NULL;
+    {ended}
+  END IF;
+  SELECT coalesce(string_agg(format(', c%s', n.number), '' ORDER BY n.place), ''),
+      coalesce(string_agg(format(', {text}', called[n.place]), '' ORDER BY n.place), '')
+    INTO listed, picked FROM unnest({numbers}) WITH ORDINALITY AS n(number, place)
+   WHERE called[n.place] IS NOT NULL;
+  IF TG_OP IN ('UPDATE', 'DELETE') THEN
+    EXECUTE 'INSERT INTO {log} (sign' || listed || ') SELECT -1' || picked || ' FROM {stale};
+  END IF;
+  IF TG_OP IN ('UPDATE', 'INSERT') THEN
+    EXECUTE 'INSERT INTO {log} (sign' || listed || ') SELECT 1' || picked || ' FROM {fresh};
+  END IF;
+  RETURN NULL;
+EXCEPTION
+  WHEN undefined_table THEN
+    -- The log was removed, which whoever looks finds out.
+    RETURN NULL;
+  WHEN OTHERS THEN
+    INSERT INTO {log} (sign) VALUES (NULL);
+    RETURN NULL;
+END """
+
+
+def _function_body(table: PostgresTable, numbers: Collection[int], log: str) -> str:
+    """What logs these columns of a table, as it is called now."""
+    names = {column.number: column.name for column in table.columns if column.number in numbers}
+    ordered = sorted(numbers)
+    expected = ", ".join(quote_literal(names[n]) if n in names else "NULL" for n in ordered)
+
+    def values(alias: str) -> str:
+        texts = (_TEXT.format(f"{alias}.{quote_name(names[n])}") for n in ordered if n in names)
+        return "".join(f", {text}" for text in texts)
+
+    if table.partitioned:
+        # Row by row, since a partition may have its columns in another order. A session that has
+        # planned this does not take another type for a column: it goes on to the statement below.
+        block, ended = "BEGIN", "EXCEPTION WHEN datatype_mismatch THEN NULL; END;"
+        rows = {"old": values("OLD"), "new": values("NEW")}
+        rows |= {"stale": "(SELECT ($1).*) t' USING OLD", "fresh": "(SELECT ($1).*) t' USING NEW"}
+    else:
+        block = ended = ""
+        rows = {"old": f"{values('t')} FROM stale t", "new": f"{values('t')} FROM fresh t"}
+        rows |= {"stale": "stale t'", "fresh": "fresh t'"}
+    return _BODY.format(
+        log=log,
+        oid=table.oid,
+        numbers=f"'{{{','.join(str(number) for number in ordered)}}}'::int[]",
+        expected=f"ARRAY[{expected}]::text[]",
+        targets="".join(f", c{number}" for number in ordered if number in names),
+        text=_TEXT.format("t.%1$I"),
+        block=block,
+        ended=ended,
+        **rows,
+    )
+
+
+_TRIGGERS = """
+SELECT g.tgname, c.oid::regclass::text FROM pg_trigger g
+  JOIN pg_proc p ON p.oid = g.tgfoid JOIN pg_class c ON c.oid = g.tgrelid
+ WHERE p.proname = %s AND p.pronamespace = to_regnamespace('viewkeeper')
+   AND NOT g.tgisinternal AND g.tgparentid = 0 AND starts_with(g.tgname, 'viewkeeper_')
+"""
+
+
+def remove_capture(connection: psycopg.Connection[Any], source: str, oid: int) -> None:
+    """Stop capturing a table: triggers, function and log go."""
+    with _name_dependents(source):
+        for trigger, table in connection.execute(_TRIGGERS, (f"capture_{oid}",)).fetchall():
+            connection.execute(f"DROP TRIGGER {quote_name(trigger)} ON {table}".encode())
+        connection.execute(f"DROP FUNCTION IF EXISTS {SCHEMA}.capture_{oid}()".encode())
+        connection.execute(f"DROP TABLE IF EXISTS {log_name(oid)}".encode())
+
+
+def remove_installation(
+    connection: psycopg.Connection[Any], source: str, captured: Collection[int]
+) -> tuple[str, ...]:
+    """Remove everything of ours; what of others is left in the schema, which stays for it."""
+    if connection.execute("SELECT to_regclass('viewkeeper.shape')").fetchone() != (None,):
+        stored = connection.execute("SELECT DISTINCT oid::int8 FROM viewkeeper.shape").fetchall()
+        captured = {*captured, *(int(oid) for (oid,) in stored)}
+    for oid in sorted(captured):
+        remove_capture(connection, source, oid)
+    with _name_dependents(source):
+        for table in OWN_TABLES:
+            connection.execute(f"DROP TABLE IF EXISTS {SCHEMA}.{table}".encode())
+    return drop_empty_schema(connection, SCHEMA)
+
+
+@contextmanager
+def _name_dependents(source: str) -> Iterator[None]:
+    """An error that names them if objects of others depend on what is dropped inside."""
+    try:
+        yield
+    except errors.DependentObjectsStillExist as error:
+        raise SchemaError(
+            source,
+            "objects that are not Viewkeeper's depend on its capture",
+            detail=" ".join((error.diag.message_detail or str(error)).split()),
+            hint="drop or change them, then `viewkeeper detach` again; nothing was removed",
+        ) from None

@@ -1,13 +1,19 @@
-"""Reading the log that triggers write: between two looks, or beyond one in the same snapshot.
+"""The log that triggers write, read between two looks, and the shapes that looks have seen.
 
 A look is a snapshot with a number. The changes between two looks are those that the later snapshot
 sees and the earlier does not, told by transaction id; each belongs to the first look that sees it.
 Looks are taken one after the other under a lock, so every one sees all that the one before saw.
+
+The shapes that a look's snapshot shows are those of the tables as of the look. Only shapes that
+differ from those before are stored, with the look that saw them first. There is no order between a
+schema change and the rows that were written between the same two looks; the log has values by
+column numbers, so it needs none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +21,14 @@ import psycopg
 
 from viewkeeper.errors import GapError, SourceError, reload_hint
 from viewkeeper.sources.postgres.errors import partly_emptied_error, unlogged_change_error
+from viewkeeper.sources.postgres.shape_query import PostgresShape, decode_shape, encode_shape
+from viewkeeper.sources.postgres.shape_steps import PostgresShapeHistory, ShapeStep
 from viewkeeper.sources.postgres.triggers.installation import log_name
 from viewkeeper.sources.postgres.types import quote_literal
 
-TAIL = "SELECT snapshot::text FROM viewkeeper.look WHERE position = %s"
+_SNAPSHOT = "SELECT snapshot::text FROM viewkeeper.look WHERE position = %s"
+
+_STEPS = "SELECT position, shape FROM viewkeeper.shape ORDER BY position"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +53,7 @@ class PendingLog:
 
 def snapshot_of(connection: psycopg.Connection[Any], source: str, position: int) -> str:
     """The snapshot that a position stands for; a GapError if it is not known any more."""
-    row = connection.execute(TAIL, (position,)).fetchone()
+    row = connection.execute(_SNAPSHOT, (position,)).fetchone()
     if row is None:
         raise GapError(
             source,
@@ -82,15 +92,14 @@ def find_pending(
     table: LoggedTable,
     after: int,
     since: str,
-    newest: int,
 ) -> Iterator[PendingLog]:
-    """What was logged of a table after a look, per look; what none has seen is `newest`'s."""
+    """What was logged of a table after a look, per look; position 0 if none has seen it."""
     log = log_name(table.oid)
     query = (
         f"WITH {_placed_query(table, after, since, None)}, emptied AS (SELECT p.look, "
         "max(g.seq) AS seq"
         f" FROM {log} g JOIN placed p USING (xid) WHERE g.sign = 0 GROUP BY p.look)"
-        f" SELECT coalesce(p.look, {newest}), count(*) FILTER (WHERE g.sign IN (1, -1)"
+        f" SELECT coalesce(p.look, 0), count(*) FILTER (WHERE g.sign IN (1, -1)"
         " AND g.seq > coalesce(e.seq, 0)), extract(epoch FROM min(g.at))::float8,"
         " bool_or(g.sign = 0), bool_or(g.sign IS NULL), bool_or(g.sign = -2)"
         f" FROM {log} g JOIN placed p USING (xid)"
@@ -126,3 +135,37 @@ def tail_query(table: LoggedTable, numbers: Sequence[int], since: str, position:
     select = "".join(f"g.c{number}, " for number in numbers)
     log = _rows_beyond(log_name(table.oid), since)
     return f"SELECT {select}g.sign::int8, {position}::int8 FROM {log} ORDER BY g.seq"
+
+
+def read_history(connection: psycopg.Connection[Any]) -> PostgresShapeHistory:
+    """The shapes that are stored; the first of a table is what it began with."""
+    # A trigger logs a column from when it is followed; values from before are not in the log.
+    history = PostgresShapeHistory(with_generated=True, tells_added=False)
+    for position, found in connection.execute(_STEPS):
+        shape = decode_shape(found)
+        if shape.oid in history:
+            history.add_step(ShapeStep(int(position), shape))
+        else:
+            history.begin_table(shape)
+    return history
+
+
+def store_shapes(
+    connection: psycopg.Connection[Any], position: int, shapes: Mapping[int, PostgresShape]
+) -> None:
+    """Have these shapes from a position on."""
+    for oid, shape in shapes.items():
+        connection.execute(
+            "INSERT INTO viewkeeper.shape VALUES (%s, %s, %s::jsonb) ON CONFLICT DO NOTHING",
+            (position, oid, json.dumps(encode_shape(shape))),
+        )
+
+
+def look_times(connection: psycopg.Connection[Any], positions: set[int]) -> dict[int, float]:
+    """When looks were taken."""
+    query = (
+        "SELECT position, extract(epoch FROM at)::float8 FROM viewkeeper.look"
+        " WHERE position = ANY(%s)"
+    )
+    found = connection.execute(query, (sorted(positions),))
+    return {int(position): float(at) for position, at in found}

@@ -89,6 +89,11 @@ def write_lease(
     )
 
 
+def remove_lease(connection: psycopg.Connection[Any], reader: str, name: str) -> None:
+    held = (lease_name(reader, name),)
+    connection.execute("DELETE FROM viewkeeper.reader WHERE reader = %s", held)
+
+
 def advance_reader(connection: psycopg.Connection[Any], reader: str, position: int) -> None:
     connection.execute(
         "UPDATE viewkeeper.reader SET position = greatest(position, %s) WHERE reader = %s",

@@ -1,9 +1,15 @@
-"""Rows of tables that go by key, completed: large values that an update left as they were.
+"""Rows of the spool: columns by number and type, and values that did not come.
 
-Such a value comes with neither the old row, which is not logged, nor the new one. If the row was
-changed again in the range that is read, nobody needs it: the value stays NULL. If not, the row is
-read by its key, in a snapshot that has every event of that key up to there and none after. If there
-is one after, a BarrierError names its position: read as one range, the value is not needed.
+A column is spooled under its number and the type that it had (`3:701`), so that neither a rename
+nor another type changes what is there already. Text that was written in an earlier type reads the
+same in a wider one, with one exception: a `real` has fewer digits than the `double precision` that
+it becomes.
+
+In a table whose rows are deleted by key, a large value that an update left as it was comes with
+neither the old row, which is not logged, nor the new one. If the row was changed again in the range
+that is read, nobody needs the value: it stays NULL. If not, the row is read by its key, in a
+snapshot that has every event of that key up to there and none after. If there is one after, a
+BarrierError names its position: read as one range, the value is not needed.
 """
 
 from __future__ import annotations
@@ -16,8 +22,47 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from viewkeeper.sources.postgres.answers.rows import PostgresLayout
-from viewkeeper.sources.postgres.decoding.pgoutput import ABSENT
 from viewkeeper.updates.source_protocol import COUNT, POSITION
+
+ABSENT = b"\xff\xff"
+"""In place of a value that did not come; no text of PostgreSQL, which is UTF-8."""
+_REAL = 700
+
+
+def spooled_name(number: int, kind: int) -> str:
+    """
+    >>> spooled_name(3, 701)
+    '3:701'
+    """
+    return f"{number}:{kind}"
+
+
+def select_spooled(batch: pa.RecordBatch, columns: Mapping[str, tuple[int, int]]) -> pa.RecordBatch:
+    """The columns with these numbers by their names, as text in these types; NULL for those that
+    were not there yet."""
+    held: dict[int, tuple[str, int]] = {}
+    for name in batch.schema.names:
+        number, mark, kind = name.partition(":")
+        if mark:
+            held[int(number)] = (name, int(kind))
+    arrays: list[Any] = []
+    for wanted, now in columns.values():
+        if wanted not in held:
+            arrays.append(pa.nulls(batch.num_rows, pa.binary()))
+            continue
+        name, then = held[wanted]
+        values = batch.column(name)
+        arrays.append(_widen_real(values) if then == _REAL != now else values)
+    arrays += [batch.column(COUNT), batch.column(POSITION)]
+    return pa.RecordBatch.from_arrays(arrays, [*columns, COUNT, POSITION])
+
+
+def _widen_real(values: Any) -> Any:
+    """The text of a real as that of the double precision with the same value."""
+    doubles = values.cast(pa.string()).cast(pa.float32()).cast(pa.float64())
+    texts = [None if value is None else repr(value).encode() for value in doubles.to_pylist()]
+    return pa.array(texts, pa.binary())
+
 
 Key = tuple[bytes | None, ...]
 Batches = Callable[[], Iterator[pa.RecordBatch]]
