@@ -1,4 +1,4 @@
-"""What a PostgreSQL source tells about itself: its health for `status`, its findings for `doctor`.
+"""How a source is that is captured by decoding: its health for `status`, its findings for `doctor`.
 
 Both ask the server's own views and never touch the stream, so that they can be asked beside a
 maintainer. What a slot keeps of the log is the danger: it can fill the server's disk.
@@ -224,7 +224,7 @@ def _check_retention(name: str, slot: ReplicationSlot | None, retention: int, ke
 
 
 def check_clock(now: float) -> Finding:
-    """How far the server's clock is from ours; lag is told from both."""
+    """How far the server's clock is from ours; lag is computed from both."""
     difference = now - time.time()
     if abs(difference) <= _CLOCK_SECONDS:
         return Finding("clock", "good", f"differs by {difference:.1f} s")

@@ -1,7 +1,7 @@
 """What differences between shapes mean to those who ask by handles.
 
 Inside a source a table is its oid and a column its number. Here both get the names that a handle
-has for them: in what is reported, and in what a question is told that cannot be answered any more.
+has for them: in the schema changes that are reported, and in the errors of broken questions.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ def schema_changes_of(
 
     `path` has the schemas whose tables are called by their name alone.
     """
-    told = [
+    changes = [
         change
         for oid, difference in found
         for handle, named in names.handles_of(str(oid)).items()
         for change in _changes_for_handle(handle, named, difference, path)
     ]
-    again = {change.table for change in told if change.kind == "recreate_table"}
+    again = {change.table for change in changes if change.kind == "recreate_table"}
     return tuple(
-        change for change in told if change.kind != "drop_table" or change.table not in again
+        change for change in changes if change.kind != "drop_table" or change.table not in again
     )
 
 
@@ -65,7 +65,7 @@ def _changes_for_handle(
 def broken_query_error(
     source: str, handle: str, numbers: Mapping[str, int], difference: ShapeDifference
 ) -> BrokenQueryError:
-    """What a question is told that cannot be answered because of a difference."""
+    """The error of a question that cannot be answered because of a difference."""
     names = {number: name for name, number in numbers.items()}
     column = names.get(difference.number, "")
     what = _BROKEN[difference.kind].format(column=column, now=difference.now)

@@ -92,8 +92,8 @@ class LimitedConnection(psycopg.Connection[Any]):
                     raise psycopg.OperationalError(f"no answer in {self.silence_seconds:g} s")
                 waits = gen.send(ready)
         except StopIteration as ended:
-            found: T = ended.value
-            return found
+            result: T = ended.value
+            return result
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """What happened between two shapes of a table, and whether values were kept.
 
 A column that was touched in a table that got another file may have been rewritten: `ALTER COLUMN
-... TYPE ... USING` leaves nothing else behind. Only the statement tells more (`statement`). If it
-is known to be a plain cast, the types decide: some casts keep every value. Without it, what was not
-rewritten has the values that it had, and what may have been has not.
+... TYPE ... USING` leaves nothing else behind. Only the statement says more (`plain_columns`). If
+it is known to be a plain cast, the types decide: some casts keep every value. Without it, a column
+that was not rewritten has the values that it had, and one that may have been has not.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class ShapeCause:
     """What is known of how a shape came about.
 
     `plain` are the columns that the statement gave no new values, at most a cast. `watched` says
-    that any statement would have been told. `moved` says that the file may have changed, although
-    the shape still has the old one.
+    that any statement would have been reported. `moved` says that the file may have changed,
+    although the shape still has the old one.
     """
 
     plain: tuple[int, ...] = ()

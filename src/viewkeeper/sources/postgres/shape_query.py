@@ -6,8 +6,8 @@ rewritten, and for every column the *stamp* of its entry in the catalogue, which
 after the column was touched. A column of a rewritten table whose stamp is the same has the values
 that it had: VACUUM FULL and CLUSTER make a new file and touch no column.
 
-The same query reads shapes in snapshots, in looks and in the event triggers (`watch`), so a shape
-that one of them tells can be compared with that of any other.
+The same query reads shapes in snapshots, in looks and in the event triggers (`ddl_watch`), so the
+shapes of all of them can be compared.
 """
 
 from __future__ import annotations
@@ -117,21 +117,21 @@ class PostgresShape:
         return replace(self, gone=True, again=again)
 
 
-def shape_of(found: Mapping[str, Any]) -> PostgresShape:
-    """What the query has found."""
+def shape_of(row: Mapping[str, Any]) -> PostgresShape:
+    """The shape in a row of the query."""
     columns = (
         PostgresShapeColumn(
-            *row[:5], *row[5], *row[6:]
+            *each[:5], *each[5], *each[6:]
         )  # a nested list holds what is below all domains
-        for row in found["columns"] or ()
+        for each in row["columns"] or ()
     )
-    keys = tuple(tuple(key) for key in found["keys"] or ())
+    keys = tuple(tuple(key) for key in row["keys"] or ())
     return PostgresShape(
-        found["oid"],
-        found["schema"],
-        found["name"],
-        found["width"],
-        found["file"] or "",
+        row["oid"],
+        row["schema"],
+        row["name"],
+        row["width"],
+        row["file"] or "",
         tuple(columns),
         keys,
     )
@@ -159,10 +159,10 @@ def encode_shape(shape: PostgresShape) -> dict[str, Any]:
     return asdict(shape)
 
 
-def decode_shape(found: Mapping[str, Any]) -> PostgresShape:
-    columns = tuple(PostgresShapeColumn(**each) for each in found["columns"])
-    keys = tuple(tuple(key) for key in found["keys"])
-    return PostgresShape(**{**found, "columns": columns, "keys": keys})
+def decode_shape(stored: Mapping[str, Any]) -> PostgresShape:
+    columns = tuple(PostgresShapeColumn(**each) for each in stored["columns"])
+    keys = tuple(tuple(key) for key in stored["keys"])
+    return PostgresShape(**{**stored, "columns": columns, "keys": keys})
 
 
 def prepare_shapes(connection: psycopg.Connection[Any]) -> None:
@@ -175,9 +175,9 @@ def read_shapes(
     connection: psycopg.Connection[Any], oids: Collection[int]
 ) -> dict[int, PostgresShape]:
     """The tables that are there, as this connection sees them now."""
-    found: dict[int, PostgresShape] = {}
+    shapes: dict[int, PostgresShape] = {}
     listed = ",".join(str(oid) for oid in oids)
     for (row,) in connection.execute(f"EXECUTE viewkeeper_shapes ('{{{listed}}}')".encode()):
         shape = shape_of(row if isinstance(row, dict) else json.loads(row))
-        found[shape.oid] = shape
-    return found
+        shapes[shape.oid] = shape
+    return shapes

@@ -1,10 +1,10 @@
 """The shapes that followed tables had, step by step, from the last acknowledged position on.
 
-What is reported of schema changes, and what can still be asked, is computed from here: it is the
-differences between the shapes that follow each other. A step is either told by the stream itself
-(a message in it has the whole shape) and found again whenever the stream is read again, or it was
-*inferred* with the help of the catalogue, which by then may say less. So the steps are remembered
-with the state, and an inferred one is taken from there when its transaction comes again.
+The differences between shapes that follow each other are the schema changes that are reported, and
+they decide what can still be asked. A step is either in the stream itself (a message has the whole
+shape) and comes again whenever the stream is read again, or it was *inferred* with the help of the
+catalogue, which by then may say less. So the steps are remembered with the state, and an inferred
+one is taken from there when its transaction comes again.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class ShapeStep:
 class PostgresShapeHistory:
     """The steps of every followed table, by its oid; the first is the shape to begin with."""
 
-    def __init__(self, with_generated: bool, tells_added: bool = True) -> None:
+    def __init__(self, with_generated: bool, captures_added: bool = True) -> None:
         self._with_generated = with_generated
-        self._tells_added = tells_added
-        """Whether the values of a column are told from when it was added, followed or not."""
+        self._captures_added = captures_added
+        """Whether the values of a column are captured from when it was added, followed or not."""
         self._steps: dict[int, list[ShapeStep]] = {}
         self._inferred: dict[tuple[int, int], list[ShapeStep]] = {}
 
@@ -77,9 +77,9 @@ class PostgresShapeHistory:
         return True
 
     def take_inferred(self, position: int, oid: int) -> ShapeStep | None:
-        """What was inferred when the transaction at a position was read before."""
-        found = self._inferred.get((position, oid))
-        return found.pop(0) if found else None
+        """The step that was inferred when the transaction at a position was read before."""
+        steps = self._inferred.get((position, oid))
+        return steps.pop(0) if steps else None
 
     def step_positions(self) -> set[int]:
         """Where there are steps."""
@@ -99,7 +99,7 @@ class PostgresShapeHistory:
         self, before: PostgresShape, step: ShapeStep
     ) -> Iterator[ShapeDifference]:
         for each in list_differences(before, step.shape, step.cause, self._with_generated):
-            untold = each.kind == "add_column" and not self._tells_added
+            untold = each.kind == "add_column" and not self._captures_added
             yield replace(each, kind="add_filled_column") if untold else each
 
     def find_ending(self, oid: int, numbers: Collection[int], after: int) -> ShapeDifference | None:
@@ -126,7 +126,7 @@ class PostgresShapeHistory:
             del self._inferred[key]
 
     def rewind_to(self, position: int) -> None:
-        """What lies after a position is read again; what was inferred there is kept aside."""
+        """Forget the steps after a position, which is read again; inferred ones are put aside."""
         self._inferred = {}
         for oid, steps in self._steps.items():
             for step in steps[1:]:
@@ -140,9 +140,9 @@ class PostgresShapeHistory:
             for steps in self._steps.values()
         ]
 
-    def restore_steps(self, found: Collection[Collection[Mapping[str, Any]]]) -> None:
+    def restore_steps(self, stored: Collection[Collection[Mapping[str, Any]]]) -> None:
         """Take over what was stored."""
-        for each in found:
+        for each in stored:
             steps = [_decode_step(step) for step in each]
             self._steps[steps[0].shape.oid] = steps
 
@@ -150,13 +150,13 @@ class PostgresShapeHistory:
         self._steps, self._inferred = {}, {}
 
 
-def _decode_step(found: Mapping[str, Any]) -> ShapeStep:
-    cause = found["cause"]
+def _decode_step(stored: Mapping[str, Any]) -> ShapeStep:
+    cause = stored["cause"]
     return ShapeStep(
-        found["position"],
-        decode_shape(found["shape"]),
+        stored["position"],
+        decode_shape(stored["shape"]),
         ShapeCause(tuple(cause["plain"]), cause["watched"], cause["moved"]),
-        found["inferred"],
+        stored["inferred"],
     )
 
 
@@ -168,12 +168,12 @@ def unexplained_shapes(
     A table that is gone stays gone; what may still happen is that another one takes its name.
     """
     living = read_shapes(connection, tuple(history))
-    found = {oid: shape for oid, shape in living.items() if not history.is_explained(shape)}
+    shapes = {oid: shape for oid, shape in living.items() if not history.is_explained(shape)}
     for oid in set(history) - living.keys():
         shape = dropped_shape(connection, history.latest_shape(oid))
         if not history.is_explained(shape):
-            found[oid] = shape
-    return found
+            shapes[oid] = shape
+    return shapes
 
 
 def dropped_shape(connection: psycopg.Connection[Any], last: PostgresShape) -> PostgresShape:

@@ -3,14 +3,14 @@
 A question locks its tables and exports a snapshot. A lock names a table as it is called, and the
 snapshot is taken after it: another table may have that name by then. So the shapes that the
 snapshot shows are compared with those that were locked, by oid. While the locks are held nobody can
-change the tables, so whoever imports the snapshot can use the names that were found.
+change the tables, so tasks that import the snapshot can use these names.
 
 Both ways of capture have a history of shapes. The steps between the asked position and the snapshot
 decide: if one took values away, or gave others without listing them, the question is a broken one.
 Then the next look compares shapes, so that it reports the change that was met here.
 
-What the catalogues say of a table is kept, and read again when its shape is another one, or after a
-while, because its size decides how lookups are put.
+The description of a table is kept, and read again when its shape is another one, or after a while,
+because its size decides how lookups are put.
 """
 
 from __future__ import annotations

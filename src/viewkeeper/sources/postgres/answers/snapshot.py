@@ -57,7 +57,7 @@ class AnswerTails(Protocol):
     """What is known of the time between an asked position and the snapshot."""
 
     def check_barriers(self, table: str, after: int) -> None:
-        """A BarrierError if rows of the table went after the position without being listed."""
+        """A BarrierError if rows were removed after the position without being listed."""
         ...
 
     def answer_cut(self, after: int) -> Cut:
@@ -83,12 +83,12 @@ class SnapshotSession:
         return self._arrow is not None
 
     def read_few(
-        self, table: PostgresTable, shape: PostgresLayout, found: Sequence[str]
+        self, table: PostgresTable, shape: PostgresLayout, conditions: Sequence[str]
     ) -> pa.Table:
         with self.server.translate_errors():
             connection = self.text_connection()
             results = []
-            for condition in found:
+            for condition in conditions:
                 cursor = connection.execute(
                     query_of(table, shape, condition, native=False).encode()
                 )
@@ -99,9 +99,9 @@ class SnapshotSession:
         return pa.concat_tables(results) if results else shape.schema.empty_table()
 
     def read_many(
-        self, table: PostgresTable, shape: PostgresLayout, found: Sequence[str]
+        self, table: PostgresTable, shape: PostgresLayout, conditions: Sequence[str]
     ) -> pa.Table:
-        queries = [query_of(table, shape, condition) for condition in found or [""]]
+        queries = [query_of(table, shape, condition) for condition in conditions or [""]]
         batches = [batch for query in queries for batch in self.read_batches(query, shape)]
         return pa.Table.from_batches(batches, None if batches else shape.schema)
 
@@ -175,14 +175,14 @@ class PostgresSnapshot:
             if is_scan_cheaper(table, columns, lookup.keys.num_rows):
                 rows = self._session.read_many(table, shape, [])
             else:
-                found = list(key_conditions(columns, lookup.keys))
+                conditions = list(key_conditions(columns, lookup.keys))
                 few = lookup.keys.num_rows < self._many_keys(table, lookup.on)
                 rows = (
-                    self._session.read_few(table, shape, found)
+                    self._session.read_few(table, shape, conditions)
                     if few
-                    else self._session.read_many(table, shape, found)
+                    else self._session.read_many(table, shape, conditions)
                 )
-                if not found:
+                if not conditions:
                     rows = shape.schema.empty_table()
         return Answer(
             rows,
@@ -219,8 +219,8 @@ def query_of(
 
 @dataclass(frozen=True, slots=True)
 class TableTail:
-    """What the stream tells of one table around a cut: all its changes after the oldest position
-    that may be asked for, those that the cut lacks, and where rows went that were not listed."""
+    """The changes of one table around a cut: all after the oldest position that may be asked for,
+    and those that the cut lacks. `barriers` are positions where rows were removed unlisted."""
 
     changes: bytes | Path
     barriers: tuple[int, ...]
@@ -252,15 +252,14 @@ class StreamTails:
         self._read: dict[str, pa.Table] = {}
 
     def check_barriers(self, table: str, after: int) -> None:
-        """A BarrierError if rows of the table went after the position without being listed."""
+        """A BarrierError if rows were removed after the position without being listed."""
         assert after >= self._opener.after, "the snapshot was opened for a later position"
         met = [at for at in self._opener.tails[table].barriers if at > after]
         if met:
             raise BarrierError(self._opener.shared.settings.name, table, max(met))
 
     def answer_cut(self, after: int) -> Cut:
-        """What rows and tail stand for: the tail brings back what the snapshot lacks up to
-        `after`."""
+        """The cut of rows and tail: the tail has what the snapshot lacks up to `after`."""
         newest = max(self._opener.newest, after)
         holes = (at for at in self._opener.lacking if after < at < newest)
         return Cut(newest, frozenset(holes))

@@ -233,8 +233,8 @@ class SlotCapture:
         return self._stream is not None
 
     def open_stream(self, control: psycopg.Connection[Any], copy: str | None = None) -> None:
-        """Open the stream where it was left, or where the slot stands; `copy` names a slot that is
-        made as a copy of ours and goes with the stream."""
+        """Open the stream where it was left, or where the slot is confirmed; `copy` names a
+        slot that is made as a copy of ours and ends with the stream."""
         stream = ReplicationStream(self._server)
         try:
             slot = read_slot(control, self.names.slot)
@@ -242,7 +242,7 @@ class SlotCapture:
             identity = stream.identify_server()
             if copy is not None and slot is not None and not slot.is_lost:
                 slot = replace(slot, confirmed=stream.copy_slot(self.names.slot, copy))
-            # After the slot, which whoever else may advance meanwhile: it is advanced only to
+            # After the slot, which another process may advance meanwhile: it is advanced only to
             # where the remembered transactions have got already.
             remembered = read_state(self.home)
             confirmed = self._check_slot(slot, identity, remembered)
@@ -394,7 +394,7 @@ class SlotCapture:
         self.intake.discard_read()
 
     def save_state(self, durable: bool) -> None:
-        """Write down what must be found again; only whoever has the slot itself may."""
+        """Write down what must be found again; only the process that has the slot itself may."""
         if not self.is_copy:
             self._state = replace(
                 self._state,
@@ -427,7 +427,7 @@ class SlotCapture:
             self._stream.send_keepalive()
 
     def forget_all(self) -> None:
-        """Nothing was ever read; the next opening begins where the slot stands."""
+        """Forget what was read; the next opening begins where the slot is confirmed."""
         self.close_stream()
         self.is_copy, self.floor = False, 0
         self.intake.forget_all()

@@ -58,7 +58,7 @@ SELECT count(*) FROM pg_event_trigger e JOIN pg_proc p ON p.oid = e.evtfoid
 
 
 def watch_statements(name: str) -> tuple[str, ...]:
-    """What a superuser runs to have schema changes told to the reader of this name."""
+    """The statements with which a superuser has schema changes reported to this reader."""
     schema = quote_name(name)
     changed, dropped = (quote_name(trigger) for trigger in event_trigger_names(name))
     return (
@@ -100,7 +100,7 @@ def is_watched(connection: psycopg.Connection[Any], name: str) -> bool:
 
 
 def create_watch(connection: psycopg.Connection[Any], name: str) -> bool:
-    """Have schema changes told, if the role may; whether they are."""
+    """Have event triggers report schema changes, if the role may; whether they do."""
     if is_watched(connection, name):
         return True
     try:
@@ -137,29 +137,29 @@ def _drop_watch(connection: psycopg.Connection[Any], name: str) -> None:
 
 
 def event_trigger_names(name: str) -> tuple[str, str]:
-    """The names of both event triggers; a long name keeps its end, which tells projects apart."""
+    """The names of both event triggers; a long name keeps its end, which is the project's."""
     short = name if len(name) <= _NAME_MAX else f"{name[: _NAME_MAX - 9]}{name[-9:]}"
     return f"{short}_changed", f"{short}_dropped"
 
 
 def emit_shapes(
-    connection: psycopg.Connection[Any], found: Mapping[int, PostgresShape], watched: bool
+    connection: psycopg.Connection[Any], shapes: Mapping[int, PostgresShape], watched: bool
 ) -> int | None:
     """Write these shapes into the stream; the 64-bit id of the transaction that has them.
 
-    None if one of the tables is being changed right now: whoever looks again finds out.
+    None if one of the tables is being changed right now: the next look tries again.
     """
-    locked = [shape for shape in found.values() if not shape.gone]
+    locked = [shape for shape in shapes.values() if not shape.gone]
     try:
         with connection.transaction():
             connection.execute(_LOCK_WAIT)
             for shape in locked:
                 name = f"{quote_name(shape.schema)}.{quote_name(shape.name)}"
                 connection.execute(f"LOCK TABLE {name} IN ACCESS SHARE MODE".encode())
-            shapes = read_shapes(connection, [shape.oid for shape in locked])
-            if any(_is_elsewhere(shape, shapes.get(shape.oid)) for shape in locked):
+            living = read_shapes(connection, [shape.oid for shape in locked])
+            if any(_is_elsewhere(shape, living.get(shape.oid)) for shape in locked):
                 return None
-            for shape in (*shapes.values(), *(each for each in found.values() if each.gone)):
+            for shape in (*living.values(), *(each for each in shapes.values() if each.gone)):
                 body = json.dumps({"found": encode_shape(shape), "watched": watched})
                 connection.execute(_EMIT_SHAPE, (f"{MESSAGE}{body}",))
             row = connection.execute("SELECT pg_current_xact_id()::text::int8").fetchone()

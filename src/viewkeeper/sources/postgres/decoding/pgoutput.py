@@ -164,16 +164,16 @@ def relation_columns(frame: bytes) -> tuple[RelationColumn, ...]:
     at = _name_end(frame, _name_end(frame, _NAMES_AT) + 1) + 1
     (count,) = _short(frame, at + 1)
     at += 3
-    found = []
+    columns = []
     for _ in range(count):
         end = _name_end(frame, at + 1)
         (kind,), (modifier,) = _long(frame, end + 1), _signed(frame, end + 5)
         name = frame[at + 1 : end].decode()
-        found.append(RelationColumn(name, kind, modifier, bool(frame[at] & 1)))
+        columns.append(RelationColumn(name, kind, modifier, bool(frame[at] & 1)))
         at = end + 9
-    if at != len(frame) or len({column.name for column in found}) != count:
+    if at != len(frame) or len({column.name for column in columns}) != count:
         raise MalformedFrameError("a relation is not described as it says")
-    return tuple(found)
+    return tuple(columns)
 
 
 def _name_end(frame: bytes, start: int) -> int:
@@ -192,13 +192,13 @@ class ShapeKeeper(Protocol):
         ...
 
     def take_shape_message(self, position: int, message: bytes) -> Collection[int]:
-        """Take what a message tells; the tables that have another shape from here on."""
+        """Take a message of `ddl_watch`; the tables that have another shape from here on."""
         ...
 
     def take_relation(
         self, position: int, xid: int, oid: int, columns: Sequence[RelationColumn], is_root: bool
     ) -> tuple[PostgresShape, bool]:
-        """Take what a relation says of its table: the shape, and whether that is a new one."""
+        """Take a Relation message: the shape of its table, and whether that is a new one."""
         ...
 
 
@@ -384,7 +384,7 @@ class PgoutputDecoder:
         self._add_row(relation, new, 1, size)
 
     def _add_deleted_key(self, relation: _Relation, row: Row, size: int) -> None:
-        """The row with this key went; no other value of it is known."""
+        """The row with this key was deleted; no other value of it is known."""
         assert relation.key is not None
         assert self._current is not None
         key = [v if kept else None for v, kept in zip(row, relation.key, strict=True)]

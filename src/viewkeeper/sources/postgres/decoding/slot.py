@@ -194,8 +194,8 @@ def ensure_publication(
         )
     if every:
         return False, not whole or via_root
-    found = dict(connection.execute(_PUBLISHED, (name,)).fetchall())
-    filtered = [table.quoted_name for oid, table in wanted.items() if found.get(oid)]
+    published = dict(connection.execute(_PUBLISHED, (name,)).fetchall())
+    filtered = [table.quoted_name for oid, table in wanted.items() if published.get(oid)]
     if filtered:
         raise SchemaError(
             source,
@@ -203,7 +203,7 @@ def ensure_publication(
             hint=f"ALTER PUBLICATION {quote_name(name)} DROP TABLE {', '.join(filtered)}, then "
             f"ALTER PUBLICATION {quote_name(name)} ADD TABLE {', '.join(filtered)}",
         )
-    missing = ", ".join(table.quoted_name for oid, table in wanted.items() if oid not in found)
+    missing = ", ".join(table.quoted_name for oid, table in wanted.items() if oid not in published)
     if missing:
         _run_publication(
             connection, source, f"ALTER PUBLICATION {quote_name(name)} ADD TABLE {missing}"

@@ -1,7 +1,7 @@
 """The change stream of one source: open whenever it is needed, held and acknowledged.
 
 Looks, changes and answers all need the stream to have been read far enough. A stream that is not
-open, or that the server has ended, is opened again and goes on where it was left.
+open, or that the server has ended, is opened again and continues where it was left.
 
 Whoever reads beside the maintainer (`verify`) reads a copy of the slot. The copy is temporary: it
 goes with its connection, whatever happens to this process. The server ends a change stream that
@@ -195,7 +195,7 @@ class CopyKeeper:
             try:
                 self._read()
             except ViewkeeperError:
-                # Whoever asks next meets the same trouble, and is told.
+                # The next request meets the same error, and reports it.
                 continue
 
     def stop_reading(self) -> None:

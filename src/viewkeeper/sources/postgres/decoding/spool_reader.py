@@ -100,11 +100,11 @@ class SpoolReader:
         """How columns are read from the spool, in the types that they had last in the stream."""
         numbers = self._questions.known_numbers(handle, columns)
         shape = self._capture.shapes.history.latest_shape(self._describer.oid_of(handle))
-        found = {name: shape.by_number[number] for name, number in numbers.items()}
+        known = {name: shape.by_number[number] for name, number in numbers.items()}
         kinds = tuple(
-            self._questions.kind_of_column(handle, name, column) for name, column in found.items()
+            self._questions.kind_of_column(handle, name, column) for name, column in known.items()
         )
-        texts = {name: (column.number, column.type) for name, column in found.items()}
+        texts = {name: (column.number, column.type) for name, column in known.items()}
         return PostgresLayout(self._source, handle, tuple(columns), kinds), texts
 
     def _read_spool(
@@ -188,7 +188,7 @@ class SpoolReader:
             changed = later_event(later, key, keys, holes)
             if changed is not None:
                 raise BarrierError(self._source, handle, changed)
-            found: dict[Key, dict[str, object]] = {}
+            values: dict[Key, dict[str, object]] = {}
             with self._server.translate_errors():
                 for condition in key_conditions(columns, asked):
                     query = query_of(table, whole, condition, native=False)
@@ -196,8 +196,8 @@ class SpoolReader:
                     assert result is not None
                     for number, row in enumerate(whole.from_result(result).to_pylist()):
                         spelled = tuple(result.get_value(number, i) for i in range(len(key)))
-                        found[spelled] = row
-        return found
+                        values[spelled] = row
+        return values
 
     @contextmanager
     def prepare_snapshots(self, after: int, tables: Tables) -> Iterator[PostgresOpener]:
@@ -248,7 +248,7 @@ def _wait_for_visibility(source: str, end: float) -> None:
 def _check_partitions(
     coordinator: psycopg.Connection[Any], source: str, capture: SlotCapture, table: PostgresTable
 ) -> None:
-    """A GapError if partitions of a table went with their rows."""
+    """A GapError if partitions of a table were removed with their rows."""
     followed = capture.followed.tables[str(table.oid)]
     if followed.leaves:
         there = {int(oid) for (oid,) in coordinator.execute(_LEAVES, (followed.oid,))}
@@ -352,7 +352,7 @@ def _pack_changes(changes: pa.Table, home: Path) -> bytes | Path:
         with pa.ipc.new_stream(sink, changes.schema) as writer:
             writer.write_table(changes)
         return sink.getvalue().to_pybytes()
-    # A folder of the process, which whoever comes after us removes if we die.
+    # A folder of the process, which the next process removes if we die.
     folder = home / f"spool-{os.getpid()}-tails"
     disk.make_folder(folder)
     file = folder / f"{time.time_ns()}.arrow"

@@ -123,13 +123,13 @@ def later_event(
     batches: Iterable[pa.RecordBatch], key: Sequence[str], keys: Sequence[Key], holes: set[int]
 ) -> int | None:
     """The last position at which one of these keys was changed, leaving out what is not visible."""
-    asked, found = set(keys), None
+    asked, last = set(keys), None
     for batch in batches:
         positions = batch.column(POSITION).to_pylist()
         for (row, _), position in zip(_keys_lacking(batch, key, ()), positions, strict=True):
             if row in asked and position not in holes:
-                found = position
-    return found
+                last = position
+    return last
 
 
 def complete_rows(

@@ -3,8 +3,8 @@
 Which server it was, what is followed, and the newest transaction that was reported: its position,
 id and commit time. When a stream is opened, that transaction must come again. If it does not, this
 is another server, or one that was restored to an earlier state, and nothing may go on over the gap.
-The shapes that followed tables had since the last acknowledged position (`history`) are in a file
-of their own, which is seldom written.
+The shapes that followed tables had since the last acknowledged position (`shape_steps`) are in a
+file of their own, which is seldom written.
 
 The files are replaced as a whole. They reach the disk before the slot is advanced; what merely was
 reported since may be lost with the power, never with the process.
@@ -23,12 +23,12 @@ from viewkeeper.storage.typed_json import read_typed
 FILE = "state.json"
 SHAPES = "shapes.json"
 VERSION = 2
-"""What is remembered in another way cannot be gone on from."""
+"""A state file of another version cannot be continued."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownTransaction:
-    """A transaction that was reported, told apart from any other that may take its position."""
+    """A transaction that was reported, distinct from any other that may take its position."""
 
     position: int
     id: int
@@ -65,11 +65,11 @@ def read_state(home: Path) -> PostgresState | None:
     return read_state_file(home / FILE, "state", _decode_state)
 
 
-def _decode_state(found: Any) -> PostgresState:
-    if found.get("version") != VERSION:
-        known = {name: found[name] for name in ("system", "timeline", "slot")}
+def _decode_state(stored: Any) -> PostgresState:
+    if stored.get("version") != VERSION:
+        known = {name: stored[name] for name in ("system", "timeline", "slot")}
         return read_typed(PostgresState, {**known, "version": 0})
-    return read_typed(PostgresState, found)
+    return read_typed(PostgresState, stored)
 
 
 def write_state(home: Path, state: PostgresState, durable: bool) -> None:
@@ -81,8 +81,8 @@ def read_steps(home: Path) -> list[list[dict[str, Any]]]:
     return read_state_file(home / SHAPES, "shapes", _decode_steps) or []
 
 
-def _decode_steps(found: Any) -> list[list[dict[str, Any]]]:
-    return read_typed(list[list[dict[str, Any]]], found)
+def _decode_steps(stored: Any) -> list[list[dict[str, Any]]]:
+    return read_typed(list[list[dict[str, Any]]], stored)
 
 
 def write_steps(home: Path, steps: list[list[dict[str, Any]]]) -> None:

@@ -41,7 +41,7 @@ _STANDSTILL_SECONDS = 0.05
 _PAUSE_SECONDS = 0.005
 # Longer than a server needs that decodes one large transaction between two signs of life.
 _SILENCE_SECONDS = 90.0
-# The other side has closed; systems other than Linux tell it when reading.
+# The other side has closed; systems other than Linux report it when reading.
 _HANGUP: int = getattr(select, "POLLRDHUP", 0)
 _IN_USE, _MISSING, _LOST = "55006", "42704", "55000"
 
@@ -80,7 +80,7 @@ class ReplicationStream:
         )
 
     def copy_slot(self, slot: str, copy: str) -> int:
-        """Make a slot that goes with this connection and begins where another one stands: there."""
+        """Make a copy of a slot that ends with this connection; where the copy begins."""
         call = (
             f"pg_copy_logical_replication_slot({quote_literal(slot)}, {quote_literal(copy)}, true)"
         )
@@ -232,7 +232,7 @@ class ReplicationStream:
         return error
 
     def is_alive(self) -> bool:
-        """Whether the server is still there, as far as the socket tells."""
+        """Whether the server is still there, as far as the socket knows."""
         ended = self._poll.poll(0)
         return not ended or not ended[0][1] & (select.POLLHUP | select.POLLERR | _HANGUP)
 

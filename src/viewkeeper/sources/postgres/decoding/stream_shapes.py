@@ -17,7 +17,7 @@ A message that names the known columns is no proof that nothing happened: a colu
 dropped and another one have got its name.
 
 Where that leaves two ways to read a message, columns are not *sure*: their values in the rows that
-follow are not used, and views that read them are told that they were rewritten.
+follow are not used, and for views that read them they count as rewritten.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class StreamShapes:
     def reopen_history(
         self, control: psycopg.Connection[Any], start: int, believed: int, is_resumed: bool
     ) -> None:
-        """The stream is read again from behind a position on; up to `believed` it was read before,
-        and what was found is written down."""
+        """Read the stream again from behind a position on; up to `believed` it was read before, and
+        its steps were written down."""
         self._control, self._believed = control, believed
         if not is_resumed:
             self.history.restore_steps(read_steps(self._home))
@@ -109,10 +109,10 @@ class StreamShapes:
         return self.history.added_columns(oid)
 
     def take_shape_message(self, position: int, message: bytes) -> Collection[int]:
-        """Add the steps that a message in the stream tells.
+        """Add the steps of a message in the stream; the tables that have another shape.
 
-        Every role may write messages. One that is not of our making tells nothing, and what it
-        may have stood for is found by looking.
+        Every role may write messages. One that is not of our making adds nothing; if a schema
+        change was behind it, a look finds that.
         """
         try:
             steps = list(steps_of_message(self.history, position, json.loads(message)))
@@ -157,7 +157,7 @@ class StreamShapes:
 def steps_of_message(
     history: PostgresShapeHistory, position: int, message: Mapping[str, Any]
 ) -> Iterator[ShapeStep]:
-    """What a message says of followed tables: of its own, and of those whose name it took."""
+    """The steps of a message: for its own table, and for those whose name it took."""
     if "gone" in message:
         oid = int(message["gone"])
         if oid in history and not history.latest_shape(oid).gone:
@@ -182,7 +182,7 @@ def steps_of_message(
 
 
 def _cause_of(history: PostgresShapeHistory, shape: PostgresShape, query: str) -> ShapeCause:
-    """What a statement says of the columns that it touched."""
+    """The cause of a shape, as far as the statement says it."""
     if shape.oid not in history or history.latest_shape(shape.oid).file == shape.file:
         return ShapeCause()
     before = history.latest_shape(shape.oid).by_number
@@ -216,10 +216,10 @@ def shape_after(
         time.sleep(_PAUSE_SECONDS)
 
 
-def is_described_by(shape: PostgresShape, told: Sequence[RelationColumn], is_root: bool) -> bool:
+def is_described_by(shape: PostgresShape, listed: Sequence[RelationColumn], is_root: bool) -> bool:
     """Whether a message describes this shape; a partition may have another order."""
     known = [(c.name, c.type, c.modifier) for c in shape.columns if not c.generated]
-    named = [(c.name, c.type, c.modifier) for c in told]
+    named = [(c.name, c.type, c.modifier) for c in listed]
     if not is_root:
         known, named = sorted(known), sorted(named)
     return known == named and all(column.sure for column in shape.columns)
@@ -234,23 +234,23 @@ def is_untouched(known: PostgresShape, now: PostgresShape) -> bool:
 
 
 def shape_of_message(
-    known: PostgresShape, now: PostgresShape | None, told: Sequence[RelationColumn], is_root: bool
+    known: PostgresShape, now: PostgresShape | None, listed: Sequence[RelationColumn], is_root: bool
 ) -> PostgresShape:
-    """The shape that a message describes, between the one known before and that of now."""
+    """The shape that a message describes: between the one known before and the catalogue's."""
     if now is None:
         columns = tuple(replace(column, sure=False, stamp="") for column in known.columns)
         return replace(known, columns=columns)
-    numbers = _numbers_of(known, now, told, is_root)
+    numbers = _numbers_of(known, now, listed, is_root)
     before, after = known.by_number, now.by_number
     found = {
         number: _column_of_message(column, before.get(number), after.get(number))
-        for column, number in zip(told, numbers, strict=True)
+        for column, number in zip(listed, numbers, strict=True)
         if number
     }
     for number, column in after.items():
         if number in found or (number not in before and column.number > known.width):
             continue
-        # It is there, but not where it can be told.
+        # It is there, but which of the listed columns it is cannot be known.
         found[number] = column if column.generated else replace(column, sure=False, stamp="")
     is_whole = all(numbers) and all(column.sure for column in found.values())
     width = max(known.width, *found) if is_whole and found else known.width
@@ -261,9 +261,9 @@ def shape_of_message(
 
 
 def _column_of_message(
-    told: RelationColumn, before: PostgresShapeColumn | None, after: PostgresShapeColumn | None
+    named: RelationColumn, before: PostgresShapeColumn | None, after: PostgresShapeColumn | None
 ) -> PostgresShapeColumn:
-    facts = (told.name, told.type, told.modifier)
+    facts = (named.name, named.type, named.modifier)
     for column in (before, after):
         if column is not None and (column.name, column.type, column.modifier) == facts:
             return (
@@ -274,11 +274,11 @@ def _column_of_message(
     column = after or before
     assert column is not None, "a number is that of a column"
     if (column.type, column.modifier) == facts[1:]:
-        return _without_stamp(replace(column, name=told.name))
+        return _without_stamp(replace(column, name=named.name))
     if before is not None and (before.type, before.modifier) == facts[1:]:
-        return _without_stamp(replace(before, name=told.name))
+        return _without_stamp(replace(before, name=named.name))
     # A type that it had in between; nobody will ask for values of it.
-    lost = replace(column, name=told.name, type=told.type, modifier=told.modifier, base="")
+    lost = replace(column, name=named.name, type=named.type, modifier=named.modifier, base="")
     return _without_stamp(lost)
 
 
@@ -291,20 +291,20 @@ def _is_same_entry(before: PostgresShapeColumn | None, after: PostgresShapeColum
 
 
 def _numbers_of(
-    known: PostgresShape, now: PostgresShape, told: Sequence[RelationColumn], is_root: bool
+    known: PostgresShape, now: PostgresShape, listed: Sequence[RelationColumn], is_root: bool
 ) -> list[int | None]:
-    """The number of each named column; None where it cannot be told."""
+    """The number of each named column; None where it is not certain."""
     before = {n: c for n, c in known.by_number.items() if not c.generated}
     after = {n: c for n, c in now.by_number.items() if not c.generated}
     same = {c.name: n for n, c in before.items() if _is_same_entry(c, after.get(n))}
-    numbers = [same.get(column.name) for column in told]
+    numbers = [same.get(column.name) for column in listed]
     open_places = [place for place, number in enumerate(numbers) if number is None]
     settled = set(same.values())
     left = _remaining_numbers(
         known, now, before.keys() - settled, after.keys() - settled, len(open_places)
     )
     if not is_root:
-        _by_name(numbers, told, open_places, before, after, settled)
+        _by_name(numbers, listed, open_places, before, after, settled)
     elif left is not None:
         for place, number in zip(open_places, left, strict=True):
             numbers[place] = number
@@ -328,7 +328,7 @@ def _remaining_numbers(
 
 def _by_name(
     numbers: list[int | None],
-    told: Sequence[RelationColumn],
+    listed: Sequence[RelationColumn],
     places: Sequence[int],
     before: dict[int, PostgresShapeColumn],
     after: dict[int, PostgresShapeColumn],
@@ -340,7 +340,7 @@ def _by_name(
         for number, column in columns.items():
             if number not in settled:
                 named.setdefault(column.name, set()).add(number)
-    choices = [named.get(told[place].name, set()) for place in places]
+    choices = [named.get(listed[place].name, set()) for place in places]
     if all(len(each) == 1 for each in choices):
         for place, each in zip(places, choices, strict=True):
             (numbers[place],) = each

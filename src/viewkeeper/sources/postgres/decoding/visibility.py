@@ -1,7 +1,7 @@
 """Which transactions a snapshot of PostgreSQL sees: the exact test, by transaction id.
 
 A commit is decoded before it is visible, so the visible set is no prefix of the change stream and
-must never be told from log positions. `pg_current_snapshot()` says it exactly: every transaction
+must never be derived from log positions. `pg_current_snapshot()` says it exactly: every transaction
 below `xmax` that is not among those in progress.
 """
 

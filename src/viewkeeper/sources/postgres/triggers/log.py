@@ -1,7 +1,7 @@
 """The log that triggers write, read between two looks, and the shapes that looks have seen.
 
 A look is a snapshot with a number. The changes between two looks are those that the later snapshot
-sees and the earlier does not, told by transaction id; each belongs to the first look that sees it.
+sees and the earlier does not, by transaction id; each belongs to the first look that sees it.
 Looks are taken one after the other under a lock, so every one sees all that the one before saw.
 
 The shapes that a look's snapshot shows are those of the tables as of the look. Only shapes that
@@ -42,7 +42,7 @@ class LoggedTable:
 
 @dataclass(frozen=True, slots=True)
 class PendingLog:
-    """What one look found of one table: where, how much, since when, and what is special."""
+    """The changes of one table that one look saw: how many, since when, and what is special."""
 
     position: int
     changes: int
@@ -131,7 +131,7 @@ def changes_query(
 
 
 def tail_query(table: LoggedTable, numbers: Sequence[int], since: str, position: int) -> str:
-    """What a snapshot shows of the log beyond an earlier one; also what is no row."""
+    """The entries of the log that a snapshot shows and an earlier one does not."""
     select = "".join(f"g.c{number}, " for number in numbers)
     log = _rows_beyond(log_name(table.oid), since)
     return f"SELECT {select}g.sign::int8, {position}::int8 FROM {log} ORDER BY g.seq"
@@ -140,9 +140,9 @@ def tail_query(table: LoggedTable, numbers: Sequence[int], since: str, position:
 def read_history(connection: psycopg.Connection[Any]) -> PostgresShapeHistory:
     """The shapes that are stored; the first of a table is what it began with."""
     # A trigger logs a column from when it is followed; values from before are not in the log.
-    history = PostgresShapeHistory(with_generated=True, tells_added=False)
-    for position, found in connection.execute(_STEPS):
-        shape = decode_shape(found)
+    history = PostgresShapeHistory(with_generated=True, captures_added=False)
+    for position, stored in connection.execute(_STEPS):
+        shape = decode_shape(stored)
         if shape.oid in history:
             history.add_step(ShapeStep(int(position), shape))
         else:
@@ -153,7 +153,7 @@ def read_history(connection: psycopg.Connection[Any]) -> PostgresShapeHistory:
 def store_shapes(
     connection: psycopg.Connection[Any], position: int, shapes: Mapping[int, PostgresShape]
 ) -> None:
-    """Have these shapes from a position on."""
+    """Store these shapes, which the tables have from a position on."""
     for oid, shape in shapes.items():
         connection.execute(
             "INSERT INTO viewkeeper.shape VALUES (%s, %s, %s::jsonb) ON CONFLICT DO NOTHING",
@@ -167,5 +167,5 @@ def look_times(connection: psycopg.Connection[Any], positions: set[int]) -> dict
         "SELECT position, extract(epoch FROM at)::float8 FROM viewkeeper.look"
         " WHERE position = ANY(%s)"
     )
-    found = connection.execute(query, (sorted(positions),))
-    return {int(position): float(at) for position, at in found}
+    rows = connection.execute(query, (sorted(positions),))
+    return {int(position): float(at) for position, at in rows}
