@@ -24,7 +24,7 @@ from viewkeeper.sources.postgres.schema import (
     read_table,
     table_with_oid,
 )
-from viewkeeper.sources.postgres.types import PostgresRefusal
+from viewkeeper.sources.tables.column_type import ColumnRefusal
 from viewkeeper.updates.schema_change import name_of_handle
 from viewkeeper.updates.source_protocol import CurrentNames, TableDescription, Tables
 from viewkeeper.view.definition import Field
@@ -66,7 +66,7 @@ class PostgresDescriber:
             names = self._names_of(control, handle, table)
         refused = self._find_refusals(table)
         kinds = ((c.name, c.kind) for c in table.columns if c.name not in refused)
-        kept = {n: k.arrow for n, k in kinds if not isinstance(k, PostgresRefusal)}
+        kept = {n: k.arrow for n, k in kinds if not isinstance(k, ColumnRefusal)}
         return TableDescription(
             names,
             tuple(Field(name, kind) for name, kind in kept.items()),
@@ -135,7 +135,7 @@ class PostgresDescriber:
 
     def _find_refusals(self, table: PostgresTable) -> dict[str, str]:
         kinds = ((column.name, column.kind) for column in table.columns)
-        refused = {n: f"{k.reason}; {k.hint}" for n, k in kinds if isinstance(k, PostgresRefusal)}
+        refused = {n: str(k) for n, k in kinds if isinstance(k, ColumnRefusal)}
         if self._is_streamed:
             generated = (column.name for column in table.columns if column.generated)
             refused.update(dict.fromkeys(generated, _GENERATED))
@@ -144,8 +144,7 @@ class PostgresDescriber:
     def followable_tables(
         self, control: psycopg.Connection[Any], tables: Tables
     ) -> FollowableTables:
-        """The tables that can be followed; one that a handle stands for and is gone is passed
-        over."""
+        """The tables that can be followed; a followed table that is gone is passed over."""
         found = {}
         for handle, columns in tables.items():
             known = self.column_numbers(handle)

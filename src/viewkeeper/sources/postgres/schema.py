@@ -15,8 +15,9 @@ import psycopg
 from psycopg import errors
 
 from viewkeeper.errors import SchemaError
-from viewkeeper.sources.postgres.types import PostgresKind, PostgresRefusal, kind_of, quote_name
+from viewkeeper.sources.postgres.types import PostgresKind, kind_of, quote_name
 from viewkeeper.sources.settings import suggest_nearest
+from viewkeeper.sources.tables.column_type import ColumnRefusal
 from viewkeeper.updates.schema_change import name_of_handle
 
 
@@ -45,7 +46,7 @@ class PostgresColumn:
         return quote_name(self.called or self.name)
 
     @property
-    def kind(self) -> PostgresKind | PostgresRefusal:
+    def kind(self) -> PostgresKind | ColumnRefusal:
         return kind_of(self.base, self.base_modifier, self.is_enum, self.declared)
 
 
@@ -137,7 +138,7 @@ class PostgresTable:
     def kind_of_column(self, source: str, name: str) -> PostgresKind:
         """How a column is kept; a SchemaError if it cannot be."""
         kind = self.column_named(source, name).kind
-        if isinstance(kind, PostgresRefusal):
+        if isinstance(kind, ColumnRefusal):
             raise SchemaError(
                 source,
                 f'table "{self.asked}": column "{name}" cannot be kept exactly',

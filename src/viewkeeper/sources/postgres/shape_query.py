@@ -19,7 +19,8 @@ from typing import Any
 
 import psycopg
 
-from viewkeeper.sources.postgres.types import PostgresKind, PostgresRefusal, kind_of
+from viewkeeper.sources.postgres.types import PostgresKind, kind_of
+from viewkeeper.sources.tables.column_type import ColumnRefusal
 
 BODY = """json_build_object(
   'oid', c.oid::int8, 'schema', n.nspname, 'name', c.relname, 'width', c.relnatts,
@@ -75,7 +76,7 @@ class PostgresShapeColumn:
     sure: bool = True
 
     @property
-    def kind(self) -> PostgresKind | PostgresRefusal:
+    def kind(self) -> PostgresKind | ColumnRefusal:
         return kind_of(self.base, self.base_modifier, self.is_enum, self.declared)
 
 
@@ -107,7 +108,7 @@ class PostgresShape:
             column.number
             for column in self.columns
             if column.not_null
-            and not isinstance(column.kind, PostgresRefusal)
+            and not isinstance(column.kind, ColumnRefusal)
             and (with_generated or not column.generated)
         }
         return next((key for key in self.keys if fit.issuperset(key)), ())

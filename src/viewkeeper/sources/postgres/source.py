@@ -44,7 +44,7 @@ from viewkeeper.updates.source_protocol import (
 )
 
 
-class TableFollower(Protocol):
+class CaptureFollower(Protocol):
     """Begins, extends and ends the capture."""
 
     def follow_tables(self, tables: Tables) -> int: ...
@@ -68,7 +68,7 @@ class CapturedLog(Protocol):
     def close(self) -> None: ...
 
 
-class ChangeReader(Protocol):
+class SourceReader(Protocol):
     """Reads changes, and prepares the snapshots that answers are read in."""
 
     def read_changes(
@@ -90,9 +90,9 @@ class SourceParts:
 
     describer: PostgresDescriber
     log: CapturedLog
-    follower: TableFollower
+    follower: CaptureFollower
     look: TransactionLook
-    reader: ChangeReader
+    reader: SourceReader
     doctor: SourceDoctor
 
 

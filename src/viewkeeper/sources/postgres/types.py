@@ -2,12 +2,12 @@
 
 A value reaches us in two ways: as the text that PostgreSQL writes (the change stream, small
 answers), and as Arrow from ADBC (scans, large answers). Both become the same Arrow array here. The
-session settings in `open` make the text one-to-one: ISO dates in UTC, hexadecimal bytes,
+session settings in `postgres_server` make the text one-to-one: ISO dates in UTC, hexadecimal bytes,
 floating-point numbers with all their digits.
 
 A column has a `PostgresKind` only if every value that fits it can be kept; a value that cannot (an
 infinite date, NaN in a numeric) is a MisfitError that names it. Everything else is a
-`PostgresRefusal`.
+`ColumnRefusal`.
 
 Keys are spelled as elements of an array literal. PostgreSQL's `=` never misses what Spark calls
 equal, because all of its equalities are at least as coarse as equality of the text; where a type
@@ -22,18 +22,24 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.delta.exact_cast import decimals_of
+from viewkeeper.sources.tables.column_type import (
+    DAY_FIRST,
+    DAY_LAST,
+    DAY_MICROSECONDS,
+    DIGITS_MAX,
+    IN_CALENDAR,
+    ColumnRefusal,
+    MisfitError,
+    convert_or_blame,
+)
 
 Array: TypeAlias = Any
 _UUID = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
-_DIGITS_MAX = 38
-# Days since 1970 of the first and last day that Spark's calendar has.
-_DAY_FIRST, _DAY_LAST = -719162, 2932896
 # The first day that PostgreSQL's calendar has.
 _DAY_EARLIEST = -2440588
-_DAY_MICROSECONDS = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,45 +65,23 @@ class PostgresKind:
         return self.compared == "{}"
 
 
-@dataclass(frozen=True, slots=True)
-class PostgresRefusal:
-    """Why a column of some type cannot be used, and what would help."""
-
-    reason: str
-    hint: str
-
-
-class PostgresMisfitError(ValueError):
-    """A value does not fit its column; callers say where it was found."""
-
-    def __init__(self, value: object, expects: str) -> None:
-        text = repr(value)
-        super().__init__(f"{text if len(text) <= 60 else text[:57] + '...'} is not {expects}")
-
-
 def convert_text(values: Array, kind: PostgresKind) -> Array:
     """Text of PostgreSQL, as binary, in the kind's Arrow type."""
-    return _convert_or_blame(values, kind, kind.read)
+    return _convert_values(values, kind, kind.read)
 
 
 def convert_native(values: Array, kind: PostgresKind) -> Array:
     """What ADBC read, in the kind's Arrow type."""
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
-    return _convert_or_blame(values, kind, kind.native)
+    return _convert_values(values, kind, kind.native)
 
 
-def _convert_or_blame(values: Array, kind: PostgresKind, how: Callable[[Array], Array]) -> Array:
-    try:
-        return how(values)
-    except (pa.ArrowException, ValueError, OverflowError):
-        pass
-    for index in range(len(values)):
-        try:
-            how(values.slice(index, 1))
-        except (pa.ArrowException, ValueError, OverflowError):
-            raise PostgresMisfitError(_shown_value(values[index]), kind.expects) from None
-    raise AssertionError("a column that cannot be converted has a value that cannot")
+def _convert_values(values: Array, kind: PostgresKind, how: Callable[[Array], Array]) -> Array:
+    def blame(index: int) -> MisfitError:
+        return MisfitError(index, _shown_value(values[index]), kind.expects)
+
+    return convert_or_blame(values, how, blame)
 
 
 def _shown_value(scalar: Any) -> object:
@@ -112,7 +96,7 @@ def _shown_time(scalar: Any) -> str:
 
     What Arrow has no number for, the infinities among it, has come out before all that there is.
     """
-    unit = 1 if pa.types.is_date(scalar.type) else _DAY_MICROSECONDS
+    unit = 1 if pa.types.is_date(scalar.type) else DAY_MICROSECONDS
     if scalar.value < _DAY_EARLIEST * unit:
         return "infinity, or a time that is as far away,"
     text = str(scalar.cast(pa.string()))
@@ -177,8 +161,8 @@ def _read_utc(values: Array) -> Array:
 def _check_within(values: Array, unit: int) -> Array:
     numbers = values.cast(pa.int32() if unit == 1 else pa.int64())
     inside = pc.and_(
-        pc.greater_equal(numbers, pa.scalar(_DAY_FIRST * unit, numbers.type)),
-        pc.less(numbers, pa.scalar((_DAY_LAST + 1) * unit, numbers.type)),
+        pc.greater_equal(numbers, pa.scalar(DAY_FIRST * unit, numbers.type)),
+        pc.less(numbers, pa.scalar((DAY_LAST + 1) * unit, numbers.type)),
     )
     if not pc.all(inside, min_count=0).as_py():
         raise ValueError("outside the years 1 to 9999")
@@ -190,7 +174,7 @@ def _check_days(values: Array) -> Array:
 
 
 def _check_instants(values: Array) -> Array:
-    return _check_within(values, _DAY_MICROSECONDS)
+    return _check_within(values, DAY_MICROSECONDS)
 
 
 def _spelled_plain(values: Array) -> Array:
@@ -276,8 +260,7 @@ def _string_kind(
 
 
 _BY_TEXT = _string_kind(select="{}::text", compared="{}::text")
-_DAY = "a date in the years 1 to 9999"
-_TIME = "a timestamp in the years 1 to 9999"
+_DAY, _TIME = f"a date {IN_CALENDAR}", f"a timestamp {IN_CALENDAR}"
 _TIMESTAMP, _INSTANT = pa.timestamp("us"), pa.timestamp("us", "UTC")
 
 _BY_NAME: dict[str, PostgresKind] = {
@@ -307,35 +290,33 @@ _BY_NAME: dict[str, PostgresKind] = {
 }
 
 
-def kind_of(
-    name: str, modifier: int, is_enum: bool, declared: str
-) -> PostgresKind | PostgresRefusal:
+def kind_of(name: str, modifier: int, is_enum: bool, declared: str) -> PostgresKind | ColumnRefusal:
     """How a type is kept, or why it is not; `name` is that of the type below all domains."""
     if is_enum:
         return _BY_TEXT
     if name == "numeric":
         return _numeric_kind(declared, modifier)
-    return _BY_NAME.get(name) or PostgresRefusal(
+    return _BY_NAME.get(name) or ColumnRefusal(
         f"values of type {declared} cannot be kept exactly",
         "use a column of a number, text, bytea, boolean, date or timestamp type instead",
     )
 
 
-def _numeric_kind(declared: str, modifier: int) -> PostgresKind | PostgresRefusal:
+def _numeric_kind(declared: str, modifier: int) -> PostgresKind | ColumnRefusal:
     if modifier < 0:
-        return PostgresRefusal(
+        return ColumnRefusal(
             "numeric does not say how many digits its values have",
-            f"declare it as numeric(p, s) with p up to {_DIGITS_MAX}",
+            f"declare it as numeric(p, s) with p up to {DIGITS_MAX}",
         )
     digits = (modifier - 4) >> 16 & 0xFFFF
     # Eleven bits with a sign, since PostgreSQL 15.
     places = ((modifier - 4 & 0x7FF) ^ 0x400) - 0x400
     digits = max(digits, places) if places >= 0 else digits - places
     places = max(places, 0)
-    if digits > _DIGITS_MAX:
-        return PostgresRefusal(
-            f"{declared} has more than {_DIGITS_MAX} digits",
-            f"declare it with at most {_DIGITS_MAX}",
+    if digits > DIGITS_MAX:
+        return ColumnRefusal(
+            f"{declared} has more than {DIGITS_MAX} digits",
+            f"declare it with at most {DIGITS_MAX}",
         )
     target = pa.decimal128(digits, places)
     expects = f"a number with at most {digits} digits, {places} after the point"

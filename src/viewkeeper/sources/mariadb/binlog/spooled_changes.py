@@ -19,7 +19,7 @@ from viewkeeper.sources.mariadb.binlog.rows import select_columns
 from viewkeeper.sources.mariadb.binlog.stream import BinlogStream
 from viewkeeper.sources.mariadb.bound_handles import find_first_column, report_changes
 from viewkeeper.sources.mariadb.position import file_of, offset_of
-from viewkeeper.sources.stream.spool import StreamedTransaction
+from viewkeeper.sources.stream.spool import SpooledTransaction
 from viewkeeper.updates.source_protocol import LOOK_SECONDS, LOOK_TRANSACTIONS, Boundary, Tables
 
 # The next look goes on where this one stopped.
@@ -75,7 +75,7 @@ class SpooledChanges:
     def has_passed(self, position: int) -> bool:
         return position <= self._passed
 
-    def _make_boundary(self, stream: BinlogStream, one: StreamedTransaction) -> Boundary:
+    def _make_boundary(self, stream: BinlogStream, one: SpooledTransaction) -> Boundary:
         handles = self._capture.handles
         emptied = tuple(name for table in one.emptied for name in handles.handles_of(table))
         changes = stream.tracker.changes_between(one.position - 1, one.position)

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.sources.postgres.schema import PostgresTable
 from viewkeeper.sources.postgres.types import PostgresKind, array_literal, quote_literal
 

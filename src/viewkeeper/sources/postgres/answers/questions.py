@@ -26,13 +26,13 @@ from psycopg import errors
 from viewkeeper.errors import BrokenQueryError, SchemaError, SourceAwayError
 from viewkeeper.sources.postgres.answers.snapshot import BEGIN, SharedSnapshot
 from viewkeeper.sources.postgres.database_description import PostgresDescriber
-from viewkeeper.sources.postgres.handle_changes import broken_query_error
 from viewkeeper.sources.postgres.schema import PostgresTable, table_with_oid
-from viewkeeper.sources.postgres.shape_differences import ShapeDifference
 from viewkeeper.sources.postgres.shape_query import PostgresShape, PostgresShapeColumn, read_shapes
 from viewkeeper.sources.postgres.shape_steps import PostgresShapeHistory, ShapeStep
-from viewkeeper.sources.postgres.types import PostgresKind, PostgresRefusal
+from viewkeeper.sources.postgres.types import PostgresKind
 from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.sources.tables.column_type import ColumnRefusal
+from viewkeeper.sources.tables.shape_changes import ShapeChange, broken_query_error
 from viewkeeper.updates.schema_change import name_of_handle
 
 _TABLES_SECONDS = 60.0
@@ -181,22 +181,22 @@ class PostgresQuestions:
 
     def kind_of_column(self, handle: str, name: str, column: PostgresShapeColumn) -> PostgresKind:
         """How values of a column are read now."""
-        if isinstance(column.kind, PostgresRefusal):
-            difference = ShapeDifference("change_type", column.number, column.declared)
-            raise self._broken_query(handle, difference)
+        if isinstance(column.kind, ColumnRefusal):
+            change = ShapeChange("change_type", str(column.number), column.declared)
+            raise self._broken_query(handle, change)
         return column.kind
 
     def check_askable(
         self, handle: str, columns: Sequence[str], after: int, history: PostgresShapeHistory
     ) -> None:
         """A BrokenQueryError if a step since a position ends what can be asked."""
-        numbers = set(self.known_numbers(handle, columns).values())
-        difference = history.find_ending(self._describer.oid_of(handle), numbers, after)
-        if difference is not None:
-            raise self._broken_query(handle, difference)
-        missing = numbers - history.latest_shape(self._describer.oid_of(handle)).by_number.keys()
+        oid, numbers = self._describer.oid_of(handle), self.known_numbers(handle, columns).values()
+        change = history.find_ending(oid, {str(number) for number in numbers}, after)
+        if change is not None:
+            raise self._broken_query(handle, change)
+        missing = set(numbers) - history.latest_shape(oid).by_number.keys()
         if missing:
-            raise self._broken_query(handle, ShapeDifference("drop_column", min(missing)))
+            raise self._broken_query(handle, ShapeChange("drop_column", str(min(missing))))
 
     def check_shown(
         self,
@@ -210,14 +210,14 @@ class PostgresQuestions:
         self.check_askable(handle, columns, after, history)
         numbers = self.known_numbers(handle, columns)
         shape, known = locked.shapes[handle], history.latest_shape(self._describer.oid_of(handle))
-        for difference in history.differences_between(known, ShapeStep(0, shape)):
-            if difference.is_ending(numbers.values()):
-                raise self._broken_query(handle, difference)
+        identities = {str(number) for number in numbers.values()}
+        for change in history.changes_between(known, ShapeStep(0, shape)):
+            if change.is_ending(identities):
+                raise self._broken_query(handle, change)
         for name, number in numbers.items():
             self.kind_of_column(handle, name, shape.by_number[number])
 
-    def _broken_query(self, handle: str, difference: ShapeDifference) -> BrokenQueryError:
+    def _broken_query(self, handle: str, change: ShapeChange) -> BrokenQueryError:
         self.has_suspicion = True
-        return broken_query_error(
-            self._source, handle, self._describer.column_numbers(handle), difference
-        )
+        named = self._describer.handles.target_of(handle)
+        return broken_query_error(self._source, handle, named.columns if named else {}, change)

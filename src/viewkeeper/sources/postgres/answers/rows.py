@@ -17,11 +17,12 @@ from viewkeeper.sources.postgres.schema import PostgresTable
 from viewkeeper.sources.postgres.types import (
     Array,
     PostgresKind,
-    PostgresMisfitError,
     convert_native,
     convert_text,
     quote_name,
 )
+from viewkeeper.sources.tables.column_type import MisfitError
+from viewkeeper.sources.tables.row_layout import batch_without_columns, change_schema_of
 from viewkeeper.updates.source_protocol import COUNT, POSITION
 
 
@@ -42,9 +43,7 @@ class PostgresLayout:
 
     @property
     def change_schema(self) -> pa.Schema:
-        return self.schema.append(pa.field(COUNT, pa.int64())).append(
-            pa.field(POSITION, pa.int64())
-        )
+        return change_schema_of(self.schema)
 
     def select_list(self, native: bool) -> str:
         """The select list; `native` is for ADBC, which does not read every type itself."""
@@ -63,7 +62,7 @@ class PostgresLayout:
             for n, t in enumerate(texts)
         ]
         if not arrays:
-            return without_columns(len(rows))
+            return pa.Table.from_batches([batch_without_columns(len(rows))])
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
     def changes_from_result(self, result: pq.abc.PGresult) -> pa.Table:
@@ -87,7 +86,7 @@ class PostgresLayout:
             if arrays:
                 yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
             else:
-                yield from without_columns(batch.num_rows).to_batches()
+                yield batch_without_columns(batch.num_rows)
 
     def from_spool(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Changes with the asked columns typed."""
@@ -103,17 +102,12 @@ class PostgresLayout:
     ) -> Array:
         try:
             return how(values, self.kinds[number])
-        except PostgresMisfitError as error:
+        except MisfitError as error:
             raise ConversionError(
                 self.source,
                 f'table "{self.table}", column "{self.names[number]}": {error}',
                 hint="correct the value, or leave the column out of the views",
             ) from None
-
-
-def without_columns(count: int) -> pa.Table:
-    """So many rows of nothing."""
-    return pa.table({"_": pa.nulls(count)}).select([])
 
 
 def layout_of(source: str, table: PostgresTable, columns: Sequence[str]) -> PostgresLayout:

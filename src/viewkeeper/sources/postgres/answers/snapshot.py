@@ -22,15 +22,16 @@ from typing import Any, Protocol
 
 import psycopg
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.errors import BarrierError, SourceAwayError
 from viewkeeper.sources.postgres.answers.lookup import is_scan_cheaper, key_columns, key_conditions
-from viewkeeper.sources.postgres.answers.rows import PostgresLayout, layout_of, without_columns
+from viewkeeper.sources.postgres.answers.rows import PostgresLayout, layout_of
 from viewkeeper.sources.postgres.postgres_server import PostgresServer
 from viewkeeper.sources.postgres.schema import PostgresTable
 from viewkeeper.sources.postgres.types import quote_literal
 from viewkeeper.sources.settings import SourceSettings
+from viewkeeper.sources.tables.row_layout import batch_without_columns
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.source_protocol import COUNT, POSITION, Answer, Lookup, Scan
 from viewkeeper.view.definition import Relation
@@ -95,7 +96,9 @@ class SnapshotSession:
                 assert cursor.pgresult is not None
                 results.append(shape.from_result(cursor.pgresult))
         if not shape.names:
-            return without_columns(sum(result.num_rows for result in results))
+            # Joining tables would forget how many rows of nothing they have.
+            rows = sum(result.num_rows for result in results)
+            return pa.Table.from_batches([batch_without_columns(rows)])
         return pa.concat_tables(results) if results else shape.schema.empty_table()
 
     def read_many(

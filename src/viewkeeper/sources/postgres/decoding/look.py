@@ -23,8 +23,7 @@ from viewkeeper.sources.postgres.decoding.ddl_watch import emit_shapes, is_watch
 from viewkeeper.sources.postgres.decoding.slot import drop_slot, emit_mark, read_slot
 from viewkeeper.sources.postgres.decoding.source_stream import SourceStream
 from viewkeeper.sources.postgres.errors import format_size, retention_error
-from viewkeeper.sources.postgres.handle_changes import schema_changes_of
-from viewkeeper.sources.postgres.shape_steps import unexplained_shapes
+from viewkeeper.sources.postgres.shape_steps import schema_changes_of, unexplained_shapes
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.sources.stream.spool import SpooledTransaction
 from viewkeeper.updates.source_protocol import LOOK_TRANSACTIONS, Boundary
@@ -119,14 +118,14 @@ class DecodingLook:
 
     def _boundary_of(self, each: SpooledTransaction, is_reshaped: bool) -> Boundary:
         history, handles = self._capture.shapes.history, self._describer.handles
-        differences = history.differences_at(each.position) if is_reshaped else []
+        changes = history.changes_at(each.position) if is_reshaped else []
         return Boundary(
             each.position,
             each.committed_at,
             each.changes,
             tuple(handle for table in each.emptied for handle in handles.handles_of(table)),
             tuple(handle for table in each.keyed for handle in handles.handles_of(table)),
-            schema_changes_of(handles, differences, self._describer.connections.search_path),
+            schema_changes_of(handles, changes, self._describer.connections.search_path),
         )
 
     def _keep_house(self, control: psycopg.Connection[Any]) -> None:

@@ -24,8 +24,8 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.errors import BarrierError, SourceAwayError
 from viewkeeper.sources.postgres.answers.lookup import key_columns, key_conditions
 from viewkeeper.sources.postgres.answers.questions import PostgresQuestions

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.sources.postgres.answers.rows import PostgresLayout
 from viewkeeper.updates.source_protocol import COUNT, POSITION
 

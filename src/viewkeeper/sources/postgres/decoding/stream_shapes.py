@@ -37,7 +37,6 @@ from viewkeeper.sources.postgres.decoding.pgoutput import RelationColumn
 from viewkeeper.sources.postgres.decoding.state import read_steps, write_steps
 from viewkeeper.sources.postgres.decoding.visibility import VisibleTransactions
 from viewkeeper.sources.postgres.postgres_server import PostgresServer
-from viewkeeper.sources.postgres.shape_differences import ShapeCause
 from viewkeeper.sources.postgres.shape_query import (
     PostgresShape,
     PostgresShapeColumn,
@@ -46,7 +45,7 @@ from viewkeeper.sources.postgres.shape_query import (
     read_shapes,
     shape_of,
 )
-from viewkeeper.sources.postgres.shape_steps import PostgresShapeHistory, ShapeStep
+from viewkeeper.sources.postgres.shape_steps import PostgresShapeHistory, ShapeCause, ShapeStep
 
 _PAUSE_SECONDS = 0.02
 _MALFORMED = (

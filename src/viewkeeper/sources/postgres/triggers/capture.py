@@ -90,7 +90,7 @@ class TriggerCapture:
 
     @contextmanager
     def hold_lock(self, control: psycopg.Connection[Any]) -> Iterator[None]:
-        """Looks are taken one after the other, whoever takes them."""
+        """Hold the lock under which all processes take looks, one after the other."""
         control.execute("SELECT pg_advisory_lock(%s)", (LOCK,))
         try:
             yield

@@ -174,7 +174,7 @@ class LogTails:
         self._session = session
 
     def check_barriers(self, table: str, after: int) -> None:
-        """A BarrierError if the table was emptied since; other errors if the log could not tell."""
+        """A BarrierError if the table was emptied since; other errors if the log has a gap."""
         source = self._session.server.source
         signs = set(self._read_log(table, (), after)[COUNT].to_pylist())
         if None in signs:

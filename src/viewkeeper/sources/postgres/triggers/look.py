@@ -12,10 +12,13 @@ from typing import Any
 import psycopg
 
 from viewkeeper.sources.postgres.database_description import PostgresDescriber
-from viewkeeper.sources.postgres.handle_changes import schema_changes_of
 from viewkeeper.sources.postgres.schema import table_with_oid
 from viewkeeper.sources.postgres.shape_query import PostgresShape
-from viewkeeper.sources.postgres.shape_steps import PostgresShapeHistory, unexplained_shapes
+from viewkeeper.sources.postgres.shape_steps import (
+    PostgresShapeHistory,
+    schema_changes_of,
+    unexplained_shapes,
+)
 from viewkeeper.sources.postgres.triggers import readers
 from viewkeeper.sources.postgres.triggers.capture import TriggerCapture
 from viewkeeper.sources.postgres.triggers.installation import renew_function
@@ -96,7 +99,7 @@ class TriggerLook:
         reported = []
         for position in sorted(steps | {each.position or newest for _, each in pending}):
             here = [entry for entry in pending if (entry[1].position or newest) == position]
-            changes = schema_changes_of(handles, history.differences_at(position), path)
+            changes = schema_changes_of(handles, history.changes_at(position), path)
             if here or changes:
                 reported.append(
                     Boundary(
