@@ -19,7 +19,7 @@ from unittest import mock
 
 from viewkeeper.engine.evolution.view_adapter import ViewAdapter
 from viewkeeper.sources.postgres.answers import questions
-from viewkeeper.sources.postgres.decoding import look as postgres_look
+from viewkeeper.sources.postgres.decoding import stream_look as postgres_look
 from viewkeeper.sources.postgres.shape_steps import PostgresShapeHistory
 from viewkeeper.sources.sqlite import handle_lookup, snapshot
 from viewkeeper.sources.sqlite import source as sqlite

@@ -15,7 +15,6 @@ from viewkeeper.errors import GapError, SchemaError
 from viewkeeper.sources.postgres.database_description import FollowableTables, PostgresDescriber
 from viewkeeper.sources.postgres.decoding.capture import ANCHOR
 from viewkeeper.sources.postgres.decoding.ddl_watch import create_watch, remove_watch
-from viewkeeper.sources.postgres.decoding.look import DecodingLook
 from viewkeeper.sources.postgres.decoding.slot import (
     SlotNames,
     create_slot,
@@ -28,6 +27,7 @@ from viewkeeper.sources.postgres.decoding.slot import (
 )
 from viewkeeper.sources.postgres.decoding.source_stream import SourceStream
 from viewkeeper.sources.postgres.decoding.state import FollowedTable, forget_state, read_state
+from viewkeeper.sources.postgres.decoding.stream_look import DecodingLook
 from viewkeeper.sources.postgres.schema import PostgresTable
 from viewkeeper.sources.postgres.shape_query import read_shapes
 from viewkeeper.sources.settings import SourceSettings
