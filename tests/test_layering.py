@@ -53,7 +53,7 @@ ENGINE_LEVELS = (
 )
 PURE = "maintain delta view updates evolution partition order.global_id"
 ORDER = (
-    "order.store.stored_registry order.store.sqlite_registry order.store.postgres_registry"
+    "order.store.stored_order order.store.sqlite_store order.store.postgres_store"
     " order.service upstream.source"
 )
 KINDS = ("delta_lake", "files", "mariadb", "postgres", "sqlite")

@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 import viewkeeper
 from tests.engine.shop import rows_of
 from tests.registry.order_places import claimed, ids, whole_order
-from viewkeeper.order.store.sqlite_registry import SqliteRegistry
+from viewkeeper.order.store.sqlite_store import SqliteStore
+from viewkeeper.order.store.stored_registry import StoredRegistry
 
 ARCHIVE = Path(__file__).parent.parent / "fixtures" / "project-of-0.1.tar.gz"
 ORDER = [(1, "shop@3"), (2, "shop@7"), (3, "crm@5"), (4, "shop@8")]
@@ -55,7 +56,7 @@ def test_a_project_of_an_earlier_version_goes_on(folder: Path, spark: SparkSessi
 
 
 def test_a_registry_of_an_earlier_version_goes_on(folder: Path) -> None:
-    registry = SqliteRegistry(folder / "registry.db")
+    registry = StoredRegistry(SqliteStore(folder / "registry.db"))
     group = "north-2d642500"
     assert whole_order(registry, group) == ORDER
     crm = claimed(registry, "crm", "south", group)

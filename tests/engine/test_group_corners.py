@@ -24,7 +24,7 @@ from viewkeeper.errors import RegistryAwayError, SourceAwayError
 from viewkeeper.order.global_id import GlobalId
 from viewkeeper.order.registry_address import open_registry
 from viewkeeper.order.registry_protocol import MemberFacts
-from viewkeeper.order.store.sqlite_registry import SqliteRegistry
+from viewkeeper.order.store.stored_registry import StoredRegistry
 from viewkeeper.warehouse.metadata.batch_plan import BatchPlan
 from viewkeeper.warehouse.metadata.coordination import read_coordination
 
@@ -186,7 +186,7 @@ def test_a_registry_that_is_away_at_the_start(
             raise RegistryAwayError("registry.db", "it does not answer")
 
         with maintained(fleet, "v0") as v0:
-            patched.setattr(SqliteRegistry, "join_registry", away)
+            patched.setattr(StoredRegistry, "join_registry", away)
             step(v0)
             patched.undo()
             time.sleep(order_client.RETRY_SECONDS)

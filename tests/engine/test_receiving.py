@@ -15,7 +15,8 @@ from viewkeeper.engine.group.reporter_claims import ReporterClaims
 from viewkeeper.order.global_id import GlobalId
 from viewkeeper.order.mediator import TakenIds
 from viewkeeper.order.registry_protocol import MemberFacts
-from viewkeeper.order.store.sqlite_registry import SqliteRegistry
+from viewkeeper.order.store.sqlite_store import SqliteStore
+from viewkeeper.order.store.stored_registry import StoredRegistry
 from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.updates.source_protocol import Boundary
 from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
@@ -91,15 +92,15 @@ def test_a_report_that_nobody_registers_is_overdue(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.fixture
-def registry(tmp_path: Path) -> SqliteRegistry:
-    made = SqliteRegistry(tmp_path / "registry.db")
+def registry(tmp_path: Path) -> StoredRegistry:
+    made = StoredRegistry(SqliteStore(tmp_path / "registry.db"))
     for member in ("one", "two"):
         made.join_registry(member, MemberFacts({"shop": ("t",)}, together="x"))
     return made
 
 
 def test_one_reports_and_the_next_goes_on_behind_it(
-    registry: SqliteRegistry, monkeypatch: pytest.MonkeyPatch
+    registry: StoredRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reporter_claims, "RENEW_SECONDS", 0.0)
     group = registry.join_registry("one", MemberFacts({"shop": ("t",)}, together="x")).group
@@ -119,7 +120,7 @@ def test_one_reports_and_the_next_goes_on_behind_it(
 
 
 def test_a_reporter_that_was_replaced_notices(
-    registry: SqliteRegistry, monkeypatch: pytest.MonkeyPatch
+    registry: StoredRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reporter_claims, "RENEW_SECONDS", 0.0)
     monkeypatch.setattr(reporter_claims, "LEASE_SECONDS", 0.0)
@@ -133,7 +134,7 @@ def test_a_reporter_that_was_replaced_notices(
 
 
 def test_a_closed_group_takes_no_reports(
-    registry: SqliteRegistry, monkeypatch: pytest.MonkeyPatch
+    registry: StoredRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reporter_claims, "RENEW_SECONDS", 0.0)
     group = registry.join_registry("one", MemberFacts({"shop": ("t",)}, together="x")).group

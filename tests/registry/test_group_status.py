@@ -16,14 +16,15 @@ from viewkeeper.engine.group.group_status import gather_group
 from viewkeeper.engine.settings.project_file import Settings, read_settings
 from viewkeeper.order.global_id import GlobalId
 from viewkeeper.order.registry_protocol import MemberFacts
-from viewkeeper.order.store.sqlite_registry import SqliteRegistry
+from viewkeeper.order.store.sqlite_store import SqliteStore
+from viewkeeper.order.store.stored_registry import StoredRegistry
 
 SHOP = MemberFacts({"shop": ("t",)})
 
 
 @pytest.fixture
-def registry(tmp_path: Path) -> SqliteRegistry:
-    return SqliteRegistry(tmp_path / "registry.db")
+def registry(tmp_path: Path) -> StoredRegistry:
+    return StoredRegistry(SqliteStore(tmp_path / "registry.db"))
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def test_a_project_without_a_registry_has_no_group(report: Settings) -> None:
     assert group_lines(None) == []
 
 
-def test_who_waits_for_whom(registry: SqliteRegistry, report: Settings) -> None:
+def test_who_waits_for_whom(registry: StoredRegistry, report: Settings) -> None:
     missing = group_lines(gather_group(report))
     assert missing[0].startswith("\nregistry "), "it has no store yet, and says so"
     registry.join_registry("sales", SHOP)
@@ -62,7 +63,7 @@ def test_who_waits_for_whom(registry: SqliteRegistry, report: Settings) -> None:
     assert group_lines(gather_group(report))[1:] == ['  nobody reports source "shop" now']
 
 
-def test_leaving(registry: SqliteRegistry, tmp_path: Path) -> None:
+def test_leaving(registry: StoredRegistry, tmp_path: Path) -> None:
     for member in ("one", "two"):
         registry.join_registry(member, replace(SHOP, together="x"))
     url = str(tmp_path / "registry.db")

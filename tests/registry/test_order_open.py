@@ -28,26 +28,27 @@ from viewkeeper.errors import (
 )
 from viewkeeper.order.registry_address import open_registry, open_store
 from viewkeeper.order.service.http_registry import HttpRegistry
-from viewkeeper.order.store.postgres_registry import PostgresRegistry
-from viewkeeper.order.store.sqlite_registry import SqliteRegistry
+from viewkeeper.order.store.postgres_store import PostgresStore
+from viewkeeper.order.store.sqlite_store import SqliteStore
+from viewkeeper.order.store.stored_registry import StoredRegistry
 from viewkeeper.testing.private_servers import PrivatePostgres
 
 
 @pytest.mark.parametrize(
     ("url", "kind", "name"),
     [
-        ("registry.db", SqliteRegistry, "{folder}/registry.db"),
-        ("sqlite:///a%20b/registry.db", SqliteRegistry, "{folder}/a b/registry.db"),
-        ("sqlite:////data/registry.db", SqliteRegistry, "/data/registry.db"),
-        ("postgresql://ada:secret@db:5433/fleet", PostgresRegistry, "postgresql://db:5433/fleet"),
-        ("postgres://db/fleet?schema=x", PostgresRegistry, "postgresql://db/fleet"),
+        ("registry.db", SqliteStore, "{folder}/registry.db"),
+        ("sqlite:///a%20b/registry.db", SqliteStore, "{folder}/a b/registry.db"),
+        ("sqlite:////data/registry.db", SqliteStore, "/data/registry.db"),
+        ("postgresql://ada:secret@db:5433/fleet", PostgresStore, "postgresql://db:5433/fleet"),
+        ("postgres://db/fleet?schema=x", PostgresStore, "postgresql://db/fleet"),
         ("http://registry:8765", HttpRegistry, "http://registry:8765"),
         ("https://registry/", HttpRegistry, "https://registry"),
     ],
 )
 def test_an_address_names_a_kind(tmp_path: Path, url: str, kind: type, name: str) -> None:
     registry = open_registry(url, tmp_path)
-    assert type(registry) is kind
+    assert type(getattr(registry, "database", registry)) is kind
     assert registry.name == name.format(folder=tmp_path)
     registry.close()
 
@@ -157,18 +158,18 @@ def test_commits_wait_for_the_disk_whatever_the_role_says(
     with psycopg.connect(postgres_server.url_of(), autocommit=True) as connection:
         connection.execute("CREATE DATABASE careless")
         connection.execute("ALTER DATABASE careless SET synchronous_commit = off")
-    registry = PostgresRegistry(postgres_server.url_of("careless"))
+    registry = StoredRegistry(PostgresStore(postgres_server.url_of("careless")))
     registry.join_registry("north", reading())
-    with registry._write_transaction() as rows:
+    with registry.database.write_transaction() as rows:
         assert rows("SHOW synchronous_commit") == [("on",)]
     registry.close()
 
 
 def test_a_file_is_synchronous_and_has_no_log_beside_it(tmp_path: Path) -> None:
-    made = SqliteRegistry(tmp_path / "registry.db")
+    made = StoredRegistry(SqliteStore(tmp_path / "registry.db"))
     made.join_registry("north", reading())
-    for registry in (made, SqliteRegistry(tmp_path / "registry.db")):
-        with registry._read_transaction() as rows:
+    for registry in (made, StoredRegistry(SqliteStore(tmp_path / "registry.db"))):
+        with registry.database.read_transaction() as rows:
             assert rows("PRAGMA synchronous") == [(2,)]
             assert rows("PRAGMA journal_mode") == [("persist",)]
         registry.close()
@@ -255,7 +256,7 @@ def test_a_store_of_another_format_is_refused_and_left_alone(tmp_path: Path, fou
 
 def test_a_locked_file_is_away_and_then_back(tmp_path: Path) -> None:
     path = tmp_path / "registry.db"
-    registry = SqliteRegistry(path, busy_seconds=0.1)
+    registry = StoredRegistry(SqliteStore(path, busy_seconds=0.1))
     reporter = reporting(registry, "shop")
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")

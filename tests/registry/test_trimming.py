@@ -25,20 +25,19 @@ NORTH, MART = MemberFacts({"shop": ()}), MemberFacts({"shop": ()}, ("north",))
 
 @pytest.fixture
 def registry(store: Place) -> Iterator[StoredRegistry]:
-    opened = store.open_store()
-    opened.windows = SMALL
+    opened = StoredRegistry(store.open_store().database, SMALL)
     yield opened
     opened.close()
 
 
 def kept_from(registry: StoredRegistry, group: str) -> int:
     """The number after which the order of a group is kept."""
-    with registry._read_transaction() as rows:
+    with registry.database.read_transaction() as rows:
         return int(rows("SELECT trimmed FROM registry_group WHERE name = ?", group)[0][0])
 
 
 def stored(registry: StoredRegistry, group: str) -> list[int]:
-    with registry._read_transaction() as rows:
+    with registry.database.read_transaction() as rows:
         found = rows("SELECT n FROM registry_id WHERE grp = ? ORDER BY n", group)
         return [int(n) for (n,) in found]
 

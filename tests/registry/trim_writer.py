@@ -13,11 +13,12 @@ from tests.registry.order_places import reading
 from viewkeeper.order.global_id import GlobalId
 from viewkeeper.order.registry_address import open_store
 from viewkeeper.order.retention_rule import RetentionWindows
+from viewkeeper.order.store.stored_registry import StoredRegistry
 
 
 def main(url: str) -> None:
-    registry = open_store(url)
-    registry.windows = RetentionWindows(order=5, groups=2, step=3)
+    windows = RetentionWindows(order=5, groups=2, step=3)
+    registry = StoredRegistry(open_store(url).database, windows)
     group = registry.join_registry("a", reading("shop", "crm")).group
     reporter = registry.claim_source(group, "shop", "a", 600)
     assert reporter is not None, "another member reports this source"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from viewkeeper.order.store.sqlite_registry import SqliteRegistry
+from viewkeeper.order.store.sqlite_store import SqliteStore
 from viewkeeper.sources.mariadb.binlog import rows as mariadb_rows
 from viewkeeper.sources.postgres.decoding import spool_reader
 
@@ -41,5 +41,5 @@ def test_the_registry_s_file_is_for_whoever_may_write_its_folder(
 ) -> None:
     (tmp_path / "fleet").mkdir()
     (tmp_path / "fleet").chmod(folder)
-    with SqliteRegistry(tmp_path / "fleet" / "registry.db")._ensure_connection(create=True):
+    with SqliteStore(tmp_path / "fleet" / "registry.db")._ensure_connection(create=True):
         assert modes(tmp_path / "fleet") == {file}

@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote
 from viewkeeper.errors import ProjectError, RegistryError
 from viewkeeper.order.registry_protocol import Registry
 from viewkeeper.order.service.http_registry import PATIENCE_SECONDS, HttpRegistry
-from viewkeeper.order.store.sqlite_registry import SqliteRegistry
+from viewkeeper.order.store.sqlite_store import SqliteStore
 from viewkeeper.order.store.stored_registry import StoredRegistry
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -56,9 +56,10 @@ def open_store(url: str, folder: Path | None = None) -> StoredRegistry:
     """The store at an address, to be used directly or served."""
     kind, separator, rest = url.partition("://")
     if not separator:
-        return SqliteRegistry(_path_in(resolve_variables(url), folder))
+        return StoredRegistry(SqliteStore(_path_in(resolve_variables(url), folder)))
     if kind == "sqlite":
-        return SqliteRegistry(_path_in(unquote(resolve_variables(rest.removeprefix("/"))), folder))
+        path = unquote(resolve_variables(rest.removeprefix("/")))
+        return StoredRegistry(SqliteStore(_path_in(path, folder)))
     if kind in ("postgresql", "postgres"):
         return _open_postgres(resolve_variables(url, _quote_value))
     raise RegistryError(
@@ -100,7 +101,7 @@ def _path_in(text: str, folder: Path | None) -> Path:
 
 def _open_postgres(url: str) -> StoredRegistry:
     try:
-        from viewkeeper.order.store.postgres_registry import PostgresRegistry
+        from viewkeeper.order.store.postgres_store import PostgresStore
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("viewkeeper"):
             raise
@@ -109,4 +110,4 @@ def _open_postgres(url: str) -> StoredRegistry:
             "the driver of PostgreSQL is not installed",
             hint="pip install 'viewkeeper[postgres]'",
         ) from error
-    return PostgresRegistry(url)
+    return StoredRegistry(PostgresStore(url))

@@ -10,62 +10,37 @@ group is closed before or after any report, never in the middle of one.
 
 from __future__ import annotations
 
-import json
 import secrets
-from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict
-from typing import NamedTuple
+from contextlib import contextmanager
 
-from viewkeeper.errors import (
-    ClosedGroupError,
-    IdentityError,
-    RegistryError,
-    TrimmedError,
-    reload_hint,
-)
+from viewkeeper.errors import IdentityError, RegistryError
 from viewkeeper.order.member_groups import find_ambiguous_names, find_circle, regroup_members
 from viewkeeper.order.name_rule import check_names
 from viewkeeper.order.registry_protocol import Assignment, GroupMember, MemberFacts
 from viewkeeper.order.retention_rule import RetentionWindows
-from viewkeeper.order.store.owned_store import OwnedStore, StatementRunner
+from viewkeeper.order.store.group_rows import SAME_REGISTRY, GroupRows, facts_text, read_facts
+from viewkeeper.order.store.store_database import StatementRunner
 from viewkeeper.order.store.stored_retention import note_place, remove_groups, trim_order
 from viewkeeper.order.store.stored_secrets import admit_secret, check_secret, forget_secret
 from viewkeeper.partition.view_group import group_name_of
 
+_IS_OPEN = "grp IN (SELECT name FROM registry_group WHERE closed = 0)"
 _NEVER = (1 << 63) - 1
 
 
-class GroupRow(NamedTuple):
-    """What is stored of a group; `closed` is the regrouping that closed it, 0 while it is open.
+class StoredGroups:
+    """Members of a store, and the groups that follow from what they read."""
 
-    The order is kept from after number `trimmed` on.
-    """
-
-    identity: str
-    last: int
-    closed: int
-    trimmed: int
-
-
-class StoredGroups(OwnedStore):
-    """The part of a stored registry that knows members."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self._identities: dict[str, str] = {}
+    def __init__(self, groups: GroupRows, windows: RetentionWindows) -> None:
+        self._groups = groups
+        self._database = groups.database
+        self._windows = windows
         self._joined: dict[str, str] = {}
         """The group that each member was given, as far as it joined through this object."""
         self.grouping = object()
         """Another one after groups were computed again through this object."""
-        self.windows = RetentionWindows()
-        """How much is kept at least."""
-
-    @abstractmethod
-    def _read_transaction(self) -> AbstractContextManager[StatementRunner]:
-        """A transaction that sees one state."""
 
     def join_registry(
         self,
@@ -78,9 +53,9 @@ class StoredGroups(OwnedStore):
         joined = self._joined.get(member)
         with self._regroup_transaction(create=not (joined or remembered)) as rows:
             if secret is not None:
-                admit_secret(self.name, rows, member, secret)
+                admit_secret(self._groups.name, rows, member, secret)
             if joined:
-                self._read_group(rows, joined)
+                self._groups.read_group(rows, joined)
             opened = self._find_opening(rows, member, remembered) if remembered else _NEVER
             said = self._member_facts(rows, member)
             self._check_warehouse(member, said.get(member, facts).warehouse, facts.warehouse)
@@ -88,18 +63,19 @@ class StoredGroups(OwnedStore):
             if changes:
                 before = self._member_facts(rows)
                 after = {**before, member: facts}
-                check_names(self.name, member, facts, known=before)
+                check_names(self._groups.name, member, facts, known=before)
                 self._check_facts(after, member)
                 self._apply_regrouping(rows, before, after)
             rows(
-                f"UPDATE registry_member SET facts = ?, seen = {self._now}"
+                f"UPDATE registry_member SET facts = ?, seen = {self._database.clock}"
                 f" WHERE member = ? AND {_IS_OPEN}",
-                *(_facts_text(facts), member),
+                *(facts_text(facts), member),
             )
             found = self._next_assignment(rows, member, opened)
             if note_place(rows, member, opened if remembered else found.opened) or changes:
-                remove_groups(rows, self.windows)
-        self._joined[member], self._identities[found.group] = found.group, found.identity
+                remove_groups(rows, self._windows)
+        self._joined[member] = found.group
+        self._groups.expect_identity(found.group, found.identity)
         if changes:
             self.grouping = object()
         return found
@@ -116,29 +92,29 @@ class StoredGroups(OwnedStore):
             self.grouping = object()
 
     def fetch_members(self, group: str) -> tuple[GroupMember, ...]:
-        with self._read_transaction() as rows:
-            self._read_group(rows, group)
-            return self._read_members(rows, group)
+        with self._database.read_transaction() as rows:
+            self._groups.read_group(rows, group)
+            return self._groups.read_members(rows, group)
 
     def note_reached(self, group: str, member: str, n: int) -> None:
-        with self._group_transaction(group) as (rows, found):
+        with self._groups.group_transaction(group) as (rows, found):
             if n > found.last:
-                raise self._older_error(group, n, found.last)
+                raise self._groups.older_error(group, n, found.last)
             noted = rows(
-                f"UPDATE registry_member SET seen = {self._now},"
+                f"UPDATE registry_member SET seen = {self._database.clock},"
                 " reached = CASE WHEN reached < ? THEN ? ELSE reached END"
                 " WHERE grp = ? AND member = ? RETURNING reached",
                 *(n, n, group, member),
             )
             if not noted:
-                raise self._no_member(group, member)
+                raise self._groups.no_member_error(group, member)
             if not found.closed:
-                trim_order(rows, group, found.last, found.trimmed, self.windows)
+                trim_order(rows, group, found.last, found.trimmed, self._windows)
 
     def check_secret(self, member: str, secret: str | None) -> None:
         """An AccessError unless this is the secret that the member joined with."""
-        with self._read_transaction() as rows:
-            check_secret(self.name, rows, member, secret)
+        with self._database.read_transaction() as rows:
+            check_secret(self._groups.name, rows, member, secret)
 
     def forget_secret(self, member: str) -> None:
         with self._regroup_transaction() as rows:
@@ -146,17 +122,17 @@ class StoredGroups(OwnedStore):
 
     def check_identity(self, group: str, identity: str) -> None:
         """An IdentityError if the group here is another one."""
-        with self._read_transaction() as rows:
-            self._read_group(rows, group, identity)
+        with self._database.read_transaction() as rows:
+            self._groups.read_group(rows, group, identity)
 
     # Groups that change
 
     @contextmanager
     def _regroup_transaction(self, create: bool = False) -> Iterator[StatementRunner]:
         """A transaction in which nobody else joins or leaves."""
-        with self._write_transaction(create=create) as rows:
-            self._check_owner(rows)
-            rows(f"SELECT regroupings FROM registry_environment{self._for_update}")
+        with self._database.write_transaction(create=create) as rows:
+            self._groups.ownership.check_owner(rows)
+            rows(f"SELECT regroupings FROM registry_environment{self._database.for_update}")
             yield rows
 
     def _member_facts(
@@ -195,8 +171,8 @@ class StoredGroups(OwnedStore):
                 rows(
                     "INSERT INTO registry_member (grp, member, facts, reached, seen) VALUES"
                     " (?, ?, ?, 0, COALESCE((SELECT max(seen) FROM registry_member"
-                    f" WHERE member = ?), {self._now}))",
-                    *(name, member, _facts_text(after[member]), member),
+                    f" WHERE member = ?), {self._database.clock}))",
+                    *(name, member, facts_text(after[member]), member),
                 )
 
     def _new_name(self, rows: StatementRunner, members: tuple[str, ...]) -> str:
@@ -215,14 +191,14 @@ class StoredGroups(OwnedStore):
         found = rows("SELECT name, opened FROM registry_group WHERE identity = ?", identity)
         if not found:
             raise IdentityError(
-                self.name,
+                self._groups.name,
                 f'this registry is not the one that was joined by "{member}"',
                 detail=f"its group was {identity}, and there is none here: two registries would "
                 "order one group. Or it was away for so long that its group is not kept any more",
-                hint=f"{_SAME_REGISTRY}; a member that was away for long is loaded again with it",
+                hint=f"{SAME_REGISTRY}; a member that was away for long is loaded again with it",
             )
         ((name, opened),) = found
-        self._identities[name] = identity
+        self._groups.expect_identity(name, identity)
         return int(opened)
 
     def _next_assignment(self, rows: StatementRunner, member: str, opened: int) -> Assignment:
@@ -233,13 +209,15 @@ class StoredGroups(OwnedStore):
             " AND (g.closed = 0 OR (g.opened > ? AND g.last > 0)) ORDER BY g.opened LIMIT 1",
             *(member, opened),
         )
-        return Assignment(group, identity, self._read_members(rows, group), bool(closed), since)
+        return Assignment(
+            group, identity, self._groups.read_members(rows, group), bool(closed), since
+        )
 
     def _check_facts(self, facts: Mapping[str, MemberFacts], member: str) -> None:
         """What cannot be: a member that reads itself, a name that stands for two things."""
         if way := find_circle(facts, member):
             raise RegistryError(
-                self.name,
+                self._groups.name,
                 f"members would read each other in a circle: {' <- '.join(way)}",
                 detail=(
                     f'"{member}" says that it reads {", ".join(sorted(facts[member].read_names))}'
@@ -248,7 +226,7 @@ class StoredGroups(OwnedStore):
             )
         for name in sorted(find_ambiguous_names(facts)):
             raise RegistryError(
-                self.name,
+                self._groups.name,
                 f'"{name}" would be the name of a source and of a member',
                 detail=f'"{member}" cannot join with that: ids carry both kinds of names',
                 hint="give the source another name with its option `global`, in all projects that "
@@ -258,105 +236,12 @@ class StoredGroups(OwnedStore):
     def _check_warehouse(self, member: str, known: str, given: str) -> None:
         if known != given:
             raise RegistryError(
-                self.name,
+                self._groups.name,
                 f'"{member}" is another warehouse',
                 detail="two warehouses with one name would each undo what the other one says",
                 hint="give this project another name with `registry: member:`; if the other one is "
                 f"gone for good, `viewkeeper registry leave URL {member}`",
             )
 
-    # Inside a transaction
-
-    @contextmanager
-    def _group_transaction(
-        self, group: str, open_only: bool = False
-    ) -> Iterator[tuple[StatementRunner, GroupRow]]:
-        """A transaction that holds the group's row."""
-        with self._write_transaction() as rows:
-            self._check_owner(rows)
-            found = self._read_group(rows, group, lock=self._for_update)
-            if open_only and found.closed:
-                raise self._closed_error(group, found.last)
-            yield rows, found
-
-    def _read_group(
-        self, rows: StatementRunner, group: str, expected: str | None = None, lock: str = ""
-    ) -> GroupRow:
-        """The group's row; an error if it is not the group that we know."""
-        expected = expected or self._identities.get(group)
-        select = "SELECT identity, last, closed, trimmed FROM registry_group"
-        found = [GroupRow(*row) for row in rows(f"{select} WHERE name = ?{lock}", group)]
-        if found and (expected is None or found[0].identity == expected):
-            return found[0]
-        if expected is None:
-            raise RegistryError(
-                self.name,
-                f'there is no group "{group}"',
-                hint="groups are made when members join; check the address of the registry",
-            )
-        there = f"it is {found[0].identity} here" if found else "there is no such group here"
-        raise IdentityError(
-            self.name,
-            f'group "{group}" is not the one that was joined',
-            detail=f"its identity was {expected}; {there}: two registries would order one group",
-            hint=_SAME_REGISTRY,
-        )
-
-    def _read_members(self, rows: StatementRunner, group: str) -> tuple[GroupMember, ...]:
-        found = rows(
-            f"SELECT member, facts, reached, {self._now} - seen FROM registry_member"
-            " WHERE grp = ? ORDER BY member",
-            group,
-        )
-        members = (GroupMember(name, read_facts(facts), n, seen) for name, facts, n, seen in found)
-        return tuple(sorted(members, key=lambda member: member.name))
-
-    # Errors
-
-    def _closed_error(self, group: str, last: int) -> ClosedGroupError:
-        return ClosedGroupError(
-            self.name,
-            f'the order of group "{group}" has ended with number {last}',
-            detail="members have joined, left, or read something else; they are in other groups",
-            hint="nothing to do: each member takes the order to its end, then joins again",
-        )
-
-    def _older_error(self, group: str, n: int, last: int) -> IdentityError:
-        return IdentityError(
-            self.name,
-            f'group "{group}" has an order of {last} ids, and a member knows of {n}',
-            detail="this is an older copy of the registry; it would order later ids again",
-            hint="bring back the newest copy of the registry's store; if it is lost, remove the "
-            f"store, then at every member of the group {reload_hint()}",
-        )
-
-    def _trimmed_error(self, group: str, after: int, trimmed: int) -> TrimmedError:
-        return TrimmedError(
-            self.name,
-            f'the order of group "{group}" is kept from after number {trimmed} on, and it is asked '
-            f"for from after {after}",
-            detail="all members had committed what lies before; a warehouse that was restored from "
-            "a backup comes from there",
-            hint=f"at this member {reload_hint()}",
-        )
-
-    def _no_member(self, group: str, member: str) -> RegistryError:
-        return RegistryError(
-            self.name, f'group "{group}" has no member "{member}"', hint="it must join first"
-        )
-
 
 _IS_OPEN = "grp IN (SELECT name FROM registry_group WHERE closed = 0)"
-_SAME_REGISTRY = (
-    "give all members the address of the same registry; if the old one is lost, at every member "
-    f"of the group {reload_hint()}"
-)
-
-
-def _facts_text(facts: MemberFacts) -> str:
-    return json.dumps(asdict(facts))
-
-
-def read_facts(text: str) -> MemberFacts:
-    """Facts as they are stored."""
-    return MemberFacts(**json.loads(text))

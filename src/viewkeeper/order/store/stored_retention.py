@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from viewkeeper.order.retention_rule import RetentionWindows, is_done, order_cut
-from viewkeeper.order.store.owned_store import StatementRunner
+from viewkeeper.order.store.store_database import StatementRunner
 
 _GROUPS_AT_ONCE = 50
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from viewkeeper.errors import AccessError
 from viewkeeper.order.member_secret import is_secret, secret_hash
-from viewkeeper.order.store.owned_store import StatementRunner
+from viewkeeper.order.store.store_database import StatementRunner
 
 _SELECT = "SELECT hash FROM registry_secret WHERE member = ?"
 

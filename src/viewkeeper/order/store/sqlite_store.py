@@ -25,22 +25,29 @@ from pathlib import Path
 from typing import Any
 
 from viewkeeper.errors import RegistryAwayError, RegistryError
-from viewkeeper.order.store.owned_store import SCHEMA, StatementRunner
-from viewkeeper.order.store.stored_registry import StoredRegistry
+from viewkeeper.order.store.store_database import (
+    SCHEMA,
+    StatementRunner,
+    check_format,
+    is_old,
+    upgrade_format,
+)
 
 BUSY_SECONDS = 10.0
 _PAUSE_SECONDS = 0.002
 _REGISTRY = "SELECT 1 FROM sqlite_master WHERE name = 'registry'"
 
 
-class SqliteRegistry(StoredRegistry):
+class SqliteStore:
     """One file; one connection, used by one thread at a time."""
 
     # SQLite's own function for it is younger than the oldest SQLite that we take.
-    _now = "((julianday('now') - 2440587.5) * 86400.0)"
+    clock = "((julianday('now') - 2440587.5) * 86400.0)"
+    # Writers are serialized already.
+    for_update = for_share = ""
 
     def __init__(self, path: Path, busy_seconds: float = BUSY_SECONDS) -> None:
-        super().__init__(str(path))
+        self.name = str(path)
         self._path = path
         self._busy_seconds = busy_seconds
         self._lock = threading.RLock()
@@ -48,14 +55,14 @@ class SqliteRegistry(StoredRegistry):
         self._file: tuple[int, int] | None = None
 
     @contextmanager
-    def _write_transaction(self, create: bool = False) -> Iterator[StatementRunner]:
+    def write_transaction(self, create: bool = False) -> Iterator[StatementRunner]:
         with self._lock, self._translate_errors():
             connection = self._ensure_connection(create)
             with self._sqlite_transaction(connection, "BEGIN IMMEDIATE") as rows:
                 yield rows
 
     @contextmanager
-    def _read_transaction(self) -> Iterator[StatementRunner]:
+    def read_transaction(self) -> Iterator[StatementRunner]:
         with self._lock, self._translate_errors():
             connection = self._ensure_connection(create=False)
             with self._sqlite_transaction(connection, "BEGIN") as rows:
@@ -146,14 +153,14 @@ class SqliteRegistry(StoredRegistry):
             with self._sqlite_transaction(connection, "BEGIN IMMEDIATE") as rows:
                 for statement in SCHEMA:
                     rows(statement)
-                self._upgrade_format(rows)
+                upgrade_format(rows)
                 # Nothing is added to a store that is not ours to change.
-                self._check_format(rows)
+                check_format(self.name, rows)
         with self._sqlite_transaction(connection, "BEGIN") as rows:
-            is_old = bool(rows(_REGISTRY)) and self._is_old(rows)
-        if is_old:
+            needs_upgrade = bool(rows(_REGISTRY)) and is_old(rows)
+        if needs_upgrade:
             with self._sqlite_transaction(connection, "BEGIN IMMEDIATE") as rows:
-                self._upgrade_format(rows)
+                upgrade_format(rows)
         with self._sqlite_transaction(connection, "BEGIN") as rows:
             if not rows(_REGISTRY):
                 raise RegistryError(
@@ -161,7 +168,7 @@ class SqliteRegistry(StoredRegistry):
                     "this file holds no registry",
                     hint="check the address of the registry",
                 )
-            self._check_format(rows)
+            check_format(self.name, rows)
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:

@@ -20,8 +20,13 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from viewkeeper.errors import RegistryAwayError, RegistryError
-from viewkeeper.order.store.owned_store import SCHEMA, StatementRunner
-from viewkeeper.order.store.stored_registry import StoredRegistry
+from viewkeeper.order.store.store_database import (
+    SCHEMA,
+    StatementRunner,
+    check_format,
+    is_old,
+    upgrade_format,
+)
 
 DEFAULT_SCHEMA = "viewkeeper_registry"
 OLDEST_VERSION = 140000
@@ -46,12 +51,12 @@ _SOCKET: dict[str, str | int] = {
 }
 
 
-class PostgresRegistry(StoredRegistry):
+class PostgresStore:
     """One schema of one database; one connection, used by one thread at a time."""
 
-    _now = "extract(epoch FROM clock_timestamp())::float8"
-    _for_update = " FOR UPDATE"
-    _for_share = " FOR SHARE"
+    clock = "extract(epoch FROM clock_timestamp())::float8"
+    for_update = " FOR UPDATE"
+    for_share = " FOR SHARE"
 
     def __init__(self, url: str) -> None:
         """`url` may name the schema: `postgresql://.../fleet?schema=orders`."""
@@ -67,7 +72,7 @@ class PostgresRegistry(StoredRegistry):
             ) from None
         place = given.get("host") or given.get("hostaddr") or "localhost"
         port = f":{given['port']}" if given.get("port") else ""
-        super().__init__(f"postgresql://{place}{port}/{given.get('dbname') or ''}")
+        self.name = f"postgresql://{place}{port}/{given.get('dbname') or ''}"
         options = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
         chosen = {k: v for k, v in _SOCKET.items() if k not in given}
         all_options = f"{given.get('options') or ''} {options}"
@@ -77,12 +82,12 @@ class PostgresRegistry(StoredRegistry):
         self._connection: psycopg.Connection[Any] | None = None
 
     @contextmanager
-    def _write_transaction(self, create: bool = False) -> Iterator[StatementRunner]:
+    def write_transaction(self, create: bool = False) -> Iterator[StatementRunner]:
         with self._use_connection(create) as connection, connection.transaction():
             yield _statement_runner(connection)
 
     @contextmanager
-    def _read_transaction(self) -> Iterator[StatementRunner]:
+    def read_transaction(self) -> Iterator[StatementRunner]:
         with self._use_connection(create=False) as connection, connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             yield _statement_runner(connection)
@@ -113,16 +118,16 @@ class PostgresRegistry(StoredRegistry):
         if create:
             with self._table_transaction(connection, rows):
                 self._make_tables(connection, rows)
-        if rows(_REGISTRY) and self._is_old(rows):
+        if rows(_REGISTRY) and is_old(rows):
             with self._table_transaction(connection, rows):
-                self._upgrade_format(rows)
+                upgrade_format(rows)
         if not rows(_REGISTRY):
             raise RegistryError(
                 self.name,
                 f"schema {self._schema} holds no registry",
                 hint="check the address; the first member that joins makes it",
             )
-        self._check_format(rows)
+        check_format(self.name, rows)
 
     @contextmanager
     def _table_transaction(
