@@ -13,7 +13,12 @@ from typing import Any
 from viewkeeper.check.checker import check_history
 from viewkeeper.check.levels import CheckAnswer
 from viewkeeper.maintain.algorithm_catalogue import KINDS
-from viewkeeper.maintain.algorithm_protocol import Action, AskAction, CommitAction, Event
+from viewkeeper.maintain.algorithm_protocol import (
+    Action,
+    AskAction,
+    CommitAction,
+    Event,
+)
 from viewkeeper.maintain.promises import Level
 from viewkeeper.maintain.promises import TransactionKind as Transactions
 from viewkeeper.simulate.campaigns.workload import JoinShape, Workload, random_scenario

@@ -23,7 +23,6 @@ from viewkeeper.delta.algebra import Side, TsCondition
 from viewkeeper.errors import SimulationError
 from viewkeeper.maintain import compensation
 from viewkeeper.maintain.algorithm_catalogue import KINDS
-from viewkeeper.maintain.algorithm_protocol import Change
 from viewkeeper.maintain.promises import TransactionKind as Transactions
 from viewkeeper.maintain.unit_intake import TakenUnit, UnitIntake
 from viewkeeper.simulate.campaigns.workload import JoinShape, Workload, random_scenario
@@ -33,6 +32,7 @@ from viewkeeper.simulate.simulated_world import SimulatedWorld
 from viewkeeper.simulate.step_choice import play_randomly, random_tempo
 from viewkeeper.updates.backlog import Backlog
 from viewkeeper.updates.source_protocol import Answer as SourceAnswer
+from viewkeeper.updates.view_actions import ViewAction
 
 SEEDS = 50
 SELF_JOINS = ("self:2", "self:3", "self:4")
@@ -148,7 +148,7 @@ def replay_whatever_comes_first(patch: pytest.MonkeyPatch) -> None:
 def drop_negative_counts(patch: pytest.MonkeyPatch) -> None:
     apply = SimulatedStore._apply_change
 
-    def positive(store: SimulatedStore, change: Change) -> None:
+    def positive(store: SimulatedStore, change: ViewAction) -> None:
         apply(store, change)
         for row in [row for row, count in store._counts.items() if count < 0]:
             del store._counts[row]

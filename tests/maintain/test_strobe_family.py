@@ -16,13 +16,13 @@ import pytest
 from tests.maintain.runs import Recorded, has, make, random_run, scripted
 from viewkeeper.delta.kernel import Kernel
 from viewkeeper.maintain.algorithm_catalogue import KINDS
-from viewkeeper.maintain.algorithm_protocol import InsertRows, KeyDeletion, ReplaceRows
 from viewkeeper.maintain.promises import Level
 from viewkeeper.maintain.promises import TransactionKind as Transactions
 from viewkeeper.maintain.strobe_family.key_delete import comparable_rows, net_of, rows_without
 from viewkeeper.simulate import simulated_world as world_module
 from viewkeeper.simulate.campaigns.workload import define_view
 from viewkeeper.simulate.step_choice import drain_world
+from viewkeeper.updates.view_actions import DeleteKeys, InsertMissing, ReplaceRows
 from viewkeeper.view.definition import Relation
 from viewkeeper.view.sweep_plan import sweep_plan_of
 
@@ -128,7 +128,7 @@ def test_a_delete_is_pending_only_for_queries_that_were_under_way() -> None:
     assert not recorded.commits
     drain_world(world)
     (commit,) = recorded.commits
-    assert [type(change) for change in commit.changes] == [KeyDeletion, InsertRows]
+    assert [type(change) for change in commit.changes] == [DeleteKeys, InsertMissing]
     assert world.store.visible_rows == {(1, 9, 4, 8): 1}
 
 
@@ -141,7 +141,7 @@ def test_the_action_list_keeps_the_order_of_arrival() -> None:
     make(world, "commit T1", "deliver x", "commit T2", "deliver y", "evaluate y", "deliver y")
     make(world, "commit T3", "deliver x", "evaluate x", "deliver x")
     (commit,) = recorded.commits
-    assert [type(change) for change in commit.changes] == [InsertRows, KeyDeletion, InsertRows]
+    assert [type(change) for change in commit.changes] == [InsertMissing, DeleteKeys, InsertMissing]
     assert world.store.visible_rows == {(1, 7, 5): 1, (1, 7, 6): 1}
 
 
@@ -152,7 +152,7 @@ def test_a_row_that_two_answers_bring_is_stored_once() -> None:
     drain_world(world)
     (commit,) = recorded.commits
     brought = [
-        change.rows.to_pylist() for change in commit.changes if isinstance(change, InsertRows)
+        change.rows.to_pylist() for change in commit.changes if isinstance(change, InsertMissing)
     ]
     assert brought == [[{"pk": 2, "j": 8, "qk": 6}]] * 2
     assert world.store.visible_rows == {(1, 7, 5): 1, (2, 8, 6): 1}

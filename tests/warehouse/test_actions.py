@@ -25,16 +25,10 @@ from hypothesis import strategies as st
 
 from tests.warehouse.model import VIEW, Row, World
 from viewkeeper.errors import CorruptError
+from viewkeeper.updates.view_actions import DeleteKeys, InsertMissing, ReplaceRows, StoredAction
 from viewkeeper.warehouse import Store, merge_tail, read_stored
 from viewkeeper.warehouse.lake import data_files
 from viewkeeper.warehouse.rows import lookup, stored_actions
-from viewkeeper.warehouse.rows.stored_actions import (
-    Action,
-    AddSigned,
-    DeleteKeys,
-    InsertMissing,
-    ReplaceAll,
-)
 
 NAN = math.nan
 DOMAINS: dict[str, tuple[pa.DataType, Sequence[Any]]] = {
@@ -66,9 +60,9 @@ def counted(rows: Mapping[Row, int]) -> pa.Table:
     return table([(*row, count) for row, count in rows.items()], fields)
 
 
-def some_action(chance: random.Random, pool: Sequence[Row]) -> Action:
+def some_action(chance: random.Random, pool: Sequence[Row]) -> StoredAction:
     rows = chance.choices(pool, k=chance.randint(0, 4))
-    match chance.choice("ddddiiiirraa"):
+    match chance.choice("ddddiiiirr"):
         case "d":
             names = chance.sample(SCHEMA.names, k=chance.randint(1, 3))
             at = [SCHEMA.names.index(name) for name in names]
@@ -76,13 +70,11 @@ def some_action(chance: random.Random, pool: Sequence[Row]) -> Action:
             return DeleteKeys(tuple(names), table(keys, [SCHEMA.field(i) for i in at]))
         case "i":
             return InsertMissing(table([*rows, *rows[:1]], list(SCHEMA)))
-        case "r":
-            return ReplaceAll(counted({row: chance.randint(1, 2) for row in rows}))
         case _:
-            return AddSigned(counted({row: chance.choice([-1, 1, 2]) for row in rows}))
+            return ReplaceRows(counted({row: chance.randint(1, 2) for row in rows}))
 
 
-def meant(rows: Counter[Row], action: Action) -> Counter[Row]:
+def meant(rows: Counter[Row], action: StoredAction) -> Counter[Row]:
     """The state that an action leaves, by definition."""
     rows = Counter(rows)
     match action:
@@ -94,10 +86,8 @@ def meant(rows: Counter[Row], action: Action) -> Counter[Row]:
             for values in known(new):
                 row = tuple(values.values())
                 rows[row] = max(rows[row], 1)
-        case ReplaceAll(bag):
+        case ReplaceRows(bag):
             rows = bag_of(bag)
-        case AddSigned(more):
-            rows.update(bag_of(more))
     return Counter({row: count for row, count in rows.items() if count})
 
 
@@ -203,7 +193,7 @@ def test_keys_of_several_relations_and_inserts_are_one_pass(tmp_path: Path) -> N
     with Store.open(tmp_path, "test", time.time) as store:
         world = World(store, schema)
         world.load({(1, 1): 1, (1, 2): 1, (2, 2): 1})
-        todo: list[Action] = [
+        todo: list[StoredAction] = [
             DeleteKeys(("a",), pa.table({"a": [1]})),
             DeleteKeys(("b",), pa.table({"b": [2, 2]})),
             InsertMissing(pa.table({"b": [2, 9], "a": [1, 9]})),
@@ -230,7 +220,8 @@ def test_floating_point_values_are_compared_by_meaning(tmp_path: Path) -> None:
         assert changed(gone) == {(0.0,): -1, (NAN,): -1, (2.0,): -1}
         bag = same.append_column("_count", pa.array([1, 1, 1]))
         assert (
-            stored_actions.evaluate_actions(store.root, world.view, [ReplaceAll(bag)]).num_rows == 0
+            stored_actions.evaluate_actions(store.root, world.view, [ReplaceRows(bag)]).num_rows
+            == 0
         )
 
 

@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from viewkeeper.updates.source_protocol import Answer, Lookup
 from viewkeeper.updates.transaction import Transaction
+from viewkeeper.updates.view_actions import ViewAction
 
 # -- events ----------------------------------------------------------------------------------------
 
@@ -86,38 +87,6 @@ class StampAction:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AddRows:
-    """Signed rows: the view's columns, `_ts` and `_count`; counts add up and may be negative."""
-
-    rows: pa.Table
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class KeyDeletion:
-    """Delete the stored rows whose `columns` have values among `keys`, a table of these columns."""
-
-    columns: tuple[str, ...]
-    keys: pa.Table
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class InsertRows:
-    """Insert those of these rows (the view's columns) that are not stored yet."""
-
-    rows: pa.Table
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ReplaceRows:
-    """The view is exactly these rows (the view's columns and `_count`)."""
-
-    rows: pa.Table
-
-
-Change = AddRows | KeyDeletion | InsertRows | ReplaceRows
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class CommitAction:
     """One atomic step of the view: changes in order, and what the new state stands for.
 
@@ -127,7 +96,7 @@ class CommitAction:
 
     ts: int
     positions: Mapping[str, int]
-    changes: tuple[Change, ...]
+    changes: tuple[ViewAction, ...]
     ahead: tuple[int, ...] = ()
 
 

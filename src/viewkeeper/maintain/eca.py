@@ -37,10 +37,8 @@ import pyarrow as pa
 from viewkeeper.delta.algebra import COUNT, TS, Algebra, D
 from viewkeeper.maintain.algorithm_protocol import (
     Action,
-    AddRows,
     Answered,
     AskAction,
-    Change,
     Delivered,
     Event,
     ResumePoint,
@@ -49,6 +47,7 @@ from viewkeeper.maintain.algorithm_protocol import (
 from viewkeeper.maintain.strobe_family.key_delete import changes_of
 from viewkeeper.maintain.unit_intake import TakenUnit, UnitIntake
 from viewkeeper.maintain.view_change import project_outputs, relevant_changes
+from viewkeeper.updates.view_actions import AddRows, ViewAction
 from viewkeeper.view.sweep_plan import SweepPlan
 
 
@@ -132,7 +131,7 @@ class Eca(Generic[D]):
         through, self._through = self._through, []
         collected, self._collected = self._collected, []
         found = [self._project_answer(rows, through[-1]) for rows in collected if rows.num_rows]
-        changes: list[Change] = []
+        changes: list[ViewAction] = []
         if found:
             total = self._algebra.consolidate(self._algebra.add(found))
             changes.append(AddRows(self._algebra.lower_delta(total)))

@@ -15,7 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import COUNT, POSITION, TS, Algebra, D
-from viewkeeper.maintain.algorithm_protocol import AskAction, Term
+from viewkeeper.maintain.algorithm_protocol import (
+    AskAction,
+    Term,
+)
 from viewkeeper.maintain.sweep_family.batch_sweep import run_sweep
 from viewkeeper.maintain.view_change import Sweep, view_change
 from viewkeeper.updates.cut import Cut

@@ -31,7 +31,6 @@ from viewkeeper.maintain.algorithm_protocol import (
     AskAction,
     Delivered,
     Event,
-    ReplaceRows,
     ResumePoint,
     Term,
 )
@@ -40,6 +39,7 @@ from viewkeeper.maintain.sweep_family.batch_sweep import run_sweep
 from viewkeeper.maintain.unit_intake import UnitIntake
 from viewkeeper.maintain.view_change import project_outputs
 from viewkeeper.updates.source_protocol import Answer, Lookup
+from viewkeeper.updates.view_actions import ReplaceRows
 from viewkeeper.view.definition import Relation
 from viewkeeper.view.sweep_plan import SweepPlan
 

@@ -13,7 +13,10 @@ from itertools import count
 from typing import Generic, TypeVar
 
 from viewkeeper.delta.algebra import D
-from viewkeeper.maintain.algorithm_protocol import Answered, AskAction
+from viewkeeper.maintain.algorithm_protocol import (
+    Answered,
+    AskAction,
+)
 from viewkeeper.maintain.view_change import Sweep
 from viewkeeper.updates.source_protocol import Answer, Lookup
 

@@ -21,7 +21,6 @@ from viewkeeper.maintain.algorithm_protocol import (
     Action,
     Answered,
     AskAction,
-    Change,
     CommitAction,
     Delivered,
     ResumePoint,
@@ -29,6 +28,7 @@ from viewkeeper.maintain.algorithm_protocol import (
 )
 from viewkeeper.maintain.global_parts import GlobalParts, Unit
 from viewkeeper.updates.backlog import Backlog
+from viewkeeper.updates.view_actions import ViewAction
 from viewkeeper.view.definition import ViewDefinition
 
 
@@ -138,7 +138,7 @@ class UnitIntake:
 
     # -- out ---------------------------------------------------------------------------------------
 
-    def commit_units(self, stamps: Iterable[int], changes: Iterable[Change]) -> list[Action]:
+    def commit_units(self, stamps: Iterable[int], changes: Iterable[ViewAction]) -> list[Action]:
         """The commit of these ts, and what can be acknowledged after it."""
         for ts in stamps:
             self.backlog.mark_committed(self._taken[ts])

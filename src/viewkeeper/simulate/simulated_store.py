@@ -16,16 +16,18 @@ import pyarrow as pa
 from viewkeeper.check.history.recorded_history import Row, ShownState
 from viewkeeper.delta.algebra import COUNT, TS
 from viewkeeper.maintain.algorithm_protocol import (
-    AddRows,
-    Change,
     CommitAction,
-    InsertRows,
-    KeyDeletion,
-    ReplaceRows,
     ResumePoint,
     StampAction,
 )
 from viewkeeper.updates.transaction import Transaction
+from viewkeeper.updates.view_actions import (
+    AddRows,
+    DeleteKeys,
+    InsertMissing,
+    ReplaceRows,
+    ViewAction,
+)
 
 
 class SimulatedStore:
@@ -114,12 +116,12 @@ class SimulatedStore:
                 shown[tuple(row[i] for i in self._shown)] += count
         return dict(shown)
 
-    def _apply_change(self, change: Change) -> None:
+    def _apply_change(self, change: ViewAction) -> None:
         match change:
             case AddRows():
                 for row, count, _ in _signed_rows(change.rows, self._columns):
                     self._counts[row] += count
-            case KeyDeletion():
+            case DeleteKeys():
                 at = [self._columns.index(name) for name in change.columns]
                 keys = {
                     tuple(key[name] for name in change.columns) for key in _row_dicts(change.keys)
@@ -131,7 +133,7 @@ class SimulatedStore:
                         if tuple(row[i] for i in at) not in keys
                     }
                 )
-            case InsertRows():
+            case InsertMissing():
                 for values in _row_dicts(change.rows):
                     self._counts[tuple(values[name] for name in self._columns)] = 1
             case ReplaceRows():

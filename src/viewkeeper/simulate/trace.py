@@ -16,17 +16,19 @@ import pyarrow as pa
 from viewkeeper.check.history.recorded_history import Row
 from viewkeeper.delta.algebra import COUNT, TS
 from viewkeeper.maintain.algorithm_protocol import (
-    AddRows,
     AskAction,
-    Change,
     CommitAction,
-    InsertRows,
-    KeyDeletion,
-    ReplaceRows,
     Term,
 )
 from viewkeeper.simulate.row_text import write_bag
 from viewkeeper.updates.source_protocol import Answer
+from viewkeeper.updates.view_actions import (
+    AddRows,
+    DeleteKeys,
+    InsertMissing,
+    ReplaceRows,
+    ViewAction,
+)
 from viewkeeper.view.definition import Place
 
 What = Literal[
@@ -144,14 +146,14 @@ class Trace:
         return f"{'+' if term.sign > 0 else '-'} " + " x ".join(factors)
 
 
-def _change_text(change: Change) -> str:
+def _change_text(change: ViewAction) -> str:
     """What a commit does to the view; nothing if it has no rows."""
     match change:
         case AddRows():
             return signed_text(_count_rows(change.rows))
-        case KeyDeletion():
+        case DeleteKeys():
             return f"key delete {'.'.join(change.columns)} {rows_text(change.keys)}"
-        case InsertRows():
+        case InsertMissing():
             return f"insert {rows_text(change.rows)}"
         case ReplaceRows():
             return "replace all"

@@ -32,10 +32,8 @@ from viewkeeper.engine.algorithms.asker import Asker
 from viewkeeper.engine.views.algorithm_choice import AlgorithmChoice
 from viewkeeper.maintain.algorithm_protocol import (
     AcknowledgeAction,
-    AddRows,
     Answered,
     AskAction,
-    Change,
     CommitAction,
     Delivered,
     Event,
@@ -46,6 +44,7 @@ from viewkeeper.maintain.promises import Level
 from viewkeeper.updates.queue import BatchChanges
 from viewkeeper.updates.source_protocol import COUNT, POSITION, TS, Answer
 from viewkeeper.updates.transaction import Transaction
+from viewkeeper.updates.view_actions import AddRows, ViewAction
 from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.view.sweep_plan import SweepPlan
 from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
@@ -63,7 +62,7 @@ class LedgerCommit:
 
     ts: int
     ahead: tuple[int, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[ViewAction, ...]
     exact: bool
     """Every ts up to `ts` has its own state; otherwise those since the last commit share one."""
 
@@ -95,7 +94,7 @@ class ActionInterpreter:
         """What is committed, by the machine's ts."""
         self._committed: set[int] = set()
         """What is committed, by the ledger's ts."""
-        self._held: list[Change] = []
+        self._held: list[ViewAction] = []
         self._delivered: dict[str, int] = {}
         self._written: tuple[int, tuple[int, ...]] = (0, ())
         """The mark, and what is ahead of it, as they are on disk."""
@@ -234,12 +233,12 @@ class ActionInterpreter:
         self._written = (mark, beyond)
         self._writing = self._writer.submit(self._write, LedgerCommit(mark, beyond, changes, exact))
 
-    def _split_whole(self) -> tuple[list[Change], list[Change]]:
+    def _split_whole(self) -> tuple[list[ViewAction], list[ViewAction]]:
         """What is held of ts that are there with all their parts, and the rest."""
         if {self._numbers[number] for number in self._done} <= self._committed:
             return self._held, []
-        whole: list[Change] = []
-        rest: list[Change] = []
+        whole: list[ViewAction] = []
+        rest: list[ViewAction] = []
         for change in self._held:
             assert isinstance(change, AddRows), "a ts with several parts is for signed rows only"
             stamps = [self._numbers[int(number)] for number in change.rows[TS].to_numpy()]
@@ -254,7 +253,7 @@ class ActionInterpreter:
             writing, self._writing = self._writing, None
             writing.result()
 
-    def _stamp_change(self, change: Change, ts: int | None) -> Change:
+    def _stamp_change(self, change: ViewAction, ts: int | None) -> ViewAction:
         """Signed rows with the ledger's ts instead of the machine's, or all with one ts."""
         if not isinstance(change, AddRows):
             return change

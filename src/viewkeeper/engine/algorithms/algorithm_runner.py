@@ -26,21 +26,17 @@ from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.engine.views.algorithm_choice import AlgorithmChoice
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.maintain.algorithm_catalogue import KINDS
-from viewkeeper.maintain.algorithm_protocol import (
-    AddRows,
-    Change,
-    InsertRows,
-    KeyDeletion,
-    ReplaceRows,
-)
 from viewkeeper.updates.queue import BatchChanges
 from viewkeeper.updates.source_protocol import COUNT, TS
+from viewkeeper.updates.view_actions import (
+    AddRows,
+)
 from viewkeeper.view.sweep_plan import SweepPlan, sweep_plan_of
 from viewkeeper.warehouse.lake.data_files import write_rows
 from viewkeeper.warehouse.metadata.batch_plan import BatchPlan, LedgerEntry
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.metadata.record import Advance, DataFile
-from viewkeeper.warehouse.rows import stored_actions
+from viewkeeper.warehouse.rows.stored_actions import evaluate_actions
 from viewkeeper.warehouse.store import Store
 
 WORKERS = 4
@@ -233,14 +229,10 @@ class _ViewRun:
     def _commit_files(self, written: LedgerCommit, ts: int) -> tuple[DataFile, ...]:
         store, head = self._in._store, self._view_head
         added = [change.rows for change in written.changes if isinstance(change, AddRows)]
-        others = [
-            _warehouse_action(change)
-            for change in written.changes
-            if not isinstance(change, AddRows)
-        ]
+        others = [change for change in written.changes if not isinstance(change, AddRows)]
         assert not (added and others), "an algorithm adds rows or acts on those that are stored"
         if others:
-            signed = stored_actions.evaluate_actions(store.root, head, others)
+            signed = evaluate_actions(store.root, head, others)
             stamps = pa.array([ts] * signed.num_rows, pa.int64())
             added = [signed.append_column(TS, stamps)]
         columns = [*head.schema.names, COUNT, TS]
@@ -250,19 +242,6 @@ class _ViewRun:
         number = store.head.record + 1
         whole = pa.concat_tables(rows)
         return (write_rows(store.folder_of(self._name), head.schema, whole, number, 0),)
-
-
-def _warehouse_action(change: Change) -> stored_actions.Action:
-    """The same in the warehouse's own words."""
-    match change:
-        case KeyDeletion():
-            return stored_actions.DeleteKeys(change.columns, change.keys)
-        case InsertRows():
-            return stored_actions.InsertMissing(change.rows)
-        case ReplaceRows():
-            return stored_actions.ReplaceAll(change.rows)
-        case AddRows():
-            raise AssertionError("signed rows need no evaluation")
 
 
 def no_quiet_error(choice: AlgorithmChoice) -> ViewkeeperError:

@@ -22,12 +22,13 @@ from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.views.deleted_by_key import shown_keys
 from viewkeeper.updates.source_protocol import COUNT, POSITION, TS
+from viewkeeper.updates.view_actions import DeleteKeys
 from viewkeeper.view.definition import Relation, ViewDefinition
 from viewkeeper.warehouse.lake.data_files import write_rows
 from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
 from viewkeeper.warehouse.metadata.record import DataFile
-from viewkeeper.warehouse.rows import stored_actions
 from viewkeeper.warehouse.rows.negation import write_negation
+from viewkeeper.warehouse.rows.stored_actions import evaluate_actions
 from viewkeeper.warehouse.store import Store
 
 
@@ -113,11 +114,11 @@ def removal_files(
     if sieve.emptied_relations & {*view.relations}:
         return write_negation(store.root, head, ts, batch)
     deletes = [
-        stored_actions.DeleteKeys(tuple(names), keys.rename_columns(names))
+        DeleteKeys(tuple(names), keys.rename_columns(names))
         for relation, keys in sieve.gone.items()
         for names in shown_keys(view, relation, keys.column_names)
     ]
-    rows = stored_actions.evaluate_actions(store.root, head, deletes)
+    rows = evaluate_actions(store.root, head, deletes)
     if not rows.num_rows:
         return ()
     stamped = rows.append_column(TS, pa.array([ts] * rows.num_rows, pa.int64()))

@@ -52,7 +52,8 @@ from viewkeeper.evolution.dyno.table_identity import BoundDefinition, DynoShapes
 from viewkeeper.evolution.dyno.unit_work import Rereading, RowMaintenance, Work, WorkOutcome
 from viewkeeper.evolution.synchronization import NoRewriting
 from viewkeeper.maintain.algorithm_catalogue import KINDS
-from viewkeeper.maintain.algorithm_protocol import Change, CommitAction
+from viewkeeper.maintain.algorithm_protocol import CommitAction
+from viewkeeper.updates.view_actions import ViewAction
 
 WIDTHS: Mapping[str, int | None] = {"sweep": 1, "pvm": 4, "pvm_cc": 4, "batch_sweep": None}
 """How many units of rows an algorithm is given at a time; None: all that there are."""
@@ -318,7 +319,7 @@ class Dyno:
             actions += self._go_on()
         return actions
 
-    def _commit_units(self, units: Iterable[Unit], changes: Iterable[Change]) -> list[Action]:
+    def _commit_units(self, units: Iterable[Unit], changes: Iterable[ViewAction]) -> list[Action]:
         """One commit of several units, each with a ts of its own."""
         stamps: list[DynoStamp] = []
         commit: CommitAction | None = None
@@ -329,7 +330,7 @@ class Dyno:
         return [*stamps, commit]
 
     def _finish_reports(
-        self, numbers: Iterable[int], changes: Iterable[Change]
+        self, numbers: Iterable[int], changes: Iterable[ViewAction]
     ) -> tuple[DynoStamp, CommitAction]:
         """Step 8: reports are in the view, and leave the queue."""
         gone = set(numbers)

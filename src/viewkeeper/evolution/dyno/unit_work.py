@@ -28,9 +28,7 @@ from viewkeeper.maintain.algorithm_catalogue import AlgorithmKind
 from viewkeeper.maintain.algorithm_protocol import (
     Answered,
     AskAction,
-    Change,
     Delivered,
-    ReplaceRows,
     ResumePoint,
     Term,
 )
@@ -39,6 +37,7 @@ from viewkeeper.maintain.sweep_family.batch_sweep import run_sweep
 from viewkeeper.maintain.view_change import project_outputs
 from viewkeeper.updates.source_protocol import Answer, Lookup
 from viewkeeper.updates.transaction import Transaction
+from viewkeeper.updates.view_actions import ReplaceRows, ViewAction
 from viewkeeper.view.definition import Relation
 from viewkeeper.view.sweep_plan import sweep_plan_of
 
@@ -50,7 +49,7 @@ class CommittedUnits:
     """Changes of the view, and the units that they bring into it, each with a ts of its own."""
 
     units: tuple[Unit, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[ViewAction, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,7 +134,7 @@ class RowMaintenance(_Asking):
         self._ts = ts
         self._stamped: dict[int, Unit] = {}
         self._numbers: dict[tuple[str, int], int] = {}
-        self._held: list[Change] = []
+        self._held: list[ViewAction] = []
         """Changes of commits that wait for what is before them."""
 
     def begin_run(self, reports: Mapping[int, DynoReport]) -> WorkOutcome:

@@ -21,7 +21,10 @@ from itertools import count
 from typing import Generic
 
 from viewkeeper.delta.algebra import Algebra, D
-from viewkeeper.maintain.algorithm_protocol import Action, Answered, Change
+from viewkeeper.maintain.algorithm_protocol import (
+    Action,
+    Answered,
+)
 from viewkeeper.maintain.query_terms import source_evaluate
 from viewkeeper.maintain.running_sweeps import RunningSweeps
 from viewkeeper.maintain.strobe_family.key_delete import (
@@ -36,6 +39,7 @@ from viewkeeper.maintain.strobe_family.key_delete import (
     stored_rows,
 )
 from viewkeeper.maintain.unit_intake import UnitIntake
+from viewkeeper.updates.view_actions import ViewAction
 from viewkeeper.view.sweep_plan import SweepPlan
 
 
@@ -52,7 +56,7 @@ class ActionList(Generic[D]):
         self._jobs: RunningSweeps[int, D | None] = RunningSweeps(intake.backlog.known_position)
         self._numbers = count(1)
         self._pending: dict[int, dict[int, set[Values]]] = {}
-        self._changes: list[Change] = []
+        self._changes: list[ViewAction] = []
 
     @property
     def is_quiet(self) -> bool:
@@ -89,7 +93,7 @@ class ActionList(Generic[D]):
         self._note_answers()
         return actions
 
-    def take_changes(self) -> list[Change]:
+    def take_changes(self) -> list[ViewAction]:
         """The whole list; what follows begins a new one."""
         assert self.is_quiet, "the list is whole when no query is unanswered"
         changes, self._changes = self._changes, []

@@ -44,7 +44,12 @@ from typing import Generic
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import Algebra, D
-from viewkeeper.maintain.algorithm_protocol import Action, Change, Delivered, Event, ResumePoint
+from viewkeeper.maintain.algorithm_protocol import (
+    Action,
+    Delivered,
+    Event,
+    ResumePoint,
+)
 from viewkeeper.maintain.query_terms import source_evaluate
 from viewkeeper.maintain.running_sweeps import RunningSweeps
 from viewkeeper.maintain.strobe_family.holding_queue import (
@@ -64,6 +69,7 @@ from viewkeeper.maintain.strobe_family.key_delete import (
     stored_rows,
 )
 from viewkeeper.maintain.unit_intake import TakenUnit, UnitIntake
+from viewkeeper.updates.view_actions import ViewAction
 from viewkeeper.view.definition import Place
 from viewkeeper.view.sweep_plan import SweepPlan
 
@@ -90,7 +96,7 @@ class _Work(Generic[D]):
     """The pieces at work: what they delete, and what they insert as far as it is known."""
 
     stamps: list[int]
-    deletes: list[Change]
+    deletes: list[ViewAction]
     delta: list[D] = field(default_factory=list)
 
 

@@ -22,7 +22,12 @@ from __future__ import annotations
 from typing import Generic
 
 from viewkeeper.delta.algebra import Algebra, D
-from viewkeeper.maintain.algorithm_protocol import Action, Delivered, Event, ResumePoint
+from viewkeeper.maintain.algorithm_protocol import (
+    Action,
+    Delivered,
+    Event,
+    ResumePoint,
+)
 from viewkeeper.maintain.query_terms import source_evaluate
 from viewkeeper.maintain.running_sweeps import RunningSweeps
 from viewkeeper.maintain.strobe_family.key_delete import (

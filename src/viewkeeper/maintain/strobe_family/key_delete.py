@@ -24,9 +24,9 @@ from typing import Any
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import COUNT, TS, Algebra, D
-from viewkeeper.maintain.algorithm_protocol import Change, InsertRows, KeyDeletion
 from viewkeeper.maintain.global_parts import Unit
 from viewkeeper.maintain.view_change import project_outputs
+from viewkeeper.updates.view_actions import DeleteKeys, InsertMissing, ViewAction
 from viewkeeper.view.definition import Relation
 from viewkeeper.view.sweep_plan import SweepPlan
 
@@ -114,15 +114,15 @@ def _net_row_numbers(rows: pa.Table, key: Sequence[str]) -> tuple[list[int], lis
     return gone, sorted(live.values())
 
 
-def key_deletes(plan: SweepPlan, keys: Keys, deleted: Changes) -> list[Change]:
+def key_deletes(plan: SweepPlan, keys: Keys, deleted: Changes) -> list[ViewAction]:
     """What takes deleted rows out of the stored view, one change per place."""
-    changes: list[Change] = []
+    changes: list[ViewAction] = []
     for place in plan.view.places:
         rows = deleted.get(place.relation)
         if rows is not None and rows.num_rows:
             columns = tuple(column for column, _ in keys[place.index])
             names = [name for _, name in keys[place.index]]
-            changes.append(KeyDeletion(tuple(names), rows.select(columns).rename_columns(names)))
+            changes.append(DeleteKeys(tuple(names), rows.select(columns).rename_columns(names)))
     return changes
 
 
@@ -139,9 +139,9 @@ def stored_rows(algebra: Algebra[D], plan: SweepPlan, rows: D) -> pa.Table:
     return algebra.lower_delta(project_outputs(algebra, plan, rows)).drop_columns([TS, COUNT])
 
 
-def insert_changes(rows: pa.Table) -> list[Change]:
+def insert_changes(rows: pa.Table) -> list[ViewAction]:
     """The change that stores rows; none if there are none."""
-    return [InsertRows(rows)] if rows.num_rows else []
+    return [InsertMissing(rows)] if rows.num_rows else []
 
 
 def changes_at_places(plan: SweepPlan, changes: Changes) -> dict[int, pa.Table]:

@@ -23,13 +23,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from viewkeeper.delta.algebra import Algebra, D
-from viewkeeper.maintain.algorithm_protocol import Action, AddRows, Change, ResumePoint
+from viewkeeper.maintain.algorithm_protocol import (
+    Action,
+    ResumePoint,
+)
 from viewkeeper.maintain.compensation import KnownChanges
 from viewkeeper.maintain.sweep_family.batch_sweep import Part, batch_sweep, split_origins
 from viewkeeper.maintain.sweep_family.sweep_machine import SweepMachine
 from viewkeeper.maintain.sweep_family.unit_change import Effort, origins_of, sum_results
 from viewkeeper.maintain.unit_intake import TakenUnit
 from viewkeeper.maintain.view_change import Sweep
+from viewkeeper.updates.view_actions import AddRows, ViewAction
 from viewkeeper.view.sweep_plan import SweepPlan
 
 
@@ -65,7 +69,7 @@ class BatchSweep(SweepMachine[None, D]):
         for _, rows in self._efforts.take_changes():
             stamps = [taken.ts for taken in self._batch]
             self._batch = []
-            changes: list[Change] = []
+            changes: list[ViewAction] = []
             if rows is not None:
                 changes.append(AddRows(self._algebra.lower_delta(self._algebra.consolidate(rows))))
             actions += self._intake.commit_units(stamps, changes)

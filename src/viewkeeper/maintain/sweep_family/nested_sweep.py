@@ -36,7 +36,13 @@ from typing import Generic
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import TS, Algebra, D
-from viewkeeper.maintain.algorithm_protocol import Action, Answered, Delivered, Event, ResumePoint
+from viewkeeper.maintain.algorithm_protocol import (
+    Action,
+    Answered,
+    Delivered,
+    Event,
+    ResumePoint,
+)
 from viewkeeper.maintain.compensation import KnownChanges, join_corrected
 from viewkeeper.maintain.global_parts import Unit
 from viewkeeper.maintain.running_sweeps import RunningSweeps

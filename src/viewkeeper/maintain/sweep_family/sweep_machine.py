@@ -17,13 +17,13 @@ from viewkeeper.delta.algebra import Algebra, D
 from viewkeeper.maintain.algorithm_protocol import (
     Action,
     Answered,
-    Change,
     Delivered,
     Event,
     ResumePoint,
 )
 from viewkeeper.maintain.sweep_family.unit_change import RunningEfforts, Strategy, unit_rows
 from viewkeeper.maintain.unit_intake import UnitIntake
+from viewkeeper.updates.view_actions import ViewAction
 from viewkeeper.view.sweep_plan import SweepPlan
 
 K = TypeVar("K", bound=Hashable)
@@ -92,7 +92,7 @@ class ParallelSweep(SweepMachine[int, D]):
             actions += self._finish_change(ts, unit_rows(self._algebra, self._plan, rows))
         return actions
 
-    def _finish_change(self, ts: int, changes: list[Change]) -> list[Action]:
+    def _finish_change(self, ts: int, changes: list[ViewAction]) -> list[Action]:
         """A view change is done: commit it, whatever is still at work before it."""
         self._at_work.remove(ts)
         return self._intake.commit_units([ts], changes)
@@ -110,10 +110,10 @@ class OrderedSweep(ParallelSweep[D]):
         strategy: Strategy[D],
     ) -> None:
         super().__init__(algebra, plan, resume, parallel, strategy)
-        self._queue: dict[int, list[Change]] = {}
+        self._queue: dict[int, list[ViewAction]] = {}
         """View changes that are done, by ts, until everything before them is committed."""
 
-    def _finish_change(self, ts: int, changes: list[Change]) -> list[Action]:
+    def _finish_change(self, ts: int, changes: list[ViewAction]) -> list[Action]:
         self._queue[ts] = changes
         actions: list[Action] = []
         while self._at_work and self._at_work[0] in self._queue:

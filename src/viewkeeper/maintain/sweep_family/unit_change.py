@@ -22,11 +22,15 @@ import numpy as np
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import TS, Algebra, D
-from viewkeeper.maintain.algorithm_protocol import AddRows, Answered, AskAction, Change
+from viewkeeper.maintain.algorithm_protocol import (
+    Answered,
+    AskAction,
+)
 from viewkeeper.maintain.compensation import KnownChanges
 from viewkeeper.maintain.running_sweeps import RunningSweeps
 from viewkeeper.maintain.unit_intake import TakenUnit
 from viewkeeper.maintain.view_change import Sweep, project_outputs, view_change
+from viewkeeper.updates.view_actions import AddRows, ViewAction
 from viewkeeper.view.sweep_plan import SweepPlan
 
 K = TypeVar("K", bound=Hashable)
@@ -79,7 +83,7 @@ def by_walk(
     return single_effort(sweep)
 
 
-def unit_rows(algebra: Algebra[D], plan: SweepPlan, rows: D | None) -> list[Change]:
+def unit_rows(algebra: Algebra[D], plan: SweepPlan, rows: D | None) -> list[ViewAction]:
     """What a view change adds to the view; nothing if it has no rows."""
     return (
         [] if rows is None else [AddRows(algebra.lower_delta(project_outputs(algebra, plan, rows)))]

@@ -14,9 +14,10 @@ import pyarrow as pa
 
 from viewkeeper.delta.algebra import COUNT, TS
 from viewkeeper.evolution.dyno.dyno_events import DynoRedefinition, DynoStamp
-from viewkeeper.maintain.algorithm_protocol import AddRows, CommitAction, ReplaceRows
+from viewkeeper.maintain.algorithm_protocol import CommitAction
 from viewkeeper.simulate.schema_changes.reshaped_judge import ReshapedState
 from viewkeeper.simulate.schema_changes.reshaped_tables import Row
+from viewkeeper.updates.view_actions import AddRows, ReplaceRows
 
 
 class ReshapedStore:

@@ -13,7 +13,6 @@ value like any other, NaN equals itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -23,56 +22,25 @@ import pyarrow as pa
 from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.delta.kernel import canonical_floats, matching_pairs
 from viewkeeper.updates.source_protocol import COUNT
+from viewkeeper.updates.view_actions import DeleteKeys, InsertMissing, ReplaceRows, StoredAction
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.rows.lookup import Search, find_rows, search_for
 from viewkeeper.warehouse.rows.row_sums import sum_rows
 from viewkeeper.warehouse.rows.view_state import read_stored
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DeleteKeys:
-    """Delete the stored rows whose `columns` have values among `keys`, a table of these columns."""
-
-    columns: tuple[str, ...]
-    keys: pa.Table
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class InsertMissing:
-    """Have those of these rows (the stored columns) that are not stored occur once."""
-
-    rows: pa.Table
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ReplaceAll:
-    """The stored state becomes exactly these rows (the stored columns and `_count`)."""
-
-    rows: pa.Table
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class AddSigned:
-    """Signed rows (the stored columns and `_count`), for those who mix them with the others."""
-
-    rows: pa.Table
-
-
-Action = DeleteKeys | InsertMissing | ReplaceAll | AddSigned
-
-
-def evaluate_actions(root: Path, view: ViewHead, actions: Sequence[Action]) -> pa.Table:
+def evaluate_actions(root: Path, view: ViewHead, actions: Sequence[StoredAction]) -> pa.Table:
     """The signed rows that carry out actions, in order, on a view's newest stored state.
 
     The stored columns and `_count`; one row per tuple, no zeros, none that is not needed.
     """
     exact = [_exact_action(action, view.schema) for action in actions]
-    if any(isinstance(action, ReplaceAll) for action in exact):
+    if any(isinstance(action, ReplaceRows) for action in exact):
         return apply_actions(read_stored(root, view), exact)
     return apply_actions(find_rows(root, view, [*_searches_for(exact)]), exact)
 
 
-def apply_actions(rows: pa.Table, actions: Iterable[Action]) -> pa.Table:
+def apply_actions(rows: pa.Table, actions: Iterable[StoredAction]) -> pa.Table:
     """What actions change in stored rows (each once, with `_count`), as signed rows.
 
     >>> rows = pa.table({"k": [1, 2], "v": ["a", "b"], "_count": [1, 1]})
@@ -89,17 +57,15 @@ def apply_actions(rows: pa.Table, actions: Iterable[Action]) -> pa.Table:
     return sum_rows(pa.concat_tables(made))
 
 
-def _change_of(rows: pa.Table, action: Action) -> pa.Table:
+def _change_of(rows: pa.Table, action: StoredAction) -> pa.Table:
     match action:
         case DeleteKeys(columns, keys):
             hit, _ = _matching_pairs(rows, keys, columns)
             return _negate_rows(rows.take(pc.unique(hit)))
         case InsertMissing(new):
             return _insert_missing(rows, new)
-        case ReplaceAll(bag):
+        case ReplaceRows(bag):
             return sum_rows(pa.concat_tables([bag, _negate_rows(rows)]))
-        case AddSigned(more):
-            return more
         case _:
             assert_never(action)
 
@@ -127,7 +93,7 @@ def _negate_rows(rows: pa.Table) -> pa.Table:
     return rows.set_column(rows.num_columns - 1, COUNT, pc.negate(rows[COUNT]))
 
 
-def _searches_for(actions: Iterable[Action]) -> Iterable[Search]:
+def _searches_for(actions: Iterable[StoredAction]) -> Iterable[Search]:
     """What must be read for these actions; key deletes by the same columns are one search."""
     keys: dict[tuple[str, ...], list[pa.Table]] = {}
     for action in actions:
@@ -136,7 +102,7 @@ def _searches_for(actions: Iterable[Action]) -> Iterable[Search]:
                 keys.setdefault(action.columns, []).append(action.keys)
             case InsertMissing():
                 keys.setdefault(_cheap_columns(action.rows.schema), []).append(action.rows)
-            case ReplaceAll() | AddSigned():
+            case ReplaceRows():
                 pass
             case _:
                 assert_never(action)
@@ -155,7 +121,7 @@ def _cheap_columns(schema: pa.Schema) -> tuple[str, ...]:
     return tuple(fixed or schema.names)
 
 
-def _exact_action(action: Action, schema: pa.Schema) -> Action:
+def _exact_action(action: StoredAction, schema: pa.Schema) -> StoredAction:
     """The same with columns in the stored order, of the stored types, and canonical values."""
     match action:
         case DeleteKeys(columns, keys):
@@ -163,10 +129,8 @@ def _exact_action(action: Action, schema: pa.Schema) -> Action:
             return DeleteKeys(columns, _cast_rows(keys, pa.schema(fields)))
         case InsertMissing(rows):
             return InsertMissing(_cast_rows(rows, schema))
-        case ReplaceAll(rows):
-            return ReplaceAll(_cast_rows(rows, _counted_schema(schema)))
-        case AddSigned(rows):
-            return AddSigned(_cast_rows(rows, _counted_schema(schema)))
+        case ReplaceRows(rows):
+            return ReplaceRows(_cast_rows(rows, _counted_schema(schema)))
         case _:
             assert_never(action)
 
