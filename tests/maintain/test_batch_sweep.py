@@ -24,7 +24,8 @@ from viewkeeper.delta.kernel import Kernel
 from viewkeeper.delta.reference_carrier import Reference, ReferenceDelta, Row
 from viewkeeper.engine.batch.part_runner import run_on_spark
 from viewkeeper.engine.batch.part_sweep import Batch, BatchMember, PartTask, sweep_part
-from viewkeeper.maintain.sweep_family.batch_sweep import batch_sweep, run_sweep, split_origins
+from viewkeeper.maintain.sweep_family.batch_sweep import batch_sweep, split_origins
+from viewkeeper.maintain.view_change import run_sweep
 from viewkeeper.sources.memory import MemorySnapshot
 from viewkeeper.updates.queue import BatchChanges
 from viewkeeper.updates.source_protocol import Answer, Lookup

@@ -304,8 +304,7 @@ class TestYoungGroups:
 
     def child(self, left: int, right: int) -> Mediator:
         """Both parents were at position 5 when we were last in step with them."""
-        mediator = Mediator()
-        mediator.agrees = self.agrees
+        mediator = Mediator(agrees=self.agrees)
         mediator.follow_source("left", ParentView(BOTH), 1)
         mediator.follow_source("right", ParentView(BOTH), 11)
         mediator.note_committed("left", [OrderMark(0, left)], 0)
@@ -333,8 +332,7 @@ class TestYoungGroups:
         assert mediator.agrees is None
 
     def test_nothing_is_taken_before_all_parents_are_there(self) -> None:
-        mediator = Mediator()
-        mediator.agrees = self.agrees
+        mediator = Mediator(agrees=self.agrees)
         mediator.follow_source("left", ParentView(BOTH), 1)
         mediator.follow_source("right", ParentView(BOTH), 11)
         mediator.note_committed("left", [OrderMark(0, 1)], 0)

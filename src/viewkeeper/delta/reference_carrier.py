@@ -11,7 +11,7 @@ is the definition. The Arrow kernel is tested against it, and it is what the law
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
@@ -51,8 +51,15 @@ def _sum_counts(columns: tuple[str, ...], items: Iterable[tuple[Row, int]]) -> R
     return ReferenceDelta(columns, {row: count for row, count in totals.items() if count})
 
 
+JoinObserver = Callable[[ReferenceDelta, ReferenceDelta, Sequence[JoinKey], TsCondition], None]
+"""Is called with what was joined under a condition on ts, where that gave rows."""
+
+
 class Reference:
-    """The algebra, by definition."""
+    """The algebra, by definition; `observe` sees every join that compensates."""
+
+    def __init__(self, observe: JoinObserver | None = None) -> None:
+        self._observe = observe
 
     def lift_table(self, table: pa.Table) -> ReferenceDelta:
         columns = tuple(name for name in table.column_names if name != COUNT)
@@ -122,7 +129,10 @@ class Reference:
             for theirs, count in matches[key] if key is not None else []:
                 if when is None or when.is_met(_ts_of(partial, ours), _ts_of(rows, theirs)):
                     result.append((ours + tuple(theirs[i] for i in kept), n * count))
-        return _sum_counts(partial.columns + tuple(rows.columns[i] for i in kept), result)
+        joined = _sum_counts(partial.columns + tuple(rows.columns[i] for i in kept), result)
+        if self._observe is not None and when is not None and joined.counts:
+            self._observe(partial, rows, on, when)
+        return joined
 
     def where(self, delta: ReferenceDelta, conditions: Sequence[Expression]) -> ReferenceDelta:
         def holds(row: Row) -> bool:

@@ -15,17 +15,17 @@ from viewkeeper.maintain.algorithm_protocol import Algorithm
 from viewkeeper.maintain.eca import Eca
 from viewkeeper.maintain.promises import Level, TransactionKind
 from viewkeeper.maintain.recompute import Recompute
-from viewkeeper.maintain.strobe_family.c_strobe import CStrobe
-from viewkeeper.maintain.strobe_family.c_t_strobe import CTStrobe
+from viewkeeper.maintain.strobe_family.c_strobe import make_c_strobe
+from viewkeeper.maintain.strobe_family.c_t_strobe import make_c_t_strobe
 from viewkeeper.maintain.strobe_family.conventional import Conventional
-from viewkeeper.maintain.strobe_family.g_strobe import GStrobe
+from viewkeeper.maintain.strobe_family.g_strobe import make_g_strobe
 from viewkeeper.maintain.strobe_family.strobe import Strobe
-from viewkeeper.maintain.strobe_family.t_strobe import TStrobe
+from viewkeeper.maintain.strobe_family.t_strobe import make_t_strobe
 from viewkeeper.maintain.sweep_family.batch_sweep_machine import BatchSweep
 from viewkeeper.maintain.sweep_family.nested_sweep import NestedSweep
-from viewkeeper.maintain.sweep_family.pvm import Pvm
-from viewkeeper.maintain.sweep_family.pvm_cc import PvmCc
-from viewkeeper.maintain.sweep_family.sweep import Sweep
+from viewkeeper.maintain.sweep_family.pvm import make_pvm
+from viewkeeper.maintain.sweep_family.pvm_cc import make_pvm_cc
+from viewkeeper.maintain.sweep_family.sweep import make_sweep
 
 Make = Callable[..., Algorithm]
 """Called with the algebra, the sweep plan, the resume and the kind's options."""
@@ -125,14 +125,16 @@ KINDS: dict[str, AlgorithmKind] = {
             "eca", Eca, _same_level(Level.STRONG), arrival=True, one_source=True, quiescence=True
         ),
         _keyed_kind("strobe", Strobe, _STROBE, quiescence=True),
-        _keyed_kind("t_strobe", TStrobe, _T_STROBE, quiescence=True, gather=False),
-        _keyed_kind("g_strobe", GStrobe, _same_level(Level.STRONG), quiescence=True),
-        _keyed_kind("c_strobe", CStrobe, _C_STROBE, quiescence=False, **_C),
-        _keyed_kind("c_t_strobe", CTStrobe, _C_T_STROBE, quiescence=False, **_C, gather=False),
-        AlgorithmKind("sweep", Sweep, _same_level(Level.COMPLETE), options=_SWEEP),
+        _keyed_kind("t_strobe", make_t_strobe, _T_STROBE, quiescence=True, gather=False),
+        _keyed_kind("g_strobe", make_g_strobe, _same_level(Level.STRONG), quiescence=True),
+        _keyed_kind("c_strobe", make_c_strobe, _C_STROBE, quiescence=False, **_C),
+        _keyed_kind(
+            "c_t_strobe", make_c_t_strobe, _C_T_STROBE, quiescence=False, **_C, gather=False
+        ),
+        AlgorithmKind("sweep", make_sweep, _same_level(Level.COMPLETE), options=_SWEEP),
         AlgorithmKind("nested_sweep", NestedSweep, _same_level(Level.STRONG), options={"depth": 5}),
-        AlgorithmKind("pvm", Pvm, _same_level(Level.CONVERGENCE), options=_PVM),
-        AlgorithmKind("pvm_cc", PvmCc, _same_level(Level.COMPLETE), options=_PVM),
+        AlgorithmKind("pvm", make_pvm, _same_level(Level.CONVERGENCE), options=_PVM),
+        AlgorithmKind("pvm_cc", make_pvm_cc, _same_level(Level.COMPLETE), options=_PVM),
         AlgorithmKind(
             "batch_sweep", BatchSweep, _same_level(Level.COMPLETE), as_of=True, options=_BATCH
         ),

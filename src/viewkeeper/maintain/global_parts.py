@@ -12,7 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import pyarrow as pa
+
 from viewkeeper.updates.transaction import Transaction
+from viewkeeper.view.definition import Relation
 
 Unit = tuple[Transaction, ...]
 
@@ -78,3 +81,12 @@ class GlobalParts:
                 return None
             needed += parts
         return needed
+
+
+def changes_of(unit: Unit) -> dict[Relation, pa.Table]:
+    """All changes of a unit, each relation's in its source's order."""
+    found: dict[Relation, list[pa.Table]] = {}
+    for transaction in unit:
+        for relation, rows in transaction.changes.items():
+            found.setdefault(relation, []).append(rows)
+    return {relation: pa.concat_tables(tables) for relation, tables in found.items()}

@@ -19,8 +19,7 @@ from viewkeeper.maintain.algorithm_protocol import (
     AskAction,
     Term,
 )
-from viewkeeper.maintain.sweep_family.batch_sweep import run_sweep
-from viewkeeper.maintain.view_change import Sweep, view_change
+from viewkeeper.maintain.view_change import SweepGenerator, project_outputs, run_sweep, view_change
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.source_protocol import Answer, Lookup
 from viewkeeper.view.sweep_plan import SweepPlan
@@ -44,7 +43,7 @@ def source_evaluate(
     plan: SweepPlan,
     origins: Mapping[int, pa.Table],
     bound: Mapping[int, pa.Table] | None = None,
-) -> Sweep[D | None]:
+) -> SweepGenerator[D | None]:
     """The joined rows that have rows of `origins` at one of its places, answers taken as they are.
 
     At `bound` places there are the given rows instead of a relation. Not yet projected, all under
@@ -58,7 +57,7 @@ def source_evaluate(
     return (yield from view_change(algebra, plan, stamped, NoKnownChanges(plan), stages, bound))
 
 
-def term_rows(algebra: Algebra[D], plan: SweepPlan, term: Term) -> Sweep[D | None]:
+def term_rows(algebra: Algebra[D], plan: SweepPlan, term: Term) -> SweepGenerator[D | None]:
     """The joined rows of one term, not yet projected, all under ts 0; None if there are none."""
     start = min(term.bound)
     bound = {place: table for place, table in term.bound.items() if place != start}
@@ -66,7 +65,7 @@ def term_rows(algebra: Algebra[D], plan: SweepPlan, term: Term) -> Sweep[D | Non
     return found if found is None or term.sign > 0 else algebra.negate(found)
 
 
-def sum_of_terms(algebra: Algebra[D], plan: SweepPlan, terms: Sequence[Term]) -> Sweep[D]:
+def sum_of_terms(algebra: Algebra[D], plan: SweepPlan, terms: Sequence[Term]) -> SweepGenerator[D]:
     """The joined rows of all terms together, consolidated."""
     found: list[D] = []
     for term in terms:
@@ -78,6 +77,16 @@ def sum_of_terms(algebra: Algebra[D], plan: SweepPlan, terms: Sequence[Term]) ->
         if found
         else algebra.lift_table(_empty_answer(plan))
     )
+
+
+def join_given_rows(algebra: Algebra[D], plan: SweepPlan, rows: Mapping[int, pa.Table]) -> D:
+    """The view over given signed rows at every place, projected, all under ts 0."""
+
+    def refuse_lookup(lookup: Lookup) -> Answer:
+        raise AssertionError(f"{lookup.relation} is given and must not be asked for")
+
+    joined, _ = run_sweep(sum_of_terms(algebra, plan, [Term(1, rows)]), refuse_lookup)
+    return project_outputs(algebra, plan, joined)
 
 
 def _empty_answer(plan: SweepPlan) -> pa.Table:

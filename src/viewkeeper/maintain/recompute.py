@@ -32,12 +32,9 @@ from viewkeeper.maintain.algorithm_protocol import (
     Delivered,
     Event,
     ResumePoint,
-    Term,
 )
-from viewkeeper.maintain.query_terms import sum_of_terms
-from viewkeeper.maintain.sweep_family.batch_sweep import run_sweep
+from viewkeeper.maintain.query_terms import join_given_rows
 from viewkeeper.maintain.unit_intake import UnitIntake
-from viewkeeper.maintain.view_change import project_outputs
 from viewkeeper.updates.source_protocol import Answer, Lookup
 from viewkeeper.updates.view_actions import ReplaceRows
 from viewkeeper.view.definition import Relation
@@ -124,17 +121,9 @@ class Recompute(Generic[D]):
             for relation, answer in zip(self._relations_of(source), answers, strict=True)
         }
         bound = {p.index: found[p.relation].select(p.columns) for p in self._plan.view.places}
-        joined, _ = run_sweep(
-            sum_of_terms(self._algebra, self._plan, [Term(1, bound)]), _refuse_lookup
-        )
-        return self._algebra.lower_delta(
-            project_outputs(self._algebra, self._plan, joined)
-        ).drop_columns([TS])
+        rows = join_given_rows(self._algebra, self._plan, bound)
+        return self._algebra.lower_delta(rows).drop_columns([TS])
 
     @property
     def is_idle(self) -> bool:
         return self._intake.is_idle
-
-
-def _refuse_lookup(lookup: Lookup) -> Answer:
-    raise AssertionError(f"{lookup.relation} was read already")

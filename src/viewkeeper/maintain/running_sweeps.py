@@ -17,7 +17,7 @@ from viewkeeper.maintain.algorithm_protocol import (
     Answered,
     AskAction,
 )
-from viewkeeper.maintain.view_change import Sweep
+from viewkeeper.maintain.view_change import SweepGenerator
 from viewkeeper.updates.source_protocol import Answer, Lookup
 
 K = TypeVar("K", bound=Hashable)
@@ -26,7 +26,7 @@ K = TypeVar("K", bound=Hashable)
 @dataclass(slots=True)
 class _Stage(Generic[K, D]):
     key: K
-    sweep: Sweep[D]
+    sweep: SweepGenerator[D]
     answers: list[Answer | None]
 
 
@@ -48,7 +48,7 @@ class RunningSweeps(Generic[K, D]):
         """The sweeps at work, oldest question first."""
         return list(dict.fromkeys(stage.key for stage, _ in self._waiting.values()))
 
-    def start_sweep(self, key: K, sweep: Sweep[D]) -> list[AskAction]:
+    def start_sweep(self, key: K, sweep: SweepGenerator[D]) -> list[AskAction]:
         """Begin a sweep: its first questions, or none if it ended at once."""
         return self._go_on(key, sweep, None)
 
@@ -67,7 +67,7 @@ class RunningSweeps(Generic[K, D]):
         return ended
 
     def _go_on(
-        self, key: K, sweep: Sweep[D], answers: tuple[Answer, ...] | None
+        self, key: K, sweep: SweepGenerator[D], answers: tuple[Answer, ...] | None
     ) -> list[AskAction]:
         try:
             lookups = next(sweep) if answers is None else sweep.send(answers)

@@ -19,7 +19,7 @@ Symbols: the paper's TempView is `partials`; its left and right sweep are the up
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -28,7 +28,7 @@ from viewkeeper.maintain.compensation import KnownChanges, join_corrected
 from viewkeeper.updates.source_protocol import Answer, Lookup
 from viewkeeper.view.sweep_plan import SweepPlan, SweepStep
 
-Sweep = Generator[tuple[Lookup, ...], tuple[Answer, ...], D]
+SweepGenerator = Generator[tuple[Lookup, ...], tuple[Answer, ...], D]
 """Yields the lookups that can be asked at the same time, is sent their answers in that order."""
 
 Stages = Sequence[Sequence[SweepStep]]
@@ -42,7 +42,7 @@ def view_change(
     pending: KnownChanges,
     stages: Stages | None = None,
     bound: Mapping[int, pa.Table] | None = None,
-) -> Sweep[D | None]:
+) -> SweepGenerator[D | None]:
     """The rows that the changes of `origins` add to and take from the join, not yet projected.
 
     `origins` maps a place to changes of its relation: the place's columns, `_ts` and `_count`. None
@@ -68,7 +68,7 @@ def sweep_stages(
     pending: KnownChanges,
     stages: Stages,
     bound: Mapping[int, pa.Table] | None = None,
-) -> Sweep[dict[int, D]]:
+) -> SweepGenerator[dict[int, D]]:
     """Partial rows, by the place they come from, after these stages; only those that are left."""
     partials = {place: delta for place, delta in started.items() if not algebra.is_empty(delta)}
     covered = {place: frozenset({place}) for place in partials}
@@ -149,3 +149,16 @@ def _order_columns(algebra: Algebra[D], plan: SweepPlan, delta: D) -> D:
     return algebra.select_columns(
         delta, [f"{p.index}.{name}" for p in plan.view.places for name in p.columns] + [TS]
     )
+
+
+def run_sweep(sweep: SweepGenerator[D], ask: Callable[[Lookup], Answer]) -> tuple[D, int]:
+    """Run a sweep to its end by asking directly; its result and the number of lookups."""
+    lookups = 0
+    try:
+        asked = next(sweep)
+        while True:
+            lookups += len(asked)
+            asked = sweep.send(tuple(ask(lookup) for lookup in asked))
+    except StopIteration as finished:
+        result: D = finished.value
+        return result, lookups

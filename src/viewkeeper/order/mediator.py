@@ -77,6 +77,24 @@ class OrderWait:
     source: str
 
 
+@dataclass(frozen=True, slots=True)
+class WaitRules:
+    """What an id waits for: all of it, except where a simulation shows why."""
+
+    bases: bool = True
+    parents: bool = True
+    shown_states: bool = True
+
+    def holds_back(self, upstream: Upstream) -> bool:
+        """Whether an id waits for a source that has not got there."""
+        return self.bases if isinstance(upstream, RegisteredBase) else self.parents
+
+
+ALL_RULES = WaitRules()
+
+Agreement = Callable[[Mapping[str, int]], bool]
+
+
 @dataclass(slots=True)
 class _Received:
     """What has come from one source."""
@@ -111,12 +129,15 @@ class _Received:
 class Mediator:
     """The queues of one member."""
 
-    def __init__(self, n: int = 0) -> None:
+    def __init__(
+        self, n: int = 0, agrees: Agreement | None = None, rules: WaitRules = ALL_RULES
+    ) -> None:
         """`n`: the number up to which the order is taken."""
         self.n = n
+        self._rules = rules
         self.positions: dict[str, int] = {}
         """Where our sources stand as of number n; of a parent that has not got there, nothing."""
-        self.agrees: Callable[[Mapping[str, int]], bool] | None = None
+        self.agrees = agrees
         """Whether our sources show one state of each base at some positions. Members of a young
         group may stand apart; where a parent has gone ahead of the order by itself, all ids up to
         where everybody is in step are taken as one. From then on the order keeps them so, and it is
@@ -307,12 +328,13 @@ class Mediator:
             else:
                 needed = each.n
             if there < needed:
-                return source
+                return source if self._rules.holds_back(self._upstream[source]) else None
         return None
 
     def _is_shown(self, n: int) -> bool:
         """Whether all parents show a state as of a number."""
-        return all(received.has_state(n) for received in self._received.values())
+        states = (received.has_state(n) for received in self._received.values())
+        return not self._rules.shown_states or all(states)
 
     def _moves_of(self, n: int, ids: Sequence[GlobalId]) -> dict[str, int]:
         """Where the sources go with these ids, the last of which has at most this number.

@@ -11,12 +11,8 @@ import pyarrow as pa
 from viewkeeper.check.history.recorded_history import Row
 from viewkeeper.delta.algebra import COUNT
 from viewkeeper.delta.reference_carrier import Reference
-from viewkeeper.maintain.algorithm_protocol import Term
-from viewkeeper.maintain.query_terms import sum_of_terms
-from viewkeeper.maintain.sweep_family.batch_sweep import run_sweep
-from viewkeeper.maintain.view_change import project_outputs
+from viewkeeper.maintain.query_terms import join_given_rows
 from viewkeeper.simulate.scenario import Scenario, ScenarioTable
-from viewkeeper.updates.source_protocol import Answer, Lookup
 from viewkeeper.view.sweep_plan import SweepPlan
 
 
@@ -24,9 +20,8 @@ def load_initial_rows(scenario: Scenario, plan: SweepPlan) -> dict[Row, int]:
     """The rows of the view before the first transaction, as they are stored."""
     tables = {table.relation: table for table in scenario.tables}
     bound = {p.index: _arrow_table(tables[p.relation], p.columns) for p in plan.view.places}
-    algebra = Reference()
-    rows, _ = run_sweep(sum_of_terms(algebra, plan, [Term(1, bound)]), _refuse_lookup)
-    return {row[:-1]: count for row, count in project_outputs(algebra, plan, rows).counts.items()}
+    rows = join_given_rows(Reference(), plan, bound)
+    return {row[:-1]: count for row, count in rows.counts.items()}
 
 
 def _arrow_table(table: ScenarioTable, columns: tuple[str, ...]) -> pa.Table:
@@ -35,7 +30,3 @@ def _arrow_table(table: ScenarioTable, columns: tuple[str, ...]) -> pa.Table:
     arrays = [pa.array([row[at[name]] for row in table.rows], types[name]) for name in columns]
     counts = pa.array(list(table.rows.values()), pa.int64())
     return pa.table([*arrays, counts], names=[*columns, COUNT])
-
-
-def _refuse_lookup(lookup: Lookup) -> Answer:
-    raise AssertionError(f"{lookup.relation} is bound and must not be asked for")

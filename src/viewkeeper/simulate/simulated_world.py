@@ -32,7 +32,7 @@ from viewkeeper.maintain.algorithm_protocol import (
     StampAction,
 )
 from viewkeeper.simulate.initial_load import load_initial_rows
-from viewkeeper.simulate.observed_algebra import ObservedAlgebra
+from viewkeeper.simulate.observed_algebra import observed_algebra
 from viewkeeper.simulate.scenario import AlgorithmSubject, Scenario
 from viewkeeper.simulate.simulated_source import SimulatedSource
 from viewkeeper.simulate.simulated_store import SimulatedStore
@@ -93,7 +93,7 @@ class SimulatedWorld:
             columns, hidden, load_initial_rows(scenario, self.plan), positions
         )
         self.trace = Trace(self.plan.view.places)
-        self._algebra: Algebra[Any] = ObservedAlgebra(self.trace) if observed else Reference()
+        self._algebra: Algebra[Any] = observed_algebra(self.trace) if observed else Reference()
         self.asks: Counter[str] = Counter()
         self.asked_rows = 0
         self.committed: list[str] = []

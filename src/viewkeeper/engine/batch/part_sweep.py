@@ -25,8 +25,8 @@ from viewkeeper.engine.batch.answer_types import typed_answer
 from viewkeeper.engine.batch.snapshot_openers import Openers
 from viewkeeper.engine.connections.guarded_source import PASSING
 from viewkeeper.errors import UnexpectedViewError, ViewkeeperError
-from viewkeeper.maintain.sweep_family.batch_sweep import Part, batch_sweep, run_sweep
-from viewkeeper.maintain.view_change import view_change
+from viewkeeper.maintain.sweep_family.batch_sweep import Part, batch_sweep
+from viewkeeper.maintain.view_change import run_sweep, view_change
 from viewkeeper.updates.queue import BatchChanges
 from viewkeeper.updates.source_protocol import COUNT, TS, Answer, Lookup, Snapshot
 from viewkeeper.view.sweep_plan import SweepPlan

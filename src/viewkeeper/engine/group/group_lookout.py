@@ -56,13 +56,13 @@ class GroupLookout(Lookout):
         """Forget what was seen; it is seen again, in the order of the group."""
         span = self._membership.span
         self._seen, self.known = [], {}
-        self._mediator = Mediator(self._membership.taken_number() if span else 0)
         self._received: dict[str, Inbox] = {}
         self._unplaced: set[str] = set()
         """Parents that have not come to where we are."""
         self._beats: dict[str, int] = {}
         self._agreeing = SourceAgreement(self._membership, self._connections)
-        self._mediator.agrees = self._agreeing.has_common_state
+        n = self._membership.taken_number() if span else 0
+        self._mediator = Mediator(n, self._agreeing.has_common_state)
         self._marked: dict[str, OrderMark] = {}
         """The newest mark of each parent."""
 

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, assert_never
 
 from viewkeeper.delta.algebra import Algebra
@@ -254,9 +255,8 @@ class Dyno:
             if full or any(self._queue[n].has_open_shapes for n in other):
                 break
             run += other
-        work = RowMaintenance(
-            self._algebra, kind, self._setting.options, self.definition, self._ts, tuple(run)
-        )
+        make = partial(kind.make, self._algebra, **self._setting.options)
+        work = RowMaintenance(make, self.definition, self._ts, tuple(run))
         self._work = work
         outcome = work.begin_run({n: self._queue[n].report for n in run})
         return self._apply_outcome(outcome)
@@ -266,7 +266,7 @@ class Dyno:
     def _handle_reply(self, event: DynoReply) -> list[Action]:
         work = self._work
         assert work is not None, "somebody asked"
-        if self._setting.detection.after and not work.is_meant(event):
+        if self._setting.detection.after and not work.questions.is_meant(event):
             return self._undo_work()
         self._asked.remove(event.number)
         later = [e.report for n, e in self._queue.items() if n not in work.unit]
@@ -279,7 +279,7 @@ class Dyno:
         work = self._work
         assert work is not None, "somebody asked"
         self._asked.remove(event.number)
-        return self._number_questions([work.repeat_question(event.number)])
+        return self._number_questions([work.questions.question_of(event.number)])
 
     def _undo_work(self) -> list[Action]:
         """Steps 5 and 7: forget what is at work, correct the order, and begin again."""
@@ -296,7 +296,7 @@ class Dyno:
             self._numbers += 1
             self._asked.add(self._numbers)
             assert self._work is not None, "something at work asks"
-            self._work.number_question(question.number, self._numbers)
+            self._work.questions.number_question(question.number, self._numbers)
             asked.append(replace(question, number=self._numbers))
         return asked
 

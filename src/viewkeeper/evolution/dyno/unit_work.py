@@ -13,7 +13,7 @@ them is there, so that what is shown is always a prefix.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,24 +24,23 @@ from viewkeeper.evolution.adaptation import Adaptation
 from viewkeeper.evolution.dyno.dyno_events import DynoQuestion, DynoReply, DynoReport
 from viewkeeper.evolution.dyno.table_identity import BoundDefinition, DynoShapes
 from viewkeeper.maintain import algorithm_protocol
-from viewkeeper.maintain.algorithm_catalogue import AlgorithmKind
 from viewkeeper.maintain.algorithm_protocol import (
+    Algorithm,
     Answered,
     AskAction,
     Delivered,
     ResumePoint,
-    Term,
 )
-from viewkeeper.maintain.query_terms import sum_of_terms
-from viewkeeper.maintain.sweep_family.batch_sweep import run_sweep
-from viewkeeper.maintain.view_change import project_outputs
+from viewkeeper.maintain.query_terms import join_given_rows
 from viewkeeper.updates.source_protocol import Answer, Lookup
 from viewkeeper.updates.transaction import Transaction
 from viewkeeper.updates.view_actions import ReplaceRows, ViewAction
 from viewkeeper.view.definition import Relation
-from viewkeeper.view.sweep_plan import sweep_plan_of
+from viewkeeper.view.sweep_plan import SweepPlan, sweep_plan_of
 
 Unit = tuple[int, ...]
+MakeInner = Callable[[SweepPlan, ResumePoint], Algorithm]
+"""Makes the inner algorithm of a run."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,12 +60,11 @@ class WorkOutcome:
     ended: bool = False
 
 
-class _Asking:
-    """The questions of something at work: what each meant, and who asked it."""
+class WorkQuestions:
+    """The questions of something at work: what each meant, and under which number it is known."""
 
-    def __init__(self, definition: BoundDefinition, unit: Unit) -> None:
+    def __init__(self, definition: BoundDefinition) -> None:
         self.definition = definition
-        self.unit = unit
         self._questions: dict[int, DynoQuestion] = {}
         self._inner: dict[int, int] = {}
 
@@ -80,12 +78,13 @@ class _Asking:
         """A question of this work is known by this number outside."""
         self._inner[number] = inner
 
-    def repeat_question(self, number: int) -> DynoQuestion:
+    def question_of(self, number: int) -> DynoQuestion:
+        """The question that has this number outside."""
         return self._questions[self._inner[number]]
 
     def is_meant(self, event: DynoReply) -> bool:
         """Post-exec detection: whether every answer was read from what was meant."""
-        question = self._questions[self._inner[event.number]]
+        question = self.question_of(event.number)
         for lookup, meant, read in zip(question.lookups, question.meant, event.read, strict=True):
             if meant.id != read.id:
                 return False
@@ -95,7 +94,7 @@ class _Asking:
                     return False
         return True
 
-    def _changes_of(
+    def changes_of(
         self, relation: Relation, names: Sequence[str], reports: Iterable[DynoReport], sign: int = 1
     ) -> pa.Table:
         """Row changes of a relation under the names of the definition, with their positions."""
@@ -116,21 +115,14 @@ class _Asking:
         return pa.table(arrays, names=[*names, COUNT, POSITION])
 
 
-class RowMaintenance(_Asking):
+class RowMaintenance:
     """Rows of units, maintained by an inner algorithm that knows of nothing else."""
 
-    def __init__(
-        self,
-        algebra: Algebra[Any],
-        kind: AlgorithmKind,
-        options: Mapping[str, Any],
-        definition: BoundDefinition,
-        ts: int,
-        unit: Unit,
-    ) -> None:
-        super().__init__(definition, unit)
+    def __init__(self, make: MakeInner, definition: BoundDefinition, ts: int, unit: Unit) -> None:
+        self.unit = unit
+        self.questions = WorkQuestions(definition)
         resume = ResumePoint(ts, dict.fromkeys(definition.view.sources, 0))
-        self._inner_machine = kind.make(algebra, sweep_plan_of(definition.view), resume, **options)
+        self._inner_machine = make(sweep_plan_of(definition.view), resume)
         self._ts = ts
         self._stamped: dict[int, Unit] = {}
         self._numbers: dict[tuple[str, int], int] = {}
@@ -146,9 +138,9 @@ class RowMaintenance(_Asking):
     def _transaction_of(self, report: DynoReport) -> Transaction:
         """The report's rows as the algorithm wants them; what is before it is none of its
         business, so nothing holds it up."""
-        view = self.definition.view
+        view = self.questions.definition.view
         tables = {
-            relation: self._changes_of(
+            relation: self.questions.changes_of(
                 relation, [f.name for f in view.fields_of(relation)], [report]
             )
             for relation in view.relations
@@ -160,7 +152,7 @@ class RowMaintenance(_Asking):
     def take_reply(self, event: DynoReply, later: Iterable[DynoReport]) -> WorkOutcome:
         """Hand over the answers, with what they saw of reports that are not in the run."""
         known = list(later)
-        question = self._questions[self._inner[event.number]]
+        question = self.questions.question_of(event.number)
         answers = tuple(
             self._with_tail(lookup, answer, known)
             for lookup, answer in zip(question.lookups, event.answers, strict=True)
@@ -171,7 +163,7 @@ class RowMaintenance(_Asking):
 
     def _with_tail(self, lookup: Lookup, answer: Answer, later: Iterable[DynoReport]) -> Answer:
         seen = [report for report in later if answer.cut.includes(report.position)]
-        tail = self._changes_of(lookup.relation, lookup.columns, seen)
+        tail = self.questions.changes_of(lookup.relation, lookup.columns, seen)
         return replace(answer, after=answer.cut.position, tail=tail)
 
     def _outcome_of(self, actions: Iterable[algorithm_protocol.Action]) -> WorkOutcome:
@@ -181,7 +173,7 @@ class RowMaintenance(_Asking):
             match action:
                 case AskAction():
                     questions.append(
-                        self.note_question(action.number, action.source, action.lookups)
+                        self.questions.note_question(action.number, action.source, action.lookups)
                     )
                 case algorithm_protocol.StampAction():
                     unit = tuple(self._numbers[named] for named in action.transactions)
@@ -199,7 +191,7 @@ class RowMaintenance(_Asking):
         return CommittedUnits(units, changes)
 
 
-class Rereading(_Asking):
+class Rereading:
     """View adaptation by reading: every relation whole, brought to one state, joined."""
 
     def __init__(
@@ -210,7 +202,8 @@ class Rereading(_Asking):
         shapes: DynoShapes,
         needed: Adaptation,
     ) -> None:
-        super().__init__(after, unit)
+        self.unit = unit
+        self.questions = WorkQuestions(after)
         self.after = after
         self.shapes = shapes
         self.needed = needed
@@ -222,7 +215,7 @@ class Rereading(_Asking):
         """All relations of a source are asked for under one cut."""
         view = self.after.view
         return [
-            self.note_question(
+            self.questions.note_question(
                 number, source, tuple(self._whole_lookup(r) for r in self._relations_of(source))
             )
             for number, source in enumerate(view.sources)
@@ -240,10 +233,10 @@ class Rereading(_Asking):
     def take_reply(self, event: DynoReply, later: Iterable[DynoReport]) -> WorkOutcome:
         """Take back what the answers saw of reports outside the unit; join when all are there."""
         known = list(later)
-        question = self._questions[self._inner[event.number]]
+        question = self.questions.question_of(event.number)
         for lookup, answer in zip(question.lookups, event.answers, strict=True):
             seen = [report for report in known if answer.cut.includes(report.position)]
-            taken = self._changes_of(lookup.relation, lookup.columns, seen, sign=-1)
+            taken = self.questions.changes_of(lookup.relation, lookup.columns, seen, sign=-1)
             ones = pa.array([1] * answer.rows.num_rows, pa.int64())
             rows = answer.rows.append_column(COUNT, ones)
             self._found[lookup.relation] = pa.concat_tables(
@@ -258,16 +251,8 @@ class Rereading(_Asking):
         """The view over what was read."""
         places = self.after.view.places
         bound = {p.index: self._found[p.relation].select([*p.columns, COUNT]) for p in places}
-        joined, _ = run_sweep(
-            sum_of_terms(self._algebra, self._plan, [Term(1, bound)]), _refuse_lookup
-        )
-        return self._algebra.lower_delta(
-            project_outputs(self._algebra, self._plan, joined)
-        ).drop_columns([TS])
-
-
-def _refuse_lookup(lookup: Lookup) -> Answer:
-    raise AssertionError(f"{lookup.relation} was read already")
+        rows = join_given_rows(self._algebra, self._plan, bound)
+        return self._algebra.lower_delta(rows).drop_columns([TS])
 
 
 Work = RowMaintenance | Rereading

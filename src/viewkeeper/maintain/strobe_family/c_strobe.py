@@ -100,26 +100,32 @@ class _Work(Generic[D]):
     delta: list[D] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class CStrobeRules:
+    """`grouped` and `period` as above; whole transactions, and `gather`, are C-TStrobe's."""
+
+    grouped: bool
+    period: int
+    whole_units: bool = False
+    gather: bool = False
+
+
 class CStrobe(Generic[D]):
-    """C-Strobe; `grouped` and `period` as above, `gather` is C-TStrobe's."""
+    """C-Strobe and C-TStrobe, by their rules."""
 
     def __init__(
         self,
         algebra: Algebra[D],
         plan: SweepPlan,
         resume: ResumePoint,
-        *,
         keys: Keys,
-        grouped: bool = True,
-        period: int = 1,
-        gather: bool = False,
+        rules: CStrobeRules,
     ) -> None:
         self._algebra = algebra
         self._plan = plan
         self._keys = keys
-        self._grouped = grouped
-        self._period = period
-        self._intake = UnitIntake(plan.view, resume, apart=not gather)
+        self._rules = rules
+        self._intake = UnitIntake(plan.view, resume, apart=not rules.gather)
         self._queue = HoldingQueue(resume.positions)
         self._jobs: RunningSweeps[StrobeQuery, D | None] = RunningSweeps(
             self._intake.backlog.known_position
@@ -150,7 +156,7 @@ class CStrobe(Generic[D]):
     def _begin_work(self) -> list[Action]:
         actions: list[Action] = []
         pieces: list[UpdatePiece] = []
-        while len(pieces) < self._period and (self._pieces or self._intake.can_take):
+        while len(pieces) < self._rules.period and (self._pieces or self._intake.can_take):
             if not self._pieces:
                 taken = self._intake.take_unit()
                 actions += taken.stamp_actions
@@ -170,8 +176,8 @@ class CStrobe(Generic[D]):
     def _split_unit(self, taken: TakenUnit) -> list[UpdatePiece]:
         """Each update on its own; the last of them brings its transaction through."""
         updates = self._queue.updates_of(taken.unit)
-        if not updates:
-            return [UpdatePiece((), taken.ts)]
+        if self._rules.whole_units or not updates:
+            return [UpdatePiece(tuple(updates), taken.ts)]
         pieces = [UpdatePiece((update,), None) for update in updates[:-1]]
         return [*pieces, UpdatePiece((updates[-1],), taken.ts)]
 
@@ -201,7 +207,7 @@ class CStrobe(Generic[D]):
             if place.index in query.bound or not origins:
                 continue
             deletions = self._queue.deletions_since(place, query.since)
-            groups = [deletions] if self._grouped else [[deletion] for deletion in deletions]
+            groups = [deletions] if self._rules.grouped else [[deletion] for deletion in deletions]
             for group in groups:
                 if group:
                     rows = changes_at_places(self._plan, changes_from(group))[place.index]
@@ -235,3 +241,16 @@ class CStrobe(Generic[D]):
 
 def _column_labels(place: Place) -> list[str]:
     return [f"{place.index}.{name}" for name in place.columns]
+
+
+def make_c_strobe(
+    algebra: Algebra[D],
+    plan: SweepPlan,
+    resume: ResumePoint,
+    *,
+    keys: Keys,
+    grouped: bool = True,
+    period: int = 1,
+) -> CStrobe[D]:
+    """C-Strobe."""
+    return CStrobe(algebra, plan, resume, keys, CStrobeRules(grouped, period))

@@ -20,13 +20,23 @@ Symbols: those of C-Strobe; UL(T) without pairs is `net_of`.
 
 from __future__ import annotations
 
-from viewkeeper.delta.algebra import D
-from viewkeeper.maintain.strobe_family.c_strobe import CStrobe, UpdatePiece
-from viewkeeper.maintain.unit_intake import TakenUnit
+from viewkeeper.delta.algebra import Algebra, D
+from viewkeeper.maintain.algorithm_protocol import ResumePoint
+from viewkeeper.maintain.strobe_family.c_strobe import CStrobe, CStrobeRules
+from viewkeeper.maintain.strobe_family.key_delete import Keys
+from viewkeeper.view.sweep_plan import SweepPlan
 
 
-class CTStrobe(CStrobe[D]):
+def make_c_t_strobe(
+    algebra: Algebra[D],
+    plan: SweepPlan,
+    resume: ResumePoint,
+    *,
+    keys: Keys,
+    grouped: bool = True,
+    period: int = 1,
+    gather: bool = False,
+) -> CStrobe[D]:
     """C-TStrobe."""
-
-    def _split_unit(self, taken: TakenUnit) -> list[UpdatePiece]:
-        return [UpdatePiece(tuple(self._queue.updates_of(taken.unit)), taken.ts)]
+    rules = CStrobeRules(grouped, period, whole_units=True, gather=gather)
+    return CStrobe(algebra, plan, resume, keys, rules)

@@ -28,12 +28,12 @@ from viewkeeper.maintain.algorithm_protocol import (
     Event,
     ResumePoint,
 )
+from viewkeeper.maintain.global_parts import changes_of
 from viewkeeper.maintain.query_terms import source_evaluate
 from viewkeeper.maintain.running_sweeps import RunningSweeps
 from viewkeeper.maintain.strobe_family.key_delete import (
     Keys,
     changes_at_places,
-    changes_of,
     insert_changes,
     key_deletes,
     net_of,

@@ -28,13 +28,8 @@ from viewkeeper.maintain.strobe_family.t_strobe import TStrobe
 from viewkeeper.view.sweep_plan import SweepPlan
 
 
-class GStrobe(TStrobe[D]):
+def make_g_strobe(
+    algebra: Algebra[D], plan: SweepPlan, resume: ResumePoint, *, keys: Keys
+) -> TStrobe[D]:
     """G-Strobe."""
-
-    def __init__(
-        self, algebra: Algebra[D], plan: SweepPlan, resume: ResumePoint, *, keys: Keys
-    ) -> None:
-        super().__init__(algebra, plan, resume, keys=keys, gather=True)
-
-    def _may_apply(self) -> bool:
-        return super()._may_apply() and not self._intake.has_held
+    return TStrobe(algebra, plan, resume, keys, "awaited")

@@ -24,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import COUNT, TS, Algebra, D
-from viewkeeper.maintain.global_parts import Unit
+from viewkeeper.maintain.global_parts import Unit, changes_of
 from viewkeeper.maintain.view_change import project_outputs
 from viewkeeper.updates.view_actions import DeleteKeys, InsertMissing, ViewAction
 from viewkeeper.view.definition import Relation
@@ -66,15 +66,6 @@ def _canonical_value(value: Any) -> Any:
 def insertion_flags(rows: pa.Table) -> list[bool]:
     """Of every change whether it inserts its row; otherwise it deletes it."""
     return [count > 0 for (count,) in comparable_rows(rows, [COUNT])]
-
-
-def changes_of(unit: Unit) -> dict[Relation, pa.Table]:
-    """All changes of a unit, each relation's in its source's order."""
-    found: dict[Relation, list[pa.Table]] = {}
-    for transaction in unit:
-        for relation, rows in transaction.changes.items():
-            found.setdefault(relation, []).append(rows)
-    return {relation: pa.concat_tables(tables) for relation, tables in found.items()}
 
 
 def single_changes(unit: Unit) -> list[Changes]:

@@ -29,7 +29,7 @@ Symbols: UL(T) without pairs is `net_of`, IL(T) is `Net.inserted`; AL, UQS and p
 
 from __future__ import annotations
 
-from typing import Generic
+from typing import Generic, Literal
 
 from viewkeeper.delta.algebra import Algebra, D
 from viewkeeper.maintain.algorithm_protocol import (
@@ -38,27 +38,32 @@ from viewkeeper.maintain.algorithm_protocol import (
     Event,
     ResumePoint,
 )
+from viewkeeper.maintain.global_parts import changes_of
 from viewkeeper.maintain.strobe_family.action_list import ActionList
-from viewkeeper.maintain.strobe_family.key_delete import Keys, changes_of, net_of
+from viewkeeper.maintain.strobe_family.key_delete import Keys, net_of
 from viewkeeper.maintain.unit_intake import TakenUnit, UnitIntake
 from viewkeeper.view.sweep_plan import SweepPlan
 
+PartRule = Literal["apart", "gathered", "awaited"]
+"""How the parts of a global transaction are handled: each on its own, when the transaction is
+whole, or when it is whole while also the commit waits for it."""
+
 
 class TStrobe(Generic[D]):
-    """T-Strobe; `gather`: the parts of a global transaction wait for each other."""
+    """T-Strobe under one of its rules for global transactions; `awaited` makes it G-Strobe."""
 
     def __init__(
         self,
         algebra: Algebra[D],
         plan: SweepPlan,
         resume: ResumePoint,
-        *,
         keys: Keys,
-        gather: bool = False,
+        parts: PartRule,
     ) -> None:
         self._plan = plan
         self._keys = keys
-        self._intake = UnitIntake(plan.view, resume, apart=not gather)
+        self._parts = parts
+        self._intake = UnitIntake(plan.view, resume, apart=parts == "apart")
         self._list = ActionList(algebra, plan, keys, self._intake)
         self._through: list[int] = []
         """The ts of transactions that were handled since the last commit."""
@@ -86,8 +91,15 @@ class TStrobe(Generic[D]):
         return self._intake.commit_units(through, self._list.take_changes())
 
     def _may_apply(self) -> bool:
-        return self._list.is_quiet
+        return self._list.is_quiet and not (self._parts == "awaited" and self._intake.has_held)
 
     @property
     def is_idle(self) -> bool:
         return self._intake.is_idle
+
+
+def make_t_strobe(
+    algebra: Algebra[D], plan: SweepPlan, resume: ResumePoint, *, keys: Keys, gather: bool = False
+) -> TStrobe[D]:
+    """T-Strobe; `gather`: the parts of a global transaction wait for each other."""
+    return TStrobe(algebra, plan, resume, keys, "gathered" if gather else "apart")

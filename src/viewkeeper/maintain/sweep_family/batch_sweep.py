@@ -22,15 +22,14 @@ the number of parts at work at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import Algebra, D
 from viewkeeper.maintain.compensation import KnownChanges
-from viewkeeper.maintain.view_change import Sweep, project_outputs, view_change
-from viewkeeper.updates.source_protocol import Answer, Lookup
+from viewkeeper.maintain.view_change import SweepGenerator, project_outputs, view_change
 from viewkeeper.view.sweep_plan import SweepPlan
 
 
@@ -75,20 +74,7 @@ def split_origins(plan: SweepPlan, rows: Mapping[int, int], part_rows: int) -> t
 
 def batch_sweep(
     algebra: Algebra[D], plan: SweepPlan, origins: Mapping[int, pa.Table], pending: KnownChanges
-) -> Sweep[D | None]:
+) -> SweepGenerator[D | None]:
     """One part of a batch: the view's signed rows that its origin rows cause, one per (row, ts)."""
     rows = yield from view_change(algebra, plan, origins, pending)
     return None if rows is None else project_outputs(algebra, plan, rows)
-
-
-def run_sweep(sweep: Sweep[D], ask: Callable[[Lookup], Answer]) -> tuple[D, int]:
-    """Run a sweep to its end by asking directly; its result and the number of lookups."""
-    lookups = 0
-    try:
-        asked = next(sweep)
-        while True:
-            lookups += len(asked)
-            asked = sweep.send(tuple(ask(lookup) for lookup in asked))
-    except StopIteration as finished:
-        result: D = finished.value
-        return result, lookups

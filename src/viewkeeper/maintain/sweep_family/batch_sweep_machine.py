@@ -32,7 +32,7 @@ from viewkeeper.maintain.sweep_family.batch_sweep import Part, batch_sweep, spli
 from viewkeeper.maintain.sweep_family.sweep_machine import SweepMachine
 from viewkeeper.maintain.sweep_family.unit_change import Effort, origins_of, sum_results
 from viewkeeper.maintain.unit_intake import TakenUnit
-from viewkeeper.maintain.view_change import Sweep
+from viewkeeper.maintain.view_change import SweepGenerator
 from viewkeeper.updates.view_actions import AddRows, ViewAction
 from viewkeeper.view.sweep_plan import SweepPlan
 
@@ -87,7 +87,7 @@ def sweep_in_parts(
     origins = origins_of(plan, *batch)
     sizes = {p.index: len(origins.get(p.index, ())) for p in plan.view.places}
 
-    def sweep_of(part: Part) -> Sweep[D | None]:
+    def sweep_of(part: Part) -> SweepGenerator[D | None]:
         mine = {s.place: origins[s.place].slice(s.start, s.stop - s.start) for s in part}
         return batch_sweep(algebra, plan, mine, pending)
 

@@ -48,7 +48,7 @@ from viewkeeper.maintain.global_parts import Unit
 from viewkeeper.maintain.running_sweeps import RunningSweeps
 from viewkeeper.maintain.sweep_family.unit_change import origins_of, sum_results, unit_rows
 from viewkeeper.maintain.unit_intake import TakenUnit, UnitIntake
-from viewkeeper.maintain.view_change import Sweep, lookup_for, relevant_changes
+from viewkeeper.maintain.view_change import SweepGenerator, lookup_for, relevant_changes
 from viewkeeper.updates.cut import Cut
 from viewkeeper.view.definition import Relation
 from viewkeeper.view.sweep_plan import SweepPlan, SweepStep
@@ -166,7 +166,7 @@ class CompositeChange(Generic[D]):
         self._unstarted: dict[int, pa.Table] = {}
         """Changes of taken units by place, until a sweep covers the place."""
 
-    def sweep_composite(self, first: Iterable[TakenUnit]) -> Sweep[D | None]:
+    def sweep_composite(self, first: Iterable[TakenUnit]) -> SweepGenerator[D | None]:
         """The joined rows of these units and of all that were taken on the way."""
         self._note_units(first)
         region = frozenset(place.index for place in self._plan.view.places)
@@ -181,7 +181,7 @@ class CompositeChange(Generic[D]):
             noted = self._unstarted.get(place)
             self._unstarted[place] = rows if noted is None else pa.concat_tables([noted, rows])
 
-    def _sweep_region(self, region: Region, depth: int) -> Sweep[dict[int, D]]:
+    def _sweep_region(self, region: Region, depth: int) -> SweepGenerator[dict[int, D]]:
         """Partial rows over a region, by place of origin, of all that is unstarted in it."""
         origin = min(place for place in self._unstarted if place in region)
         rows = relevant_changes(self._algebra, self._plan, origin, self._unstarted.pop(origin))
@@ -200,7 +200,7 @@ class CompositeChange(Generic[D]):
 
     def _extend_partials(
         self, step: SweepStep, partials: Mapping[int, D], covered: Region, depth: int
-    ) -> Sweep[tuple[dict[int, D], list[TakenUnit]]]:
+    ) -> SweepGenerator[tuple[dict[int, D], list[TakenUnit]]]:
         """Partial rows extended by one relation, and the units that were taken then."""
         algebra = self._algebra
         waiting = {p: rows for p, rows in partials.items() if not algebra.is_empty(rows)}

@@ -21,7 +21,7 @@ Invariants:
    commit, so that a crash between commits neither loses nor doubles a row.
 
 Symbols: UMQ is `Intake.waiting`, PPU `_at_work`, its size p `parallel`, RPU what the backlog keeps
-of committed transactions; CommitManager is `_finish_change`, AssignTimeStamp `Intake.take`; the
+of committed transactions; CommitManager is `_commit_finished`, AssignTimeStamp `Intake.take`; the
 machine is `viewkeeper.maintain.sweep_family.sweep_machine.ParallelSweep`.
 """
 
@@ -32,26 +32,24 @@ from typing import Literal
 from viewkeeper.delta.algebra import Algebra, D
 from viewkeeper.maintain.algorithm_protocol import ResumePoint
 from viewkeeper.maintain.sweep_family.posse import by_cost
-from viewkeeper.maintain.sweep_family.sweep_machine import ParallelSweep
+from viewkeeper.maintain.sweep_family.sweep_machine import ParallelSweep, SweepMode
 from viewkeeper.maintain.sweep_family.unit_change import Strategy, by_walk
 from viewkeeper.view.sweep_plan import SweepPlan
 
 StrategyName = Literal["sweep", "posse"]
 
 
-class Pvm(ParallelSweep[D]):
+def make_pvm(
+    algebra: Algebra[D],
+    plan: SweepPlan,
+    resume: ResumePoint,
+    parallel: int = 4,
+    strategy: StrategyName = "sweep",
+) -> ParallelSweep[D]:
     """PVM with `parallel` updates at work; `strategy` is the view change: one relation after the
     other, or stages by cost."""
-
-    def __init__(
-        self,
-        algebra: Algebra[D],
-        plan: SweepPlan,
-        resume: ResumePoint,
-        parallel: int = 4,
-        strategy: StrategyName = "sweep",
-    ) -> None:
-        super().__init__(algebra, plan, resume, parallel, strategy_named(strategy))
+    mode: SweepMode[D] = SweepMode(parallel, strategy_named(strategy), ordered=False)
+    return ParallelSweep(algebra, plan, resume, mode)
 
 
 def strategy_named(strategy: StrategyName) -> Strategy[D]:

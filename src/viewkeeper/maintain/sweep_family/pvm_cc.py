@@ -13,7 +13,7 @@ Invariants:
 2. A view change that is done before an earlier one waits in the commit queue and, as in figure 17,
    keeps its place in the processing set: at most `parallel` updates are at work or queued.
 
-Symbols: CommitQueue is `OrderedSweep._queue`; the others as in
+Symbols: CommitQueue is `ParallelSweep._queue`; the others as in
 `viewkeeper.maintain.sweep_family.pvm`.
 """
 
@@ -22,19 +22,17 @@ from __future__ import annotations
 from viewkeeper.delta.algebra import Algebra, D
 from viewkeeper.maintain.algorithm_protocol import ResumePoint
 from viewkeeper.maintain.sweep_family.pvm import StrategyName, strategy_named
-from viewkeeper.maintain.sweep_family.sweep_machine import OrderedSweep
+from viewkeeper.maintain.sweep_family.sweep_machine import ParallelSweep, SweepMode
 from viewkeeper.view.sweep_plan import SweepPlan
 
 
-class PvmCc(OrderedSweep[D]):
+def make_pvm_cc(
+    algebra: Algebra[D],
+    plan: SweepPlan,
+    resume: ResumePoint,
+    parallel: int = 4,
+    strategy: StrategyName = "sweep",
+) -> ParallelSweep[D]:
     """PVM CC; the parameters are PVM's."""
-
-    def __init__(
-        self,
-        algebra: Algebra[D],
-        plan: SweepPlan,
-        resume: ResumePoint,
-        parallel: int = 4,
-        strategy: StrategyName = "sweep",
-    ) -> None:
-        super().__init__(algebra, plan, resume, parallel, strategy_named(strategy))
+    mode: SweepMode[D] = SweepMode(parallel, strategy_named(strategy), ordered=True)
+    return ParallelSweep(algebra, plan, resume, mode)

@@ -25,23 +25,21 @@ from __future__ import annotations
 from viewkeeper.delta.algebra import Algebra, D
 from viewkeeper.maintain.algorithm_protocol import ResumePoint
 from viewkeeper.maintain.sweep_family.sweep_arms import by_arms
-from viewkeeper.maintain.sweep_family.sweep_machine import OrderedSweep
+from viewkeeper.maintain.sweep_family.sweep_machine import ParallelSweep, SweepMode
 from viewkeeper.maintain.sweep_family.unit_change import by_walk
 from viewkeeper.view.sweep_plan import SweepPlan
 
 
-class Sweep(OrderedSweep[D]):
+def make_sweep(
+    algebra: Algebra[D],
+    plan: SweepPlan,
+    resume: ResumePoint,
+    parallel: int = 1,
+    arms: bool = False,
+) -> ParallelSweep[D]:
     """SWEEP; `parallel` is the number of updates in the pipeline, 1 as in figure 4.
 
     `arms`: the branches around a change are swept at the same time.
     """
-
-    def __init__(
-        self,
-        algebra: Algebra[D],
-        plan: SweepPlan,
-        resume: ResumePoint,
-        parallel: int = 1,
-        arms: bool = False,
-    ) -> None:
-        super().__init__(algebra, plan, resume, parallel, by_arms if arms else by_walk)
+    mode: SweepMode[D] = SweepMode(parallel, by_arms if arms else by_walk, ordered=True)
+    return ParallelSweep(algebra, plan, resume, mode)

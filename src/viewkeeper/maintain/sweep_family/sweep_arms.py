@@ -26,7 +26,7 @@ from viewkeeper.delta.algebra import COUNT, TS, Algebra, D
 from viewkeeper.maintain.compensation import KnownChanges
 from viewkeeper.maintain.sweep_family.unit_change import Effort, by_walk, origins_of
 from viewkeeper.maintain.unit_intake import TakenUnit
-from viewkeeper.maintain.view_change import Sweep, relevant_changes, sweep_stages
+from viewkeeper.maintain.view_change import SweepGenerator, relevant_changes, sweep_stages
 from viewkeeper.view.expression import Column
 from viewkeeper.view.join_tree import JoinKey
 from viewkeeper.view.sweep_plan import SweepPlan, SweepStep
@@ -65,7 +65,9 @@ class _Arms(Generic[D]):
     rows: D
     arms: Sequence[Sequence[SweepStep]]
 
-    def sweep_arm(self, arm: Sequence[SweepStep], pending: KnownChanges) -> Sweep[D | None]:
+    def sweep_arm(
+        self, arm: Sequence[SweepStep], pending: KnownChanges
+    ) -> SweepGenerator[D | None]:
         """Each changed row, counted once, extended by the relations of one arm."""
         once = self.algebra.lift_table(self.algebra.lower_delta(self.rows).drop_columns([COUNT]))
         stages = [[step] for step in arm]

@@ -1,16 +1,18 @@
 """What the machines of the sweep family have in common: events in, sweeps at work, commits out.
 
 `SweepMachine` is the frame: a delivery goes to the intake, an answer to the sweep that asked.
-`ParallelSweep` has up to `parallel` units at work, each swept on its own, and commits each as soon
-as it is ready; `OrderedSweep` keeps what is ready in a commit queue until everything before it is
-committed. SWEEP, PVM and PVM CC are these with a strategy and a number: that is PVM's own point
-(Zhang, Ding, Rundensteiner 2003, section 7.2: with one thread it is SWEEP).
+`ParallelSweep` has up to `parallel` units at work, each swept on its own. It commits each as soon
+as it is ready or, `ordered`, keeps what is ready in a commit queue until everything before it is
+committed. SWEEP, PVM and PVM CC are this machine in three modes: that is PVM's own point (Zhang,
+Ding, Rundensteiner 2003, section 7.2: with one thread it is SWEEP).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
+from dataclasses import dataclass
+from itertools import takewhile
 from typing import Generic, TypeVar
 
 from viewkeeper.delta.algebra import Algebra, D
@@ -58,29 +60,34 @@ class SweepMachine(ABC, Generic[K, D]):
         return self._intake.is_idle
 
 
+@dataclass(frozen=True, slots=True)
+class SweepMode(Generic[D]):
+    """How units are swept: so many at a time, by a strategy; `ordered`: committed in ts order."""
+
+    parallel: int
+    strategy: Strategy[D]
+    ordered: bool
+
+
 class ParallelSweep(SweepMachine[int, D]):
-    """Units swept side by side, by ts, and committed as soon as they are ready."""
+    """Units swept side by side, by ts, and committed as soon as the mode allows it."""
 
     def __init__(
-        self,
-        algebra: Algebra[D],
-        plan: SweepPlan,
-        resume: ResumePoint,
-        parallel: int,
-        strategy: Strategy[D],
+        self, algebra: Algebra[D], plan: SweepPlan, resume: ResumePoint, mode: SweepMode[D]
     ) -> None:
         super().__init__(algebra, plan, resume)
-        self._parallel = parallel
-        self._strategy = strategy
+        self._mode = mode
         self._at_work: list[int] = []
         """The ts that were taken and are not committed, in order."""
+        self._queue: dict[int, list[ViewAction]] = {}
+        """View changes that are done and not committed, by ts."""
 
     def _go_on(self) -> list[Action]:
         actions = self._commit_finished()
-        while self._intake.can_take and len(self._at_work) < self._parallel:
+        while self._intake.can_take and len(self._at_work) < self._mode.parallel:
             taken = self._intake.take_unit()
             self._at_work.append(taken.ts)
-            effort = self._strategy(self._algebra, self._plan, taken, self._intake.backlog)
+            effort = self._mode.strategy(self._algebra, self._plan, taken, self._intake.backlog)
             asks = self._efforts.start_effort(taken.ts, effort)
             actions += taken.stamp_actions + self._intake.note_asks(asks)
             actions += self._commit_finished()
@@ -89,34 +96,14 @@ class ParallelSweep(SweepMachine[int, D]):
     def _commit_finished(self) -> list[Action]:
         actions: list[Action] = []
         for ts, rows in self._efforts.take_changes():
-            actions += self._finish_change(ts, unit_rows(self._algebra, self._plan, rows))
+            self._queue[ts] = unit_rows(self._algebra, self._plan, rows)
+            for ready in self._ready_stamps():
+                self._at_work.remove(ready)
+                actions += self._intake.commit_units([ready], self._queue.pop(ready))
         return actions
 
-    def _finish_change(self, ts: int, changes: list[ViewAction]) -> list[Action]:
-        """A view change is done: commit it, whatever is still at work before it."""
-        self._at_work.remove(ts)
-        return self._intake.commit_units([ts], changes)
-
-
-class OrderedSweep(ParallelSweep[D]):
-    """The same, committed in the order of the ts."""
-
-    def __init__(
-        self,
-        algebra: Algebra[D],
-        plan: SweepPlan,
-        resume: ResumePoint,
-        parallel: int,
-        strategy: Strategy[D],
-    ) -> None:
-        super().__init__(algebra, plan, resume, parallel, strategy)
-        self._queue: dict[int, list[ViewAction]] = {}
-        """View changes that are done, by ts, until everything before them is committed."""
-
-    def _finish_change(self, ts: int, changes: list[ViewAction]) -> list[Action]:
-        self._queue[ts] = changes
-        actions: list[Action] = []
-        while self._at_work and self._at_work[0] in self._queue:
-            first = self._at_work[0]
-            actions += super()._finish_change(first, self._queue.pop(first))
-        return actions
+    def _ready_stamps(self) -> list[int]:
+        """The ts whose changes are done and need not wait for one before them."""
+        if self._mode.ordered:
+            return list(takewhile(self._queue.__contains__, self._at_work))
+        return list(self._queue)

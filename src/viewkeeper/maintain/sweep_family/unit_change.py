@@ -29,7 +29,7 @@ from viewkeeper.maintain.algorithm_protocol import (
 from viewkeeper.maintain.compensation import KnownChanges
 from viewkeeper.maintain.running_sweeps import RunningSweeps
 from viewkeeper.maintain.unit_intake import TakenUnit
-from viewkeeper.maintain.view_change import Sweep, project_outputs, view_change
+from viewkeeper.maintain.view_change import SweepGenerator, project_outputs, view_change
 from viewkeeper.updates.view_actions import AddRows, ViewAction
 from viewkeeper.view.sweep_plan import SweepPlan
 
@@ -43,7 +43,7 @@ class Effort(Generic[D]):
     A result of None has no rows.
     """
 
-    sweeps: Sequence[Sweep[D | None]]
+    sweeps: Sequence[SweepGenerator[D | None]]
     merge: Callable[[Sequence[D | None]], D | None]
 
 
@@ -65,7 +65,7 @@ def origins_of(plan: SweepPlan, *units: TakenUnit) -> dict[int, pa.Table]:
     return found
 
 
-def single_effort(sweep: Sweep[D | None]) -> Effort[D]:
+def single_effort(sweep: SweepGenerator[D | None]) -> Effort[D]:
     """The effort of a single sweep."""
     return Effort((sweep,), lambda results: results[0])
 

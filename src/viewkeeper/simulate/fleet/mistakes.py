@@ -1,15 +1,15 @@
 """Mistakes that a fleet can be run with, to show that they would be found.
 
 Each breaks one rule that consistency rests on; `docs/fleet-simulation.md` says what the checker
-finds then. The production code is changed by subclasses, never by a switch of its own.
+finds then. A mediator takes its rules as a value, and a mistake gives it another one; the other
+mistakes are made by the simulated member itself.
 """
 
 from __future__ import annotations
 
 from enum import Enum
 
-from viewkeeper.order.mediator import Mediator, RegisteredBase
-from viewkeeper.order.registry_protocol import OrderedId
+from viewkeeper.order.mediator import ALL_RULES, Mediator, WaitRules
 
 
 class Mistake(Enum):
@@ -24,30 +24,13 @@ class Mistake(Enum):
     LOADS_ANYWHERE = "a new member loads though its parents stand apart"
 
 
-class _NoParentWait(Mediator):
-    def _missing_source(self, each: OrderedId) -> str | None:
-        source = super()._missing_source(each)
-        return source if source and isinstance(self._upstream[source], RegisteredBase) else None
-
-
-class _NoLogWait(Mediator):
-    def _missing_source(self, each: OrderedId) -> str | None:
-        source = super()._missing_source(each)
-        return None if source and isinstance(self._upstream[source], RegisteredBase) else source
-
-
-class _TakesHidden(Mediator):
-    def _is_shown(self, n: int) -> bool:
-        return True
-
-
-_MADE: dict[Mistake, type[Mediator]] = {
-    Mistake.NO_PARENT_WAIT: _NoParentWait,
-    Mistake.NO_LOG_WAIT: _NoLogWait,
-    Mistake.TAKES_HIDDEN: _TakesHidden,
+_RULES = {
+    Mistake.NO_PARENT_WAIT: WaitRules(parents=False),
+    Mistake.NO_LOG_WAIT: WaitRules(bases=False),
+    Mistake.TAKES_HIDDEN: WaitRules(shown_states=False),
 }
 
 
 def make_mediator(mistake: Mistake | None, n: int) -> Mediator:
     """A mediator, as it should be or with a mistake."""
-    return (_MADE.get(mistake, Mediator) if mistake else Mediator)(n)
+    return Mediator(n, rules=_RULES.get(mistake, ALL_RULES) if mistake else ALL_RULES)

@@ -16,10 +16,9 @@ import pyarrow as pa
 from viewkeeper.check.history.recorded_history import Row
 from viewkeeper.delta.algebra import Algebra
 from viewkeeper.delta.reference_carrier import Reference, ReferenceDelta
-from viewkeeper.maintain.algorithm_protocol import Term
-from viewkeeper.maintain.query_terms import sum_of_terms
-from viewkeeper.maintain.sweep_family.batch_sweep import batch_sweep, run_sweep
-from viewkeeper.maintain.view_change import Sweep, project_outputs
+from viewkeeper.maintain.query_terms import join_given_rows
+from viewkeeper.maintain.sweep_family.batch_sweep import batch_sweep
+from viewkeeper.maintain.view_change import SweepGenerator
 from viewkeeper.order.mediator import TakenIds
 from viewkeeper.simulate.fleet.member_warehouse import MemberEntry, MemberWarehouse
 from viewkeeper.simulate.fleet.signed_log import Change, SignedLog, change_table, stamped_table
@@ -49,7 +48,7 @@ class ViewSweep:
     """One view's sweep, and the lookups that it waits for."""
 
     view: str
-    sweep: Sweep[ReferenceDelta | None]
+    sweep: SweepGenerator[ReferenceDelta | None]
     lookups: tuple[Lookup, ...] = ()
     result: ReferenceDelta | None = None
     ended: bool = False
@@ -165,16 +164,10 @@ def rows_loaded_at(plan: SweepPlan, logs: Logs, positions: Mapping[str, int]) ->
         place.index: change_table(place.columns, _rows_at(logs, place.relation, positions))
         for place in plan.view.places
     }
-    rows, _ = run_sweep(sum_of_terms(Reference(), plan, [Term(1, bound)]), _refuse_lookup)
-    return {
-        row[:-1]: count for row, count in project_outputs(Reference(), plan, rows).counts.items()
-    }
+    rows = join_given_rows(Reference(), plan, bound)
+    return {row[:-1]: count for row, count in rows.counts.items()}
 
 
 def _rows_at(logs: Logs, relation: Relation, positions: Mapping[str, int]) -> list[Change]:
     rows = logs[relation.source].tables_at(positions[relation.source])[relation.table]
     return [(0, row, count) for row, count in rows.items()]
-
-
-def _refuse_lookup(lookup: Lookup) -> Answer:
-    raise AssertionError(f"{lookup.relation} is bound and must not be asked for")
