@@ -43,6 +43,7 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class ViewkeeperError(Exception):
@@ -76,6 +77,17 @@ def _rebuild_error(
     error.args = args
     error.__dict__.update(facts)
     return error
+
+
+def suggest_nearest(word: str, known: Iterable[str]) -> str:
+    """A clause for a hint: the known word that is nearest to one that is not known, if any is.
+
+    >>> suggest_nearest("shpo", ["shop", "crm"])
+    '; did you mean "shop"?'
+    """
+    # A long word would take long to compare, and nobody means another one by it.
+    close = get_close_matches(word[:100], list(known), n=1, cutoff=0.5)
+    return f'; did you mean "{close[0]}"?' if close else ""
 
 
 def reload_hint(views: Iterable[str] = ()) -> str:

@@ -24,9 +24,9 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from viewkeeper.cli.commands.status_command import make_grid
 from viewkeeper.cli.format import amount_text, duration_text
 from viewkeeper.cli.log_lines import BatchTally, LogLines
+from viewkeeper.cli.terminal import make_grid
 from viewkeeper.engine.operations.project_status import ProjectStatus, gather_status
 from viewkeeper.engine.report import BatchReport
 from viewkeeper.engine.settings.project_file import Settings

@@ -26,8 +26,8 @@ from typing import Any
 import click
 
 from viewkeeper.cli.invocation import Invocation
-from viewkeeper.cli.terminal import show_error, show_warning, suggest_nearest
-from viewkeeper.errors import ViewkeeperError
+from viewkeeper.cli.terminal import show_error, show_warning
+from viewkeeper.errors import ViewkeeperError, suggest_nearest
 
 DEFECT, CANCELLED, UNREAD = 3, 130, 141
 

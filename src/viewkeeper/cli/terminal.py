@@ -6,14 +6,13 @@ Consoles are made when they are used, because a caller may have replaced the str
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 WIDE = 240
 
@@ -25,6 +24,18 @@ def make_console(stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or "COLUMNS" in os.environ else WIDE
     return Console(file=stream, highlight=False, width=width, soft_wrap=False, emoji=False)
+
+
+def make_grid(*columns: str) -> Table:
+    """A plain table; a column whose name ends in > is flush right."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:
+        name = column.rstrip(">")
+        table.add_column(name, justify="right" if column != name else "left", overflow="fold")
+    return table
 
 
 def show_error(message: str, detail: str | None, hint: str | None) -> None:
@@ -43,12 +54,6 @@ def show_warning(message: str) -> None:
 def print_note(message: str) -> None:
     """Print a line about the progress on stderr."""
     _write_line(sys.stderr, message)
-
-
-def suggest_nearest(word: str, known: Iterable[str]) -> str:
-    """A clause that suggests the known word nearest to `word`, or nothing."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f'; did you mean "{close[0]}"?' if close else ""
 
 
 def _print_part(label: str, colour: str, text: str) -> None:

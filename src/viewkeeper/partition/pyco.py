@@ -24,12 +24,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from viewkeeper.errors import ProjectError
+from viewkeeper.errors import ProjectError, suggest_nearest
 from viewkeeper.partition.atomic_groups import Reason, atomic_groups
 from viewkeeper.partition.group_reasons import why_apart, why_together
 from viewkeeper.partition.view_graph import ViewGraph
 from viewkeeper.partition.view_group import ViewGroup, group_bases, group_name_of
-from viewkeeper.sources.settings import suggest_nearest
 
 
 @dataclass(frozen=True, slots=True)

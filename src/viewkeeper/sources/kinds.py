@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from viewkeeper.errors import ProjectError
-from viewkeeper.sources.settings import Option, SourceSettings, check_options, suggest_nearest
+from viewkeeper.errors import ProjectError, suggest_nearest
+from viewkeeper.sources.settings import Option, SourceSettings, check_options
 from viewkeeper.updates.source_protocol import Source
 
 Differ: TypeAlias = Callable[[Sequence[str], Sequence[str], pa.Schema], Iterator[pa.RecordBatch]]

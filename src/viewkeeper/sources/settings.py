@@ -6,7 +6,6 @@ the source is opened, so that a secret is never part of a job, a plan or a recor
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
-from viewkeeper.errors import ProjectError
+from viewkeeper.errors import ProjectError, suggest_nearest
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(kb|mb|gb|tb)")
@@ -142,12 +141,6 @@ def size_of(text: str) -> int:
     match = _SIZE.fullmatch(text.strip().lower())
     assert match is not None
     return int(float(match.group(1)) * _BYTES[match.group(2)])
-
-
-def suggest_nearest(word: str, known: Iterable[str]) -> str:
-    """A clause that suggests the known word nearest to `word`, or nothing."""
-    close = difflib.get_close_matches(word[:_WORD_MAX], list(known), n=1, cutoff=0.5)
-    return f'; did you mean "{close[0]}"?' if close else ""
 
 
 def shorten_value(value: object) -> str:

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from viewkeeper.errors import SchemaError
+from viewkeeper.errors import SchemaError, suggest_nearest
 from viewkeeper.sources.handles import HandleTarget, SourceHandles
-from viewkeeper.sources.settings import suggest_nearest
 from viewkeeper.updates.schema_change import name_of_handle
 from viewkeeper.updates.source_protocol import Tables
 from viewkeeper.upstream.parent_files import ParentFiles, ParentProgress, progress_of

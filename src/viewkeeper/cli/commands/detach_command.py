@@ -10,8 +10,8 @@ import time
 import click
 
 from viewkeeper.cli.invocation import Invocation
-from viewkeeper.cli.terminal import show_error, show_warning, suggest_nearest
-from viewkeeper.errors import LockedError, ProjectError, ViewkeeperError
+from viewkeeper.cli.terminal import show_error, show_warning
+from viewkeeper.errors import LockedError, ProjectError, ViewkeeperError, suggest_nearest
 
 EPILOG = """\b
 Examples:

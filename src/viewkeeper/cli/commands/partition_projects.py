@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from viewkeeper.errors import ProjectError
-from viewkeeper.sources.settings import SourceSettings, suggest_nearest
+from viewkeeper.errors import ProjectError, suggest_nearest
+from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.view.definition import name_of_handle
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ import click
 from viewkeeper.cli.format import WRITERS
 from viewkeeper.cli.invocation import Invocation
 from viewkeeper.cli.terminal import print_note
-from viewkeeper.errors import DefinitionError, ExpressionError
+from viewkeeper.errors import DefinitionError, ExpressionError, suggest_nearest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,7 +36,6 @@ from dataclasses import dataclass
 
 from sqlglot import Token, TokenType, exp
 
-from viewkeeper.cli.terminal import suggest_nearest
 from viewkeeper.errors import UnsupportedError
 from viewkeeper.view.sql import functions
 from viewkeeper.view.sql.refuse import is_word

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from viewkeeper.cli.commands.status_command import make_grid
 from viewkeeper.cli.format import amount_text, as_json, duration_text
 from viewkeeper.cli.signals import stop_on_signals
-from viewkeeper.cli.terminal import make_console, print_note, show_warning, suggest_nearest
-from viewkeeper.errors import ProjectError
+from viewkeeper.cli.terminal import make_console, make_grid, print_note, show_warning
+from viewkeeper.errors import ProjectError, suggest_nearest
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -15,7 +15,7 @@ import click
 
 from viewkeeper.cli.format import amount_text, as_json, duration_text
 from viewkeeper.cli.invocation import Invocation
-from viewkeeper.cli.terminal import make_console
+from viewkeeper.cli.terminal import make_console, make_grid
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -198,14 +198,3 @@ def _reader_texts(source: SourceStatus) -> list[str]:
 
 def _number_text(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
-
-
-def make_grid(*columns: str) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for column in columns:
-        name = column.rstrip(">")
-        table.add_column(name, justify="right" if column != name else "left", overflow="fold")
-    return table

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from viewkeeper.errors import ProjectError
+from viewkeeper.errors import ProjectError, suggest_nearest
 from viewkeeper.maintain.algorithm_catalogue import KINDS, AlgorithmKind
 from viewkeeper.maintain.promises import Level, TransactionKind
-from viewkeeper.sources.settings import suggest_nearest
 
 DEFAULT = "batch_sweep"
 

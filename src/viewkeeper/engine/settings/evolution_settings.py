@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from viewkeeper.errors import ProjectError
+from viewkeeper.errors import ProjectError, suggest_nearest
 from viewkeeper.evolution.policy import POLICIES, Policies, read_policies
 from viewkeeper.evolution.preferences import (
     Preferences,
@@ -21,7 +21,7 @@ from viewkeeper.evolution.preferences import (
     read_preferences,
     read_substitutes,
 )
-from viewkeeper.sources.settings import shorten_value, suggest_nearest
+from viewkeeper.sources.settings import shorten_value
 
 Detection = Literal["pessimistic", "optimistic"]
 

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from viewkeeper.errors import ProjectError, reload_hint
-from viewkeeper.sources.settings import suggest_nearest
+from viewkeeper.errors import ProjectError, reload_hint, suggest_nearest
 
 GapPolicy = Literal["stop", "reanchor"]
 

@@ -22,10 +22,10 @@ from viewkeeper.engine.settings.algorithm_settings import (
 from viewkeeper.engine.settings.evolution_settings import EvolutionSettings, read_evolution
 from viewkeeper.engine.settings.gap_settings import GapSettings, read_gaps
 from viewkeeper.engine.settings.registry_settings import RegistrySettings, read_registry
-from viewkeeper.errors import ProjectError
+from viewkeeper.errors import ProjectError, suggest_nearest
 from viewkeeper.sources.kinds import check_settings
 from viewkeeper.sources.project_yaml import read_yaml
-from viewkeeper.sources.settings import SourceSettings, shorten_value, suggest_nearest
+from viewkeeper.sources.settings import SourceSettings, shorten_value
 
 FILE_NAME = "viewkeeper.yml"
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from viewkeeper.errors import ProjectError
-from viewkeeper.sources.settings import suggest_nearest
+from viewkeeper.errors import ProjectError, suggest_nearest
 
 _KEYS = ("url", "member", "token", "together", "ca")
 

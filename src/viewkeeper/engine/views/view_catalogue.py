@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.views.view_binding import Binding, bind_again, bind_now
-from viewkeeper.errors import DefinitionError, ProjectError
-from viewkeeper.sources.settings import suggest_nearest
+from viewkeeper.errors import DefinitionError, ProjectError, suggest_nearest
 from viewkeeper.view.definition import Relation, ViewDefinition
 from viewkeeper.warehouse.metadata.head import Head
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from viewkeeper.errors import SchemaError, reload_hint
+from viewkeeper.errors import SchemaError, reload_hint, suggest_nearest
 from viewkeeper.sources.delta_lake import log
 from viewkeeper.sources.delta_lake.continuity import LogContinuity
 from viewkeeper.sources.delta_lake.doctor import diagnose_table, health_of
@@ -48,7 +48,7 @@ from viewkeeper.sources.delta_lake.version_shapes import (
     shape_in,
 )
 from viewkeeper.sources.handles import Book, HandleTarget, SourceHandles
-from viewkeeper.sources.settings import SourceSettings, suggest_nearest
+from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.sources.tables.column_type import TableColumns
 from viewkeeper.sources.tables.description import describe_file_table
 from viewkeeper.sources.tables.row_layout import change_columns_of

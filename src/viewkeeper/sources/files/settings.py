@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from viewkeeper.errors import ProjectError, SchemaError
+from viewkeeper.errors import ProjectError, SchemaError, suggest_nearest
 from viewkeeper.sources.files.text_types import WORDS, type_of_word
-from viewkeeper.sources.settings import SourceSettings, suggest_nearest
+from viewkeeper.sources.settings import SourceSettings
 
 SETTLE_SECONDS = 1.0
 _DIALECT = {"header": bool, "delimiter": str, "quote": str, "escape": str, "null": str}

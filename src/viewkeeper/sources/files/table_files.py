@@ -19,10 +19,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from viewkeeper.errors import ConversionError, SchemaError, SourceAwayError
+from viewkeeper.errors import ConversionError, SchemaError, SourceAwayError, suggest_nearest
 from viewkeeper.sources.files.file_parser import EXTENSIONS
 from viewkeeper.sources.files.settings import FolderSettings
-from viewkeeper.sources.settings import suggest_nearest
 
 _DONE = "_SUCCESS"
 _UNFINISHED = (".tmp", ".part")

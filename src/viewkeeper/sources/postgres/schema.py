@@ -14,9 +14,8 @@ from typing import Any
 import psycopg
 from psycopg import errors
 
-from viewkeeper.errors import SchemaError
+from viewkeeper.errors import SchemaError, suggest_nearest
 from viewkeeper.sources.postgres.types import PostgresKind, kind_of, quote_name
-from viewkeeper.sources.settings import suggest_nearest
 from viewkeeper.sources.tables.column_type import ColumnRefusal
 from viewkeeper.updates.schema_change import name_of_handle
 

@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from viewkeeper.delta.arrow_compute import pc
-from viewkeeper.errors import SchemaError
-from viewkeeper.sources.settings import suggest_nearest
+from viewkeeper.errors import SchemaError, suggest_nearest
 from viewkeeper.view.definition import Field
 
 DIGITS_MAX = 38

@@ -36,6 +36,7 @@ from viewkeeper.warehouse.metadata.record import (
     Record,
     Redefine,
     encode_record,
+    kind_of_change,
     read_record,
 )
 
@@ -132,7 +133,7 @@ def commit_rows(records: Iterable[Record]) -> pa.Table:
             "record": record.n,
             "committed_at": record.committed_at,
             "view": change.view,
-            "kind": type(change).__name__.lower(),
+            "kind": kind_of_change(change),
             "ts": change.ts if isinstance(change, (Advance, Create, Redefine)) else None,
             "rows_change": sum(file.count_sum for file in change.files)
             if isinstance(change, (Advance, Create, Redefine))

@@ -155,6 +155,14 @@ _KINDS: dict[str, type[ViewChange]] = {
 }
 
 
+_NAMES = {change: name for name, change in _KINDS.items()}
+
+
+def kind_of_change(change: ViewChange) -> str:
+    """What a change is called on disk."""
+    return _NAMES[type(change)]
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """Commit n; `committed_at` is in seconds since the epoch."""
@@ -200,7 +208,6 @@ def read_record(path: Path) -> Record:
 
 
 def _encode_change(change: ViewChange) -> Body:
-    kind = next(name for name, known in _KINDS.items() if type(change) is known)
     # asdict copies deeply, which an Arrow schema need not be.
     body: Body = {name: getattr(change, name) for name in change.__dataclass_fields__}
     if isinstance(change, Create | Redefine):
@@ -213,7 +220,7 @@ def _encode_change(change: ViewChange) -> Body:
         body["files"] = [asdict(file) for file in body["files"]]
     if "positions" in body:
         body["positions"] = dict(body["positions"])
-    return {"kind": kind, **body}
+    return {"kind": kind_of_change(change), **body}
 
 
 def _decode_change(body: Any) -> ViewChange:

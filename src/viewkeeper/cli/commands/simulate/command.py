@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from viewkeeper.cli.commands.simulate.run_outputs import Outputs
-from viewkeeper.cli.terminal import suggest_nearest
+from viewkeeper.errors import suggest_nearest
 from viewkeeper.maintain.algorithm_catalogue import KINDS
 from viewkeeper.maintain.promises import Level
 from viewkeeper.maintain.promises import TransactionKind as Transactions
