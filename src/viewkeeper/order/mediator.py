@@ -85,7 +85,7 @@ class WaitRules:
     parents: bool = True
     shown_states: bool = True
 
-    def holds_back(self, upstream: Upstream) -> bool:
+    def is_awaited(self, upstream: Upstream) -> bool:
         """Whether an id waits for a source that has not got there."""
         return self.bases if isinstance(upstream, RegisteredBase) else self.parents
 
@@ -328,7 +328,7 @@ class Mediator:
             else:
                 needed = each.n
             if there < needed:
-                return source if self._rules.holds_back(self._upstream[source]) else None
+                return source if self._rules.is_awaited(self._upstream[source]) else None
         return None
 
     def _is_shown(self, n: int) -> bool:

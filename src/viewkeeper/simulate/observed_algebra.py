@@ -17,7 +17,7 @@ from viewkeeper.view.join_tree import JoinKey
 
 
 def observed_algebra(trace: Trace) -> Reference:
-    """The reference carrier, which tells a trace what was compensated."""
+    """The reference carrier, with a trace that notes what was compensated."""
 
     def note_compensation(
         partial: ReferenceDelta,
