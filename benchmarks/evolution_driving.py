@@ -15,7 +15,7 @@ from typing import Any
 from unittest import mock
 
 from viewkeeper.engine.evolution.view_adapter import ViewAdapter
-from viewkeeper.engine.maintainer import Maintainer
+from viewkeeper.engine.maintainer import Again, Maintainer
 from viewkeeper.engine.project import Project
 from viewkeeper.engine.report import BatchReport, SilentObserver
 from viewkeeper.engine.settings.evolution_settings import Detection
@@ -61,7 +61,6 @@ def maintaining(project: Project, detection: Detection) -> Iterator[tuple[Mainta
     with ExitStack() as stack:
         maintainer = stack.enter_context(project.open_maintainer("benchmark", counted))
         maintainer.start_run()
-        maintainer.bind_views()
         settle(maintainer)
         stack.enter_context(_counting(counted))
         yield maintainer, counted
@@ -92,15 +91,15 @@ def settle(maintainer: Maintainer) -> float:
     """Maintain until everything committed is in the view; how long that took."""
     started = time.perf_counter()
     maintainer.see_commits()
-    maintainer.maintain_views()
+    again = maintainer.maintain_views()
     for _ in range(STEPS_MAX):
         if maintainer.loader.current is not None:
-            maintainer.finish_loads()
-        elif maintainer.troubles.met_barrier or maintainer.has_views_behind():
-            if maintainer.troubles.met_barrier:
+            again = maintainer.finish_loads()
+        elif again is Again.BARRIER or maintainer.has_views_behind():
+            if again is Again.BARRIER:
                 time.sleep(PAUSE_SECONDS)
             maintainer.see_commits()
-            maintainer.maintain_views()
+            again = maintainer.maintain_views()
         else:
             return time.perf_counter() - started
     raise AssertionError("the view does not come to rest")

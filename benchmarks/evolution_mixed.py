@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from benchmarks.evolution_driving import Counted, maintaining
 from benchmarks.evolution_world import RESHAPES, Reshape, World
-from viewkeeper.engine.maintainer import Maintainer
+from viewkeeper.engine.maintainer import Again, Maintainer
 from viewkeeper.engine.project import Project
 from viewkeeper.engine.settings.evolution_settings import DETECTIONS, Detection
 
@@ -155,7 +155,7 @@ def _run(
 
 def _busy(maintainer: Maintainer, writer: threading.Thread) -> float:
     """Maintain beside the writer and to the end; for how long there was something to do."""
-    busy, end = 0.0, None
+    busy, end, again = 0.0, None, None
     while True:
         # Asked before the look: what it committed last is seen by that look.
         writing = writer.is_alive()
@@ -165,9 +165,9 @@ def _busy(maintainer: Maintainer, writer: threading.Thread) -> float:
         if (
             maintainer.lookout.oldest_committed_at is not None
             or maintainer.has_views_behind()
-            or maintainer.troubles.met_barrier
+            or again is Again.BARRIER
         ):
-            maintainer.maintain_views()
+            again = maintainer.maintain_views()
         elif loading is not None:
             loading.wait_until_ended(IDLE_SECONDS)
         elif writing:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from benchmarks.evolution_places import PLACES, Clocks, Mode, Spent, detecting
@@ -105,7 +105,6 @@ def measure(
     project.settings = replace(project.settings, algorithm=AlgorithmSettings(algorithm))
     with project.open_maintainer("benchmark", Strict()) as maintainer:
         maintainer.start_run()
-        maintainer.bind_views()
         bench = _Bench(project, world, maintainer)
         bench.run("with", min(repetitions))
         for updates, pairs in repetitions.items():
@@ -150,7 +149,8 @@ class _Bench:
         self._maintainer.acknowledge_commits(now=True)
         clocks, seconds, cpu = Clocks(), 0.0, 0.0
         with detecting(PLACES[self._world.kind], mode, clocks):
-            for act in (*[self._maintainer.see_commits] * updates, self._maintainer.maintain_views):
+            acts: list[Callable[[], object]] = [self._maintainer.see_commits] * updates
+            for act in (*acts, self._maintainer.maintain_views):
                 if act == self._maintainer.see_commits:
                     self._world.update()
                 started, began = time.perf_counter(), time.process_time()

@@ -29,6 +29,7 @@ from viewkeeper.engine.project import Project, open_project
 from viewkeeper.engine.report import BatchReport, SilentObserver
 from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.engine.upkeep import merge_where_due
+from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.warehouse.store import Store
 
@@ -109,15 +110,9 @@ class Bench:
         batch = replace(self.project.settings.batch, inline_rows=inline_rows)
         settings = replace(self.project.settings, batch=batch)
         observer = Attentive()
-        maintainer = Maintainer(
-            settings,
-            self.store,
-            self.project.catalogue,
-            self._connections,
-            self.project.spark,
-            observer,
-        )
-        maintainer.bind_views()
+        project, at = self.project, self._connections
+        workspace = Workspace(settings, self.store, project.catalogue, at, project.spark, observer)
+        maintainer = Maintainer(workspace)
         maintainer.see_commits()
         return maintainer, observer
 

@@ -46,17 +46,17 @@ Phases = defaultdict[str, float]
 """Seconds by phase."""
 
 _DRIVER: tuple[tuple[Any, str, str], ...] = (
-    (Maintainer, "look", "look"),
-    (Maintainer, "acknowledge", "acknowledge"),
+    (Maintainer, "see_commits", "look"),
+    (Maintainer, "acknowledge_commits", "acknowledge"),
     (Store, "write_plan", "plan"),
     (Store, "commit", "commit"),
-    (batch_runner.BatchRunner, "queue", "read changes"),
+    (batch_runner.BatchRunner, "queue_changes", "read changes"),
     (batch_runner, "write_rows", "write"),
-    (ChangeArchive, "keep", "history"),
+    (ChangeArchive, "keep_changes", "history"),
 )
 _PART: tuple[tuple[Any, str, str], ...] = (
     (SqliteSnapshot, "__init__", "lookups"),
-    (SqliteSnapshot, "ask", "lookups"),
+    (SqliteSnapshot, "answer_lookup", "lookups"),
     (part_sweep, "write_rows", "write"),
 )
 

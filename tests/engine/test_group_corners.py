@@ -201,7 +201,7 @@ def test_a_reporter_that_cannot_see_a_source_lets_others_report(fleet: Fleet) ->
     fleet.refresh("v1", "v2", "v0", "v1", "v2", "v0")
     with maintained(fleet, "v1") as v1:
         step(v1)
-        v1._connections.note_error(SourceAwayError("north", "the network is down"))
+        v1.workspace.connections.note_error(SourceAwayError("north", "the network is down"))
         v1.see_commits()
         fleet.write("north", (0, 1))
         assert not fleet.refresh("v2").waiting

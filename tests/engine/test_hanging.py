@@ -22,7 +22,7 @@ from tests.engine.by_hand import load_by_hand
 from tests.engine.shop import LINES, Shop, rows_of
 from tests.network import Proxy
 from viewkeeper.engine.loop import run_until
-from viewkeeper.engine.report import SilentObserver
+from viewkeeper.engine.report import Report, SilentObserver
 from viewkeeper.sources.sqlite.source import SqliteSource
 
 VIEWS = {
@@ -41,7 +41,7 @@ def running(project: viewkeeper.Project) -> Iterator[None]:
     def run() -> None:
         try:
             with project.open_maintainer("run", SilentObserver()) as keeper:
-                run_until(keeper, project.settings, SilentObserver(), stop, (), project.spark)
+                run_until(keeper, Report(), stop)
         except BaseException as error:
             raised.append(error)
             raise

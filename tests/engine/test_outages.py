@@ -44,7 +44,7 @@ class Database:
         self.now = 0.0
         self.told: list[ViewkeeperError] = []
         self.connections = Connections({"shop": settings}, uuid.uuid4().hex, lambda: self.now)
-        self.connections.trouble = self.told.append
+        self.connections.report_to(self.told.append)
         self.write = write
         write("CREATE TABLE t (id int PRIMARY KEY, v varchar(9))")
 

@@ -24,7 +24,7 @@ from tests.faults.deaths import arm
 from viewkeeper.engine import upkeep
 from viewkeeper.engine.batch import part_sweep
 from viewkeeper.engine.capture import acknowledgement
-from viewkeeper.engine.loop import run_until
+from viewkeeper.engine.loop import SummingObserver, run_until
 from viewkeeper.engine.project import Project
 from viewkeeper.engine.report import BatchReport, SilentObserver
 from viewkeeper.errors import ViewkeeperError
@@ -64,10 +64,10 @@ def main() -> int:
 
 
 def run_inline(project: Project, stop: threading.Event) -> None:
-    told = Telling()
+    told = SummingObserver(Telling())
     with project.open_maintainer("run", told) as keeper:
         print("ready", flush=True)
-        run_until(keeper, project.settings, told, stop, (), project.spark)
+        run_until(keeper, told.report, stop)
         assert not project.spark.is_started
 
 

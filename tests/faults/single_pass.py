@@ -93,8 +93,7 @@ def make_pass(project: Path) -> str:
     told = Troubles()
     with open_project(project) as opened, opened.open_maintainer("run", told) as keeper:
         keeper.start_run()
-        keeper.bind_views()
-        chores = upkeep.Upkeep(keeper.store, opened.settings, opened.spark, told)
+        chores = upkeep.Upkeep(keeper.workspace)
         for _ in range(ROUNDS):
             keeper.see_commits()
             keeper.maintain_views()

@@ -43,7 +43,6 @@ def test_many_versions_of_few_rows_do_not_multiply(
         opened.open_maintainer("run", SilentObserver()) as keeper,
     ):
         keeper.start_run()
-        keeper.bind_views()
         for _ in churn(project):
             keeper.see_commits()
         keeper.maintain_views()

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
 
 from viewkeeper.engine.algorithms.algorithm_runner import (
     AlgorithmRunner,
@@ -32,99 +34,94 @@ from viewkeeper.engine.batch.part_sweep import BatchMember
 from viewkeeper.engine.capture.acknowledgement import Acknowledger
 from viewkeeper.engine.capture.blocked_views import explain_waiting
 from viewkeeper.engine.capture.lookout import PATIENCE_SECONDS
-from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.evolution.anchors import Anchors
 from viewkeeper.engine.evolution.view_adapter import ViewAdapter
+from viewkeeper.engine.evolution.view_loads import ViewLoads
 from viewkeeper.engine.group.lookout_choice import make_lookout
 from viewkeeper.engine.load.loader import PROGRESS_SECONDS, Loader
-from viewkeeper.engine.report import Observer
-from viewkeeper.engine.settings.project_file import Settings
-from viewkeeper.engine.spark.spark_session import SparkHandle
 from viewkeeper.engine.views.algorithm_choice import AlgorithmChoices
 from viewkeeper.engine.views.edited_sql import take_edits, write_first_versions
-from viewkeeper.engine.views.view_catalogue import ViewCatalogue
 from viewkeeper.engine.views.view_troubles import Troubles
+from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import (
     BarrierError,
     GapError,
-    SchemaError,
     ViewkeeperError,
-    WarehouseError,
 )
 from viewkeeper.view.sweep_plan import sweep_plan_of
 from viewkeeper.warehouse.metadata.batch_plan import BatchPlan, LedgerEntry
 from viewkeeper.warehouse.metadata.record import Drop, Resume
-from viewkeeper.warehouse.store import Store
+
+
+class Again(Enum):
+    """Why it is worth to go round again; the first reason that holds."""
+
+    BARRIER = "a view met what only the next look reports"
+    FULL = "a source had more to report than one look takes"
+    ADVANCED = "a view has the rest of what was there before it"
+    LOADING = "a view is being loaded"
+    SILENT = "a source has not answered yet"
+    PENDING = "what was seen waits for others"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the warehouse is: its last record, and the ts of every view."""
+
+    record: int
+    views: Mapping[str, int]
 
 
 class Maintainer:
     """Keeps the views of one open warehouse; used by one thread."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: Store,
-        catalogue: ViewCatalogue,
-        connections: Connections,
-        spark: SparkHandle,
-        observer: Observer,
-    ) -> None:
-        self._settings = settings
-        self.store = store
-        self._catalogue = catalogue
-        self._connections = connections
-        self._spark = spark
-        self.observer = observer
-        self.lookout = make_lookout(
-            settings, store, catalogue, connections, lambda error: self.observer.on_trouble(error)
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
+        self.store = workspace.store
+        self.loader = Loader(workspace)
+        self.lookout = make_lookout(workspace, lambda: self.loader.current)
+        self._catalogue = workspace.catalogue
+        self._batches = BatchRunner(workspace, self.lookout.loaded_before)
+        self._crossing = BarrierCrossing(workspace, self._batches)
+        self._history = ChangeArchive(self.store.root / "history", self.store.confirm_lock)
+        self._stepper = AlgorithmRunner(workspace, self._batches, self.lookout, self._history)
+        self._choices = AlgorithmChoices(workspace)
+        self._adapting = ViewAdapter(workspace, self._choices, self.lookout)
+        self._troubles = Troubles(
+            workspace, lambda name: self.lookout.full or self._adapting.note_broken_query(name)
         )
-        self._batches = BatchRunner(
-            settings, connections, spark, store.root / "spool", self.lookout.loaded_before
+        self._anchors = Anchors(workspace, self.lookout, self._adapting, self._troubles)
+        self._loads = ViewLoads(
+            workspace, self.loader, self.lookout, self._adapting, self._troubles
         )
-        self._crossing = BarrierCrossing(store, connections, self._batches)
-        self.loader = Loader(settings, store, connections, spark)
-        self.lookout.load = lambda: self.loader.current
-        self._history = ChangeArchive(store.root / "history", store.confirm_lock)
-        self._stepper = AlgorithmRunner(
-            settings, store, connections, self._batches, self.lookout, self._history
-        )
-        self._choices = AlgorithmChoices(settings, store, catalogue, connections)
-        self.adapting = ViewAdapter(
-            self._choices, self.lookout, lambda *told: self.observer.on_schema_change(*told)
-        )
-        self.troubles = Troubles(
-            store,
-            catalogue,
-            connections,
-            lambda error: self.observer.on_trouble(error),
-            lambda name: self.lookout.full or self.adapting.note_broken_query(name),
-        )
-        self._anchors = Anchors(self._choices, self.lookout, self.adapting, self.troubles)
-        self._thanks = Acknowledger(settings, store, catalogue, connections, self.lookout)
+        self._thanks = Acknowledger(workspace, self.lookout)
         self._restless: dict[str, ViewkeeperError] = {}
         """Views whose algorithm found no quiet moment."""
-        self.stopping: Callable[[], bool] = lambda: False
+        self._stopping: Callable[[], bool] = lambda: False
         self.batch_seconds = 0.0
-
-    @property
-    def has_silent_source(self) -> bool:
-        """Whether some source has not answered yet."""
-        return self._connections.has_busy_source
 
     # -- start ---------------------------------------------------------------------------------
 
-    def start_run(self, full_refresh: Sequence[str] = (), reanchor: Sequence[str] = ()) -> None:
-        """Bring the warehouse in line with the project, and finish what a crash left open."""
-        views, settings = self.store.head.views, self._settings
+    def start_run(
+        self,
+        full_refresh: Sequence[str] = (),
+        reanchor: Sequence[str] = (),
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Bring the warehouse in line with the project, and finish what a crash left open.
+
+        An algorithm that waits for a quiet moment goes on until `stopping` says so.
+        """
+        self._stopping = stopping
+        views, settings = self.store.head.views, self.workspace.settings
         named = (*settings.views, *settings.evolution.views, *settings.on_gap.views)
         for name in (*full_refresh, *reanchor, *named):
             self._catalogue.check_name(name)
         self._anchors.request_anchors(reanchor)
-        self._choices.again = frozenset(full_refresh)
         self._catalogue.adopt_versions(self.store.head, without=full_refresh)
-        take_edits(self.store, self._catalogue, self._connections, full_refresh)
+        take_edits(self.store, self._catalogue, self.workspace.connections, full_refresh)
         # An algorithm or SQL that is refused must be refused before anything is dropped.
-        self.bind_views()
+        self._choices.bind_views(full_refresh)
         gone = [Drop(name, v.table) for name, v in views.items() if name not in self._catalogue]
         again = [Drop(name, views[name].table) for name in full_refresh if name in views]
         stopped = [
@@ -136,9 +133,8 @@ class Maintainer:
         self._finish_plan({change.view for change in (*gone, *again)})
         if gone or again or stopped:
             self.store.commit([*gone, *again, *stopped])
-        self._choices.again = frozenset()
         write_first_versions(self.store, self._catalogue)
-        if not self._settings.history:
+        if not self.workspace.settings.history:
             self._history.clear_archive()
 
     def _finish_plan(self, without: set[str]) -> None:
@@ -156,13 +152,12 @@ class Maintainer:
 
     def see_commits(self, seconds: float = PATIENCE_SECONDS) -> None:
         """See what the sources have committed since the last look, as far as they tell in time."""
-        self.bind_views()
-        failed = {n: e for n, e in self._connections.failed.items() if n not in self.lookout.broken}
-        self.lookout.broken |= failed
+        self._choices.bind_views()
+        failed = self.lookout.note_failed(self.workspace.connections.failed)
         for name, error in (failed | self.lookout.look_at_sources(seconds)).items():
             if not self._anchors.record_gap(name, error):
-                self.troubles.stop_source(name, error)
-        self._fail_refused()
+                self._troubles.stop_source(name, error)
+        self._loads.fail_refused()
 
     # -- maintaining ---------------------------------------------------------------------------
 
@@ -177,35 +172,75 @@ class Maintainer:
             views[name].ts < newest if name in views else not loading
             for name in self._catalogue
             if self._is_able(name)
-            and not (self.loader.is_loading(name) or self.adapting.is_blocked(name, loading))
+            and not (self.loader.is_loading(name) or self._adapting.is_blocked(name, loading))
         )
 
-    def maintain_views(self) -> None:
-        """Take everything seen into batches, bring every able view up to it, load new views."""
-        self.troubles.met_barrier = self.adapting.halfway = False
-        self._finish_load()
+    def maintain_views(
+        self, since: Progress | None = None, until: int | None = None
+    ) -> Again | None:
+        """Take everything seen into batches, bring every able view up to it, load new views.
+
+        Whether and why to look and maintain again; given `since`, also because a view has advanced
+        since then and is not at `until`, or the newest ts.
+        """
+        self._troubles.take_barrier()
+        self._adapting.take_halfway()
+        if (loaded := self._loads.commit_ended()) is not None:
+            self._anchors.clear_gaps(loaded)
         self._advance_views()
         self._begin_load()
         self.acknowledge_commits()
+        return self._why_again(since, until)
+
+    def _why_again(self, since: Progress | None, until: int | None) -> Again | None:
+        if self._troubles.take_barrier():
+            return Again.BARRIER
+        if self.lookout.full:
+            return Again.FULL
+        if self._has_advanced(since, until):
+            return Again.ADVANCED
+        if self.loader.current is not None:
+            return Again.LOADING
+        if self.workspace.connections.has_busy_source:
+            return Again.SILENT
+        return Again.PENDING if self.lookout.has_pending else None
+
+    def _has_advanced(self, since: Progress | None, until: int | None) -> bool:
+        """Whether a view has advanced since then and has the rest before it.
+
+        A view that crosses a barrier has; but one whose algorithm waits for a quiet moment may
+        commit something and not get any further.
+        """
+        halfway, now = self._adapting.take_halfway(), self.read_progress()
+        if since is None or now.record <= since.record:
+            return False
+        return halfway or (now.views != since.views and self.has_views_behind(until))
+
+    def read_progress(self) -> Progress:
+        """How far the warehouse is."""
+        head = self.store.head
+        return Progress(head.record, {name: view.ts for name, view in head.views.items()})
 
     def acknowledge_commits(self, now: bool = False) -> None:
         """Tell the sources what no view will ask for again; at most once a second."""
         loading = self.loader.current.name if self.loader.current else None
         for error in self._thanks.acknowledge_sources(self.loader.held_positions, now, loading):
-            self.troubles.report_trouble(error)
+            self._troubles.report_trouble(error)
 
-    def finish_loads(self) -> None:
-        """Wait until every view that could be loaded is."""
+    def finish_loads(self, since: Progress | None = None, until: int | None = None) -> Again | None:
+        """Wait until every view that could be loaded is, and maintain them."""
+        again = None
         while self.loader.current is not None:
             if self.loader.current.wait_until_ended(PROGRESS_SECONDS):
-                self.maintain_views()
+                again = self.maintain_views(since, until)
             else:
                 self.tell_progress()
+        return again
 
     def tell_progress(self) -> None:
         """Say how far a load is; at most every few seconds."""
         if (found := self.loader.read_progress()) is not None:
-            self.observer.on_load_progress(*found)
+            self.workspace.observer.on_load_progress(*found)
 
     def _advance_views(self) -> None:
         entries = self.lookout.take_entries()
@@ -216,9 +251,9 @@ class Maintainer:
         targets: dict[str, int] = {}
         for name in able:
             target = None
-            with self.troubles.contain_view_errors(name):
+            with self._troubles.contain_view_errors(name):
                 anchored = self.loader.is_loading(name) or self._anchors.anchor_if_needed(name)
-                target = None if anchored else self.adapting.meet_schema_changes(name, newest)
+                target = None if anchored else self._adapting.meet_schema_changes(name, newest)
             barrier = None if target is None else self._barrier_ahead(name, target)
             if target is not None and barrier is None:
                 targets[name] = target
@@ -263,18 +298,18 @@ class Maintainer:
         choice = self._choices[name]
         entries = self.store.ledger.entries_between(self.store.head.views[name].ts, until)
         stepped: StepTotals | None = None
-        with self.troubles.contain_view_errors(name):
-            stepped = self._stepper.advance_view(choice, until, self.stopping)
+        with self._troubles.contain_view_errors(name):
+            stepped = self._stepper.advance_view(choice, until, self._stopping)
         if stepped is None:
             return
         self.batch_seconds = time.perf_counter() - started
         age = max(0.0, time.time() - min(entry.committed_at for entry in entries))
         report = stepped.report_steps(self.store.head.plan, name, self.batch_seconds, age)
-        self.observer.on_batch_commit(report)
+        self.workspace.observer.on_batch_commit(report)
         self._restless.pop(name, None)
-        if not stepped.ended and not self.stopping():
+        if not stepped.ended and not self._stopping():
             self._restless[name] = no_quiet_error(choice)
-            self.troubles.report_trouble(self._restless[name])
+            self._troubles.report_trouble(self._restless[name])
 
     def _commit_batch(self, plan: BatchPlan, names: Sequence[str]) -> None:
         """Do the work of a plan and commit what could be done; nothing is acknowledged yet."""
@@ -285,7 +320,7 @@ class Maintainer:
         entries = [e for e in self.store.ledger.entries_between(after, until) if e.source in used]
         ends = {s: p for name in names for s, p in self.store.positions_until(name, until).items()}
         outcome = self._batches.run_batch(self.store.head.record + 1, members, entries, ends)
-        if self._settings.history:
+        if self.workspace.settings.history:
             self._history.keep_changes(outcome.kept, after, until)
         changes = [
             outcome.change_for(name, until, self.store.positions_until(name, until))
@@ -299,7 +334,7 @@ class Maintainer:
         """Take a view over a barrier: everything up to it becomes one state."""
         started = time.perf_counter()
         crossed = None
-        with self.troubles.contain_view_errors(name, plan.n):
+        with self._troubles.contain_view_errors(name, plan.n):
             crossed = self._crossing.commit_crossing(plan, self._batch_member(name))
         if crossed is not None:
             self._report_outcome(plan, *crossed, started)
@@ -309,14 +344,14 @@ class Maintainer:
     ) -> None:
         for name, error in outcome.errors.items():
             if isinstance(error, BarrierError):
-                self.troubles.fail_view(name, error)
+                self._troubles.fail_view(name, error)
             elif not (
                 isinstance(error, GapError) and self._anchors.record_gap(error.source, error)
             ):
-                self.troubles.report_trouble(error)
+                self._troubles.report_trouble(error)
         self.batch_seconds = time.perf_counter() - started
         if entries:
-            self.observer.on_batch_commit(
+            self.workspace.observer.on_batch_commit(
                 outcome.report_batch(plan.n, entries, self.batch_seconds, time.time())
             )
 
@@ -324,87 +359,27 @@ class Maintainer:
 
     def _begin_load(self) -> None:
         """Begin to load the next view that is new or to be redefined, as of the newest ts."""
-        new = [n for n in self._catalogue if n not in self.store.head.views and self._is_able(n)]
-        waits = [n for n in self.adapting.waits if self._is_able(n)]
-        sources = {n: self.adapting.definition_of(n).view.sources for n in (*waits, *new)}
-        wanted = [n for n in sources if self._connections.can_ask(sources[n])]
-        if self.loader.current is not None or not wanted:
-            return
-        name, view = wanted[0], self.adapting.definition_of(wanted[0]).view
-        for source, error in self.lookout.extend_capture(view.sources).items():
-            if isinstance(error, SchemaError):
-                self._fail_load(name, error)
-                return
-            self.troubles.stop_source(source, error)
-        if self._fail_refused(name):
-            return
-        # What was committed before the columns of this view were captured gets its ts now, so that
-        # the load starts after it.
-        self.see_commits()
-        self._advance_views()
-        seen = self.lookout.can_load(view.sources)
-        stands = name in self.adapting.waits or name not in self.store.head.views
-        able = seen and stands and self._is_able(name)
-        if not able or self.adapting.definition_of(name).view != view:
-            return
-        ts = self.store.ledger.next_ts - 1
-        positions = {source: self.lookout.known[source] for source in view.sources}
-        self.adapting.start_load(self.loader, name, ts, positions)
-        self.observer.on_load_progress(name, "scanning and joining")
-
-    def _fail_load(self, name: str, error: SchemaError) -> None:
-        """What a view is to be loaded from cannot be followed, or has moved on."""
-        moved = self.adapting.has_moved(name)
-        self.adapting.note_load_failure(name)
-        if moved:
-            self.troubles.met_barrier = True
-        else:
-            self.troubles.fail_view(name, error)
-
-    def _fail_refused(self, wanted: str = "") -> bool:
-        """Stop views whose tables cannot be followed, and no others; whether one was that view."""
-        refused = self.lookout.take_refused()
-        for name, error in refused.items():
-            self._fail_load(name, error)
-        return wanted in refused
-
-    def _finish_load(self) -> None:
-        """Commit a load that has ended; from its ts on the view is maintained like the others."""
-        if not self.loader.has_ended:
-            return
-        ended, change = self.loader.take_ended(), None
-        try:
-            with self.troubles.contain_view_errors(ended.name):
-                change = ended.take_change()
-        except WarehouseError as error:
-            # A load needs far more room than a batch: without it the others may go on.
-            self.troubles.fail_view(ended.name, error)
-        if change is None:
-            self.adapting.note_load_failure(ended.name)
-            return
-        self.store.commit([change])
-        self.adapting.note_load_success(ended.name)
-        self._anchors.clear_gaps(ended.name)
-        rows = self.store.head.views[ended.name].rows
-        self.observer.on_load_end(ended.name, rows, time.perf_counter() - ended.started)
-
-    def bind_views(self) -> None:
-        """Bind every view whose sources answer; wrong SQL or tables are an error here."""
-        self._choices.bind_views()
+        chosen = self._loads.choose_next(self._is_able)
+        if chosen is not None:
+            # What was committed before the columns of this view were captured gets its ts now, so
+            # that the load starts after it.
+            self.see_commits()
+            self._advance_views()
+            self._loads.begin_load(chosen, self._is_able)
 
     def _is_able(self, name: str) -> bool:
         """Whether a view can be maintained now: defined, not stopped, all its sources there."""
         stored = self.store.head.views.get(name)
         if stored is not None and stored.stopped:
             return False
-        if name in self.troubles.failed:
+        if name in self._troubles.failed:
             return False
         view = self._catalogue.stored.get(name)
         if view is None or name not in self._choices:
             return False
         if self.lookout.broken.keys() & {*view.sources}:
             return False
-        return self._connections.can_ask(view.sources)
+        return self.workspace.connections.can_ask(view.sources)
 
     def _batch_member(self, name: str) -> BatchMember:
         stored = self.store.head.views[name]
@@ -413,5 +388,5 @@ class Maintainer:
 
     def waiting_views(self) -> dict[str, str]:
         """The views that do not stand at the newest ts, and why."""
-        failed = {**self._restless, **self.troubles.failed, **self.adapting.adaptation_reasons()}
-        return explain_waiting(self.store, self._catalogue, self.lookout, self._connections, failed)
+        failed = {**self._restless, **self._troubles.failed, **self._adapting.adaptation_reasons()}
+        return explain_waiting(self.workspace, self.lookout, failed)

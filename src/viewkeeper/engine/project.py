@@ -22,7 +22,7 @@ from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.evolution.preview import Preview, preview_proposal
 from viewkeeper.engine.evolution.proposals import Proposals, Proposed
 from viewkeeper.engine.load.folder_difference import differ_on
-from viewkeeper.engine.loop import refresh_views, run_until
+from viewkeeper.engine.loop import SummingObserver, refresh_views, run_until
 from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.engine.operations.verification import Verification, verify_views
 from viewkeeper.engine.report import Observer, Report, SilentObserver
@@ -31,6 +31,7 @@ from viewkeeper.engine.spark.spark_session import SparkHandle
 from viewkeeper.engine.upkeep import WarehouseReader, compact_views, publish_views
 from viewkeeper.engine.view import View
 from viewkeeper.engine.views.view_catalogue import ViewCatalogue, read_views
+from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.storage import disk
 from viewkeeper.warehouse.metadata.head import Head, read_head
 from viewkeeper.warehouse.metadata.warehouse_identity import make_identity
@@ -59,9 +60,9 @@ class Project:
         reanchor: Sequence[str] = (),
     ) -> Report:
         """Maintain everything that the sources have committed up to now, then return."""
-        told = observer or SilentObserver()
-        with self.open_maintainer("refresh", told) as maintainer:
-            return refresh_views(maintainer, told, full_refresh, reanchor)
+        summing = SummingObserver(observer or SilentObserver())
+        with self.open_maintainer("refresh", summing) as maintainer:
+            return refresh_views(maintainer, summing.report, full_refresh, reanchor)
 
     def run(
         self,
@@ -72,17 +73,9 @@ class Project:
     ) -> Report:
         """Keep the views fresh until `stop` is set; the commit under way is finished first."""
         self.spark.begin_start()
-        told = observer or SilentObserver()
-        with self.open_maintainer("run", told) as maintainer:
-            return run_until(
-                maintainer,
-                self.settings,
-                told,
-                stop or threading.Event(),
-                full_refresh,
-                self.spark,
-                reanchor,
-            )
+        summing, stop = SummingObserver(observer or SilentObserver()), stop or threading.Event()
+        with self.open_maintainer("run", summing) as maintainer:
+            return run_until(maintainer, summing.report, stop, full_refresh, reanchor)
 
     @contextmanager
     def open_maintainer(self, command: str, observer: Observer) -> Iterator[Maintainer]:
@@ -90,9 +83,10 @@ class Project:
         with Store.open(self.settings.warehouse, f"viewkeeper {command}", time.time) as store:
             connections = self.open_connections()
             try:
-                maintainer = Maintainer(
+                workspace = Workspace(
                     self.settings, store, self.catalogue, connections, self.spark, observer
                 )
+                maintainer = Maintainer(workspace)
                 with closing(maintainer.lookout):
                     yield maintainer
             finally:

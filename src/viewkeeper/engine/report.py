@@ -49,6 +49,10 @@ class Report:
     waiting: dict[str, str] = field(default_factory=dict)
     """Views that did not get all the way, and the reason."""
 
+    def end_report(self, waiting: Mapping[str, str], seconds: float) -> None:
+        """All is done that could be: what had to wait and why, and how long it took."""
+        self.waiting, self.seconds = dict(waiting), seconds
+
     def add_batch(self, batch: BatchReport) -> None:
         self.transactions += batch.transactions
         self.changes += batch.changes

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from viewkeeper.engine.batch.change_archive import ChangeArchive
-from viewkeeper.engine.report import Observer
 from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.engine.spark.spark_session import SparkHandle
+from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import CorruptError
 from viewkeeper.upstream import leases
 from viewkeeper.warehouse.merge import merge_tail
@@ -34,13 +34,10 @@ ROUTINE_SECONDS = 600.0
 class Upkeep:
     """The upkeep of a running maintainer, one small step at a time."""
 
-    def __init__(
-        self, store: Store, settings: Settings, spark: SparkHandle, observer: Observer
-    ) -> None:
-        self._store = store
-        self._settings = settings
-        self._spark = spark
-        self._observer = observer
+    def __init__(self, workspace: Workspace) -> None:
+        self._store = workspace.store
+        self._settings = workspace.settings
+        self._spark = workspace.spark
         self._routine = time.monotonic()
         self._published = time.monotonic()
         self._merged: dict[str, int] = {}

@@ -20,10 +20,9 @@ from viewkeeper.engine.algorithms.asker import Asker
 from viewkeeper.engine.batch.batch_runner import BatchRunner
 from viewkeeper.engine.batch.change_archive import ChangeArchive
 from viewkeeper.engine.capture.lookout import Lookout
-from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.report import BatchReport
-from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.engine.views.algorithm_choice import AlgorithmChoice
+from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.maintain.algorithm_catalogue import KINDS
 from viewkeeper.updates.queue import BatchChanges
@@ -37,7 +36,6 @@ from viewkeeper.warehouse.metadata.batch_plan import BatchPlan, LedgerEntry
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.metadata.record import Advance, DataFile
 from viewkeeper.warehouse.rows.stored_actions import evaluate_actions
-from viewkeeper.warehouse.store import Store
 
 WORKERS = 4
 """Questions at the same time, where the algorithm does not say."""
@@ -78,16 +76,14 @@ class AlgorithmRunner:
 
     def __init__(
         self,
-        settings: Settings,
-        store: Store,
-        connections: Connections,
+        workspace: Workspace,
         batches: BatchRunner,
         lookout: Lookout,
         history: ChangeArchive,
     ) -> None:
-        self._settings = settings
-        self._store = store
-        self._connections = connections
+        self._settings = workspace.settings
+        self._store = workspace.store
+        self._connections = workspace.connections
         self._batches = batches
         self._lookout = lookout
         self._history = history

@@ -11,18 +11,17 @@ from collections.abc import Sequence
 from viewkeeper.engine.batch.barrier import Sieve, keys_of, removal_files
 from viewkeeper.engine.batch.batch_runner import BatchOutcome, BatchRunner
 from viewkeeper.engine.batch.part_sweep import BatchMember
-from viewkeeper.engine.connections.open_sources import Connections
+from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import SourceError
 from viewkeeper.warehouse.metadata.batch_plan import BatchPlan, LedgerEntry
-from viewkeeper.warehouse.store import Store
 
 
 class BarrierCrossing:
     """Brings views over barriers, one view at a time."""
 
-    def __init__(self, store: Store, connections: Connections, batches: BatchRunner) -> None:
-        self._store = store
-        self._connections = connections
+    def __init__(self, workspace: Workspace, batches: BatchRunner) -> None:
+        self._store = workspace.store
+        self._connections = workspace.connections
         self._batches = batches
 
     def record_barriers(self, entries: Sequence[LedgerEntry]) -> bool:

@@ -12,7 +12,6 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
@@ -23,11 +22,9 @@ from viewkeeper.engine.batch.barrier import Sieve
 from viewkeeper.engine.batch.part_runner import run_inline, run_late, run_on_spark
 from viewkeeper.engine.batch.part_sweep import Batch, BatchMember, PartResult, PartTask
 from viewkeeper.engine.batch.snapshot_openers import prepare_openers
-from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.report import BatchReport
-from viewkeeper.engine.settings.project_file import Settings
-from viewkeeper.engine.spark.spark_session import SparkHandle
 from viewkeeper.engine.views.view_binding import columns_of
+from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import (
     BarrierError,
     ConversionError,
@@ -94,18 +91,13 @@ class BatchRunner:
     """Runs batches for a project."""
 
     def __init__(
-        self,
-        settings: Settings,
-        connections: Connections,
-        spark: SparkHandle,
-        spool: Path,
-        beside: Callable[[int], Iterable[ViewDefinition]],
+        self, workspace: Workspace, beside: Callable[[int], Iterable[ViewDefinition]]
     ) -> None:
         """`beside` gives all views that were loaded before a ts."""
-        self._settings = settings
-        self._connections = connections
-        self._spark = spark
-        self._spool = spool
+        self._settings = workspace.settings
+        self._connections = workspace.connections
+        self._spark = workspace.spark
+        self._spool = workspace.store.root / "spool"
         self._beside = beside
 
     def run_batch(

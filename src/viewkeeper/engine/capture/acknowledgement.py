@@ -11,13 +11,10 @@ import time
 from collections.abc import Callable
 
 from viewkeeper.engine.capture.lookout import Lookout
-from viewkeeper.engine.connections.open_sources import Connections
-from viewkeeper.engine.settings.project_file import Settings
-from viewkeeper.engine.views.view_catalogue import ViewCatalogue
+from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.metadata.record import Stop
-from viewkeeper.warehouse.store import Store
 
 SECONDS = 1.0
 REST_SECONDS = 60.0
@@ -26,18 +23,11 @@ REST_SECONDS = 60.0
 class Acknowledger:
     """Acknowledges for all views of a project together."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: Store,
-        catalogue: ViewCatalogue,
-        connections: Connections,
-        lookout: Lookout,
-    ) -> None:
-        self._settings = settings
-        self._store = store
-        self._catalogue = catalogue
-        self._connections = connections
+    def __init__(self, workspace: Workspace, lookout: Lookout) -> None:
+        self._settings = workspace.settings
+        self._store = workspace.store
+        self._catalogue = workspace.catalogue
+        self._connections = workspace.connections
         self._lookout = lookout
         self._told = 0.0
         self._rests: dict[str, float] = {}

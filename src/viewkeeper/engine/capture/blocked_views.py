@@ -9,20 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from viewkeeper.engine.capture.lookout import Lookout
-from viewkeeper.engine.connections.open_sources import Connections
-from viewkeeper.engine.views.view_catalogue import ViewCatalogue
-from viewkeeper.warehouse.store import Store
+from viewkeeper.engine.views.workspace import Workspace
 
 
 def explain_waiting(
-    store: Store,
-    catalogue: ViewCatalogue,
-    lookout: Lookout,
-    connections: Connections,
-    failed: Mapping[str, object],
+    workspace: Workspace, lookout: Lookout, failed: Mapping[str, object]
 ) -> dict[str, str]:
     """The views that do not stand at the newest ts, and why; `failed` are known to be in trouble
     of their own."""
+    store, catalogue, connections = workspace.store, workspace.catalogue, workspace.connections
     reasons = {}
     newest = store.ledger.next_ts - 1
     for name in catalogue:

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.views.view_binding import columns_of
-from viewkeeper.engine.views.view_catalogue import ViewCatalogue
+from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import BarrierError, SchemaError, SourceError
 from viewkeeper.updates.source_protocol import (
     LOOK_SECONDS,
@@ -24,7 +23,6 @@ from viewkeeper.updates.source_protocol import (
 )
 from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
-from viewkeeper.warehouse.store import Store
 
 PATIENCE_SECONDS = 5.0
 """For so long a look waits for its sources, where nobody else has to be kept fresh meanwhile."""
@@ -54,10 +52,12 @@ class LoadPoint(Protocol):
 class Lookout:
     """Watches the sources of all views whose definition is known."""
 
-    def __init__(self, store: Store, catalogue: ViewCatalogue, connections: Connections) -> None:
-        self._store = store
-        self._catalogue = catalogue
-        self._connections = connections
+    def __init__(self, workspace: Workspace, load: Callable[[], LoadPoint | None]) -> None:
+        """`load` gives the load that is under way."""
+        self._store = workspace.store
+        self._catalogue = workspace.catalogue
+        self._connections = workspace.connections
+        self._load = load
         self._seen: list[LedgerEntry] = []
         self.known: dict[str, int] = {}
         """Per source, the position up to which it was looked at."""
@@ -67,8 +67,12 @@ class Lookout:
         self.broken: dict[str, SourceError] = {}
         """Sources that have lost what is still needed, or their shape; not looked at again."""
         self._ahead: dict[str, LookResult] = {}
-        self.load: Callable[[], LoadPoint | None] = lambda: None
-        """The load that is under way."""
+
+    def note_failed(self, failed: Mapping[str, SourceError]) -> dict[str, SourceError]:
+        """Look no more at sources that have failed elsewhere; those that were not known so."""
+        new = {name: error for name, error in failed.items() if name not in self.broken}
+        self.broken |= new
+        return new
 
     def can_load(self, sources: Iterable[str]) -> bool:
         """Whether a view over these sources can be loaded at the positions that are known."""
@@ -283,7 +287,7 @@ class Lookout:
 
     def _left_position(self, name: str) -> int | None:
         """Where the ledger says that a source was left; None if no view has it, or gets it now."""
-        views, load = self._store.head.views.values(), self.load()
+        views, load = self._store.head.views.values(), self._load()
         using = [(view.ts, view.positions[name]) for view in views if name in view.positions]
         if load is not None and name in load.positions:
             using.append((load.ts, load.positions[name]))

@@ -85,8 +85,11 @@ class Connections:
         """Sources that are damaged or failed as nobody foresaw: left alone until the next run."""
         self._untold: deque[ViewkeeperError] = deque()
         self._thread = threading.get_ident()
-        self.trouble: Callable[[ViewkeeperError], None] = lambda _: None
-        """Is told of errors that spoil nothing, like that of closing a snapshot."""
+        self._trouble: Callable[[ViewkeeperError], None] = lambda _: None
+
+    def report_to(self, trouble: Callable[[ViewkeeperError], None]) -> None:
+        """Tell somebody of errors that spoil nothing, like that of closing a snapshot."""
+        self._trouble = trouble
 
     def get_source(self, name: str) -> Source:
         return self._open_guarded(name)
@@ -114,7 +117,7 @@ class Connections:
     def _tell_troubles(self) -> None:
         """Tell of troubles, here where all is told; a load in a thread of its own has some too."""
         while self._untold and threading.get_ident() == self._thread:
-            self.trouble(self._untold.popleft())
+            self._trouble(self._untold.popleft())
 
     def send_errands(
         self, questions: Mapping[str, Callable[[Source], object]], seconds: float

@@ -19,8 +19,8 @@ from collections.abc import Iterable
 
 from viewkeeper.engine.capture.lookout import Lookout
 from viewkeeper.engine.evolution.view_adapter import ViewAdapter
-from viewkeeper.engine.views.algorithm_choice import AlgorithmChoices
 from viewkeeper.engine.views.view_troubles import Troubles
+from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import GapError, ProjectError, SourceError, reload_hint
 from viewkeeper.warehouse.metadata.batch_plan import BatchPlan
 from viewkeeper.warehouse.metadata.head import ViewHead
@@ -45,11 +45,11 @@ class Anchors:
     """The views of one warehouse that have gaps before them."""
 
     def __init__(
-        self, choices: AlgorithmChoices, lookout: Lookout, adapting: ViewAdapter, troubles: Troubles
+        self, workspace: Workspace, lookout: Lookout, adapting: ViewAdapter, troubles: Troubles
     ) -> None:
-        self._settings = choices.settings
-        self._store = choices.store
-        self._catalogue = choices.catalogue
+        self._settings = workspace.settings
+        self._store = workspace.store
+        self._catalogue = workspace.catalogue
         self._lookout = lookout
         self._adapting = adapting
         self._troubles = troubles

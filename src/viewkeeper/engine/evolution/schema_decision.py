@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from viewkeeper.engine.views.algorithm_choice import AlgorithmChoice, AlgorithmChoices
 from viewkeeper.engine.views.view_binding import Binding, bind_now, column_types, same_columns
+from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import DefinitionError, ProjectError, SchemaError, reload_hint
 from viewkeeper.evolution.adaptation import (
     Adaptation,
@@ -89,11 +90,11 @@ Decision = Proposal | Approval | Halt
 class SchemaDecider:
     """Decides what becomes of the views of a project."""
 
-    def __init__(self, choices: AlgorithmChoices) -> None:
-        self._settings = choices.settings
-        self._store = choices.store
-        self._catalogue = choices.catalogue
-        self._connections = choices.connections
+    def __init__(self, workspace: Workspace, choices: AlgorithmChoices) -> None:
+        self._settings = workspace.settings
+        self._store = workspace.store
+        self._catalogue = workspace.catalogue
+        self._connections = workspace.connections
         self._choices = choices
 
     def pending_changes(self, name: str, until: int) -> tuple[PendingSchemaChange, ...]:

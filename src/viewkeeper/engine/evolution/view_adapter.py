@@ -19,7 +19,7 @@ brings the change, and the view is never tried again on its near side.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -38,6 +38,7 @@ from viewkeeper.engine.evolution.schema_decision import (
 )
 from viewkeeper.engine.load.loader import LoadDefinition, Loader
 from viewkeeper.engine.views.algorithm_choice import AlgorithmChoices
+from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import SchemaError, SourceAwayError, reload_hint
 from viewkeeper.evolution.adaptation import Adaptation, Difference, Restate
 from viewkeeper.evolution.correction import legal_order_of
@@ -53,22 +54,19 @@ BROKEN_SECONDS = 30.0
 class ViewAdapter:
     """The views of a project on their way over schema changes; used by one thread."""
 
-    def __init__(
-        self, choices: AlgorithmChoices, lookout: Lookout, tell: Callable[[str, str], None]
-    ) -> None:
-        self._settings = choices.settings
-        self._store = choices.store
-        self._catalogue = choices.catalogue
-        self._connections = choices.connections
+    def __init__(self, workspace: Workspace, choices: AlgorithmChoices, lookout: Lookout) -> None:
+        self._settings = workspace.settings
+        self._store = workspace.store
+        self._catalogue = workspace.catalogue
+        self._connections = workspace.connections
         self._choices = choices
         self._lookout = lookout
-        self._tell = tell
-        self._evolving = SchemaDecider(choices)
-        self._proposals = Proposals(choices.store.root)
+        self._tell = workspace.observer.on_schema_change
+        self._evolving = SchemaDecider(workspace, choices)
+        self._proposals = Proposals(workspace.store.root)
         self.waits: dict[str, Proposal] = {}
         """Views that are to be loaded under another definition."""
-        self.halfway = False
-        """Whether a view was let go on to a schema change, which it has yet to meet."""
+        self._halfway = False
         self._held: dict[str, Proposed] = {}
         self._decided: dict[str, int] = {}
         self._broken: dict[str, tuple[float, int]] = {}
@@ -90,7 +88,7 @@ class ViewAdapter:
         if self._settings.evolution.detection == "optimistic":
             before = changes[0].ts - 1
             if before > self._view_ts(name) and not self._is_broken(name):
-                self.halfway = True
+                self._halfway = True
                 return before
         self._decided[name] = self._store.ledger.next_ts
         try:
@@ -109,6 +107,12 @@ class ViewAdapter:
         if allowed is not None:
             self._stop_view(name, allowed.reason)
         return None
+
+    def take_halfway(self) -> bool:
+        """Whether a view was let go on to a schema change, which it has yet to meet, since this was
+        last asked."""
+        halfway, self._halfway = self._halfway, False
+        return halfway
 
     def anchor_view(self, name: str, cause: str) -> None:
         """Have a view repaired by its difference from what its sources show, as it is defined."""
@@ -253,14 +257,14 @@ class ViewAdapter:
             # The ledger names what was emptied as the present definition does.
             if all(each.change.keeps_values for each in changes) and not self._is_broken(name):
                 self._decided.pop(name, None)
-                self.halfway = True
+                self._halfway = True
                 return until
             proposal = replace(proposal, adaptation=Difference())
         if needs_rows(proposal.adaptation):
             prefix = self._maintainable_prefix(name, changes)
             if prefix > self._store.head.views[name].ts:
                 self._decided.pop(name, None)
-                self.halfway = True
+                self._halfway = True
                 return prefix
             self.waits[name] = proposal
             return None

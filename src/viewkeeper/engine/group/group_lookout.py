@@ -17,23 +17,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from viewkeeper.engine.capture.lookout import (
     PATIENCE_SECONDS,
+    LoadPoint,
     Lookout,
     LookResult,
     captured_tables,
     look_once,
 )
-from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.group.inbox import Inbox, gone_back_error
 from viewkeeper.engine.group.membership import Membership
 from viewkeeper.engine.group.order_client import ORDER_MAX, QUEUE_MAX, OrderClient
 from viewkeeper.engine.group.source_agreement import SourceAgreement
-from viewkeeper.engine.views.view_catalogue import ViewCatalogue
+from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import SchemaError, SourceError
 from viewkeeper.order.mediator import Mediator, OrderMark, ParentView, RegisteredBase, TakenIds
 from viewkeeper.order.registry_protocol import OrderedId
 from viewkeeper.updates.source_protocol import Source
 from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
-from viewkeeper.warehouse.store import Store
 
 
 class GroupLookout(Lookout):
@@ -41,13 +40,12 @@ class GroupLookout(Lookout):
 
     def __init__(
         self,
-        store: Store,
-        catalogue: ViewCatalogue,
-        connections: Connections,
+        workspace: Workspace,
+        load: Callable[[], LoadPoint | None],
         membership: Membership,
         ordering: OrderClient,
     ) -> None:
-        super().__init__(store, catalogue, connections)
+        super().__init__(workspace, load)
         self._membership = membership
         self._ordering = ordering
         self._begin_span()
@@ -56,13 +54,13 @@ class GroupLookout(Lookout):
         """Forget what was seen; it is seen again, in the order of the group."""
         span = self._membership.span
         self._seen, self.known = [], {}
+        self._agreeing = SourceAgreement(self._membership, self._connections)
+        number = self._membership.taken_number() if span else 0
+        self._mediator = Mediator(number, self._agreeing.has_common_state)
         self._received: dict[str, Inbox] = {}
         self._unplaced: set[str] = set()
         """Parents that have not come to where we are."""
         self._beats: dict[str, int] = {}
-        self._agreeing = SourceAgreement(self._membership, self._connections)
-        n = self._membership.taken_number() if span else 0
-        self._mediator = Mediator(n, self._agreeing.has_common_state)
         self._marked: dict[str, OrderMark] = {}
         """The newest mark of each parent."""
 
@@ -232,7 +230,7 @@ class GroupLookout(Lookout):
         """
         if self._ordering.closed:
             return
-        changed, self._ordering.changed = self._ordering.changed, False
+        changed = self._ordering.take_changed()
         for name, base in self._followed_bases():
             if name in self._connections.away:
                 # Others may see more of it.
@@ -317,7 +315,7 @@ class GroupLookout(Lookout):
             received = self._received[name]
             if received.began is not None and (last := newest.get(base.name, -1)) >= received.began:
                 received.note_registered([last])
-                received.began = None
+                received.settle_place()
 
     def _make_entries(self, taken: TakenIds) -> list[LedgerEntry]:
         ts, now = self._next_ts, time.time()
@@ -344,8 +342,7 @@ class GroupLookout(Lookout):
         found = super().extend_capture(again)
         for name in again:
             if name not in found:
-                received = self._received[name]
-                received.required, received.captured = received.read, wanted[name]
+                self._received[name].require_captured(wanted[name])
         return found
 
     def _follow_on(self, source: Source) -> int:
@@ -367,7 +364,7 @@ class GroupLookout(Lookout):
             if not (self._agreeing.is_due and self._agreeing.has_common_state(known)):
                 return False
             for name in names:
-                self._received[name].required = None
+                self._received[name].drop_requirement()
         return True
 
     @property

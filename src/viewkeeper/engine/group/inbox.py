@@ -51,6 +51,18 @@ class Inbox:
         if self.began is not None and last > self.at:
             self.beyond = last
 
+    def settle_place(self) -> None:
+        """A number stands for where it is."""
+        self.began = None
+
+    def require_captured(self, tables: Tables) -> None:
+        """These are captured from where it was looked at; what came before is to be taken first."""
+        self.required, self.captured = self.read, tables
+
+    def drop_requirement(self) -> None:
+        """What a new view reads is loaded."""
+        self.required = None
+
     def has_gone_back(self, source: Source) -> bool:
         """Whether a database that was just looked at has less than its group has ordered."""
         if self.beyond is None:

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from viewkeeper.engine.connections.open_sources import reader_of
-from viewkeeper.engine.settings.project_file import Settings, read_settings
-from viewkeeper.engine.views.view_catalogue import ViewCatalogue
+from viewkeeper.engine.settings.project_file import read_settings
+from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import IdentityError, ProjectError
 from viewkeeper.order.global_id import base_name
 from viewkeeper.order.mediator import ParentView, RegisteredBase, Upstream
@@ -31,7 +31,6 @@ from viewkeeper.warehouse.metadata.coordination import (
     read_coordination,
     write_coordination,
 )
-from viewkeeper.warehouse.store import Store
 
 JOIN_SECONDS = 3.0
 NOTE_SECONDS = 0.3
@@ -48,23 +47,21 @@ class JoinResult:
 class Membership:
     """Which order is taken now; every call of the registry may fail and is made again."""
 
-    def __init__(
-        self, settings: Settings, store: Store, catalogue: ViewCatalogue, registry: Registry
-    ) -> None:
-        assert settings.registry is not None
-        self._settings = settings
-        self._store = store
-        self._catalogue = catalogue
+    def __init__(self, workspace: Workspace, registry: Registry) -> None:
+        assert workspace.settings.registry is not None
+        self._settings = workspace.settings
+        self._store = workspace.store
+        self._catalogue = workspace.catalogue
         self._registry = registry
-        self.member = settings.registry.member
-        self._told = read_coordination(store.root) or Coordination(self.member)
+        self.member = workspace.settings.registry.member
+        self._told = read_coordination(self._store.root) or Coordination(self.member)
         self._members: tuple[GroupMember, ...] = ()
         self._upstreams: dict[str, Upstream] = {}
         """What sources are among these members; it is asked for many times in every look."""
         self._next: Assignment | None = None
         self._joined: tuple[float, MemberFacts] | None = None
         self._noted = 0.0
-        self._warehouse = reader_of(store.root)
+        self._warehouse = reader_of(self._store.root)
         self._parents = self._parent_members()
 
     @property

@@ -54,8 +54,7 @@ class OrderClient:
         self._waits: tuple[OrderWait | None, float] = None, 0.0
         self.closed = False
         """Whether the group's order has ended, and all of it was heard."""
-        self.changed = True
-        """Whether other members may read something else than before."""
+        self._changed = True
         span = self._membership.span
         group = span.group if span else ""
         self._reporting = ReporterClaims(self._registry, group, self._membership.member)
@@ -65,7 +64,12 @@ class OrderClient:
         found = self._ask_registry(partial(self._membership.join_group, now, awaits))
         if found is not None and found.asked:
             self.trouble = None
-        self.changed |= found is not None and found.changed
+        self._changed |= found is not None and found.changed
+
+    def take_changed(self) -> bool:
+        """Whether other members may read something else than when this was last asked."""
+        changed, self._changed = self._changed, False
+        return changed
 
     def fetch_order(self, mediator: Mediator, now: bool = False) -> None:
         """Hear what is ordered, unless that was just done."""

@@ -13,17 +13,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from viewkeeper.engine.batch.snapshot_openers import prepare_openers
-from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.load.load_job import LoadedFiles, StoredRows, load_difference, load_view
-from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.engine.spark.job_control import cancel_job, job_progress
-from viewkeeper.engine.spark.spark_session import SparkHandle
 from viewkeeper.engine.views.algorithm_choice import AlgorithmChoice
 from viewkeeper.engine.views.view_binding import Binding
+from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.warehouse.metadata.definition_version import DefinitionVersion
 from viewkeeper.warehouse.metadata.record import Create, Redefine, ViewChange
-from viewkeeper.warehouse.store import Store
 
 PROGRESS_SECONDS = 5.0
 
@@ -90,13 +87,11 @@ class LoadDefinition:
 class Loader:
     """The load that is under way, if any."""
 
-    def __init__(
-        self, settings: Settings, store: Store, connections: Connections, spark: SparkHandle
-    ) -> None:
-        self._settings = settings
-        self._store = store
-        self._connections = connections
-        self._spark = spark
+    def __init__(self, workspace: Workspace) -> None:
+        self._settings = workspace.settings
+        self._store = workspace.store
+        self._connections = workspace.connections
+        self._spark = workspace.spark
         self.current: ViewLoad | None = None
         self._told = 0.0
 

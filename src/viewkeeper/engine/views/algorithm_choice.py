@@ -12,7 +12,7 @@ algorithm are errors at once, before anything is dropped; a source that is away 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,11 +22,10 @@ from viewkeeper.engine.settings.algorithm_settings import (
     SCENARIO,
     AlgorithmSettings,
 )
-from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.engine.views.deleted_by_key import relations_deleted_by_key, shown_keys
 from viewkeeper.engine.views.shared_bases import refuse_dependent
 from viewkeeper.engine.views.view_binding import Binding
-from viewkeeper.engine.views.view_catalogue import ViewCatalogue
+from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import (
     DamagedSourceError,
     ProjectError,
@@ -39,7 +38,6 @@ from viewkeeper.maintain.algorithm_catalogue import KINDS, AlgorithmKind
 from viewkeeper.maintain.promises import Level
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
 from viewkeeper.view.keyed_view import KeyedView, keyed_view_of
-from viewkeeper.warehouse.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,20 +154,12 @@ def _algorithm_refusal(view: ViewDefinition, message: str, detail: str) -> Proje
 class AlgorithmChoices(Mapping[str, AlgorithmChoice]):
     """The choice of every view that could be bound."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: Store,
-        catalogue: ViewCatalogue,
-        connections: Connections,
-    ) -> None:
-        self.settings = settings
-        self.store = store
-        self.catalogue = catalogue
-        self.connections = connections
+    def __init__(self, workspace: Workspace) -> None:
+        self._settings = workspace.settings
+        self._store = workspace.store
+        self._catalogue = workspace.catalogue
+        self._connections = workspace.connections
         self._made: dict[str, AlgorithmChoice] = {}
-        self.again: frozenset[str] = frozenset()
-        """Views that are about to be loaded again, so that it does not matter what is stored."""
         self.provisional: set[str] = set()
         """Views that can only be maintained once they have followed a schema change."""
 
@@ -182,48 +172,51 @@ class AlgorithmChoices(Mapping[str, AlgorithmChoice]):
     def __len__(self) -> int:
         return len(self._made)
 
-    def bind_views(self) -> None:
-        """Bind every view whose sources answer; wrong SQL or tables are an error here."""
-        for name in self.catalogue:
-            if name not in self._made:
-                self._bind_view(name)
+    def bind_views(self, again: Container[str] = ()) -> None:
+        """Bind every view whose sources answer; wrong SQL or tables are an error here.
 
-    def _bind_view(self, name: str) -> None:
-        sources = self.catalogue.sources_of(name)
-        self.connections.greet_sources(sources)
-        if not self.connections.can_ask(sources):
+        For those that are about to be loaded `again` it does not matter what is stored.
+        """
+        for name in self._catalogue:
+            if name not in self._made:
+                self._bind_view(name, again)
+
+    def _bind_view(self, name: str, again: Container[str]) -> None:
+        sources = self._catalogue.sources_of(name)
+        self._connections.greet_sources(sources)
+        if not self._connections.can_ask(sources):
             return
         try:
-            view = self.catalogue.bind_view(name, self.connections)
+            view = self._catalogue.bind_view(name, self._connections)
             try:
-                self._fix_choice(name, self.choice_of(name, view))
+                self._fix_choice(name, self.choice_of(name, view), again)
             except SchemaError:
-                if name in self.again or name not in self.store.head.views:
+                if name in again or name not in self._store.head.views:
                     raise
                 # Its keys went with a schema change that the next look reports.
-                kind = self.settings.algorithm_of(name).kind
+                kind = self._settings.algorithm_of(name).kind
                 self._made[name] = AlgorithmChoice(kind, {}, view, None)
-                self.catalogue.stored[name] = view
+                self._catalogue.stored[name] = view
                 self.provisional.add(name)
         except (SourceAwayError, DamagedSourceError, UnexpectedSourceError) as error:
-            self.connections.note_error(error)
+            self._connections.note_error(error)
 
     def choice_of(self, name: str, view: ViewDefinition) -> AlgorithmChoice:
         """The algorithm of a view with this definition; an error if it cannot be."""
-        refuse_dependent(view, self.settings, self.connections)
-        if self.settings.registry is not None:
-            check_in_group(name, self.settings.algorithm_of(name).kind)
-        return choose_algorithm(view, self.settings.algorithm_of(name), self.connections)
+        refuse_dependent(view, self._settings, self._connections)
+        if self._settings.registry is not None:
+            check_in_group(name, self._settings.algorithm_of(name).kind)
+        return choose_algorithm(view, self._settings.algorithm_of(name), self._connections)
 
-    def _fix_choice(self, name: str, choice: AlgorithmChoice) -> None:
+    def _fix_choice(self, name: str, choice: AlgorithmChoice, again: Container[str]) -> None:
         """Fix the algorithm of a view; refuse one that its stored rows do not fit."""
-        stored = self.store.head.views.get(name)
-        if stored is not None and name not in self.again and stored.hidden != choice.hidden_columns:
+        stored = self._store.head.views.get(name)
+        if stored is not None and name not in again and stored.hidden != choice.hidden_columns:
             if stored.hidden and choice.hidden_columns:
                 # All algorithms that store keys store the same ones: the tables have others now.
                 self.provisional.add(name)
                 self._made[name] = choice
-                self.catalogue.stored[name] = choice.view
+                self._catalogue.stored[name] = choice.view
                 return
             raise ProjectError(
                 f'view "{name}": {choice.kind.name} stores other columns than those that are there',
@@ -231,12 +224,12 @@ class AlgorithmChoices(Mapping[str, AlgorithmChoice]):
                 hint=f"choose the algorithm that it was loaded for, or {reload_hint([name])}",
             )
         self._made[name] = choice
-        self.catalogue.stored[name] = choice.view
+        self._catalogue.stored[name] = choice.view
 
     def replace_choice(self, name: str, binding: Binding, choice: AlgorithmChoice) -> None:
         """From now on a view is this."""
-        self.catalogue.put_binding(name, binding)
-        self.catalogue.coming.pop(name, None)
+        self._catalogue.put_binding(name, binding)
+        self._catalogue.coming.pop(name, None)
         self.provisional.discard(name)
         self._made[name] = choice
-        self.catalogue.stored[name] = choice.view
+        self._catalogue.stored[name] = choice.view

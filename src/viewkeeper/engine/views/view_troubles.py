@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from viewkeeper.engine.connections.guarded_source import PASSING
-from viewkeeper.engine.connections.open_sources import Connections
-from viewkeeper.engine.views.view_catalogue import ViewCatalogue
+from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import (
     BarrierError,
     GapError,
@@ -28,31 +27,31 @@ from viewkeeper.errors import (
 )
 from viewkeeper.storage import disk
 from viewkeeper.warehouse.metadata.record import Stop
-from viewkeeper.warehouse.store import Store
 
 
 class Troubles:
     """The troubles of the views of one warehouse."""
 
-    def __init__(
-        self,
-        store: Store,
-        catalogue: ViewCatalogue,
-        connections: Connections,
-        told: Callable[[ViewkeeperError], None],
-        explained_soon: Callable[[str], bool],
-    ) -> None:
+    def __init__(self, workspace: Workspace, explained_soon: Callable[[str], bool]) -> None:
         """`explained_soon` says whether the next looks will tell what a question of a view met."""
-        self._store = store
-        self._catalogue = catalogue
-        self._connections = connections
-        self._told = told
+        self._store = workspace.store
+        self._catalogue = workspace.catalogue
+        self._connections = workspace.connections
+        self._observer = workspace.observer
         self._explained_soon = explained_soon
-        connections.trouble = self.report_trouble
+        self._connections.report_to(self.report_trouble)
         self.failed: dict[str, ViewkeeperError] = {}
         """Views that could not be loaded."""
-        self.met_barrier = False
-        """Whether a view waits for a transaction that a snapshot saw and no look has reported."""
+        self._met_barrier = False
+
+    def note_barrier(self) -> None:
+        """A view waits for a transaction that a snapshot saw and no look has reported."""
+        self._met_barrier = True
+
+    def take_barrier(self) -> bool:
+        """Whether some view has begun to wait so since this was last asked."""
+        met, self._met_barrier = self._met_barrier, False
+        return met
 
     def report_trouble(self, error: ViewkeeperError) -> None:
         """Say it to whoever watches, and keep its traceback if it has one."""
@@ -60,7 +59,7 @@ class Troubles:
             file = self._store.root / error.trace_file
             disk.make_folder(file.parent)
             disk.replace_file(file, error.traceback.encode(errors="replace"))
-        self._told(error)
+        self._observer.on_trouble(error)
 
     def stop_source(self, source: str, error: SourceError) -> None:
         """The views of a source that has lost what they still need stop; the others go on."""
@@ -86,7 +85,7 @@ class Troubles:
             self._store.commit(stops, plan)
         if awaits:
             # What it met will be reported by the next look, or by one that follows.
-            self.met_barrier = True
+            self._met_barrier = True
             return
         if waits:
             self._connections.note_error(error)
