@@ -163,7 +163,7 @@ def _busy(maintainer: Maintainer, writer: threading.Thread) -> float:
         maintainer.see_commits()
         loading = maintainer.loader.current
         if (
-            maintainer.lookout.oldest_committed_at is not None
+            maintainer.lookout.sightings.oldest_committed_at is not None
             or maintainer.has_views_behind()
             or again is Again.BARRIER
         ):

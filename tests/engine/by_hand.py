@@ -42,6 +42,6 @@ def load_views(project: Project, shop: Shop) -> None:
             number = store.head.record + 1
             found = pa.table(arrays, names=columns)
             file = write_rows(store.table_folder(table), schema, found, number, 0)
-            positions = {source: keeper.lookout.known[source] for source in view.sources}
+            positions = {source: keeper.lookout.sightings.known[source] for source in view.sources}
             text = project.catalogue.text_of(name)
             store.commit([Create(name, table, text, schema, ts, positions, (file,))])

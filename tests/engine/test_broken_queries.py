@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 import viewkeeper
 from tests.engine.shop import Shop, rows_of
 from viewkeeper.engine.batch.batch_runner import BatchRunner
-from viewkeeper.engine.capture.lookout import Lookout
+from viewkeeper.engine.capture.lookout import LocalLookout
 from viewkeeper.engine.evolution.schema_decision import SchemaDecider
 from viewkeeper.engine.evolution.view_adapter import ViewAdapter
 from viewkeeper.engine.load.load_job import load_difference
@@ -97,7 +97,7 @@ def test_a_batch_is_broken_and_done_again(
         project.refresh()
         shop.execute("shop", "UPDATE orders SET customer_id = 1 WHERE id = 3")
         with monkeypatch.context() as patch:
-            calls = once(patch, BatchRunner, "_sweep", lambda: change(shop))
+            calls = once(patch, BatchRunner, "_sweep_members", lambda: change(shop))
             assert project.refresh().waiting == {}
         assert calls, "a batch was swept"
         assert rows_of(project.view("named")) == shop.recomputed(now)
@@ -186,8 +186,8 @@ def test_what_a_view_is_to_be_loaded_from_is_renamed_before_it_is_followed(
         with monkeypatch.context() as patch:
             calls = once(
                 patch,
-                Lookout,
-                "extend",
+                LocalLookout,
+                "extend_capture",
                 lambda: rename_column(shop, "shop", "orders", "buyer", "payer"),
             )
             assert project.refresh().waiting == {}

@@ -154,7 +154,7 @@ def test_what_a_view_lacks_of_another_order_is_no_number_of_this_one(
         fleet.write("north", (0, 7))
         v1.see_commits()
         v1.see_commits()
-        lacking = BatchPlan(v1.store.next_plan, v1.lookout.take_entries())
+        lacking = BatchPlan(v1.store.next_plan, v1.lookout.sightings.take_entries())
         assert lacking.entries
         v1.store.write_plan(lacking)
         v1.store.commit([], lacking.n)

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 import viewkeeper
 from tests.engine.by_hand import load_by_hand
 from tests.engine.shop import LINES, Shop, rows_of
-from viewkeeper.engine.capture.lookout import Lookout
+from viewkeeper.engine.capture.lookout import LocalLookout
 from viewkeeper.engine.load import loader
 from viewkeeper.errors import ProjectError
 from viewkeeper.warehouse.store import Store
@@ -137,7 +137,7 @@ def test_views_of_a_group_are_not_anchored_on_their_own(shop: Shop) -> None:
 STEPS: dict[str, tuple[Any, str]] = {
     "before the gap is written": (Store, "write_plan"),
     "before its record": (Store, "commit"),
-    "before the source is followed anew": (Lookout, "begin_again"),
+    "before the source is followed anew": (LocalLookout, "begin_again"),
     "in the load": (loader, "load_difference"),
 }
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import viewkeeper
 from tests.live.test_barriers import World, check, mariadb_world
 from viewkeeper.engine.algorithms.asker import Asker
-from viewkeeper.engine.capture.lookout import Lookout
+from viewkeeper.engine.capture.lookout import LocalLookout
 from viewkeeper.errors import SourceAwayError
 from viewkeeper.sources.mariadb import MariadbSource
 from viewkeeper.testing.private_servers import PrivateMariadb
@@ -84,7 +84,7 @@ def test_a_table_that_is_emptied_while_another_one_is_asked(
         world.crm("INSERT INTO customer VALUES (3, 'Cy')")
         world.shop("INSERT INTO orders VALUES (4, 3, 'd')")
         world.crm("UPDATE customer SET name = 'Di' WHERE id = 2")
-        before(monkeypatch, Asker, "_answers", lambda: world.shop(f"TRUNCATE TABLE {table}"))
+        before(monkeypatch, Asker, "_read_answers", lambda: world.shop(f"TRUNCATE TABLE {table}"))
         check(project, world)
 
 
@@ -99,8 +99,12 @@ def test_what_lies_behind_a_cut_is_no_barrier_before_it(
         at = project.view("lines").arrow()
         world.crm("INSERT INTO customer VALUES (3, 'Cy')")
         world.shop("INSERT INTO orders VALUES (4, 3, 'd')")
-        before(monkeypatch, Asker, "_answers", lambda: world.shop("INSERT INTO other VALUES (1)"))
-        before(monkeypatch, Lookout, "until", lambda: world.shop("TRUNCATE TABLE item"))
+        before(
+            monkeypatch, Asker, "_read_answers", lambda: world.shop("INSERT INTO other VALUES (1)")
+        )
+        before(
+            monkeypatch, LocalLookout, "entries_until", lambda: world.shop("TRUNCATE TABLE item")
+        )
         check(project, world)
         assert at.num_rows
         assert not project.view("lines").arrow().num_rows

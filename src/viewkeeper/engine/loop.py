@@ -118,9 +118,9 @@ def run_until(
 def is_batch_due(maintainer: Maintainer) -> bool:
     """Whether a batch should be formed now."""
     settings = maintainer.workspace.settings
-    if maintainer.lookout.waiting_changes >= settings.batch.rows:
+    if maintainer.lookout.sightings.waiting_changes >= settings.batch.rows:
         return True
-    if maintainer.lookout.oldest_committed_at is None:
+    if maintainer.lookout.sightings.oldest_committed_at is None:
         return maintainer.has_views_behind()
-    age = time.time() - maintainer.lookout.oldest_committed_at
+    age = time.time() - maintainer.lookout.sightings.oldest_committed_at
     return age + maintainer.batch_seconds >= settings.freshness

@@ -81,14 +81,15 @@ class Maintainer:
         self.loader = Loader(workspace)
         self.lookout = make_lookout(workspace, lambda: self.loader.current)
         self._catalogue = workspace.catalogue
-        self._batches = BatchRunner(workspace, self.lookout.loaded_before)
+        self._batches = BatchRunner(workspace, self.lookout.tables.loaded_before)
         self._crossing = BarrierCrossing(workspace, self._batches)
         self._history = ChangeArchive(self.store.root / "history", self.store.confirm_lock)
         self._stepper = AlgorithmRunner(workspace, self._batches, self.lookout, self._history)
         self._choices = AlgorithmChoices(workspace)
         self._adapting = ViewAdapter(workspace, self._choices, self.lookout)
         self._troubles = Troubles(
-            workspace, lambda name: self.lookout.full or self._adapting.note_broken_query(name)
+            workspace,
+            lambda name: self.lookout.sightings.full or self._adapting.note_broken_query(name),
         )
         self._anchors = Anchors(workspace, self.lookout, self._adapting, self._troubles)
         self._loads = ViewLoads(
@@ -153,7 +154,7 @@ class Maintainer:
     def see_commits(self, seconds: float = PATIENCE_SECONDS) -> None:
         """See what the sources have committed since the last look, as far as they tell in time."""
         self._choices.bind_views()
-        failed = self.lookout.note_failed(self.workspace.connections.failed)
+        failed = self.lookout.tables.note_failed(self.workspace.connections.failed)
         for name, error in (failed | self.lookout.look_at_sources(seconds)).items():
             if not self._anchors.record_gap(name, error):
                 self._troubles.stop_source(name, error)
@@ -195,7 +196,7 @@ class Maintainer:
     def _why_again(self, since: Progress | None, until: int | None) -> Again | None:
         if self._troubles.take_barrier():
             return Again.BARRIER
-        if self.lookout.full:
+        if self.lookout.sightings.full:
             return Again.FULL
         if self._has_advanced(since, until):
             return Again.ADVANCED
@@ -243,7 +244,7 @@ class Maintainer:
             self.workspace.observer.on_load_progress(*found)
 
     def _advance_views(self) -> None:
-        entries = self.lookout.take_entries()
+        entries = self.lookout.sightings.take_entries()
         newest = entries[-1].ts if entries else self.store.ledger.next_ts - 1
         able = [n for n in self._catalogue if n in self.store.head.views and self._is_able(n)]
         if self._crossing.record_barriers(entries):
@@ -377,7 +378,7 @@ class Maintainer:
         view = self._catalogue.stored.get(name)
         if view is None or name not in self._choices:
             return False
-        if self.lookout.broken.keys() & {*view.sources}:
+        if self.lookout.tables.broken.keys() & {*view.sources}:
             return False
         return self.workspace.connections.can_ask(view.sources)
 

@@ -45,7 +45,7 @@ class Acknowledger:
         self._told = time.monotonic()
         views = [v for n, v in self._store.head.views.items() if n in self._catalogue]
         troubles = []
-        for source in self._lookout.watched_sources():
+        for source in self._lookout.tables.watched_sources():
             # A view before a gap needs nothing of what follows it but a load.
             gap_after = self._store.ledger.gap_after
             held_by = [view for view in views if source in view.positions]
@@ -67,7 +67,7 @@ class Acknowledger:
         ledger = self._store.ledger
         waiting = ledger.entries_between(view.ts, ledger.next_ts)
         changes = sum(entry.changes for entry in waiting if entry.source == source)
-        return changes + self._lookout.changes_of(source) > self._settings.batch.wait_rows
+        return changes + self._lookout.sightings.changes_of(source) > self._settings.batch.wait_rows
 
     def _acknowledge_source(self, name: str, position: int) -> list[ViewkeeperError]:
         if time.monotonic() < self._rests.get(name, 0.0):

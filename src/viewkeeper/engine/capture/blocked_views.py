@@ -24,8 +24,8 @@ def explain_waiting(
         stored = store.head.views.get(name)
         if stored is not None and stored.stopped:
             reasons[name] = stored.stopped
-        elif broken := [s for s in catalogue.sources_of(name) if s in lookout.broken]:
-            reasons[name] = str(lookout.broken[broken[0]])
+        elif broken := [s for s in catalogue.sources_of(name) if s in lookout.tables.broken]:
+            reasons[name] = str(lookout.tables.broken[broken[0]])
         elif name in failed:
             reasons[name] = str(failed[name])
         elif away := [s for s in catalogue.sources_of(name) if s in connections.away]:

@@ -1,7 +1,8 @@
-"""The lookout: what the sources have committed that no batch has taken yet.
+"""The lookout: looking at the sources, often and cheaply, for what they have committed.
 
-Looking is cheap and gives each reported transaction the ts that it will have, in the order in which
-it was seen. Nothing here is durable: what is forgotten in a crash is simply seen again.
+Sources are looked at in threads; one that does not answer in time is passed over until it does.
+What a look has found goes into the `Sightings`, in an order of our own; a member of a group has a
+lookout that takes it in the order of the group (`viewkeeper.engine.group.group_lookout`).
 """
 
 from __future__ import annotations
@@ -11,17 +12,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from viewkeeper.engine.views.view_binding import columns_of
-from viewkeeper.engine.views.workspace import Workspace
+from viewkeeper.engine.capture.followed_tables import FollowedTables, position_of
+from viewkeeper.engine.capture.sightings import Sightings
+from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.errors import BarrierError, SchemaError, SourceError
 from viewkeeper.updates.source_protocol import (
     LOOK_SECONDS,
     LOOK_TRANSACTIONS,
     Boundary,
     Source,
-    Tables,
 )
-from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
 
 PATIENCE_SECONDS = 5.0
@@ -39,74 +39,97 @@ class LookResult:
     refused: Mapping[str, SchemaError] = field(default_factory=dict)
 
 
-class LoadPoint(Protocol):
-    """Where a load that is under way stands: its ts, and the positions of its sources there."""
-
-    @property
-    def ts(self) -> int: ...
-
-    @property
-    def positions(self) -> Mapping[str, int]: ...
+LookQuestion = Callable[[Source], LookResult]
+"""A look at a source, as it is asked in a thread."""
 
 
-class Lookout:
-    """Watches the sources of all views whose definition is known."""
+class Lookout(Protocol):
+    """Who watches the sources of all views whose definition is known."""
 
-    def __init__(self, workspace: Workspace, load: Callable[[], LoadPoint | None]) -> None:
-        """`load` gives the load that is under way."""
-        self._store = workspace.store
-        self._catalogue = workspace.catalogue
-        self._connections = workspace.connections
-        self._load = load
-        self._seen: list[LedgerEntry] = []
-        self.known: dict[str, int] = {}
-        """Per source, the position up to which it was looked at."""
-        self.full = False
-        """Whether some source had more to report than one look takes."""
-        self._refused: dict[str, SchemaError] = {}
-        self.broken: dict[str, SourceError] = {}
-        """Sources that have lost what is still needed, or their shape; not looked at again."""
-        self._ahead: dict[str, LookResult] = {}
-
-    def note_failed(self, failed: Mapping[str, SourceError]) -> dict[str, SourceError]:
-        """Look no more at sources that have failed elsewhere; those that were not known so."""
-        new = {name: error for name, error in failed.items() if name not in self.broken}
-        self.broken |= new
-        return new
-
-    def can_load(self, sources: Iterable[str]) -> bool:
-        """Whether a view over these sources can be loaded at the positions that are known."""
-        return self.known.keys() >= {*sources} and not self.full
-
-    @property
-    def has_pending(self) -> bool:
-        """Whether something was seen that cannot be taken yet, for others."""
-        return False
-
-    @property
-    def waiting_reason(self) -> str | None:
-        """What is waited for, if anything is pending."""
-        return None
-
-    def close(self) -> None:
-        """Nothing is looked at any more."""
+    sightings: Sightings
+    tables: FollowedTables
 
     def look_at_sources(self, seconds: float = PATIENCE_SECONDS) -> dict[str, SourceError]:
         """See what is new; the sources that turned out to be broken.
 
         Those that do not answer within so many seconds are passed over until they do.
         """
-        self.full = False
-        found = self._look_ahead(self.watched_sources(), seconds)
-        for name, seen in self._ahead.items():
-            self._take_in(name, seen)
-        self.broken |= found
-        return found
+        ...
 
-    def _look_question(self, name: str) -> Callable[[Source], LookResult]:
-        """A look at a source, as it is asked in a thread: all that it needs is found now."""
-        known, left = self.known.get(name), self._left_position(name)
-        followed = self._tables_by_view(name)
+    def entries_until(self, name: str, position: int) -> tuple[LedgerEntry, ...]:
+        """What a source has committed up to a position, looked at now; nothing else may wait."""
+        ...
+
+    def take_with_gap(self, name: str) -> tuple[LedgerEntry, ...]:
+        """A source has lost what follows where we are: everything seen, and that as a gap."""
+        ...
+
+    def begin_again(self, name: str) -> None:
+        """Follow a source again, from where it stands now: what lies before that is a gap."""
+        ...
+
+    def extend_capture(self, names: Iterable[str]) -> dict[str, SourceError]:
+        """Have these sources capture also what new views read; those that turned out to be broken.
+
+        A source that has not what a view reads is not broken; its error is that view's.
+        """
+        ...
+
+    def can_load(self, sources: Iterable[str]) -> bool:
+        """Whether a view over these sources can be loaded at the positions that are known."""
+        ...
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether something was seen that cannot be taken yet, for others."""
+        ...
+
+    @property
+    def waiting_reason(self) -> str | None:
+        """What is waited for, if anything is pending."""
+        ...
+
+    def close(self) -> None:
+        """Nothing is looked at any more."""
+        ...
+
+
+class LocalLookout:
+    """Watches the sources of a project that has an order of its own."""
+
+    def __init__(
+        self, connections: Connections, sightings: Sightings, tables: FollowedTables
+    ) -> None:
+        self._connections = connections
+        self.sightings = sightings
+        self.tables = tables
+
+    @property
+    def has_pending(self) -> bool:
+        return False
+
+    @property
+    def waiting_reason(self) -> str | None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+    def can_load(self, sources: Iterable[str]) -> bool:
+        return self.sightings.known.keys() >= {*sources} and not self.sightings.full
+
+    def look_at_sources(self, seconds: float = PATIENCE_SECONDS) -> dict[str, SourceError]:
+        self.sightings.begin_look()
+        questions = {name: self._look_question(name) for name in self.tables.watched_sources()}
+        seen, failed = look_ahead(self._connections, questions, seconds)
+        for name, result in seen.items():
+            self._take_in(name, result)
+        return self.tables.note_failed(failed)
+
+    def _look_question(self, name: str) -> LookQuestion:
+        """A look at a source: all that it needs is found now, before its thread."""
+        known, left = self.sightings.known.get(name), self.tables.left_position(name)
+        followed = self.tables.tables_by_view(name)
 
         def look(source: Source) -> LookResult:
             refused: dict[str, SchemaError] = {}
@@ -117,52 +140,24 @@ class Lookout:
 
         return look
 
-    def _look_ahead(self, names: Iterable[str], seconds: float) -> dict[str, SourceError]:
-        """Look at known sources in threads; `_reported_boundaries` then has what they found."""
-        found: dict[str, SourceError] = {}
-        questions = {name: self._look_question(name) for name in names}
-        self._ahead = {}
-        self._connections.send_errands(questions, seconds)
-        for name in questions:
-            try:
-                seen = self._connections.take_answer(name)
-            except SourceError as error:
-                found[name] = error
-                continue
-            if isinstance(seen, LookResult):
-                self._ahead[name] = seen
-        return found
-
-    def _reported_boundaries(self, source: Source, after: int) -> tuple[tuple[Boundary, ...], bool]:
-        """What a source reports after a position: found ahead, or now."""
-        seen = self._ahead.pop(source.name, None)
-        if seen is not None and seen.after == after:
-            return seen.boundaries, seen.more
-        return look_once(source, after)
-
     def _take_in(self, name: str, seen: LookResult) -> None:
         """Note what a look has found, unless we have got further by other means since."""
-        self._refused |= seen.refused
-        if self.known.setdefault(name, seen.after) != seen.after:
+        self.tables.note_refused(seen.refused)
+        if self.sightings.known.setdefault(name, seen.after) != seen.after:
             return
-        self.full |= seen.more
+        self.sightings.note_more(seen.more)
         for boundary in seen.boundaries:
-            self._seen.append(self._make_entry(name, boundary))
-            self.known[name] = boundary.position
+            self.sightings.add_boundary(name, boundary)
 
     def take_with_gap(self, name: str) -> tuple[LedgerEntry, ...]:
-        """A source has lost what follows where we are: everything seen, and that as a gap."""
-        left = self._left_position(name) or 0
-        at = self.known.pop(name, left)
-        self._seen.append(LedgerEntry(self._next_ts, name, at, at + 1, time.time(), 0, gap=True))
-        return self.take_entries()
+        self.sightings.add_gap(name, self.tables.left_position(name))
+        return self.sightings.take_entries()
 
     def begin_again(self, name: str) -> None:
-        """Follow a source anew, from where it stands now: what lies before that is a gap."""
-        self.broken.pop(name, None)
-        position = self._connections.try_action(name, self.follow_source)
+        self.tables.broken.pop(name, None)
+        position = self._connections.try_action(name, self.tables.follow_source)
         if position is not None:
-            self.known[name] = position
+            self.sightings.known[name] = position
 
     def entries_until(self, name: str, position: int) -> tuple[LedgerEntry, ...]:
         """What a source has committed up to a position, looked at now; nothing else may wait.
@@ -170,8 +165,8 @@ class Lookout:
         A report that goes beyond the position is split there: a cut lies between commits. Where
         rows went unlisted or shapes changed, nothing is taken: the next look reports that.
         """
-        assert not self._seen, "what was seen earlier is taken first"
-        source, at, found = self._connections.get_source(name), self.known[name], []
+        assert self.sightings.is_empty, "what was seen earlier is taken first"
+        source, at, found = self._connections.get_source(name), self.sightings.known[name], []
         more = True
         while more and at < position:
             boundaries, more = look_once(source, at)
@@ -185,181 +180,33 @@ class Lookout:
                 raise BarrierError(name, table, boundary.position)
         for boundary in found:
             until = min(boundary.position, position)
-            self._seen.append(self._make_entry(name, replace(boundary, position=until)))
-            self.known[name] = until
-        return self.take_entries()
+            self.sightings.add_boundary(name, replace(boundary, position=until))
+        return self.sightings.take_entries()
 
     def extend_capture(self, names: Iterable[str]) -> dict[str, SourceError]:
-        """Have these sources capture also what new views read; those that turned out to be broken.
-
-        Looking first finds a log that was lost; following would silently begin a new one. A source
-        that has not what a view reads is not broken; its error is that view's.
-        """
-        found: dict[str, SourceError] = {}
-        for name in names:
-            if name in self.known:
-                try:
-                    self._connections.try_action(name, self._follow_on)
-                except SourceError as error:
-                    found[name] = error
-        self.broken |= {n: e for n, e in found.items() if not isinstance(e, SchemaError)}
-        return found
-
-    def take_entries(self) -> tuple[LedgerEntry, ...]:
-        """Everything seen; it is no longer the lookout's."""
-        entries, self._seen = tuple(self._seen), []
-        return entries
-
-    @property
-    def waiting_changes(self) -> int:
-        """How many changes were seen and not taken."""
-        return sum(entry.changes for entry in self._seen)
-
-    def changes_of(self, source: str) -> int:
-        """How many changes of a source were seen and not taken."""
-        return sum(entry.changes for entry in self._seen if entry.source == source)
-
-    @property
-    def oldest_committed_at(self) -> float | None:
-        """When the oldest change that was seen and not taken was committed."""
-        return min((entry.committed_at for entry in self._seen), default=None)
-
-    def watched_sources(self) -> list[str]:
-        """The sources that are looked at."""
-        used = dict.fromkeys(s for view in self._followed_views() for s in view.sources)
-        return [source for source in used if source not in self.broken]
-
-    def loaded_before(self, ts: int) -> list[ViewDefinition]:
-        """The views that were loaded before a ts and go on: since then all that they
-        read is captured."""
-        views = self._store.head.views
-        return [
-            view
-            for view in self._catalogue.bound_views()
-            if view.name in views
-            and views[view.name].created_ts < ts
-            and not views[view.name].stopped
-        ]
-
-    def follow_source(self, source: Source) -> int:
-        """Have everything captured that the known views read; the source's position now.
-
-        Where something cannot be captured, that is the trouble of the views that read it.
-        """
-        position, refused = follow_each(source, self._tables_by_view(source.name))
-        self._refused |= refused
-        return position
-
-    def _tables_by_view(self, source: str) -> dict[str, dict[str, list[str]]]:
-        """Per view, what it reads of a source."""
-        views = [view for view in self._followed_views() if source in view.sources]
-        found: dict[str, dict[str, list[str]]] = {}
-        for view in views:
-            mine = captured_tables([view], source)
-            found[view.name] = union_tables([found.get(view.name, {}), mine])
-        return found
-
-    def take_refused(self) -> dict[str, SchemaError]:
-        """The views whose tables turned out not to be followable; each is told once."""
-        refused, self._refused = self._refused, {}
-        return refused
-
-    def _followed_views(self) -> list[ViewDefinition]:
-        """The definitions that views have, and those that they are on their way to."""
-        return [*self._catalogue.bound_views(), *self._catalogue.coming.values()]
-
-    def _follow_on(self, source: Source) -> int:
-        return self._follow_after(source, self.known[source.name])
-
-    def _follow_after(self, source: Source, after: int) -> int:
-        """Follow what views read now, where we go on after a position."""
-        # Looking first finds a log that was lost; following would silently begin a new one.
-        source.look_for_transactions(after)
-        return self.follow_source(source)
-
-    def _start_position(self, source: Source) -> int:
-        """Where a source's stream stands for us; where it stands now if no view has it."""
-        position = self._left_position(source.name)
-        if position is None:
-            return self.follow_source(source)
-        self._follow_after(source, position)
-        return position
-
-    def _left_position(self, name: str) -> int | None:
-        """Where the ledger says that a source was left; None if no view has it, or gets it now."""
-        views, load = self._store.head.views.values(), self._load()
-        using = [(view.ts, view.positions[name]) for view in views if name in view.positions]
-        if load is not None and name in load.positions:
-            using.append((load.ts, load.positions[name]))
-        if not using:
-            return None
-        ts, position = max(using, key=lambda each: each[0])
-        ledger = self._store.ledger
-        since = [e for e in ledger.entries_between(ts, ledger.next_ts) if e.source == name]
-        return since[-1].until if since else position
-
-    @property
-    def _next_ts(self) -> int:
-        return self._seen[-1].ts + 1 if self._seen else self._store.ledger.next_ts
-
-    def _make_entry(self, source: str, boundary: Boundary) -> LedgerEntry:
-        ts = self._next_ts
-        after, until = self.known[source], boundary.position
-        return LedgerEntry(
-            ts,
-            source,
-            after,
-            until,
-            boundary.committed_at,
-            boundary.changes,
-            boundary.emptied,
-            boundary.keyed,
-            boundary.reshaped,
+        known = self.sightings.known
+        there = [name for name in names if name in known]
+        return self.tables.extend_capture(
+            there, lambda source: self.tables.follow_after(source, known[source.name])
         )
 
 
-def captured_tables(views: Iterable[ViewDefinition], source: str) -> dict[str, list[str]]:
-    """What some views read of a source."""
-    wanted = columns_of(views)
-    return {r.table: [f.name for f in fs] for r, fs in wanted.items() if r.source == source}
-
-
-def position_of(
-    source: Source, left: int | None, views: Mapping[str, Tables]
-) -> tuple[int, dict[str, SchemaError]]:
-    """Where a source's stream stands for us, now that what views read is followed; the views that
-    cannot be."""
-    if left is not None:
-        # Looking first finds a log that was lost; following would silently begin a new one.
-        source.look_for_transactions(left)
-    now, refused = follow_each(source, views)
-    return now if left is None else left, refused
-
-
-def follow_each(source: Source, views: Mapping[str, Tables]) -> tuple[int, dict[str, SchemaError]]:
-    """Have what views read captured; the position, and the views that it cannot be done for."""
-    try:
-        return source.follow_tables(union_tables(views.values())), {}
-    except SchemaError:
-        position, refused = None, dict[str, SchemaError]()
-        for name, tables in views.items():
-            try:
-                position = source.follow_tables(tables)
-            except SchemaError as error:
-                refused[name] = error
-        if position is None:
-            raise
-        return position, refused
-
-
-def union_tables(wanted: Iterable[Tables]) -> dict[str, list[str]]:
-    """Every column of every table that somebody wants."""
-    found: dict[str, list[str]] = {}
-    for tables in wanted:
-        for table, columns in tables.items():
-            mine = found.setdefault(table, [])
-            mine += [column for column in columns if column not in mine]
-    return found
+def look_ahead(
+    connections: Connections, questions: Mapping[str, LookQuestion], seconds: float
+) -> tuple[dict[str, LookResult], dict[str, SourceError]]:
+    """Look at sources in threads: what those that answer in time have found, and the errors."""
+    seen: dict[str, LookResult] = {}
+    failed: dict[str, SourceError] = {}
+    connections.send_errands(questions, seconds)
+    for name in questions:
+        try:
+            result = connections.take_answer(name)
+        except SourceError as error:
+            failed[name] = error
+            continue
+        if isinstance(result, LookResult):
+            seen[name] = result
+    return seen, failed
 
 
 def look_once(source: Source, after: int) -> tuple[tuple[Boundary, ...], bool]:

@@ -270,7 +270,7 @@ class ViewAdapter:
             return None
         try:
             for source in proposal.choice.view.sources:
-                if self._connections.try_action(source, self._lookout.follow_source) is None:
+                if self._connections.try_action(source, self._lookout.tables.follow_source) is None:
                     return None
             moved = not self._evolving.still_holds(name, proposal)
         except SchemaError:

@@ -73,13 +73,13 @@ class ViewLoads:
         if not able or self._adapting.definition_of(name).view != view:
             return
         ts = store.ledger.next_ts - 1
-        positions = {source: self._lookout.known[source] for source in view.sources}
+        positions = {source: self._lookout.sightings.known[source] for source in view.sources}
         self._adapting.start_load(self._loader, name, ts, positions)
         self._workspace.observer.on_load_progress(name, "scanning and joining")
 
     def fail_refused(self) -> set[str]:
         """Stop the views whose tables cannot be followed, and no others; their names."""
-        refused = self._lookout.take_refused()
+        refused = self._lookout.tables.take_refused()
         for name, error in refused.items():
             self._fail_load(name, error)
         return {*refused}

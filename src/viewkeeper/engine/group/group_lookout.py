@@ -13,39 +13,43 @@ the one where it began to be followed, so that a view is loaded in a state which
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from viewkeeper.engine.capture.lookout import (
     PATIENCE_SECONDS,
-    LoadPoint,
-    Lookout,
+    LocalLookout,
+    LookQuestion,
     LookResult,
-    captured_tables,
+    look_ahead,
     look_once,
 )
+from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.group.inbox import Inbox, gone_back_error
 from viewkeeper.engine.group.membership import Membership
 from viewkeeper.engine.group.order_client import ORDER_MAX, QUEUE_MAX, OrderClient
 from viewkeeper.engine.group.source_agreement import SourceAgreement
-from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import SchemaError, SourceError
 from viewkeeper.order.mediator import Mediator, OrderMark, ParentView, RegisteredBase, TakenIds
 from viewkeeper.order.registry_protocol import OrderedId
-from viewkeeper.updates.source_protocol import Source
+from viewkeeper.updates.source_protocol import Boundary, Source
 from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
 
 
-class GroupLookout(Lookout):
+class GroupLookout:
     """Watches the sources of a member."""
 
     def __init__(
         self,
-        workspace: Workspace,
-        load: Callable[[], LoadPoint | None],
+        connections: Connections,
+        local: LocalLookout,
         membership: Membership,
         ordering: OrderClient,
     ) -> None:
-        super().__init__(workspace, load)
+        """`local` looks where the project is alone in its group."""
+        self.sightings = local.sightings
+        self.tables = local.tables
+        self._connections = connections
+        self._local = local
         self._membership = membership
         self._ordering = ordering
         self._begin_span()
@@ -53,7 +57,7 @@ class GroupLookout(Lookout):
     def _begin_span(self) -> None:
         """Forget what was seen; it is seen again, in the order of the group."""
         span = self._membership.span
-        self._seen, self.known = [], {}
+        self.sightings.forget_all()
         self._agreeing = SourceAgreement(self._membership, self._connections)
         number = self._membership.taken_number() if span else 0
         self._mediator = Mediator(number, self._agreeing.has_common_state)
@@ -61,6 +65,8 @@ class GroupLookout(Lookout):
         self._unplaced: set[str] = set()
         """Parents that have not come to where we are."""
         self._beats: dict[str, int] = {}
+        self._ahead: dict[str, LookResult] = {}
+        """What sources have reported in threads and is to be received."""
         self._marked: dict[str, OrderMark] = {}
         """The newest mark of each parent."""
 
@@ -69,21 +75,22 @@ class GroupLookout(Lookout):
     def look_at_sources(self, seconds: float = PATIENCE_SECONDS) -> dict[str, SourceError]:
         if not self._in_group():
             span = self._membership.span
-            return super().look_at_sources(seconds) if span is not None and span.alone else {}
-        self.full = False
+            return self._local.look_at_sources(seconds) if span and span.alone else {}
+        self.sightings.begin_look()
         self._ordering.fetch_order(self._mediator)
         self._forget_sources()
         self._claim_bases()
         # Not parents: what their marks tell of must be looked for after those.
-        found = self._look_ahead([name for name, _ in self._followed_bases()], seconds)
-        for name in self.watched_sources():
+        questions = {name: self._look_question(name) for name, _ in self._followed_bases()}
+        self._ahead, found = look_ahead(self._connections, questions, seconds)
+        for name in self.tables.watched_sources():
             try:
                 self._expect_source(name)
                 if name not in found:
                     self._connections.try_action(name, self._observe_source)
             except SourceError as error:
                 found[name] = error
-        self.broken |= found
+        self.tables.note_failed(found)
         self._register_positions()
         self._take_ordered()
         return found
@@ -96,7 +103,9 @@ class GroupLookout(Lookout):
         span = self._membership.span
         if span is None:
             return False
-        moves = self._membership.has_other_group and (span.alone or (ended and not self._seen))
+        moves = self._membership.has_other_group and (
+            span.alone or (ended and self.sightings.is_empty)
+        )
         if moves:
             if not span.alone:
                 self._membership.note_taken(self._mediator.n, now=True)
@@ -143,7 +152,7 @@ class GroupLookout(Lookout):
             # Marks tell of all that it has committed, so all of that must have been seen.
             boundaries, more = look_once(source, received.read)
             received.add_reports(boundaries)
-        self.full |= more
+        self.sightings.note_more(more)
         if isinstance(upstream, RegisteredBase):
             # Of a parent that is a base, others may read views that are further than ours.
             whole = not more and not self._connections.is_parent(name)
@@ -151,31 +160,39 @@ class GroupLookout(Lookout):
                 raise gone_back_error(name, received)
             self._receive_progress(source, upstream)
 
-    def _look_question(self, name: str) -> Callable[[Source], LookResult]:
-        if not self._is_ordered:
-            return super()._look_question(name)
+    def _reported_boundaries(self, source: Source, after: int) -> tuple[tuple[Boundary, ...], bool]:
+        """What a source reports after a position: found ahead, or now."""
+        seen = self._ahead.pop(source.name, None)
+        if seen is not None and seen.after == after:
+            return seen.boundaries, seen.more
+        return look_once(source, after)
+
+    def _look_question(self, name: str) -> LookQuestion:
         after = self._received[name].read
         return lambda source: LookResult(after, *look_once(source, after))
 
     def _forget_sources(self) -> None:
         """Wait for nothing of sources that have broken, or that no view reads any more."""
-        there = self.watched_sources()
+        there = self.tables.watched_sources()
         for name in [n for n in self._mediator.sources if n not in there]:
             self._mediator.forget_source(name)
             self._unplaced.discard(name)
-            for facts in (self._received, self.known, self._beats, self._marked):
+            for facts in (self._received, self.sightings.known, self._beats, self._marked):
                 facts.pop(name, None)
 
     def _expect_source(self, name: str) -> None:
         """Let ids wait for a source that views have, also while it is away."""
-        if name not in self._mediator.sources and (left := self._left_position(name)) is not None:
+        if (
+            name not in self._mediator.sources
+            and (left := self.tables.left_position(name)) is not None
+        ):
             self._mediator.follow_source(name, self._membership.upstream_of(name), left)
 
     def _begin_source(self, source: Source) -> None:
         """Take a source into the order, from where it stands for us."""
         name = source.name
-        is_used = self._left_position(name) is not None
-        position = self._start_position(source)
+        is_used = self.tables.left_position(name) is not None
+        position = self.tables.start_position(source)
         upstream = self._membership.upstream_of(name)
         parent = isinstance(upstream, ParentView)
         self._mediator.follow_source(name, upstream, None if parent and not is_used else position)
@@ -248,7 +265,7 @@ class GroupLookout(Lookout):
         read = self._received[name].read
         try:
             position = self._connections.try_action(
-                name, lambda source: self._follow_after(source, read)
+                name, lambda source: self.tables.follow_after(source, read)
             )
         except SourceError:
             # The look that comes says the same, for all views that read it.
@@ -270,38 +287,22 @@ class GroupLookout(Lookout):
         if new:
             self._ordering.fetch_order(self._mediator, now=True)
 
-    def follow_source(self, source: Source) -> int:
-        """Also others' tables, where we report; a change of unfollowed columns would be missed."""
-        position = super().follow_source(source)
-        upstream = self._membership.upstream_of(source.name)
-        if not (isinstance(upstream, RegisteredBase) and self._ordering.is_reporter(upstream.name)):
-            return position
-        for table in self._membership.tables_of_others(upstream.name):
-            try:
-                handle = source.handle_of(table)
-                columns = [field.name for field in source.describe_table(handle).fields]
-                position = source.follow_tables({handle: columns})
-            except SchemaError:
-                # It is gone, or cannot be followed: that is the trouble of those who read it.
-                continue
-        return position
-
     def _take_ordered(self) -> None:
         """Take what has its turn."""
         queued = tuple(self._mediator.queued_ids) if self._fresh_sources else ()
         is_young = self._mediator.agrees is not None
         if self._agreeing.is_due or not is_young:
             for taken in self._mediator.take_ids(ORDER_MAX):
-                self._seen += self._make_entries(taken)
+                self.sightings.add_entries(self._make_entries(taken))
         more = bool(self._mediator.queued_ids) and self._mediator.next_wait is None
-        self.full |= more and not is_young
+        self.sightings.note_more(more and not is_young)
         self._settle_places([each for each in queued if each.n <= self._mediator.n])
         if self._fresh_sources:
             self._settle_places(self._ordering.passed_ids(self._mediator))
         for name, received in self._received.items():
             if received.began is None:
-                self.known[name] = received.at
-        if not self._seen:
+                self.sightings.known[name] = received.at
+        if self.sightings.is_empty:
             self._note_progress()
 
     def _note_progress(self, now: bool = False) -> None:
@@ -318,35 +319,40 @@ class GroupLookout(Lookout):
                 received.settle_place()
 
     def _make_entries(self, taken: TakenIds) -> list[LedgerEntry]:
-        ts, now = self._next_ts, time.time()
+        ts, now = self.sightings.next_ts, time.time()
         return [
             self._received[source].take_entry(source, until, ts, taken, now)
             for source, until in sorted(taken.moves.items())
         ]
 
     def entries_until(self, name: str, position: int) -> tuple[LedgerEntry, ...]:
-        raise AssertionError("algorithms that read arrival order are refused in a group")
+        assert not self._is_ordered, "algorithms that read arrival order are refused in a group"
+        return self._local.entries_until(name, position)
+
+    def take_with_gap(self, name: str) -> tuple[LedgerEntry, ...]:
+        return self._local.take_with_gap(name)
+
+    def begin_again(self, name: str) -> None:
+        self._local.begin_again(name)
 
     # -- loading -------------------------------------------------------------------------------
 
     def extend_capture(self, names: Iterable[str]) -> dict[str, SourceError]:
         if not self._is_ordered:
-            return super().extend_capture(names)
-        wanted = {
-            name: captured_tables(self._followed_views(), name)
-            for name in names
-            if name in self.known
-        }
+            return self._local.extend_capture(names)
+        known = self.sightings.known
+        wanted = {name: self.tables.tables_of(name) for name in names if name in known}
         # While what was captured with too few columns waits for its turn, nothing begins anew.
         again = [n for n, tables in wanted.items() if not self._received[n].has_captured(tables)]
-        found = super().extend_capture(again)
+        found = self.tables.extend_capture(again, self._follow_on)
         for name in again:
             if name not in found:
                 self._received[name].require_captured(wanted[name])
         return found
 
     def _follow_on(self, source: Source) -> int:
-        position = super()._follow_on(source)
+        """Follow what views read now; what came before that is received."""
+        position = self.tables.follow_after(source, self.sightings.known[source.name])
         if source.name in self._received:
             received = self._received[source.name]
             received.add_reports(look_once(source, received.read)[0])
@@ -355,12 +361,12 @@ class GroupLookout(Lookout):
     def can_load(self, sources: Iterable[str]) -> bool:
         names = list(sources)
         span = self._membership.span
-        if span is None or not super().can_load(names):
+        if span is None or not self._local.can_load(names):
             return False
         if not span.alone:
             if not all(self._received[name].is_ready for name in names):
                 return False
-            known = {name: self.known[name] for name in names}
+            known = {name: self.sightings.known[name] for name in names}
             if not (self._agreeing.is_due and self._agreeing.has_common_state(known)):
                 return False
             for name in names:
@@ -404,6 +410,27 @@ class GroupLookout(Lookout):
 
     def close(self) -> None:
         """Say how far we are, so that children need not wait until this project runs again."""
-        if self._is_ordered and not self._seen:
+        if self._is_ordered and self.sightings.is_empty:
             self._note_progress(now=True)
         self._ordering.close()
+
+
+def follow_others(
+    membership: Membership, ordering: OrderClient, source: Source, position: int
+) -> int:
+    """Follow also what other members read of a source that we report; its position then.
+
+    A change of unfollowed columns would be missed.
+    """
+    upstream = membership.upstream_of(source.name)
+    if not (isinstance(upstream, RegisteredBase) and ordering.is_reporter(upstream.name)):
+        return position
+    for table in membership.tables_of_others(upstream.name):
+        try:
+            handle = source.handle_of(table)
+            columns = [field.name for field in source.describe_table(handle).fields]
+            position = source.follow_tables({handle: columns})
+        except SchemaError:
+            # It is gone, or cannot be followed: that is the trouble of those who read it.
+            continue
+    return position
