@@ -1,8 +1,11 @@
-"""The real world: views maintained on real databases, with threads, clocks and Spark.
+"""The engine: keeps the views of a project fresh.
 
-The loop asks the maintainer to look, plan, sweep, commit and acknowledge. The sub-packages are the
-stations: `settings`, `spark` and `connections` below all, `views` binds definitions, `capture`
-looks, `batch` sweeps, `load` computes views from nothing, `algorithms` runs the papers' machines,
-`group` takes a registry's order, `evolution` follows schema changes, `operations` reports and
-verifies.
+A `Project` is the folder that a user has. `loop` decides when to look, when to form a batch and
+when to stop; the `Maintainer` looks, plans, sweeps, commits and acknowledges. What they work with
+lies below them, each part knowing only those before it:
+
+    settings < spark, connections, report < views < capture < batch < load, algorithms, group
+             < evolution < maintainer, upkeep < loop < operations, view < project
+
+`tests/test_layering.py` keeps that order.
 """

@@ -1,5 +1,6 @@
-"""The papers' state machines on real databases.
+"""Views that are maintained one at a time, by the state machine of an algorithm.
 
-A runner brings one view up to date from the ledger's entries; an interpreter carries out the
-actions of its machine; questions are asked in threads of their own.
+`algorithm_runner` brings a view up to date: it gives the entries of the ledger to the
+`action_interpreter`, which does what the machine asks for. The `asker` asks the sources, several at
+the same time; what the machine commits becomes records of the warehouse.
 """

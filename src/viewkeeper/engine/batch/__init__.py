@@ -1,6 +1,7 @@
-"""One batch: changes read once, split into parts, swept, gathered.
+"""One batch: from entries of the ledger to files of the views.
 
-The runner fills the update queue and prepares snapshots; each part is swept by one function, inline
-or in a Spark task; what the parts give becomes one change per view. A barrier is a transaction that
-a batch must not pass.
+`batch_runner` reads the changes once for all views, splits them into parts, and has each part swept
+by `part_sweep`, inline or as a task (`part_runner`), with snapshots of the other sources
+(`snapshot_openers`) in the types of the view (`answer_types`). Where rows went that nobody listed,
+`barrier_crossing` takes a view over that `barrier`. `change_archive` keeps changes for `verify`.
 """

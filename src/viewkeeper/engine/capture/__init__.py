@@ -1,5 +1,6 @@
-"""What the sources have committed, and what they may forget.
+"""From the sources to the ledger: what they have committed, and what they may forget.
 
-The lookout looks at all sources and gives a ts to what it takes; the acknowledgement says to each
-source what no view will ask for again.
+`followed_tables` has everything captured that views read; a `lookout` looks at the sources and puts
+what they report into the `sightings`, from which batches take it. When all views have committed it,
+`acknowledgement` tells the sources. `blocked_views` says why a view waits.
 """

@@ -124,7 +124,7 @@ class FollowedTables:
         return self.follow_source(source)
 
     def start_position(self, source: Source) -> int:
-        """Where a source's stream stands for us; where it stands now if no view has it."""
+        """The position from which on we read a source: its present one if no view has it."""
         position = self.left_position(source.name)
         if position is None:
             return self.follow_source(source)

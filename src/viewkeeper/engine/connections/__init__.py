@@ -1,5 +1,6 @@
-"""Open sources, and a guard around each.
+"""The sources of a project while it is open.
 
-Whatever a source raises becomes an error that names it; what may hang is asked in an errand, a
-thread of its own, so that nobody else waits.
+`open_sources` has every source, knows which is away and asks again later; what may hang is asked by
+an `errand`, a thread of its own. Every call goes through `guarded_source`, so that all that goes
+wrong in a source is that source's error. `log_lease` keeps logs for readers beside the maintainer.
 """

@@ -88,7 +88,7 @@ class Connections:
         self._trouble: Callable[[ViewkeeperError], None] = lambda _: None
 
     def report_to(self, trouble: Callable[[ViewkeeperError], None]) -> None:
-        """Tell somebody of errors that spoil nothing, like that of closing a snapshot."""
+        """Errors that spoil nothing, like that of closing a snapshot, are passed to `trouble`."""
         self._trouble = trouble
 
     def get_source(self, name: str) -> Source:

@@ -1,5 +1,6 @@
-"""Views follow the schema changes of their sources.
+"""Views whose sources change their shape, or lose what views still need.
 
-What waits for a view is scanned, decided by its policy, previewed or proposed where somebody must
-agree, and then done in one record. A view that lost changes is anchored by a difference.
+`schema_decision` decides what a view becomes, `proposals` asks somebody where that is wanted and
+`preview` shows what it would do; the `view_adapter` brings the view there. `anchors` does the same
+for gaps. Views that need other rows, and new ones, are loaded by `view_loads`.
 """

@@ -52,7 +52,7 @@ class Inbox:
             self.beyond = last
 
     def settle_place(self) -> None:
-        """A number stands for where it is."""
+        """The position of the source has a number in the order now."""
         self.began = None
 
     def require_captured(self, tables: Tables) -> None:

@@ -1,5 +1,6 @@
-"""Views computed from nothing, as of a ts, while writers go on.
+"""Views computed from scratch, while writers go on.
 
-The loader chooses positions that the ledger has, one Spark job reads and joins, and what it saw
-beyond them is taken back. The same recomputation verifies.
+`view_recomputation` is the one function behind loads, verification and previews; `load_job` writes
+what it computes, or by what that differs from the stored rows; the `loader` runs one load at a time
+in a thread. `folder_difference` compares large states of folders on Spark.
 """

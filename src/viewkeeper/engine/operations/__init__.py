@@ -1,4 +1,4 @@
-"""What users ask of a project that is not maintenance.
+"""What an operator asks of a project: status, doctor, explanation of views, verification.
 
-Status, doctor, explain and verify; all but the last need no Spark.
+All of them read, beside a maintainer that runs; none needs the warehouse's lock.
 """

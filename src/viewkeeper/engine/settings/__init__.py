@@ -1,4 +1,5 @@
-"""The project file, read and checked before anything is opened.
+"""What a project file says, as frozen values.
 
-Each module has the settings of one subject and says what is wrong with them, with the place.
+`project_file` reads `viewkeeper.yml` and hands the parts of it to the others: algorithms, schema
+changes, gaps and the registry. Nothing here touches a source or the warehouse.
 """

@@ -1,5 +1,6 @@
-"""Everything about the Spark session and its jobs.
+"""All that the engine knows of Spark as such.
 
-A session is started when it is first needed; jobs can be limited and cancelled; errors leave tasks
-as data; what Spark parses of a view is checked.
+`spark_session` starts and stops the session when somebody needs it, `job_control` gives each job a
+name and a time limit, `task_errors` brings an error of a task back as the error that it was, and
+`parsed_plan` checks what Spark has understood of a view's SQL. What is computed lies elsewhere.
 """

@@ -1,5 +1,6 @@
-"""Definitions bound to tables, and which algorithm maintains each.
+"""The views of a project: their SQL, what it is bound to, and who maintains them.
 
-The catalogue has the views of a project, a binding is one on the tables as they are, the choice
-fixes algorithm and hidden columns; troubles say what an error means for a view.
+`view_catalogue` reads the SQL files, `view_binding` binds them to tables, `algorithm_choice`
+chooses an algorithm or refuses the view, `edited_sql` compares with what is stored. `view_troubles`
+decides what an error means for a view. The `workspace` holds all that the parts above work with.
 """
