@@ -140,7 +140,11 @@ def exchange(shop: Shop) -> None:
 
 @pytest.mark.parametrize(
     ("owner", "method"),
-    [(SchemaDecider, "_proposal"), (ViewAdapter, "_follow"), (ViewAdapter, "_redefine")],
+    [
+        (SchemaDecider, "_make_proposal"),
+        (ViewAdapter, "_follow_proposal"),
+        (ViewAdapter, "_redefine_view"),
+    ],
 )
 @pytest.mark.parametrize(
     ("change", "column"),
@@ -237,7 +241,7 @@ def test_what_a_killed_run_had_decided_is_decided_again(
         project.refresh()
     shop.execute("shop", "UPDATE orders SET customer_id = 1 WHERE id = 3")
     rename(shop)
-    for method in ("_redefine", "_forget"):
+    for method in ("_redefine_view", "_forget_view"):
         with (
             viewkeeper.open(shop.folder, spark=spark) as project,
             monkeypatch.context() as patch,
