@@ -10,7 +10,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pyarrow as pa
@@ -18,6 +20,7 @@ import pytest
 
 from tests.sources.postgres_shop import Shop, as_of
 from viewkeeper.errors import SourceAwayError, ViewkeeperError
+from viewkeeper.sources.postgres.decoding.slot import read_slot
 from viewkeeper.testing.private_servers import PrivatePostgres
 
 T = {"t": ["id", "v"]}
@@ -35,6 +38,9 @@ def shop(postgres_server: PrivatePostgres, tmp_path: Path) -> Iterator[Shop]:
     opened.run("INSERT INTO t VALUES (1, 'a')")
     yield opened
     opened.close()
+
+
+DECODING = "viewkeeper.sources.postgres.decoding"
 
 
 def end_copies(shop: Shop) -> None:
@@ -85,6 +91,34 @@ def test_a_copy_that_is_lost_is_made_again_or_said_to_be_lost(shop: Shop) -> Non
     beside.begin_hold("again", 60)
     with beside.prepare_snapshots(boundary.position, T) as opener:
         assert len(as_of(opener, "t", COLUMNS, boundary.position)) == 2
+
+
+def test_a_slot_that_is_advanced_just_now_loses_the_hold(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The maintainer's message arrives between the question for the slot and its copy."""
+    source = shop.source()
+    start = source.follow_tables(T)
+    beside = shop.source()
+    beside.begin_hold("verify", 60)
+    with beside.prepare_snapshots(start, T):
+        end_copies(shop)
+    shop.run("INSERT INTO t VALUES (2, 'b')")
+    (boundary,) = source.look_for_transactions(start)
+    source.acknowledge_position(boundary.position)
+    early = [True]
+
+    def read_early(*arguments: Any) -> Any:
+        slot = read_slot(*arguments)
+        return replace(slot, confirmed=0) if slot and early and early.pop() else slot
+
+    monkeypatch.setattr(f"{DECODING}.source_stream.read_slot", read_early)
+    with (
+        pytest.raises(SourceAwayError, match="held of its log is gone"),
+        beside.prepare_snapshots(start, T),
+    ):
+        pass
+    beside.end_hold("verify")
 
 
 def test_holds_come_and_go_beside_a_maintainer_that_hurries(shop: Shop) -> None:

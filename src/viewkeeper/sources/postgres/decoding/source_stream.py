@@ -149,12 +149,21 @@ class SourceStream:
         capture, held = self.capture, self.capture.floor
         if not capture.is_alive():
             self.flushed = 0
-            slot = read_slot(control, capture.names.slot)
-            if slot is not None and (slot.confirmed or 0) > held:
+            if self._is_advanced(control, held):
                 raise hold_lost_error(self._source)
-            self._copy_slot(control)
+            try:
+                self._copy_slot(control)
+            except GapError:
+                # It may have been advanced since we asked: a maintainer confirms by messages.
+                if self._is_advanced(control, held):
+                    raise hold_lost_error(self._source) from None
+                raise
             if capture.floor > held:
                 raise hold_lost_error(self._source)
+
+    def _is_advanced(self, control: psycopg.Connection[Any], held: int) -> bool:
+        slot = read_slot(control, self.capture.names.slot)
+        return slot is not None and (slot.confirmed or 0) > held
 
     def _copy_slot(self, control: psycopg.Connection[Any]) -> None:
         """Read a copy of the slot, of this connection and this moment, from now on."""
