@@ -324,6 +324,8 @@ def test_an_algorithm_that_finds_no_quiet_moment_lets_others_have_their_turn(
         assert "no quiet moment within" in report.waiting["sold"]
         assert rows_of(project.view("sold")) == rows
         before(lambda: None)
+        # A busy machine may need longer than half a second for what is quiet.
+        monkeypatch.setattr(algorithm_runner, "QUIET_SECONDS", 60.0)
         assert project.refresh().waiting == {}
         assert rows_of(project.view("sold")) == shop.recomputed(SOLD)
 
