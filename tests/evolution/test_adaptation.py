@@ -15,8 +15,8 @@ from viewkeeper.evolution.adaptation import (
     Restate,
     choose_adaptation,
 )
-from viewkeeper.evolution.same_meaning import Named
-from viewkeeper.sources.tables.widening import is_widening
+from viewkeeper.evolution.expression_form import Named
+from viewkeeper.sources.tables.wider_types import is_widening
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
 from viewkeeper.view.sql.bind import bind_view
 from viewkeeper.view.sql.view_statement import parse_view

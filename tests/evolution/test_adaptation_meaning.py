@@ -27,9 +27,9 @@ from viewkeeper.evolution.adaptation import (
     Restate,
     choose_adaptation,
 )
+from viewkeeper.evolution.expression_form import Named
 from viewkeeper.evolution.extent import Extent
 from viewkeeper.evolution.preferences import Preferences
-from viewkeeper.evolution.same_meaning import Named
 from viewkeeper.evolution.synchronization import Rewriting
 
 

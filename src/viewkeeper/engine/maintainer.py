@@ -23,7 +23,7 @@ from viewkeeper.engine.algorithms.algorithm_runner import (
     no_quiet_error,
 )
 from viewkeeper.engine.batch.barrier import barrier_of
-from viewkeeper.engine.batch.barrier_crossing import BarrierCrossing
+from viewkeeper.engine.batch.barrier_commit import BarrierCrossing
 from viewkeeper.engine.batch.batch_runner import (
     BatchOutcome,
     BatchRunner,

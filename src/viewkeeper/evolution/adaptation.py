@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from viewkeeper.evolution.same_meaning import MeaningComparison, Named
-from viewkeeper.sources.tables.widening import is_widening
+from viewkeeper.evolution.expression_form import MeaningComparison, Named
+from viewkeeper.sources.tables.wider_types import is_widening
 from viewkeeper.view.definition import Field, Output, ViewDefinition
 from viewkeeper.view.expression import Column, Literal, type_of
 

@@ -181,7 +181,7 @@ class ViewReader:
     def count_changes(self, handle: str, after: int, until: int) -> dict[int, int]:
         """How many signed rows are stored per ts with `after` < ts <= `until`."""
 
-        def found(view: ViewHead) -> dict[int, int]:
+        def count_stored(view: ViewHead) -> dict[int, int]:
             folder = view_state.table_folder(self.parent.root, view)
             counts: dict[int, int] = {}
             for file in _files_between(self.parent.root, view, after, until):
@@ -190,7 +190,7 @@ class ViewReader:
                         counts[ts] = counts.get(ts, 0) + rows
             return counts
 
-        return self.apply_to_view(handle, (), until, found)
+        return self.apply_to_view(handle, (), until, count_stored)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from viewkeeper.delta.exact_cast import exact_cast
-from viewkeeper.sources.tables.widening import classify_type_change, is_widening, keeps_values
+from viewkeeper.sources.tables.wider_types import classify_type_change, is_widening, keeps_values
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
 DECIMALS = st.integers(1, 38).flatmap(

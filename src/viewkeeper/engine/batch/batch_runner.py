@@ -23,7 +23,7 @@ from viewkeeper.engine.batch.part_runner import run_inline, run_late, run_on_spa
 from viewkeeper.engine.batch.part_sweep import Batch, BatchMember, PartResult, PartTask
 from viewkeeper.engine.batch.snapshot_openers import prepare_openers
 from viewkeeper.engine.report import BatchReport
-from viewkeeper.engine.views.view_binding import columns_of
+from viewkeeper.engine.views.bound_view import columns_of
 from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import (
     BarrierError,

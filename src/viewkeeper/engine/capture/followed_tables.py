@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from viewkeeper.engine.views.view_binding import columns_of
+from viewkeeper.engine.views.bound_view import columns_of
 from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import SchemaError, SourceError
 from viewkeeper.updates.source_protocol import Source, Tables

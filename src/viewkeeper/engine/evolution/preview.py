@@ -22,7 +22,7 @@ from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.engine.spark.job_control import limit_job
 from viewkeeper.engine.spark.spark_session import SparkHandle
 from viewkeeper.engine.spark.task_errors import Courier
-from viewkeeper.engine.views.view_binding import bind_again
+from viewkeeper.engine.views.bound_view import bind_again
 from viewkeeper.updates.source_protocol import COUNT
 from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.warehouse.metadata.head import ViewHead, read_head

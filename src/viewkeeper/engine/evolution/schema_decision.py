@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
 from viewkeeper.engine.views.algorithm_choice import AlgorithmChoice, AlgorithmChoices
-from viewkeeper.engine.views.view_binding import Binding, bind_now, column_types, same_columns
+from viewkeeper.engine.views.bound_view import Binding, bind_now, column_types, same_columns
 from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import DefinitionError, ProjectError, SchemaError, reload_hint
 from viewkeeper.evolution.adaptation import (

@@ -16,7 +16,7 @@ from viewkeeper.engine.batch.snapshot_openers import prepare_openers
 from viewkeeper.engine.load.load_job import LoadedFiles, StoredRows, load_difference, load_view
 from viewkeeper.engine.spark.job_control import cancel_job, job_progress
 from viewkeeper.engine.views.algorithm_choice import AlgorithmChoice
-from viewkeeper.engine.views.view_binding import Binding
+from viewkeeper.engine.views.bound_view import Binding
 from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.warehouse.metadata.definition_version import DefinitionVersion

@@ -22,9 +22,9 @@ from viewkeeper.engine.settings.algorithm_settings import (
     SCENARIO,
     AlgorithmSettings,
 )
+from viewkeeper.engine.views.bound_view import Binding
 from viewkeeper.engine.views.deleted_by_key import relations_deleted_by_key, shown_keys
 from viewkeeper.engine.views.shared_bases import refuse_dependent
-from viewkeeper.engine.views.view_binding import Binding
 from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import (
     DamagedSourceError,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from viewkeeper.engine.connections.open_sources import Connections
-from viewkeeper.engine.views.view_binding import (
+from viewkeeper.engine.views.bound_view import (
     Binding,
     bind_again,
     bind_now,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from viewkeeper.engine.connections.open_sources import Connections
-from viewkeeper.engine.views.view_binding import Binding, bind_again, bind_now
+from viewkeeper.engine.views.bound_view import Binding, bind_again, bind_now
 from viewkeeper.errors import DefinitionError, ProjectError, suggest_nearest
 from viewkeeper.view.definition import Relation, ViewDefinition
 from viewkeeper.warehouse.metadata.head import Head

@@ -63,7 +63,7 @@ from viewkeeper.sources.files.table_files import (
 )
 from viewkeeper.sources.kinds import Differ
 from viewkeeper.sources.tables.column_type import TableColumns, shorten_value
-from viewkeeper.sources.tables.widening import keeps_values
+from viewkeeper.sources.tables.wider_types import keeps_values
 from viewkeeper.updates.source_protocol import COUNT
 from viewkeeper.view.definition import Field
 

@@ -25,7 +25,7 @@ from viewkeeper.sources.tables.column_type import (
     convert_or_blame,
     find_outside_calendar,
 )
-from viewkeeper.sources.tables.widening import keeps_values
+from viewkeeper.sources.tables.wider_types import keeps_values
 from viewkeeper.view.definition import Field
 
 

@@ -1,4 +1,4 @@
-"""Crossing a barrier: one view goes to a state in which something went that nobody listed.
+"""The commit that takes one view over a barrier, to a state without rows that nobody listed.
 
 What went is taken out of the stored view, everything else up to the barrier is maintained as one
 transaction, and both are one commit (`viewkeeper.engine.batch.barrier` says why that is exact).

@@ -8,21 +8,19 @@ after any number of renames and without a source.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from viewkeeper.engine.connections.open_sources import Connections
+from viewkeeper.updates.source_protocol import CurrentNames
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
 from viewkeeper.warehouse.metadata.definition_version import DefinitionTable, DefinitionVersion
 
 if TYPE_CHECKING:
     from viewkeeper.view.sql.view_statement import ParsedView
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
-
-from viewkeeper.updates.source_protocol import CurrentNames
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import TypeAlias, assert_never
 import pyarrow as pa
 import pyarrow.types as is_type
 
-from viewkeeper.sources.tables.widening import is_widening
+from viewkeeper.sources.tables.wider_types import is_widening
 from viewkeeper.view.definition import Relation, ViewDefinition
 from viewkeeper.view.expression import (
     Arithmetic,
