@@ -4,15 +4,24 @@ A `ViewDefinition` is what SQL is parsed and bound into (`viewkeeper.view.sql.vi
 `.bind`). It is a select-project-join expression over bags. Relations are named by *place*: their
 index in FROM, so that a relation used twice has two places. Everything here is frozen and can be
 sent to a task.
+
+A view that is more than that has a `Graph`: nodes, each one relational operator, with a core - a
+select-project-join like that of a plain view, whose places may be *keyed* - wherever rows are
+joined. What a node reads is named by a `Relation` like any other: one whose source is `PROJECT` is
+a view of the same project, or, as `#3`, another node of the same graph.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal as OneOf
 
 import pyarrow as pa
 
-from viewkeeper.view.expression import Column, Expression, needs_spark, type_of
+from viewkeeper.view.expression import Column, Expression, Scalar, needs_spark, type_of
+
+PROJECT = ""
+"""The source of relations that are views of the project itself, or nodes of a graph."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -24,7 +33,27 @@ class Relation:
     table: str
 
     def __str__(self) -> str:
-        return f"{self.source}.{name_of_handle(self.table)}"
+        name = name_of_handle(self.table)
+        return f"{self.source}.{name}" if self.source else name
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is a view of the project itself, or a node of a graph."""
+        return self.source == PROJECT
+
+    @property
+    def node(self) -> int | None:
+        """The number of the node that it is; None if it is a table or a view."""
+        return int(self.table[1:]) if self.is_own and self.table[:1] == "#" else None
+
+
+def relation_of_node(number: int) -> Relation:
+    """The name under which other nodes read a node of the same graph.
+
+    >>> relation_of_node(3).node, Relation("shop", "orders").node
+    (3, None)
+    """
+    return Relation(PROJECT, f"#{number}")
 
 
 def name_of_handle(handle: str) -> str:
@@ -48,28 +77,54 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """One use of a relation: its index, the alias the SQL gave it, and the columns the view
-    reads.
-    """
-
-    index: int
-    alias: str
-    relation: Relation
-    fields: tuple[Field, ...]
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return tuple(field.name for field in self.fields)
-
-
-@dataclass(frozen=True, slots=True)
 class Equality:
     """An equi-join condition between columns of one type at two different places."""
 
     left: Column
     right: Column
     null_safe: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedJoin:
+    """How a keyed place is joined: through a total function of its key, not row by row.
+
+    `on` has at least one equality; its left sides are columns of the place `parent`, its right
+    sides columns of the keyed place itself. `conditions` are all others of its ON: over the keyed
+    place, its parent, and places that are joined before it.
+
+    A `left` place shows its columns, NULL where nothing matches. A `semi` or `anti` place shows no
+    column, an `exists` place only the boolean column called `EXISTS`; nothing is joined to them.
+    """
+
+    kind: OneOf["left", "semi", "anti", "exists"]
+    parent: int
+    on: tuple[Equality, ...]
+    conditions: tuple[Expression, ...] = ()
+    unique: bool = False
+    """Whether the source enforces that the key is unique, so that nobody need ask for the row
+    that a change takes away."""
+
+
+EXISTS = "exists"
+"""The name of the one column that an existence place shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One use of a relation: its index, the alias the SQL gave it, and the columns the view
+    reads, those in the ON of a keyed place included.
+    """
+
+    index: int
+    alias: str
+    relation: Relation
+    fields: tuple[Field, ...]
+    keyed: KeyedJoin | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(field.name for field in self.fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +154,10 @@ class ViewDefinition:
     text: str
     path: str | None = None
     warnings: tuple[str, ...] = ()
+    graph: Graph | None = None
+    """What a view is compiled into that is more than a select-project-join. Its `places` are then
+    the tables of its text, with the columns that the graph reads; its `outputs` are columns of the
+    graph's root; `equalities` and `predicates` are empty."""
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -131,3 +190,130 @@ class ViewDefinition:
                 return None
             fields.append((output.name, kind))
         return pa.schema(fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """A node that joins, filters and projects: a select-project-join over places, swept as a plain
+    view is. `view.outputs` are the columns of the node."""
+
+    number: int
+    view: ViewDefinition
+    copies: Column | None = None
+    """An output that says how often each row counts; it is not a column of the node."""
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        return self.view.relations
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The columns of the node; a type that only Spark knows is filled in when compiled."""
+        found = []
+        for output in self.view.outputs:
+            kind = type_of(output.expression)
+            assert kind is not None, "a compiled expression has a type"
+            if self.copies is None or output.name != self.copies.name:
+                found.append(Field(output.name, kind))
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class FoldCall:
+    """An aggregate over columns of a fold's input, computed from accumulators.
+
+    `function` is a name of `viewkeeper.stages.fold_calls`. Rows for which the boolean column
+    `where` is not true are left out.
+    """
+
+    name: str
+    function: str
+    arguments: tuple[Field, ...]
+    type: pa.DataType
+    where: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """A node with one row per group of its input: its groups, and calls over the group's rows.
+
+    Without groups there is always exactly one row. `outputs` are the columns that the node shows,
+    over columns of place 0 called as groups and calls are.
+    """
+
+    number: int
+    input: Relation
+    groups: tuple[Field, ...]
+    calls: tuple[FoldCall, ...]
+    outputs: tuple[Output, ...]
+    is_global: bool = False
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        found = []
+        for output in self.outputs:
+            kind = type_of(output.expression)
+            assert kind is not None, "a compiled expression has a type"
+            found.append(Field(output.name, kind))
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """A node with the rows of all its inputs; `columns[i]` are the names in input i of `fields`."""
+
+    number: int
+    inputs: tuple[Relation, ...]
+    columns: tuple[tuple[str, ...], ...]
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Expand:
+    """A node that shows every row of its input once per projection, as ROLLUP needs it.
+
+    Each projection has the columns of the node, over columns of place 0.
+    """
+
+    number: int
+    input: Relation
+    projections: tuple[tuple[Output, ...], ...]
+    fields: tuple[Field, ...]
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A node with rows that the text itself gives: VALUES, `range`, one row without columns."""
+
+    number: int
+    fields: tuple[Field, ...]
+    rows: tuple[tuple[Scalar, ...], ...]
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        return ()
+
+
+Node = Core | Fold | Union | Expand | Constant
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """What a view's query is compiled into: nodes, inputs before those that read them.
+
+    `nodes[i].number` is i; the last one is the root, whose columns are the view's.
+    """
+
+    nodes: tuple[Node, ...]
+
+    @property
+    def root(self) -> Node:
+        return self.nodes[-1]

@@ -110,7 +110,20 @@ class SparkSql:
     type: pa.DataType | None
 
 
-Expression = Column | Literal | Compare | Logic | Not | IsNull | Cast | Arithmetic | SparkSql
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function that the kernel knows (`viewkeeper.view.kernel_words`), with Spark's meaning.
+
+    `CASE WHEN a THEN b WHEN c THEN d ELSE e END` is `case(a, b, c, d, e)`; the last argument may be
+    missing.
+    """
+
+    function: str
+    arguments: tuple[Expression, ...]
+    type: pa.DataType
+
+
+Expression = Column | Literal | Compare | Logic | Not | IsNull | Cast | Arithmetic | Call | SparkSql
 
 
 def operands_of(expression: Expression) -> tuple[Expression, ...]:
@@ -122,6 +135,8 @@ def operands_of(expression: Expression) -> tuple[Expression, ...]:
             return (expression.left, expression.right)
         case Not() | IsNull() | Cast():
             return (expression.operand,)
+        case Call():
+            return expression.arguments
         case SparkSql():
             return expression.columns
 
