@@ -33,8 +33,7 @@ class Relation:
     table: str
 
     def __str__(self) -> str:
-        name = name_of_handle(self.table)
-        return f"{self.source}.{name}" if self.source else name
+        return f"{self.source}.{name_of_handle(self.table)}" if self.source else self.table
 
     @property
     def is_own(self) -> bool:
@@ -44,16 +43,18 @@ class Relation:
     @property
     def node(self) -> int | None:
         """The number of the node that it is; None if it is a table or a view."""
-        return int(self.table[1:]) if self.is_own and self.table[:1] == "#" else None
+        _, mark, number = self.table.rpartition("#")
+        return int(number) if self.is_own and mark else None
 
 
-def relation_of_node(number: int) -> Relation:
-    """The name under which other nodes read a node of the same graph.
+def relation_of_node(number: int, view: str = "") -> Relation:
+    """The name under which other nodes read a node of the same graph; with the name of its view it
+    is unique in a project.
 
     >>> relation_of_node(3).node, Relation("shop", "orders").node
     (3, None)
     """
-    return Relation(PROJECT, f"#{number}")
+    return Relation(PROJECT, f"{view}#{number}")
 
 
 def name_of_handle(handle: str) -> str:
@@ -158,11 +159,19 @@ class ViewDefinition:
     """What a view is compiled into that is more than a select-project-join. Its `places` are then
     the tables of its text, with the columns that the graph reads; its `outputs` are columns of the
     graph's root; `equalities` and `predicates` are empty."""
+    behind: tuple[str, ...] = ()
+    """The sources behind the views of the project that it reads."""
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The sources that the view reads, in order of first use."""
-        return tuple(dict.fromkeys(place.relation.source for place in self.places))
+        """The sources that the view stands for, in order of first use."""
+        own = [place.relation.source for place in self.places if not place.relation.is_own]
+        return tuple(dict.fromkeys((*own, *self.behind)))
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        """The views of the project that it reads, each once."""
+        return tuple(r.table for r in self.relations if r.is_own and r.node is None)
 
     @property
     def relations(self) -> tuple[Relation, ...]:

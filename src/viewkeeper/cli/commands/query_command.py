@@ -38,7 +38,7 @@ from sqlglot import Token, TokenType, exp
 
 from viewkeeper.errors import UnsupportedError
 from viewkeeper.view.sql import functions
-from viewkeeper.view.sql.refuse import is_word
+from viewkeeper.view.sql.plain_select import is_word
 from viewkeeper.view.sql.sql_text import SqlText, own_span_of
 from viewkeeper.view.sql.syntax import read_trees, tokenize_sql
 

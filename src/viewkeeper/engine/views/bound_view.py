@@ -3,39 +3,73 @@
 A definition asks for tables by handles, which go on to mean the same tables whatever they are
 called later. What the names stood for is kept with the definition
 (`viewkeeper.warehouse.metadata.definition_version`), so that it can be bound again, exactly so,
-after any number of renames and without a source.
+after any number of renames and without a source. A report is compiled by Spark when it is bound for
+the first time, and its graph is kept with the definition too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.updates.source_protocol import CurrentNames
-from viewkeeper.view.definition import Field, Relation, ViewDefinition
+from viewkeeper.view.definition import Field, Graph, Relation, ViewDefinition
+from viewkeeper.view.graph import rename_relations
+from viewkeeper.view.graph_json import decode_graph, encode_graph
 from viewkeeper.warehouse.metadata.definition_version import DefinitionTable, DefinitionVersion
 
 if TYPE_CHECKING:
     from viewkeeper.view.sql.view_statement import ParsedView
 
 
+class OwnViews(Protocol):
+    """The other views of the project, as far as a view that reads them must know them."""
+
+    def fields_of_view(self, name: str) -> tuple[Field, ...]:
+        """The columns of a view; NotLoadedError if only its load tells their types."""
+        ...
+
+    def sources_behind(self, name: str) -> tuple[str, ...]:
+        """The sources that a view stands for."""
+        ...
+
+    def compile_report(self, text: str, tables: Sequence[DefinitionTable]) -> Graph:
+        """What Spark says that a report over these tables means."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A parsed view, its definition over handles, and what its names stand for."""
+    """A parsed view, its definition over handles, and what its names stand for.
+
+    `graph` is that of a report, over the names that the SQL has.
+    """
 
     parsed: ParsedView
     view: ViewDefinition
     bound: tuple[DefinitionTable, ...]
+    graph: Graph | None = None
 
     def make_version(
         self, ts: int, at: float, causes: tuple[str, ...] = (), extent: str = "equal"
     ) -> DefinitionVersion:
         columns = tuple(output.name for output in self.view.outputs)
-        return DefinitionVersion(self.parsed.text, self.bound, columns, ts, at, causes, extent)
+        graph = None if self.graph is None else encode_graph(self.graph)
+        return DefinitionVersion(
+            self.parsed.text,
+            self.bound,
+            columns,
+            ts,
+            at,
+            causes,
+            extent,
+            graph,
+            self.view.behind,
+        )
 
     def handle_of_relation(self, relation: Relation) -> Relation:
         """A relation by its handle, given as the SQL names it."""
@@ -46,36 +80,59 @@ class Binding:
         )
 
 
-def bind_now(parsed: ParsedView, connections: Connections) -> Binding:
+def bind_now(parsed: ParsedView, connections: Connections, own: OwnViews) -> Binding:
     """Bind to the tables that have the names now; SourceAwayError if they cannot be seen."""
-    bound = []
-    for relation in parsed.relations:
+    bound = tuple(_table_now(relation, connections, own) for relation in parsed.relations)
+    parents = [relation.table for relation in parsed.relations if relation.is_own]
+    behind = tuple(dict.fromkeys(s for parent in parents for s in own.sources_behind(parent)))
+    graph = None
+    if parsed.report is not None:
+        from viewkeeper.view.sql.bind import report_text
+
+        by_relation = {Relation(b.source, b.table): b for b in bound}
+        tables = [by_relation[table.relation] for table in parsed.report.tables]
+        graph = own.compile_report(report_text(parsed), tables)
+    return _bind_tables(parsed, bound, graph, behind)
+
+
+def _table_now(relation: Relation, connections: Connections, own: OwnViews) -> DefinitionTable:
+    if relation.is_own:
+        handle, found = relation.table, own.fields_of_view(relation.table)
+    else:
         source = connections.get_source(relation.source)
         handle = source.handle_of(relation.table)
-        fields = pa.schema(
-            [(field.name, field.type) for field in source.describe_table(handle).fields]
-        )
-        bound.append(DefinitionTable(relation.source, relation.table, handle, fields))
-    return _bind_tables(parsed, tuple(bound))
+        found = source.describe_table(handle).fields
+    fields = pa.schema([(field.name, field.type) for field in found])
+    return DefinitionTable(relation.source, relation.table, handle, fields)
 
 
 def bind_again(version: DefinitionVersion, path: str | None) -> Binding:
     """Bind to what a version stands for."""
     from viewkeeper.view.sql.view_statement import parse_view
 
-    return _bind_tables(parse_view(version.text, path), version.bound)
+    graph = None if version.graph is None else decode_graph(version.graph)
+    return _bind_tables(parse_view(version.text, path), version.bound, graph, version.behind)
 
 
-def _bind_tables(parsed: ParsedView, bound: tuple[DefinitionTable, ...]) -> Binding:
-    from viewkeeper.view.sql.bind import bind_view
+def _bind_tables(
+    parsed: ParsedView,
+    bound: tuple[DefinitionTable, ...],
+    graph: Graph | None,
+    behind: tuple[str, ...],
+) -> Binding:
+    from viewkeeper.view.sql.bind import bind_report, bind_view
 
     fields = {
         Relation(b.source, b.table): tuple(Field(f.name, f.type) for f in b.fields) for b in bound
     }
-    view = bind_view(parsed, fields.__getitem__)
     handles = {Relation(b.source, b.table): Relation(b.source, b.handle) for b in bound}
+    if graph is None:
+        view = replace(bind_view(parsed, fields.__getitem__), behind=behind)
+    else:
+        view = bind_report(parsed, graph, behind)
+        view = replace(view, graph=rename_relations(view.graph or graph, handles))
     places = tuple(replace(p, relation=handles[p.relation]) for p in view.places)
-    return Binding(parsed, replace(view, places=places), bound)
+    return Binding(parsed, replace(view, places=places), bound, graph)
 
 
 def same_meaning(one: ViewDefinition, other: ViewDefinition) -> bool:
@@ -88,7 +145,8 @@ def same_meaning(one: ViewDefinition, other: ViewDefinition) -> bool:
 
 
 def _shown_facts(view: ViewDefinition) -> tuple[object, ...]:
-    return tuple((place.relation, place.fields) for place in view.places), view.outputs
+    places = tuple((place.relation, place.fields) for place in view.places)
+    return places, view.outputs, view.graph
 
 
 def same_columns(

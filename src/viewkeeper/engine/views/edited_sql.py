@@ -24,7 +24,7 @@ from viewkeeper.evolution.adaptation import Nothing, choose_adaptation
 from viewkeeper.evolution.preferences import Preferences
 from viewkeeper.evolution.synchronization import NoRewriting, synchronize_view
 from viewkeeper.updates.source_protocol import names_now_of
-from viewkeeper.view.definition import Field, Relation
+from viewkeeper.view.definition import PROJECT, Field, Relation
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.metadata.record import Redefine
 from viewkeeper.warehouse.store import Store
@@ -79,7 +79,9 @@ def _take_edit(
     was = bind_again(stored.versions[-1], None)
     try:
         written = catalogue.as_written(stored.view, connections)
-        same = same_meaning(written.view, was.view) or _matches_evolution(was, written, connections)
+        same = same_meaning(written.view, was.view) or _matches_evolution(
+            was, written, connections, catalogue
+        )
     except ViewkeeperError:
         # Whatever is wrong with it, it is not what is stored.
         return False
@@ -91,12 +93,17 @@ def _take_edit(
     return True
 
 
-def _matches_evolution(was: Binding, written: Binding, connections: Connections) -> bool:
+def _matches_evolution(
+    was: Binding, written: Binding, connections: Connections, catalogue: ViewCatalogue
+) -> bool:
     """Whether SQL says what a view becomes by schema changes that it has not even met yet, and its
     rows stay as they are: a rename is often deployed together with the SQL."""
+    if was.graph is not None or written.graph is not None:
+        return False
     became = {
         Relation(b.source, b.table): names_now_of(connections.get_source(b.source), b.handle)
         for b in was.bound
+        if b.source != PROJECT
     }
 
     def fields_now(relation: Relation) -> tuple[Field, ...] | None:
@@ -113,7 +120,7 @@ def _matches_evolution(was: Binding, written: Binding, connections: Connections)
         return False
     from viewkeeper.view.sql.view_statement import parse_view
 
-    now = bind_now(parse_view(found.text), connections)
+    now = bind_now(parse_view(found.text), connections, catalogue)
     same = same_columns(was, now, became)
     return same_meaning(written.view, now.view) and isinstance(
         choose_adaptation(was.view, now.view, same, frozenset()), Nothing

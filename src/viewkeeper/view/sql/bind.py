@@ -14,7 +14,14 @@ import pyarrow as pa
 from sqlglot import exp
 
 from viewkeeper.errors import DefinitionError
-from viewkeeper.view.definition import Equality, Field, Output, Place, ViewDefinition
+from viewkeeper.view.definition import (
+    Equality,
+    Field,
+    Graph,
+    Output,
+    Place,
+    ViewDefinition,
+)
 from viewkeeper.view.expression import (
     Column,
     Compare,
@@ -24,6 +31,7 @@ from viewkeeper.view.expression import (
     columns_of,
     type_of,
 )
+from viewkeeper.view.graph import fields_read, qualify_graph
 from viewkeeper.view.keyed_view import PREFIX
 from viewkeeper.view.render import quote_name
 from viewkeeper.view.sql.coerce import unify_types
@@ -263,3 +271,44 @@ def _connected_places(count: int, equalities: Iterable[Equality]) -> list[list[i
         kept, gone = group[equality.left.place], group[equality.right.place]
         group = [kept if member == gone else member for member in group]
     return [[i for i in range(count) if group[i] == name] for name in dict.fromkeys(group)]
+
+
+def report_text(parsed: ParsedView) -> str:
+    """The query of a report as Spark gets it: the table at place i is called `__place_i`."""
+    report = parsed.report
+    assert report is not None, "a plain view is bound, not compiled"
+    changes = [
+        (
+            table.span,
+            f"__place_{index}" + ("" if table.aliased else f" AS {quote_name(table.alias)}"),
+        )
+        for index, table in enumerate(report.tables)
+    ]
+    for column in report.tree.find_all(exp.Column):
+        span, qualifier = leaf_span_of(column), qualifier_of(column)
+        if span is not None and len(qualifier) > 1:
+            changes.append((span, f"{quote_name(qualifier[-1])}.{quote_name(column.name)}"))
+    return parsed.plain.replace_spans(parsed.body, changes)
+
+
+def bind_report(parsed: ParsedView, graph: Graph, behind: tuple[str, ...]) -> ViewDefinition:
+    """The view that a report defines, once it is compiled; the graph's nodes get its name."""
+    report = parsed.report
+    assert report is not None, "a plain view is bound, not compiled"
+    read = fields_read(graph)
+    places = tuple(
+        Place(index, table.alias, table.relation, read.get(table.relation, ()))
+        for index, table in enumerate(report.tables)
+    )
+    return ViewDefinition(
+        name=parsed.name,
+        places=places,
+        equalities=(),
+        predicates=(),
+        outputs=tuple(Output(f.name, Column(0, f.name, f.type)) for f in graph.root.fields),
+        query=report_text(parsed),
+        text=parsed.text,
+        path=parsed.path,
+        graph=qualify_graph(graph, parsed.name),
+        behind=behind,
+    )

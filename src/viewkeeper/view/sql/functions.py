@@ -182,6 +182,9 @@ IN_QUERY = (
     | SYNTAX
 ) - REFUSED.keys()
 
+TABLES = frozenset({"range"})
+"""Functions that a view may read as a table."""
+
 # A word before a bracket that calls nothing: operators and clauses, and types with parameters.
 KEYWORDS = _split_names(
     """
@@ -214,7 +217,7 @@ WITHOUT_BRACKETS = _split_names(
 def refusal_of_call(name: str, empty: bool) -> tuple[str, str | None] | None:
     """Why a call cannot be maintained, as construct and hint; None if it can."""
     if name in AGGREGATES:
-        return f"the aggregate {name}()", "views are select-project-join; aggregate when reading"
+        return f"the aggregate {name}()", None
     if name in WINDOW:
         return f"the window function {name}()", None
     if name in GENERATORS:

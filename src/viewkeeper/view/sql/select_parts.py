@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from sqlglot import Token, TokenType, exp
 
-from viewkeeper.view.definition import Relation
+from viewkeeper.view.definition import PROJECT, Relation
 from viewkeeper.view.sql.sql_text import (
     Span,
     SqlPiece,
@@ -152,8 +152,9 @@ def _read_table(
     span = leaf_span_of(table.this)
     assert span is not None, "identifiers know their place"
     first = own_span_of(names[0]) or span
-    if len(names) < 2 or not all(isinstance(name, exp.Identifier) for name in names):
-        raise _bad_name(sql, table, first.start)
+    if not all(isinstance(name, exp.Identifier) for name in names):
+        hint = "write it as source.table, source.schema.table, or the name of a view"
+        raise sql.error_at("a table's name has at most three parts", first.start, hint=hint)
     source, *path = [_plain_name(sql, name) for name in names]
     if any("." in part for part in (source, *path)):
         raise sql.error_at(f'a dot inside the name "{".".join(path)}"', first.start)
@@ -163,21 +164,14 @@ def _read_table(
         # sqlglot takes a list after WHERE for more tables.
         raise sql.error_at("a table outside of FROM", first.start)
     return TableUse(
-        relation=Relation(source, ".".join(path)),
-        alias=_plain_name(sql, alias.this) if alias else path[-1],
+        relation=Relation(source, ".".join(path)) if path else Relation(PROJECT, source),
+        alias=_plain_name(sql, alias.this) if alias else [source, *path][-1],
         aliased=alias is not None,
         span=Span(first.start, span.end),
         group=group,
         on=tuple(on),
         using=tuple(using or ()),
     )
-
-
-def _bad_name(sql: SqlText, table: exp.Table, offset: int) -> Exception:
-    hint = "write it as source.table or source.schema.table"
-    if table.args.get("db"):
-        return sql.error_at("a table's name has two or three parts", offset, hint=hint)
-    return sql.error_at(f'the table "{table.name}" does not say its source', offset, hint=hint)
 
 
 def _plain_name(sql: SqlText, identifier: exp.Expr) -> str:

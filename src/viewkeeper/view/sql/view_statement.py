@@ -5,6 +5,9 @@ is read here, token by token, so that an error can say what was expected; the SE
 sqlglot in Spark's dialect, after the text was made plain (`viewkeeper.view.sql.syntax`). No schema
 is needed yet: `ParsedView.relations` says which ones to fetch before
 `viewkeeper.view.sql.bind.bind_view`.
+
+A plain select-project-join is taken apart here. Every other query is a *report*: it is held against
+lists, its tables are found, and Spark says what it means (`viewkeeper.view.sql.report_query`).
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ from sqlglot import Token, TokenType, exp
 
 from viewkeeper.errors import DefinitionError
 from viewkeeper.view.definition import Relation
-from viewkeeper.view.sql.refuse import refuse_unsupported
+from viewkeeper.view.sql.plain_select import is_plain_select
+from viewkeeper.view.sql.report_query import ReportQuery, read_report
 from viewkeeper.view.sql.select_parts import SelectParts, parts_of_select
 from viewkeeper.view.sql.sql_text import Span, SqlText, span_of_tokens
 from viewkeeper.view.sql.syntax import TokenizedSql, read_trees, tokenize_sql
@@ -35,7 +39,18 @@ class ParsedView:
     plain: SqlText
     """As it was checked and as Spark gets it, every character in its place: without comments."""
     body: Span
-    parts: SelectParts
+    shape: SelectParts | ReportQuery
+
+    @property
+    def parts(self) -> SelectParts:
+        """What a plain select-project-join consists of."""
+        assert isinstance(self.shape, SelectParts), "a report has no parts of its own"
+        return self.shape
+
+    @property
+    def report(self) -> ReportQuery | None:
+        """The query of a view that is more than a select-project-join; else None."""
+        return self.shape if isinstance(self.shape, ReportQuery) else None
 
     @property
     def text(self) -> str:
@@ -48,7 +63,7 @@ class ParsedView:
     @property
     def relations(self) -> tuple[Relation, ...]:
         """The relations that the view reads, each once, in order of first use."""
-        return tuple(dict.fromkeys(table.relation for table in self.parts.tables))
+        return tuple(dict.fromkeys(table.relation for table in self.shape.tables))
 
 
 def parse_view(text: str, path: str | None = None) -> ParsedView:
@@ -61,9 +76,11 @@ def parse_view(text: str, path: str | None = None) -> ParsedView:
     sql, plain = replace(sql, subject=subject), replace(read.sql, subject=subject)
     if not body:
         raise sql.error_at("expected SELECT after AS", tokens[-1].start, hint=HEAD)
-    select = refuse_unsupported(plain, body, _parse_body(read, plain, body))
-    parts = parts_of_select(plain, body, select)
-    return ParsedView(name, sql, plain, span_of_tokens(body), parts)
+    tree = _parse_body(read, plain, body)
+    span = span_of_tokens(body)
+    if isinstance(tree, exp.Select) and is_plain_select(body, tree):
+        return ParsedView(name, sql, plain, span, parts_of_select(plain, body, tree))
+    return ParsedView(name, sql, plain, span, read_report(plain, body, tree))
 
 
 def _one_statement(sql: SqlText, tokens: list[Token]) -> list[Token]:

@@ -34,6 +34,8 @@ class DefinitionVersion:
     """A definition from a ts on, why it came, and how its rows relate to those of the one before.
 
     `extent` is equal, subset, superset or any; `causes` are sentences. `columns` are the view's.
+    `graph` is what a report was compiled into, as JSON; `behind` are the sources behind the views
+    of the project that it reads.
     """
 
     text: str
@@ -43,6 +45,8 @@ class DefinitionVersion:
     at: float
     causes: tuple[str, ...] = ()
     extent: str = "equal"
+    graph: str | None = None
+    behind: tuple[str, ...] = ()
 
 
 def encode_versions(versions: Iterable[DefinitionVersion]) -> list[Body]:

@@ -1,0 +1,203 @@
+"""Views and nodes of the project as relations that a batch reads.
+
+What a view or a node was before the batch, as of T0, is asked for like the rows of any table: by
+keys, through a lookup. One that is stored is read from its table. One that is not is computed for
+just those keys: a core by a probe, a union from its inputs. The answer is exact as of T0, so its
+cut is T0 and it has no tail; the changes of the batch are known, with their ts as positions, and
+compensation adds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import assert_never
+
+import numpy as np
+import pyarrow as pa
+
+from viewkeeper.delta.algebra import LAST_TS
+from viewkeeper.delta.arrow_compute import pc
+from viewkeeper.delta.evaluate import evaluate_expression
+from viewkeeper.delta.kernel import Kernel
+from viewkeeper.maintain.compensation import KnownChanges
+from viewkeeper.maintain.probe import probe_rows
+from viewkeeper.maintain.view_change import run_sweep
+from viewkeeper.updates.cut import Cut
+from viewkeeper.updates.queue import RelationChanges
+from viewkeeper.updates.source_protocol import COUNT, POSITION, TS, Answer, Lookup
+from viewkeeper.view.definition import (
+    Constant,
+    Core,
+    Expand,
+    Field,
+    Fold,
+    Node,
+    Relation,
+    Union,
+    ViewDefinition,
+)
+from viewkeeper.view.expression import Column
+from viewkeeper.view.sweep_plan import sweep_plan_of
+from viewkeeper.warehouse.metadata.head import ViewHead
+from viewkeeper.warehouse.rows.lookup import find_rows, search_for
+from viewkeeper.warehouse.rows.row_sums import repeat_rows, sum_rows
+from viewkeeper.warehouse.rows.view_state import read_counted
+
+Ask = Callable[[Lookup], Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRelations:
+    """The project's own views and nodes as of `since`, the ts before a batch.
+
+    `stored` are those with a table, `nodes` the others, by the names that `Relation.table` has.
+    """
+
+    root: Path
+    since: int
+    stored: Mapping[str, ViewHead]
+    nodes: Mapping[str, Node]
+
+    def answer_lookup(self, lookup: Lookup, pending: KnownChanges, ask: Ask) -> Answer:
+        """The rows that a lookup asks for, or more of them, as of T0."""
+        rows = self._rows_before(lookup, pending, ask)
+        plain = repeat_rows(rows.select([*lookup.columns, COUNT]))
+        empty = plain.schema.empty_table()
+        tail = empty.append_column(COUNT, pa.array([], pa.int64()))
+        tail = tail.append_column(POSITION, pa.array([], pa.int64()))
+        return Answer(plain, Cut(self.since), LAST_TS, tail)
+
+    def _rows_before(self, lookup: Lookup, pending: KnownChanges, ask: Ask) -> pa.Table:
+        name = lookup.relation.table
+        if name in self.stored:
+            return self._stored_rows(self.stored[name], lookup.keys)
+        node = self.nodes[name]
+        match node:
+            case Core():
+                plan = sweep_plan_of(node.view)
+                probe = probe_rows(Kernel(), plan, lookup.on, lookup.keys, pending, self.since)
+                rows, _ = run_sweep(probe, ask)
+                return empty_rows(node.fields) if rows is None else multiply_copies(node, rows)
+            case Union():
+                return self._union_rows(node, lookup, pending, ask)
+            case Expand():
+                return self._expanded_rows(node, lookup, pending, ask)
+            case Constant():
+                return constant_rows(node)
+            case Fold():
+                raise AssertionError("every fold is stored")
+            case _:
+                assert_never(node)
+
+    def _stored_rows(self, head: ViewHead, keys: pa.Table | None) -> pa.Table:
+        if keys is None or not keys.num_columns:
+            return read_counted(self.root, head, self.since)
+        search = search_for(keys)
+        found = find_rows(self.root, head, [search], self.since).filter(pc.field(COUNT) > 0)
+        return sum_rows(found.drop_columns(list(head.hidden))) if head.hidden else found
+
+    def _union_rows(
+        self, node: Union, lookup: Lookup, pending: KnownChanges, ask: Ask
+    ) -> pa.Table:
+        pieces = [empty_rows(node.fields)]
+        names = [field.name for field in node.fields]
+        for relation, columns in zip(node.inputs, node.columns, strict=True):
+            known = dict(zip(names, columns, strict=True))
+            asked = _asked_of(lookup, relation, known, tuple(dict.fromkeys(columns)))
+            found = self._rows_before(asked, pending, ask)
+            pieces.append(renamed_rows(found, columns, node.fields))
+        return pa.concat_tables(pieces)
+
+    def _expanded_rows(
+        self, node: Expand, lookup: Lookup, pending: KnownChanges, ask: Ask
+    ) -> pa.Table:
+        pieces = [empty_rows(node.fields)]
+        for projection in node.projections:
+            plain = {
+                o.name: o.expression.name for o in projection if isinstance(o.expression, Column)
+            }
+            asked = _asked_of(lookup, node.input, plain, ())
+            pieces.append(expand_rows(node, self._rows_before(asked, pending, ask), (projection,)))
+        return pa.concat_tables(pieces)
+
+
+def _asked_of(
+    lookup: Lookup, relation: Relation, known: Mapping[str, str], columns: tuple[str, ...]
+) -> Lookup:
+    """The same lookup of another relation, by those of its columns that are known there.
+
+    One that asks by fewer columns finds more rows, which are joined again.
+    """
+    on = [(i, name) for i, name in enumerate(lookup.on) if name in known]
+    names = tuple(known[name] for _, name in on)
+    if lookup.keys is None or not on or len({*names}) < len(names):
+        return replace(lookup, relation=relation, columns=columns, on=(), null_safe=(), keys=None)
+    keys = lookup.keys.select([name for _, name in on]).rename_columns(list(names))
+    safe = tuple(lookup.null_safe[i] for i, _ in on)
+    return replace(
+        lookup, relation=relation, columns=columns, on=names, null_safe=safe, keys=keys
+    )
+
+
+def empty_rows(fields: tuple[Field, ...]) -> pa.Table:
+    """No rows, with these columns and `_count`."""
+    columns = [(field.name, field.type) for field in fields]
+    return pa.schema([*columns, (COUNT, pa.int64())]).empty_table()
+
+
+def renamed_rows(rows: pa.Table, columns: tuple[str, ...], fields: tuple[Field, ...]) -> pa.Table:
+    """Rows under other names, and the ts and counts that they have."""
+    own = [name for name in (TS, COUNT) if name in rows.column_names]
+    arrays = [rows[name] for name in (*columns, *own)]
+    return pa.table(arrays, names=[*(field.name for field in fields), *own])
+
+
+def constant_rows(node: Constant) -> pa.Table:
+    """The rows of a constant node, each counted once."""
+    arrays = [
+        pa.array([row[i] for row in node.rows], field.type) for i, field in enumerate(node.fields)
+    ]
+    counts = pa.array(np.ones(len(node.rows), np.int64))
+    return pa.table([*arrays, counts], names=[*(field.name for field in node.fields), COUNT])
+
+
+def expand_rows(
+    node: Expand, rows: pa.Table, projections: tuple[tuple[object, ...], ...] | None = None
+) -> pa.Table:
+    """Signed rows, once per projection."""
+    own = [name for name in (TS, COUNT) if name in rows.column_names]
+    labelled = rows.rename_columns([n if n in own else f"0.{n}" for n in rows.column_names])
+    pieces = []
+    for projection in node.projections if projections is None else projections:
+        arrays = [evaluate_expression(output.expression, labelled) for output in projection]
+        names = [field.name for field in node.fields]
+        pieces.append(pa.table([*arrays, *(rows[n] for n in own)], names=[*names, *own]))
+    return pa.concat_tables(pieces)
+
+
+def multiply_copies(node: Core, rows: pa.Table) -> pa.Table:
+    """The rows of a core, counted as often as its `copies` say."""
+    if node.copies is None:
+        return rows
+    times = pc.multiply_checked(rows[COUNT], rows[node.copies.name].cast(pa.int64()))
+    kept = rows.set_column(rows.schema.get_field_index(COUNT), COUNT, times)
+    return kept.drop_columns([node.copies.name]).filter(pc.not_equal(times, 0))
+
+
+def changes_of_rows(rows: pa.Table) -> RelationChanges:
+    """Signed rows with their ts, as changes whose positions are their ts; in ts order."""
+    ordered = rows.sort_by([(TS, "ascending")])
+    table = ordered.append_column(POSITION, ordered[TS]).combine_chunks()
+    return RelationChanges(table.num_rows, table)
+
+
+def own_views(views: Mapping[str, ViewDefinition]) -> dict[str, Node]:
+    """The nodes of the graphs of these views that have no table, by their names."""
+    return {
+        f"{name}#{node.number}": node
+        for name, view in views.items()
+        for node in (view.graph.nodes[:-1] if view.graph else ())
+        if not isinstance(node, Fold)
+    }

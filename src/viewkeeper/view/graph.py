@@ -1,0 +1,86 @@
+"""Graphs as a whole: what they read, under which names, and in which order.
+
+A graph is compiled without the name of its view, so that equal queries give equal graphs; where it
+is maintained its nodes have names that are unique in the project, `view#3`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import assert_never
+
+from viewkeeper.view.definition import (
+    Constant,
+    Core,
+    Expand,
+    Field,
+    Fold,
+    Graph,
+    Node,
+    Relation,
+    Union,
+    relation_of_node,
+)
+
+
+def qualify_graph(graph: Graph, view: str) -> Graph:
+    """The same graph, its nodes named after a view."""
+    names = {
+        relation_of_node(node.number): relation_of_node(node.number, view) for node in graph.nodes
+    }
+    return rename_relations(graph, names)
+
+
+def rename_relations(graph: Graph, names: Mapping[Relation, Relation]) -> Graph:
+    """The same graph over relations that have other names; those not named stay."""
+    return Graph(tuple(_rename_node(node, names) for node in graph.nodes))
+
+
+def _rename_node(node: Node, names: Mapping[Relation, Relation]) -> Node:
+    match node:
+        case Core():
+            places = tuple(
+                replace(place, relation=names.get(place.relation, place.relation))
+                for place in node.view.places
+            )
+            own = relation_of_node(node.number)
+            name = names[own].table if own in names else node.view.name
+            return replace(node, view=replace(node.view, name=name, places=places))
+        case Fold() | Expand():
+            return replace(node, input=names.get(node.input, node.input))
+        case Union():
+            return replace(node, inputs=tuple(names.get(r, r) for r in node.inputs))
+        case Constant():
+            return node
+        case _:
+            assert_never(node)
+
+
+def fields_read(graph: Graph) -> dict[Relation, tuple[Field, ...]]:
+    """What a graph reads of tables and views: their columns, sorted by name."""
+    read: dict[Relation, set[Field]] = {}
+    for node in graph.nodes:
+        for relation, fields in _node_reads(node):
+            if relation.node is None:
+                read.setdefault(relation, set()).update(fields)
+    return {r: tuple(sorted(fields, key=lambda f: f.name)) for r, fields in read.items()}
+
+
+def _node_reads(node: Node) -> list[tuple[Relation, tuple[Field, ...]]]:
+    match node:
+        case Core():
+            return [(place.relation, place.fields) for place in node.view.places]
+        case Fold():
+            used = [*node.groups, *(field for call in node.calls for field in call.arguments)]
+            return [(node.input, tuple(dict.fromkeys(used)))]
+        case Union() | Expand() | Constant():
+            # They read nodes only: what they need of tables comes through a core.
+            return [(relation, ()) for relation in node.inputs]
+        case _:
+            assert_never(node)
+
+
+def stored_nodes(graph: Graph) -> tuple[Fold, ...]:
+    """The folds below the root: nodes that need a table of their own."""
+    return tuple(node for node in graph.nodes[:-1] if isinstance(node, Fold))

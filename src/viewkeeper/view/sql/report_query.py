@@ -1,0 +1,193 @@
+"""A query that is more than a select-project-join: held against lists, and its tables found.
+
+Spark says what such a query means (`viewkeeper.engine.compile`). What Spark gets was checked here
+before: the kinds of nodes in the syntax tree and the functions, by the names that the user wrote,
+are on lists, and every table is one of a source, a view of the project, or a name that a WITH
+defines. What can never be maintained is refused at once, without Spark; what only its plan shows is
+refused when the view is compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlglot import Token, TokenType, exp
+
+from viewkeeper.view.definition import PROJECT, Relation
+from viewkeeper.view.sql import functions
+from viewkeeper.view.sql.plain_select import judge_calls
+from viewkeeper.view.sql.sql_text import Span, SqlText, leaf_span_of, own_span_of
+
+NODES: tuple[type[exp.Expr], ...] = (
+    # Queries and their clauses.
+    *(exp.Select, exp.SetOperation, exp.Subquery, exp.With, exp.CTE, exp.From, exp.Join),
+    *(exp.Where, exp.Group, exp.GroupingSets, exp.Rollup, exp.Cube, exp.Having, exp.Qualify),
+    *(exp.Order, exp.Ordered, exp.Limit, exp.Table, exp.TableAlias, exp.Pivot, exp.Values),
+    *(exp.Window, exp.WindowSpec, exp.Distinct, exp.Star, exp.Alias, exp.PivotAlias),
+    # Values.
+    *(exp.Column, exp.Identifier, exp.Literal, exp.Null, exp.Boolean, exp.HexString),
+    *(exp.RawString, exp.DataType, exp.DataTypeParam, exp.Interval, exp.Var, exp.Tuple),
+    *(exp.IntervalSpan, exp.IntervalOp, exp.Bracket, exp.Slice, exp.Dot),
+    # Operators; functions are judged by their names.
+    *(exp.Binary, exp.Unary, exp.Between, exp.In, exp.Any, exp.All, exp.Exists, exp.Filter),
+    *(exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls, exp.If, exp.Collate, exp.Func),
+)
+
+# Keyed as sqlglot keys them: how the user wrote it, and the way out.
+REFUSED: dict[str, tuple[str, str | None]] = {
+    "order": ("ORDER BY", "a view has no order; ask for one when reading it"),
+    "sort": ("SORT BY", "a view has no order; ask for one when reading it"),
+    "cluster": ("CLUSTER BY", "a view has no order; ask for one when reading it"),
+    "distribute": ("DISTRIBUTE BY", None),
+    "limit": ("LIMIT", "limit the rows when reading the view"),
+    "offset": ("OFFSET", "limit the rows when reading the view"),
+    "laterals": ("LATERAL VIEW", "a view row must come from one row of each relation"),
+    "sample": ("TABLESAMPLE", "a sample is another one each time that it is taken"),
+    "hint": ("a query hint", "remove the /*+ ... */ comment"),
+    "windows": ("WINDOW", "apply it when reading the view"),
+    "version": ("time travel", "a view follows the newest state of its relations"),
+}
+ANYWHERE = ("sort", "cluster", "distribute", "laterals", "sample", "hint", "windows", "version")
+NAMES_OF_NODES: dict[str, str] = {
+    "lateral": "LATERAL",
+    "tablesample": "TABLESAMPLE",
+    "querytransform": "TRANSFORM",
+    "placeholder": "a parameter",
+    "parameter": "a parameter",
+    "lambda": "a lambda function",
+    "aliases": "several aliases for one expression",
+}
+IN_TABLE = {"this", "db", "catalog", "alias", "joins", "pivots"}
+PARTS_HINT = "write it as source.table, source.schema.table, or the name of a view"
+
+
+@dataclass(frozen=True, slots=True)
+class TableName:
+    """A table or view of the project, where the text names it."""
+
+    relation: Relation
+    alias: str
+    aliased: bool
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class ReportQuery:
+    """What a report reads, in the order of the text, and its syntax tree."""
+
+    tables: tuple[TableName, ...]
+    tree: exp.Query
+
+
+def read_report(sql: SqlText, tokens: list[Token], tree: exp.Expr) -> ReportQuery:
+    """The query, if everything in it is on a list; else an error that points into the text."""
+    if not isinstance(tree, exp.Query):
+        word = tokens[0].text.upper()
+        raise sql.unsupported_at(f"{word} in place of SELECT", tokens[0].start)
+    _check_clauses(sql, tokens, tree)
+    _check_nodes(sql, tokens, tree)
+    _check_calls(sql, tokens)
+    tables = tuple(sorted(_find_tables(sql, tree, frozenset()), key=lambda each: each.span))
+    if not tables:
+        raise sql.error_at("a view reads at least one relation", tokens[0].start, hint="add FROM")
+    return ReportQuery(tables, tree)
+
+
+def _check_clauses(sql: SqlText, tokens: list[Token], tree: exp.Query) -> None:
+    """Refuse clauses that have no meaning in a view; those of the outermost query first."""
+    found: list[tuple[int, str]] = []
+    for node in tree.walk():
+        keys = REFUSED.keys() if node is tree else ANYWHERE
+        found += [(_offset_of(node), key) for key in keys if node.args.get(key)]
+    for offset, key in sorted(found):
+        construct, hint = REFUSED[key]
+        word = "/*+" if key == "hint" else construct.split()[0]
+        raise sql.unsupported_at(construct, _keyword_offset(tokens, word, offset), hint)
+
+
+def _check_nodes(sql: SqlText, tokens: list[Token], tree: exp.Query) -> None:
+    for node in tree.walk():
+        if isinstance(node, exp.Window):
+            hint = "apply it when reading the view"
+            raise sql.unsupported_at("a window function", _offset_of(node), hint)
+        if not isinstance(node, NODES):
+            what = NAMES_OF_NODES.get(node.key, node.key.upper())
+            raise sql.unsupported_at(what, _offset_of(node))
+        if isinstance(node, exp.With) and node.args.get("recursive"):
+            hint = "write the levels out, or keep them in a source"
+            offset = _keyword_offset(tokens, "RECURSIVE", 0)
+            raise sql.unsupported_at("a recursive WITH", offset, hint)
+    for token in tokens:
+        # Outside of a call sqlglot reads an arrow as something else than Spark does.
+        if token.token_type is TokenType.ARROW:
+            raise sql.unsupported_at("a lambda function", token.start)
+
+
+def _check_calls(sql: SqlText, tokens: list[Token]) -> None:
+    for token, name, refusal in judge_calls(tokens):
+        allowed = name in functions.AGGREGATES or name in functions.QUERY_KEYWORDS
+        if refusal is not None and not allowed and name not in functions.TABLES:
+            raise sql.unsupported_at(refusal[0], token.start, refusal[1])
+
+
+def _find_tables(sql: SqlText, node: exp.Expr, defined: frozenset[str]) -> Iterator[TableName]:
+    """Every table below a node that is not a name which a WITH around it defines."""
+    if isinstance(node, exp.Table):
+        if not isinstance(node.this, exp.Func):
+            yield from _table_name(sql, node, defined)
+    elif isinstance(node, exp.Query) and node.args.get("with_"):
+        for cte in node.args["with_"].expressions:
+            yield from _find_tables(sql, cte.this, defined)
+            defined = defined | {cte.alias.lower()}
+    for key, value in node.args.items():
+        for inner in value if isinstance(value, list) else [value]:
+            if isinstance(inner, exp.Expr) and key != "with_":
+                yield from _find_tables(sql, inner, defined)
+
+
+def _table_name(sql: SqlText, table: exp.Table, defined: frozenset[str]) -> Iterator[TableName]:
+    names = [table.args[key] for key in ("catalog", "db", "this") if table.args.get(key)]
+    span = leaf_span_of(table.this)
+    assert span is not None, "identifiers know their place"
+    first = own_span_of(names[0]) or span
+    if not all(isinstance(name, exp.Identifier) for name in names):
+        raise sql.error_at("a table's name has at most three parts", first.start, hint=PARTS_HINT)
+    for key in sorted(key for key, value in table.args.items() if value and key not in IN_TABLE):
+        construct, hint = REFUSED.get(key, (key.strip("_").upper(), None))
+        raise sql.unsupported_at(construct, first.start, hint)
+    source, *path = [_plain_name(sql, name) for name in names]
+    if any("." in part for part in (source, *path)):
+        raise sql.error_at(f'a dot inside the name "{".".join(path)}"', first.start)
+    if not path and source.lower() in defined:
+        return
+    relation = Relation(source, ".".join(path)) if path else Relation(PROJECT, source)
+    alias = table.args.get("alias")
+    aliased = alias is not None and alias.this is not None
+    shown = _plain_name(sql, alias.this) if aliased else [source, *path][-1]
+    yield TableName(relation, shown, aliased, Span(first.start, span.end))
+
+
+def _plain_name(sql: SqlText, identifier: exp.Expr) -> str:
+    """A name; double quotes make a string in Spark SQL, not a name."""
+    span = own_span_of(identifier)
+    if span is not None and sql.text[span.start] in "'\"":
+        hint = f"write it in backticks: `{identifier.name}`"
+        raise sql.error_at("a string where a name is expected", span.start, hint=hint)
+    return identifier.name
+
+
+def _offset_of(node: exp.Expr) -> int:
+    """The offset of a node in the text, or else of the nearest node around it."""
+    current: exp.Expr | None = node
+    while current is not None:
+        if (span := leaf_span_of(current)) is not None:
+            return span.start
+        current = current.parent
+    return 0
+
+
+def _keyword_offset(tokens: list[Token], word: str, after: int) -> int:
+    """The offset of a clause's first word, or of what it belongs to if that cannot be found."""
+    found = [t.start for t in tokens if (t.text.upper().split() or [""])[0] == word]
+    return next((start for start in found if start >= after), found[0] if found else after)
