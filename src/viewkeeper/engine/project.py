@@ -33,6 +33,8 @@ from viewkeeper.engine.view import View
 from viewkeeper.engine.views.view_catalogue import ViewCatalogue, read_views
 from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.storage import disk
+from viewkeeper.view.definition import Graph
+from viewkeeper.warehouse.metadata.definition_version import DefinitionTable
 from viewkeeper.warehouse.metadata.head import Head, read_head
 from viewkeeper.warehouse.metadata.warehouse_identity import make_identity
 from viewkeeper.warehouse.store import Store
@@ -50,6 +52,7 @@ class Project:
         self.settings = settings
         self.catalogue = catalogue
         self.spark = SparkHandle(settings.spark, spark)
+        catalogue.use_compiler(self._compile_report)
 
     # -- maintaining ---------------------------------------------------------------------------
 
@@ -104,7 +107,7 @@ class Project:
         for name in names:
             self.view(name)
         reader = WarehouseReader(self.settings.warehouse.absolute(), self.newest_head())
-        publish_views(reader, self.spark, names or tuple(reader.head.views), told)
+        publish_views(reader, self.spark, names or tuple(reader.head.shown_views), told)
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -129,7 +132,7 @@ class Project:
             self.view(name)
         connections = self.open_connections()
         try:
-            views = self.newest_head().views
+            views = self.newest_head().shown_views
             chosen = names or tuple(name for name in views if not views[name].stopped)
             for name in (name for name in views if name not in chosen and not names):
                 told(f"{name}: not verified, because it has stopped")
@@ -159,6 +162,11 @@ class Project:
             connections.close()
 
     # -- plumbing ------------------------------------------------------------------------------
+
+    def _compile_report(self, text: str, tables: Sequence[DefinitionTable]) -> Graph:
+        from viewkeeper.engine.compile.report import compile_query
+
+        return compile_query(self.spark.get_session(), text, tables)
 
     def open_connections(self) -> Connections:
         differ = differ_on(

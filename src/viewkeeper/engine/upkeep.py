@@ -52,7 +52,8 @@ class Upkeep:
         every = self._settings.publish
         if every is not None and now - self._published > every:
             self._published = now
-            publish_views(self._store, self._spark, tuple(self._store.head.views), lambda _: None)
+            shown = tuple(self._store.head.shown_views)
+            publish_views(self._store, self._spark, shown, lambda _: None)
 
 
 def merge_where_due(store: Store, merged: dict[str, int]) -> None:

@@ -30,7 +30,7 @@ def health_of(
     """Who keeps what at the parent, and how far the views that are read have come."""
     head, root = files.current_head(), reader.parent.root
     names = {name_of_handle(handle) for handle in book}
-    views = [view for name, view in head.views.items() if not names or name in names]
+    views = [view for name, view in head.shown_views.items() if not names or name in names]
     reach = progress_of(views, files.last_ts).reach
     readers = tuple(
         RetainedLog(
@@ -98,7 +98,7 @@ def diagnose_parent(parent: ParentProject, child: str, tables: Tables) -> list[F
         head = parent.load_head()
     except SourceError as error:
         return [Finding("warehouse", "bad", error.message, error.hint)]
-    count = len(head.views)
+    count = len(head.shown_views)
     return [
         Finding("warehouse", "good", f"{parent.root} has {count} views"),
         *(finding for table in tables for finding in _view_findings(head, name_of_handle(table))),

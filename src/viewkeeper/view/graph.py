@@ -20,6 +20,7 @@ from viewkeeper.view.definition import (
     Node,
     Relation,
     Union,
+    ViewDefinition,
     relation_of_node,
 )
 
@@ -81,6 +82,15 @@ def _node_reads(node: Node) -> list[tuple[Relation, tuple[Field, ...]]]:
             assert_never(node)
 
 
-def stored_nodes(graph: Graph) -> tuple[Fold, ...]:
-    """The folds below the root: nodes that need a table of their own."""
-    return tuple(node for node in graph.nodes[:-1] if isinstance(node, Fold))
+def tables_of_view(view: ViewDefinition) -> tuple[str, ...]:
+    """The names of the tables that a view has: its own, and those of its folds."""
+    nodes = view.graph.nodes[:-1] if view.graph else ()
+    folds = [node for node in nodes if isinstance(node, Fold)]
+    return (view.name, *(relation_of_node(fold.number, view.name).table for fold in folds))
+
+
+def needs_spark(view: ViewDefinition) -> bool:
+    """Whether some expression of a view, or of its graph, can only be evaluated by Spark."""
+    if view.graph is None:
+        return view.needs_spark
+    return any(node.view.needs_spark for node in view.graph.nodes if isinstance(node, Core))

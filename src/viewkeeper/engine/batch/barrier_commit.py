@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from viewkeeper.engine.batch.barrier import Sieve, keys_of, removal_files
 from viewkeeper.engine.batch.batch_runner import BatchOutcome, BatchRunner
-from viewkeeper.engine.batch.part_sweep import BatchMember
+from viewkeeper.engine.batch.staged_run import BatchView
 from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import SourceError
 from viewkeeper.warehouse.metadata.batch_plan import BatchPlan, LedgerEntry
@@ -35,10 +35,10 @@ class BarrierCrossing:
         return True
 
     def commit_crossing(
-        self, plan: BatchPlan, member: BatchMember
+        self, plan: BatchPlan, member: BatchView
     ) -> tuple[list[LedgerEntry], BatchOutcome]:
         """Do the work of a plan that takes one view over a barrier, and commit it."""
-        view, (after, until) = member.plan.view, plan.views[member.name]
+        view, (after, until) = member.view, plan.views[member.name]
         ledger = self._store.ledger.entries_between(after, until)
         entries = [entry for entry in ledger if entry.source in view.sources]
         ends = self._store.positions_until(member.name, until)
@@ -52,7 +52,6 @@ class BarrierCrossing:
         if member.name not in outcome.errors:
             gone = removal_files(self._store, view, sieve, until, number)
             outcome.files[member.name] = (*gone, *outcome.files.get(member.name, ()))
-        change = outcome.change_for(member.name, until, ends, exact=False)
-        self._store.commit([change] if change else [], plan.n)
+        self._store.commit(outcome.changes_for(member, until, ends, exact=False), plan.n)
         self._batches.clean_spool()
         return entries, outcome

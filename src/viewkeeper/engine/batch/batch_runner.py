@@ -2,8 +2,9 @@
 
 A batch takes a group of views that stand at the same ts to a later one. Its changes are read once
 per relation for all of them, stamped with the ts that the ledger gave them, and kept in the update
-queue. What a view cannot do, for a source that is away or a value that does not fit, is its own
-trouble: the others go on.
+queue; then all stages of all views are computed (`viewkeeper.engine.batch.staged_run`). What a view
+cannot do, for a source that is away or a value that does not fit, is its own trouble: the others
+go on.
 """
 
 from __future__ import annotations
@@ -14,14 +15,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-import pyarrow as pa
-
 from viewkeeper.delta.algebra import LAST_TS
 from viewkeeper.engine.batch.answer_types import cast_rows, types_of
 from viewkeeper.engine.batch.barrier import Sieve
+from viewkeeper.engine.batch.own_relations import (
+    OwnRelations,
+    changes_of_rows,
+    merge_stamps,
+    own_nodes,
+)
 from viewkeeper.engine.batch.part_runner import run_inline, run_late, run_on_spark
 from viewkeeper.engine.batch.part_sweep import Batch, BatchMember, PartResult, PartTask
 from viewkeeper.engine.batch.snapshot_openers import prepare_openers
+from viewkeeper.engine.batch.staged_run import BatchView, StagedRun
 from viewkeeper.engine.report import BatchReport
 from viewkeeper.engine.views.bound_view import columns_of
 from viewkeeper.engine.views.workspace import Workspace
@@ -35,19 +41,31 @@ from viewkeeper.errors import (
 )
 from viewkeeper.maintain.sweep_family.batch_sweep import split_origins
 from viewkeeper.storage import disk
-from viewkeeper.updates.queue import BatchChanges, Stamps, UpdateQueue, change_schema
-from viewkeeper.view.definition import Field, Relation, ViewDefinition
-from viewkeeper.warehouse.lake.data_files import write_rows
+from viewkeeper.updates.queue import (
+    BatchChanges,
+    RelationChanges,
+    Stamps,
+    UpdateQueue,
+    change_schema,
+)
+from viewkeeper.view.definition import PROJECT, Field, Relation, ViewDefinition
+from viewkeeper.view.graph import needs_spark
 from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
 from viewkeeper.warehouse.metadata.record import Advance, DataFile, Stop, ViewChange
+from viewkeeper.warehouse.rows.view_state import read_view_changes
 
 
 @dataclass(slots=True)
 class BatchOutcome:
-    """What a batch brought for each view that could do it, and why the others could not."""
+    """What a batch brought for each view that could do it, and why the others could not.
+
+    `files` has the new files of every table, those of folds too; `waiting` are views that read one
+    that could not.
+    """
 
     files: dict[str, tuple[DataFile, ...]] = field(default_factory=dict)
     errors: dict[str, ViewkeeperError] = field(default_factory=dict)
+    waiting: set[str] = field(default_factory=set)
     lookups: Counter[str] = field(default_factory=Counter)
     where: Literal["inline", "spark"] = "inline"
     parts: int = 0
@@ -58,16 +76,19 @@ class BatchOutcome:
     def rows(self) -> int:
         return sum(file.rows for files in self.files.values() for file in files)
 
-    def change_for(
-        self, name: str, until: int, positions: Mapping[str, int], exact: bool = True
-    ) -> ViewChange | None:
-        """What is to be committed of a view that goes to a ts; None if it has to wait."""
-        error = self.errors.get(name)
-        if isinstance(error, SourceAwayError | BarrierError):
-            return None
+    def changes_for(
+        self, member: BatchView, until: int, positions: Mapping[str, int], exact: bool = True
+    ) -> list[ViewChange]:
+        """What is to be committed of a view that goes to a ts; nothing if it has to wait."""
+        error = self.errors.get(member.name)
+        if member.name in self.waiting or isinstance(error, SourceAwayError | BarrierError):
+            return []
         if error is not None:
-            return Stop(name, str(error))
-        return Advance(name, until, positions, self.files.get(name, ()), exact=exact)
+            return [Stop(member.name, str(error))]
+        return [
+            Advance(name, until, positions, self.files.get(name, ()), exact=exact)
+            for name in member.tables
+        ]
 
     def report_batch(
         self, number: int, entries: Sequence[LedgerEntry], seconds: float, now: float
@@ -76,7 +97,7 @@ class BatchOutcome:
         return BatchReport(
             number=number,
             where=self.where,
-            views=tuple(self.files),
+            views=tuple(name for name in self.files if "#" not in name),
             transactions=len(entries),
             changes=self.changes,
             rows=self.rows,
@@ -97,23 +118,25 @@ class BatchRunner:
         self._settings = workspace.settings
         self._connections = workspace.connections
         self._spark = workspace.spark
+        self._store = workspace.store
         self._spool = workspace.store.root / "spool"
         self._beside = beside
 
     def run_batch(
         self,
         number: int,
-        members: Sequence[BatchMember],
+        members: Sequence[BatchView],
         entries: Sequence[LedgerEntry],
         ends: Mapping[str, int],
+        span: Span,
     ) -> BatchOutcome:
         """Maintain the members for these entries; `ends` are the sources' positions after them.
 
         Spilled changes stay in the spool until `clean_spool`.
         """
         outcome = BatchOutcome()
-        able = self._read_changes(members, entries, outcome)
-        self._sweep_members(number, able, ends, outcome)
+        able = self._read_changes(members, entries, outcome, span.merged_ts)
+        self._sweep_members(number, able, ends, outcome, span)
         return outcome
 
     def clean_spool(self) -> None:
@@ -121,13 +144,18 @@ class BatchRunner:
         shutil.rmtree(self._spool / "batch", ignore_errors=True)
 
     def _read_changes(
-        self, members: Sequence[BatchMember], entries: Sequence[LedgerEntry], outcome: BatchOutcome
-    ) -> list[BatchMember]:
+        self,
+        members: Sequence[BatchView],
+        entries: Sequence[LedgerEntry],
+        outcome: BatchOutcome,
+        merged_ts: int | None,
+    ) -> list[BatchView]:
         """Read the changes into `outcome.kept`; the members whose changes could all be read."""
         able = list(members)
         while True:
             try:
-                outcome.kept = self.queue_changes([member.plan.view for member in able], entries)
+                views = [member.view for member in able]
+                outcome.kept = self.queue_changes(views, entries, merged_ts)
                 break
             except WarehouseError:
                 # A full disk is nobody's fault among the views.
@@ -144,9 +172,14 @@ class BatchRunner:
         return able
 
     def queue_changes(
-        self, views: Sequence[ViewDefinition], entries: Sequence[LedgerEntry]
+        self,
+        views: Sequence[ViewDefinition],
+        entries: Sequence[LedgerEntry],
+        merged_ts: int | None = None,
     ) -> BatchChanges:
         """The changes of these entries, of the relations that these views read.
+
+        They have the ts that the ledger gave them, or all the one in which they are merged.
 
         With all columns that any view reads of them by then: so what `history:` keeps of a relation
         is the same whichever view it was read for. But where another view's column cannot be read,
@@ -157,18 +190,18 @@ class BatchRunner:
         all_columns = {r: _union_fields(fields, others.get(r, ())) for r, fields in mine.items()}
         # Two views may be on both sides of a change of type.
         if any(len(fields) > len({f.name for f in fields}) for fields in all_columns.values()):
-            return self._fill_queue(mine, entries)
+            return self._fill_queue(mine, entries, merged_ts)
         try:
-            return self._fill_queue(all_columns, entries)
+            return self._fill_queue(all_columns, entries, merged_ts)
         except (ConversionError, BarrierError):
             if all_columns == mine:
                 raise
-            return self._fill_queue(mine, entries)
+            return self._fill_queue(mine, entries, merged_ts)
 
     def cross_barrier(
         self,
         number: int,
-        member: BatchMember,
+        member: BatchView,
         entries: Sequence[LedgerEntry],
         ends: Mapping[str, int],
         sieve: Sieve,
@@ -179,16 +212,19 @@ class BatchRunner:
         """
         outcome = BatchOutcome()
         try:
-            outcome.kept = self._fill_queue(columns_of([member.plan.view]), entries, sieve)
+            merged_ts = entries[-1].ts
+            outcome.kept = self._fill_queue(columns_of([member.view]), entries, merged_ts, sieve)
         except WarehouseError:
             raise
         except ViewkeeperError as error:
             return self.failed_outcome(member, error)
         outcome.changes = sum(changes.rows for changes in outcome.kept.relations.values())
-        self._sweep_members(number, [member], ends, outcome)
+        since = self._store.head.views[member.name].ts
+        span = Span(since, merged_ts, merged=True)
+        self._sweep_members(number, [member], ends, outcome, span)
         return outcome
 
-    def failed_outcome(self, member: BatchMember, error: ViewkeeperError) -> BatchOutcome:
+    def failed_outcome(self, member: BatchView, error: ViewkeeperError) -> BatchOutcome:
         """What a batch brings for a view that cannot do it."""
         if isinstance(error, SourceAwayError):
             self._connections.note_error(error)
@@ -198,6 +234,7 @@ class BatchRunner:
         self,
         wanted: Mapping[Relation, Sequence[Field]],
         entries: Sequence[LedgerEntry],
+        merged_ts: int | None,
         sieve: Sieve | None = None,
     ) -> BatchChanges:
         self.clean_spool()
@@ -212,7 +249,7 @@ class BatchRunner:
             mine = [entry for entry in entries if entry.source == name]
             stamps[name] = Stamps(
                 [entry.until for entry in mine],
-                [entry.ts if sieve is None else entries[-1].ts for entry in mine],
+                [entry.ts if merged_ts is None else merged_ts for entry in mine],
             )
             tables = {
                 relation.table: [field.name for field in fields]
@@ -235,13 +272,13 @@ class BatchRunner:
             return queue.seal_changes()
 
     def _unreadable_members(
-        self, members: Sequence[BatchMember], entries: Sequence[LedgerEntry]
+        self, members: Sequence[BatchView], entries: Sequence[LedgerEntry]
     ) -> dict[str, ViewkeeperError]:
         """The members whose changes cannot be read, found by reading for each on its own."""
         found: dict[str, ViewkeeperError] = {}
         for member in members:
             try:
-                self.queue_changes([member.plan.view], entries)
+                self.queue_changes([member.view], entries)
             except WarehouseError:
                 raise
             except ViewkeeperError as error:
@@ -253,32 +290,62 @@ class BatchRunner:
     def _sweep_members(
         self,
         number: int,
-        members: Sequence[BatchMember],
+        members: Sequence[BatchView],
         ends: Mapping[str, int],
         outcome: BatchOutcome,
+        span: Span,
     ) -> None:
-        """Sweep the changes in `outcome.kept` for these members."""
+        """Compute all stages of these members from the changes in `outcome.kept`."""
         inline = outcome.changes <= self._settings.batch.inline_rows
-        here = inline and not any(member.plan.view.needs_spark for member in members)
-        views = [member.plan.view for member in members]
+        here = inline and not any(needs_spark(member.view) for member in members)
+        views = [member.view for member in members]
+        known = {**outcome.kept.relations, **self._parent_changes(members, span)}
+        own = self._own_relations(members, span.since)
         with prepare_openers(self._connections, ends, views, when_asked=here) as openers:
-            by_name = {member.name: member for member in members}
-            batch = Batch(number, by_name, outcome.kept, ends, openers, self._connections.reader)
-            results = self._run_parts(batch, members, inline, outcome)
+            reader = self._connections.reader
+            batch = Batch(number, {}, BatchChanges(known), ends, openers, reader, own)
+            stages = StagedRun(batch, members, lambda *work: self._run_parts(*work, outcome))
+            found = stages.run_stages()
+        for error in found.errors.values():
+            if isinstance(error, SourceAwayError):
+                self._connections.note_error(error)
+        outcome.errors |= found.errors
+        outcome.waiting |= found.waiting
+        outcome.lookups.update(found.lookups)
+        failed = outcome.errors.keys() | outcome.waiting
         for member in members:
-            mine = [result for result in results if result.view == member.name]
-            try:
-                self._gather_results(batch, member, mine, outcome)
-            except WarehouseError:
-                raise
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is of this view
-                outcome.errors[member.name] = UnexpectedViewError(member.name, error)
+            if member.name not in failed:
+                outcome.files |= {name: found.files.get(name, ()) for name in member.tables}
+
+    def _own_relations(self, members: Sequence[BatchView], since: int) -> OwnRelations:
+        views = self._store.head.views
+        parents = {parent for member in members for parent in member.view.parents}
+        stored = {name: views[name] for name in parents}
+        stored |= {name: t.head for member in members for name, t in member.tables.items()}
+        nodes = own_nodes({member.name: member.view for member in members})
+        return OwnRelations(self._store.root, since, stored, nodes)
+
+    def _parent_changes(
+        self, members: Sequence[BatchView], span: Span
+    ) -> dict[Relation, RelationChanges]:
+        """What views that are no members, and have got ahead, changed in the span."""
+        here = {member.name for member in members}
+        parents = {parent for member in members for parent in member.view.parents} - here
+        found = {}
+        for name in parents:
+            head = self._store.head.views[name]
+            rows = read_view_changes(self._store.root, head, span.since, span.until)
+            if span.merged:
+                rows = merge_stamps(rows, span.until)
+            found[Relation(PROJECT, name)] = changes_of_rows(rows)
+        return found
 
     def _run_parts(
-        self, batch: Batch, members: Sequence[BatchMember], inline: bool, outcome: BatchOutcome
+        self, batch: Batch, members: Sequence[BatchMember], outcome: BatchOutcome
     ) -> list[PartResult]:
         early = [m for m in members if not m.plan.view.needs_spark]
         late = [m for m in members if m.plan.view.needs_spark]
+        inline = _origin_rows(batch, members) <= self._settings.batch.inline_rows
         slots = 1 if inline else self._task_slots()
         tasks = [task for m in early for task in self._part_tasks(batch, m, slots)]
         minutes = self._settings.spark.job_minutes
@@ -288,7 +355,7 @@ class BatchRunner:
         elif tasks:
             outcome.where = "spark"
             results += run_on_spark(self._spark.get_session(), batch, tasks, minutes)
-        outcome.parts = len(tasks)
+        outcome.parts += len(tasks)
         for member in late:
             tasks = self._part_tasks(batch, member, slots)
             if tasks:
@@ -309,30 +376,25 @@ class BatchRunner:
         parts = split_origins(member.plan, rows, max(1, -(-total // (slots * waves))))
         return [PartTask(member.name, number, part) for number, part in enumerate(parts)]
 
-    def _gather_results(
-        self,
-        batch: Batch,
-        member: BatchMember,
-        results: Sequence[PartResult],
-        outcome: BatchOutcome,
-    ) -> None:
-        for result in results:
-            outcome.lookups.update(result.lookups)
-        failed = next((r.error for r in results if r.error), None)
-        if isinstance(failed, WarehouseError):
-            raise failed
-        if failed is not None:
-            if isinstance(failed, SourceAwayError):
-                self._connections.note_error(failed)
-            outcome.errors[member.name] = failed
-            return
-        files = [file for result in results for file in result.files]
-        small = [result.rows for result in results if result.rows is not None]
-        if small:
-            rows = pa.concat_tables(small)
-            number = len(results)
-            files.append(write_rows(member.folder, member.schema, rows, batch.number, number))
-        outcome.files[member.name] = tuple(files)
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The ts from which, and to which, a batch takes its views; `merged` if all that happens in
+    between becomes one state."""
+
+    since: int
+    until: int
+    merged: bool = False
+
+    @property
+    def merged_ts(self) -> int | None:
+        return self.until if self.merged else None
+
+
+def _origin_rows(batch: Batch, members: Iterable[BatchMember]) -> int:
+    """How many changes these members read, each relation once."""
+    read = {place.relation for member in members for place in member.plan.view.places}
+    return sum(batch.changes.relations[relation].rows for relation in read)
 
 
 def _union_fields(some: Iterable[Field], others: Iterable[Field]) -> tuple[Field, ...]:

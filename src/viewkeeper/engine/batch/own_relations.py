@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import assert_never
 
@@ -24,6 +25,7 @@ from viewkeeper.delta.kernel import Kernel
 from viewkeeper.maintain.compensation import KnownChanges
 from viewkeeper.maintain.probe import probe_rows
 from viewkeeper.maintain.view_change import run_sweep
+from viewkeeper.stages.fold import stored_group_names
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.queue import RelationChanges
 from viewkeeper.updates.source_protocol import COUNT, POSITION, TS, Answer, Lookup
@@ -43,9 +45,10 @@ from viewkeeper.view.sweep_plan import sweep_plan_of
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.rows.lookup import find_rows, search_for
 from viewkeeper.warehouse.rows.row_sums import repeat_rows, sum_rows
-from viewkeeper.warehouse.rows.view_state import read_counted
+from viewkeeper.warehouse.rows.view_state import read_counted, read_stored
 
-Ask = Callable[[Lookup], Answer]
+Ask = Callable[[ViewDefinition, Lookup], Answer]
+"""Asks a lookup of a place of a view or core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +65,15 @@ class OwnRelations:
 
     def answer_lookup(self, lookup: Lookup, pending: KnownChanges, ask: Ask) -> Answer:
         """The rows that a lookup asks for, or more of them, as of T0."""
-        rows = self._rows_before(lookup, pending, ask)
+        rows = self.rows_before(lookup, pending, ask)
         plain = repeat_rows(rows.select([*lookup.columns, COUNT]))
         empty = plain.schema.empty_table()
         tail = empty.append_column(COUNT, pa.array([], pa.int64()))
         tail = tail.append_column(POSITION, pa.array([], pa.int64()))
         return Answer(plain, Cut(self.since), LAST_TS, tail)
 
-    def _rows_before(self, lookup: Lookup, pending: KnownChanges, ask: Ask) -> pa.Table:
+    def rows_before(self, lookup: Lookup, pending: KnownChanges, ask: Ask) -> pa.Table:
+        """The same, each row with `_count`."""
         name = lookup.relation.table
         if name in self.stored:
             return self._stored_rows(self.stored[name], lookup.keys)
@@ -78,7 +82,7 @@ class OwnRelations:
             case Core():
                 plan = sweep_plan_of(node.view)
                 probe = probe_rows(Kernel(), plan, lookup.on, lookup.keys, pending, self.since)
-                rows, _ = run_sweep(probe, ask)
+                rows, _ = run_sweep(probe, partial(ask, node.view))
                 return empty_rows(node.fields) if rows is None else multiply_copies(node, rows)
             case Union():
                 return self._union_rows(node, lookup, pending, ask)
@@ -98,6 +102,14 @@ class OwnRelations:
         found = find_rows(self.root, head, [search], self.since).filter(pc.field(COUNT) > 0)
         return sum_rows(found.drop_columns(list(head.hidden))) if head.hidden else found
 
+    def stored_groups(self, head: ViewHead, fold: Fold, keys: pa.Table) -> pa.Table:
+        """What is stored of these groups of a fold as of T0, hidden columns too."""
+        names = stored_group_names(fold)
+        if not names:
+            return read_stored(self.root, head, self.since).drop_columns([COUNT])
+        search = search_for(keys.rename_columns([names[name] for name in keys.column_names]))
+        return find_rows(self.root, head, [search], self.since).drop_columns([COUNT])
+
     def _union_rows(
         self, node: Union, lookup: Lookup, pending: KnownChanges, ask: Ask
     ) -> pa.Table:
@@ -106,7 +118,7 @@ class OwnRelations:
         for relation, columns in zip(node.inputs, node.columns, strict=True):
             known = dict(zip(names, columns, strict=True))
             asked = _asked_of(lookup, relation, known, tuple(dict.fromkeys(columns)))
-            found = self._rows_before(asked, pending, ask)
+            found = self.rows_before(asked, pending, ask)
             pieces.append(renamed_rows(found, columns, node.fields))
         return pa.concat_tables(pieces)
 
@@ -119,7 +131,7 @@ class OwnRelations:
                 o.name: o.expression.name for o in projection if isinstance(o.expression, Column)
             }
             asked = _asked_of(lookup, node.input, plain, ())
-            pieces.append(expand_rows(node, self._rows_before(asked, pending, ask), (projection,)))
+            pieces.append(expand_rows(node, self.rows_before(asked, pending, ask), (projection,)))
         return pa.concat_tables(pieces)
 
 
@@ -193,7 +205,13 @@ def changes_of_rows(rows: pa.Table) -> RelationChanges:
     return RelationChanges(table.num_rows, table)
 
 
-def own_views(views: Mapping[str, ViewDefinition]) -> dict[str, Node]:
+def merge_stamps(rows: pa.Table, ts: int) -> pa.Table:
+    """The same signed rows, all with one ts."""
+    stamps = pa.array(np.full(rows.num_rows, ts, np.int64))
+    return rows.set_column(rows.schema.get_field_index(TS), TS, stamps)
+
+
+def own_nodes(views: Mapping[str, ViewDefinition]) -> dict[str, Node]:
     """The nodes of the graphs of these views that have no table, by their names."""
     return {
         f"{name}#{node.number}": node

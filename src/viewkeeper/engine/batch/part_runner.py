@@ -14,15 +14,25 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from viewkeeper.engine.batch.part_sweep import Batch, PartResult, PartTask, joined_rows, sweep_part
+from viewkeeper.engine.batch.own_relations import multiply_copies
+from viewkeeper.engine.batch.part_sweep import (
+    Batch,
+    BatchMember,
+    PartResult,
+    PartTask,
+    joined_rows,
+    sweep_part,
+)
 from viewkeeper.engine.spark.job_control import limit_job, spark_schema
 from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.errors import ViewkeeperError
+from viewkeeper.stages.fold import pre_aggregate
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.view.expression import Expression
 from viewkeeper.view.render import quote_name, spark_sql_of, spark_type_of
 from viewkeeper.view.sweep_plan import SweepPlan
 from viewkeeper.warehouse.lake.data_files import stored_schema
+from viewkeeper.warehouse.metadata.record import DataFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,8 +65,6 @@ def run_late(
     spark: SparkSession, batch: Batch, view: str, tasks: Sequence[PartTask], minutes: float
 ) -> list[PartResult]:
     """The parts of one view whose last expressions Spark evaluates, as one job."""
-    from viewkeeper.warehouse.rows.spark_frames import write_frame
-
     courier = Courier()
     shared = spark.sparkContext.broadcast((batch, tuple(tasks)))
     target = batch.views[view]
@@ -79,13 +87,27 @@ def run_late(
             stage = courier.wrap_stage(sweep)
             joined = numbers.mapInArrow(stage, _joined_schema(target.plan))
             rows = apply_late_expressions(joined, target.plan, target.schema)
-            stored = stored_schema(target.schema)
-            files = courier.run_job(lambda: write_frame(rows, target.folder, stored, batch.number))
+            files, table = courier.run_job(lambda: _keep_frame(rows, batch, target))
     except ViewkeeperError as error:
         return [PartResult(view, error=error)]
     finally:
         shared.destroy()
-    return [PartResult(view, files, lookups={name: a.value for name, a in asked.items()})]
+    return [PartResult(view, files, table, {name: a.value for name, a in asked.items()})]
+
+
+def _keep_frame(
+    rows: DataFrame, batch: Batch, target: BatchMember
+) -> tuple[tuple[DataFile, ...], pa.Table | None]:
+    """Write the rows of a view; those of a core that has no table come back."""
+    from viewkeeper.warehouse.rows.spark_frames import write_frame
+
+    stored = stored_schema(target.schema)
+    if target.folder is not None:
+        return write_frame(rows, target.folder, stored, batch.number), None
+    table = rows.toArrow().select(stored.names).cast(stored)
+    if target.core is not None:
+        table = multiply_copies(target.core, table)
+    return (), pre_aggregate(target.fold, table) if target.fold else table
 
 
 def apply_late_expressions(joined: DataFrame, plan: SweepPlan, schema: pa.Schema) -> DataFrame:

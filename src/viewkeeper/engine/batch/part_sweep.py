@@ -13,22 +13,26 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 
 from viewkeeper.delta.kernel import Kernel
 from viewkeeper.engine.batch.answer_types import typed_answer
+from viewkeeper.engine.batch.own_relations import Ask, OwnRelations, multiply_copies
 from viewkeeper.engine.batch.snapshot_openers import Openers
 from viewkeeper.engine.connections.guarded_source import PASSING
 from viewkeeper.errors import UnexpectedViewError, ViewkeeperError
 from viewkeeper.maintain.sweep_family.batch_sweep import Part, batch_sweep
 from viewkeeper.maintain.view_change import run_sweep, view_change
+from viewkeeper.stages.fold import pre_aggregate
 from viewkeeper.updates.queue import BatchChanges
 from viewkeeper.updates.source_protocol import COUNT, TS, Answer, Lookup, Snapshot
+from viewkeeper.view.definition import Core, Fold, ViewDefinition
 from viewkeeper.view.sweep_plan import SweepPlan
 from viewkeeper.warehouse.lake.data_files import write_rows
 from viewkeeper.warehouse.metadata.record import DataFile
@@ -39,12 +43,18 @@ RETURN_BYTES = 256 << 10
 
 @dataclass(frozen=True, slots=True)
 class BatchMember:
-    """A view in a batch: its plan, its schema and the folder of its Delta Lake table."""
+    """What is swept in a batch: a plain view, or a core of a graph.
+
+    `schema` and `folder` are those of its Delta Lake table; a core without one gives its rows back,
+    or what a `fold` that alone reads them makes of them.
+    """
 
     name: str
     plan: SweepPlan
     schema: pa.Schema
-    folder: Path
+    folder: Path | None
+    core: Core | None = None
+    fold: Fold | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +69,7 @@ class Batch:
     openers: Openers
     reader: str
     """Whose batch it is: several projects may share a Spark session."""
+    own: OwnRelations
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +99,11 @@ def sweep_part(batch: Batch, task: PartTask) -> PartResult:
     view = batch.views[task.view]
     lookups: Counter[str] = Counter()
     try:
-        with open_lookups(batch, view, lookups) as ask:
+        with open_lookups(batch, lookups) as ask:
             sweep = batch_sweep(
                 Kernel(), view.plan, origin_rows(batch, view, task.part), batch.changes
             )
-            rows, _ = run_sweep(sweep, ask)
+            rows, _ = run_sweep(sweep, partial(ask, view.plan.view))
         files, small = _keep_rows(batch, task, view, rows)
     except ViewkeeperError as error:
         return PartResult(task.view, lookups=lookups, error=error)
@@ -107,9 +118,9 @@ def sweep_part(batch: Batch, task: PartTask) -> PartResult:
 def joined_rows(batch: Batch, task: PartTask, lookups: Counter[str]) -> pa.Table | None:
     """The joined rows of a part before its projection, for views that Spark must finish."""
     view = batch.views[task.view]
-    with open_lookups(batch, view, lookups) as ask:
+    with open_lookups(batch, lookups) as ask:
         sweep = view_change(Kernel(), view.plan, origin_rows(batch, view, task.part), batch.changes)
-        return run_sweep(sweep, ask)[0]
+        return run_sweep(sweep, partial(ask, view.plan.view))[0]
 
 
 def origin_rows(batch: Batch, view: BatchMember, part: Part) -> dict[int, pa.Table]:
@@ -124,21 +135,21 @@ def origin_rows(batch: Batch, view: BatchMember, part: Part) -> dict[int, pa.Tab
 
 
 @contextmanager
-def open_lookups(
-    batch: Batch, view: BatchMember, lookups: Counter[str]
-) -> Iterator[Callable[[Lookup], Answer]]:
+def open_lookups(batch: Batch, lookups: Counter[str]) -> Iterator[Ask]:
     """A way to ask the sources of a batch; snapshots are opened when first needed, and closed."""
     snapshots: dict[str, Snapshot] = {}
     with ExitStack() as closing:
 
-        def ask(lookup: Lookup) -> Answer:
+        def ask(view: ViewDefinition, lookup: Lookup) -> Answer:
             name = lookup.relation.source
+            if lookup.relation.is_own:
+                return batch.own.answer_lookup(lookup, batch.changes, ask)
             if name not in snapshots:
                 snapshots[name] = batch.openers[name]()
                 closing.callback(snapshots[name].close)
             lookups[name] += 1
             answer = snapshots[name].answer_lookup(lookup, batch.ends[name])
-            return typed_answer(view.plan.view, lookup, answer)
+            return typed_answer(view, lookup, answer)
 
         yield ask
 
@@ -149,6 +160,10 @@ def _keep_rows(
     """Rows as a file where they are many, as they are where they are few."""
     if rows is None or rows.num_rows == 0:
         return (), None
+    if view.core is not None:
+        rows = multiply_copies(view.core, rows)
+    if view.folder is None:
+        return (), pre_aggregate(view.fold, rows) if view.fold else rows.combine_chunks()
     ordered = rows.select([*view.schema.names, COUNT, TS])
     if ordered.nbytes < RETURN_BYTES:
         return (), ordered.combine_chunks()

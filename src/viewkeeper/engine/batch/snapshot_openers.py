@@ -85,6 +85,8 @@ def tables_by_source(views: Iterable[ViewDefinition]) -> dict[str, dict[str, lis
     found: dict[str, dict[str, list[str]]] = {}
     for view in views:
         for relation in view.relations:
+            if relation.is_own:
+                continue
             columns = found.setdefault(relation.source, {}).setdefault(relation.table, [])
             columns += [f.name for f in view.fields_of(relation) if f.name not in columns]
     return found

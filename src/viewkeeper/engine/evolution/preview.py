@@ -50,7 +50,8 @@ def preview_proposal(
     settings: Settings, spark: SparkHandle, connections: Connections, proposed: Proposed
 ) -> Preview | None:
     """What would change; None if a source that the definition needs is not followed yet."""
-    head = read_head(settings.warehouse).require_view(proposed.view)
+    views = read_head(settings.warehouse).views
+    head = views[proposed.view]
     if proposed.adaptation in ("nothing", "restate"):
         return Preview(0, 0)
     view = bind_again(proposed.version, None).view
@@ -63,7 +64,12 @@ def preview_proposal(
             prepare_openers(connections, positions, [view]) as openers,
             limit_job(spark.get_session(), f"changes of {view.name}", settings.spark.job_minutes),
         ):
-            frame = recompute_view(spark.get_session(), view, openers, positions, courier)
+            parents = StoredParents(
+                spark.get_session(), settings.warehouse, spark.staging_folder, views
+            )
+            frame = recompute_view(
+                spark.get_session(), view, openers, positions, courier, parents.frame_of
+            )
             if proposed.adaptation == "reload":
                 return Preview(_count_rows(frame, courier), head.rows)
             stored = StoredRows(settings.warehouse, head, spark.staging_folder)

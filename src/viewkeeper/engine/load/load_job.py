@@ -5,24 +5,43 @@ saw too early is in its tail and counts the other way. So the load stands for on
 writers go on, and maintenance continues from that ts. A load that is interrupted leaves no trace
 but files that nobody names; the next run loads again. A stored view whose definition has changed
 is repaired in the same way, by the difference between what is computed and what is stored.
+
+A view with a graph has several tables: one for each fold, and its own. A fold is loaded by the very
+functions that maintain it, from the rows of its input, so that what is retracted later has the very
+bits of what was inserted; the nodes above it read what was written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from viewkeeper.engine.batch.snapshot_openers import Openers
-from viewkeeper.engine.load.view_recomputation import recompute_view
-from viewkeeper.engine.spark.job_control import limit_job
+from viewkeeper.engine.load.view_recomputation import (
+    ParentFrames,
+    bag_of,
+    count_rows,
+    count_view_rows,
+    signed_bases,
+)
+from viewkeeper.engine.spark.job_control import limit_job, spark_schema
 from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.errors import ExpressionError, UnsupportedError
+from viewkeeper.stages.fold import (
+    combine_partials,
+    load_groups,
+    partial_schema,
+    pre_aggregate,
+    stored_schema_of,
+)
 from viewkeeper.updates.source_protocol import COUNT, TS
-from viewkeeper.view.definition import ViewDefinition
+from viewkeeper.view.definition import Fold, Graph, Relation, ViewDefinition, relation_of_node
+from viewkeeper.view.graph_sql import node_query
 from viewkeeper.view.render import quote_name
 from viewkeeper.warehouse.lake.data_files import stored_schema
 from viewkeeper.warehouse.metadata.head import ViewHead
@@ -34,64 +53,179 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedFiles:
-    """The files of a loaded view, and the schema that its rows have."""
+class LoadedTable:
+    """The files of a loaded table, the schema of its rows, and which columns are not shown."""
 
     schema: pa.Schema
     files: tuple[DataFile, ...]
+    hidden: tuple[str, ...] = ()
+
+
+LoadedTables = Mapping[str, LoadedTable]
+"""What was loaded of a view: its own table, and those of its folds, by their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTarget:
+    """Where a load goes: the ts that it stands for, the number of its batch, and per table its
+    folder, and what is stored there if only the difference is to be written."""
+
+    ts: int
+    batch: int
+    folders: Mapping[str, Path]
+    stored: Mapping[str, StoredRows]
+    hidden: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOrigin:
+    """From what a view is loaded: sources at their positions, and the project's own views."""
+
+    openers: Openers
+    positions: Mapping[str, int]
+    parents: ParentFrames
 
 
 def load_view(
     spark: SparkSession,
     view: ViewDefinition,
-    openers: Openers,
-    positions: Mapping[str, int],
-    ts: int,
-    folder: Path,
-    batch: int,
+    origin: LoadOrigin,
+    target: LoadTarget,
     minutes: float,
-) -> LoadedFiles:
-    """Compute the view as of the positions and write it, stamped with `ts`, into a folder."""
-    from viewkeeper.warehouse.rows.spark_frames import write_frame
-
+) -> LoadedTables:
+    """Compute a view and write all its tables, or by what they differ from what is stored."""
     courier = Courier()
     with limit_job(spark, f"load of {view.name}", minutes, pool="load"):
-        frame = recompute_view(spark, view, openers, positions, courier)
-        schema = row_schema(frame, view)
-        names = [quote_name(name) for name in schema.names]
-        stamped = frame.selectExpr(*names, f"`{COUNT}`", f"CAST({ts} AS BIGINT) AS `{TS}`")
-        stored = stored_schema(schema)
-        files = courier.run_job(lambda: write_frame(stamped, folder, stored, batch))
-        return LoadedFiles(schema, files)
+        bases = signed_bases(
+            spark, view, origin.openers, origin.positions, courier, origin.parents
+        )
+        writer = _TableWriter(spark, view, target, courier)
+        if view.graph is None:
+            rows = count_view_rows(spark, view, bases)
+            return {view.name: writer.write_table(view.name, rows, row_schema(rows, view))}
+        return _load_graph(spark, view, view.graph, bases, writer)
 
 
-def load_difference(
+def _load_graph(
     spark: SparkSession,
     view: ViewDefinition,
-    openers: Openers,
-    positions: Mapping[str, int],
-    ts: int,
-    stored: StoredRows,
-    batch: int,
-    minutes: float,
-) -> LoadedFiles:
-    """Compute the view as of the positions and write, stamped with `ts`, by what it differs from
-    the rows that are stored."""
-    from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
+    graph: Graph,
+    bases: Mapping[Relation, DataFrame],
+    writer: _TableWriter,
+) -> LoadedTables:
+    names: dict[Relation, str] = {}
+    for number, (relation, frame) in enumerate(bases.items()):
+        names[relation] = f"__base_{number}"
+        bag_of(frame).createOrReplaceTempView(names[relation])
+    loaded: dict[str, LoadedTable] = {}
+    for node in graph.nodes:
+        relation = relation_of_node(node.number, view.name)
+        is_root = node is graph.root
+        name = view.name if is_root else relation.table
+        if isinstance(node, Fold):
+            rows = _fold_frame(spark, graph, node, names, writer)
+            schema, hidden = stored_schema_of(node)
+            loaded[name] = writer.write_table(name, rows, schema, hidden)
+            if not is_root:
+                shown = [field.name for field in node.fields]
+                names[relation] = f"__fold_{node.number}"
+                kept = writer.read_table(name, loaded[name]).select(*map(_column, shown))
+                kept.createOrReplaceTempView(names[relation])
+        elif is_root:
+            rows = count_rows(spark.sql(node_query(graph, node.number, names)))
+            loaded[name] = writer.write_table(name, rows, row_schema(rows, view))
+    return loaded
 
-    from viewkeeper.warehouse.rows.spark_frames import exact_column, sum_counts, write_frame
 
-    courier = Courier()
-    with limit_job(spark, f"load of {view.name}", minutes, pool="load"):
-        frame = recompute_view(spark, view, openers, positions, courier)
-        schema = row_schema(frame, view)
-        columns = [exact_column(name) for name in schema.names]
-        old = stored.stored_frame(spark, schema).select(*columns, (-F.col(COUNT)).alias(COUNT))
-        both = sum_counts(frame.select(*columns, F.col(COUNT)).unionAll(old), schema.names)
-        stamped = both.select(*columns, F.col(COUNT), F.lit(ts).cast("bigint").alias(TS))
-        kept = stored_schema(schema)
-        files = courier.run_job(lambda: write_frame(stamped, stored.folder, kept, batch))
-        return LoadedFiles(schema, files)
+def _fold_frame(
+    spark: SparkSession,
+    graph: Graph,
+    fold: Fold,
+    names: Mapping[Relation, str],
+    writer: _TableWriter,
+) -> DataFrame:
+    """The stored rows of a fold, with `_count`: partial sums per task, then whole groups."""
+    ts = writer.target.ts
+    rows = spark.sql(_input_query(graph, fold, names))
+    partial = partial_schema(fold)
+
+    def sum_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        held: list[pa.Table] = []
+        for batch in batches:
+            counts = pa.array(np.ones(batch.num_rows, np.int64))
+            stamps = pa.array(np.full(batch.num_rows, ts, np.int64))
+            table = pa.Table.from_batches([batch])
+            table = table.append_column(TS, stamps).append_column(COUNT, counts)
+            held = [combine_partials(fold, [*held, pre_aggregate(fold, table)])]
+        for table in held:
+            yield from table.select(partial.names).cast(partial).to_batches()
+
+    def finish(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        table = pa.Table.from_batches(list(batches), partial)
+        if table.num_rows or fold.is_global:
+            whole = load_groups(fold, combine_partials(fold, [table]), ts)
+            yield from whole.select(kept.names).cast(kept).to_batches()
+
+    schema, _ = stored_schema_of(fold)
+    kept = pa.schema([*schema, (COUNT, pa.int64())])
+    summed = rows.mapInArrow(writer.courier.wrap_stage(sum_up), spark_schema(partial))
+    keys = [_column(field.name) for field in fold.groups]
+    parted = summed.repartition(*keys) if keys else summed.repartition(1)
+    return parted.mapInArrow(writer.courier.wrap_stage(finish), spark_schema(kept))
+
+
+def _input_query(graph: Graph, fold: Fold, names: Mapping[Relation, str]) -> str:
+    if fold.input.node is None:
+        return f"SELECT * FROM {names[fold.input]}"
+    return node_query(graph, fold.input.node, names)
+
+
+def _column(name: str) -> Any:
+    from viewkeeper.warehouse.rows.spark_frames import exact_column
+
+    return exact_column(name)
+
+
+@dataclass(frozen=True, slots=True)
+class _TableWriter:
+    """Writes the tables of one load."""
+
+    spark: SparkSession
+    view: ViewDefinition
+    target: LoadTarget
+    courier: Courier
+
+    def write_table(
+        self, name: str, rows: DataFrame, schema: pa.Schema, hidden: tuple[str, ...] | None = None
+    ) -> LoadedTable:
+        """Write counted rows, or the difference from what is stored under this name."""
+        from pyspark.sql import functions as F  # noqa: N812 - the name that Spark programs use
+
+        from viewkeeper.warehouse.rows.spark_frames import sum_counts, write_frame
+
+        columns = [_column(field) for field in schema.names]
+        made = rows.select(*columns, F.col(COUNT))
+        if name in self.target.stored:
+            stored = self.target.stored[name].stored_frame(self.spark, schema)
+            old = stored.select(*columns, (-F.col(COUNT)).alias(COUNT))
+            made = sum_counts(made.unionAll(old), schema.names)
+        stamped = made.select(*columns, F.col(COUNT), F.lit(self.target.ts).cast("bigint").alias(TS))
+        folder, kept = self.target.folders[name], stored_schema(schema)
+        files = self.courier.run_job(
+            lambda: write_frame(stamped, folder, kept, self.target.batch)
+        )
+        return LoadedTable(schema, files, self.target.hidden if hidden is None else hidden)
+
+    def read_table(self, name: str, loaded: LoadedTable) -> DataFrame:
+        """The rows that a table has after the load, each as often as it occurs."""
+        from viewkeeper.warehouse.rows.spark_frames import frame_of
+
+        paths = [self.target.folders[name] / file.path for file in loaded.files]
+        rows = frame_of(self.spark, paths, stored_schema(loaded.schema)).drop(TS)
+        if name in self.target.stored:
+            before = self.target.stored[name].stored_frame(self.spark, loaded.schema).drop(TS)
+            rows = rows.unionByName(before)
+        return bag_of(rows)
 
 
 @dataclass(frozen=True, slots=True)

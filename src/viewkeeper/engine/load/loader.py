@@ -11,16 +11,30 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from viewkeeper.engine.batch.snapshot_openers import prepare_openers
-from viewkeeper.engine.load.load_job import LoadedFiles, StoredRows, load_difference, load_view
+from viewkeeper.engine.load.load_job import (
+    LoadedTable,
+    LoadedTables,
+    LoadOrigin,
+    LoadTarget,
+    StoredRows,
+    load_view,
+)
 from viewkeeper.engine.spark.job_control import cancel_job, job_progress
 from viewkeeper.engine.views.algorithm_choice import AlgorithmChoice
 from viewkeeper.engine.views.bound_view import Binding
 from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.view.definition import ViewDefinition
+from viewkeeper.view.graph import tables_of_view
 from viewkeeper.warehouse.metadata.definition_version import DefinitionVersion
-from viewkeeper.warehouse.metadata.record import Create, Redefine, ViewChange
+from viewkeeper.warehouse.metadata.head import ViewHead
+from viewkeeper.warehouse.metadata.record import Create, Drop, Redefine, ViewChange
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 PROGRESS_SECONDS = 5.0
 
@@ -29,16 +43,16 @@ PROGRESS_SECONDS = 5.0
 class ViewLoad:
     """The load of one view as of `ts`, where its sources stand at `positions`.
 
-    `commit` makes of what was loaded the change that is to be committed.
+    `commit` makes of what was loaded the changes that are to be committed.
     """
 
     name: str
     ts: int
     positions: Mapping[str, int]
-    job: Callable[[], LoadedFiles]
-    commit: Callable[[LoadedFiles], ViewChange]
+    job: Callable[[], LoadedTables]
+    commit: Callable[[LoadedTables], list[ViewChange]]
     started: float = field(default_factory=time.perf_counter)
-    _loaded: LoadedFiles | None = None
+    _loaded: LoadedTables | None = None
     _error: BaseException | None = None
     _thread: threading.Thread = field(init=False)
 
@@ -51,7 +65,7 @@ class ViewLoad:
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
-    def take_change(self) -> ViewChange:
+    def take_changes(self) -> list[ViewChange]:
         """What is to be committed; the load's own error if there was one."""
         self._thread.join()
         if self._error is not None:
@@ -84,6 +98,22 @@ class LoadDefinition:
         return self.binding.make_version(ts, at, self.causes, self.extent)
 
 
+@dataclass(frozen=True, slots=True)
+class StoredParents:
+    """The views of the project that another one is loaded from, as they are stored."""
+
+    spark: SparkSession
+    root: Path
+    staging: Path
+    heads: Mapping[str, ViewHead]
+
+    def frame_of(self, name: str, ts: int | None = None) -> DataFrame:
+        """The rows of a view as of a ts, or the newest, each as often as it occurs."""
+        from viewkeeper.warehouse.rows.spark_frames import state_frame
+
+        return state_frame(self.spark, self.root, self.heads[name], self.staging, ts)
+
+
 class Loader:
     """The load that is under way, if any."""
 
@@ -100,66 +130,114 @@ class Loader:
         return self.current is not None and self.current.wait_until_ended(0)
 
     def begin_load(self, definition: LoadDefinition, ts: int, positions: Mapping[str, int]) -> None:
-        """Begin to load a view as of a ts, into a table of its own."""
-        name = definition.view.name
-        table = self._store.new_table(name)
-        folder, number = self._store.table_folder(table), self._store.head.record + 1
-        old = self._store.head.views.get(name)
+        """Begin to load a view as of a ts, into tables of its own."""
+        view = definition.view
+        tables = {name: self._store.new_table(name) for name in tables_of_view(view)}
+        folders = {name: self._store.table_folder(table) for name, table in tables.items()}
+        target = self._load_target(definition, ts, folders, {})
+        old = {name: head.table for name, head in self._stored_tables(view.name).items()}
 
-        def job() -> LoadedFiles:
-            with prepare_openers(self._connections, positions, [definition.view]) as openers:
-                minutes = self._settings.spark.job_minutes
-                spark, view = self._spark.get_session(), definition.view
-                return load_view(spark, view, openers, positions, ts, folder, number, minutes)
+        def commit(loaded: LoadedTables) -> list[ViewChange]:
+            made = [
+                self._create_table(definition, name, tables[name], loaded[name], ts, positions)
+                for name in tables
+            ]
+            return [*made, *(Drop(name, old[name]) for name in old.keys() - tables.keys())]
 
-        def commit(loaded: LoadedFiles) -> Create:
-            return Create(
-                name,
-                table,
-                definition.text,
-                loaded.schema,
-                ts,
-                positions,
-                loaded.files,
-                distinct=True,
-                replaces=old.table if old else None,
-                hidden=definition.choice.hidden_columns,
-                versions=(
-                    *(old.versions if old else ()),
-                    definition.load_version(ts, self._store.now()),
-                ),
-            )
-
-        self._set_current(ViewLoad(name, ts, positions, job, commit))
+        self._begin(definition, ts, positions, target, commit)
 
     def begin_difference(
         self, definition: LoadDefinition, ts: int, positions: Mapping[str, int]
     ) -> None:
         """Begin to compute by what a stored view differs from another definition as of a ts."""
-        name = definition.view.name
-        head, number = self._store.head.views[name], self._store.head.record + 1
+        name, heads = definition.view.name, self._stored_tables(definition.view.name)
+        if {*heads} != {*tables_of_view(definition.view)}:
+            # It keeps other folds than before: what is stored of them is of no use.
+            self.begin_load(definition, ts, positions)
+            return
+        staging = self._spark.staging_folder
+        stored = {n: StoredRows(self._store.root, head, staging) for n, head in heads.items()}
+        folders = {n: rows.folder for n, rows in stored.items()}
+        target = self._load_target(definition, ts, folders, stored)
 
-        def job() -> LoadedFiles:
-            with prepare_openers(self._connections, positions, [definition.view]) as openers:
-                stored = StoredRows(self._store.root, head, self._spark.staging_folder)
-                minutes = self._settings.spark.job_minutes
-                spark, view = self._spark.get_session(), definition.view
-                return load_difference(spark, view, openers, positions, ts, stored, number, minutes)
+        def commit(loaded: LoadedTables) -> list[ViewChange]:
+            return [
+                Redefine(
+                    each,
+                    definition.text if each == name else "",
+                    definition.load_version(ts, self._store.now()),
+                    loaded[each].schema,
+                    ts,
+                    positions,
+                    loaded[each].files,
+                    hidden=loaded[each].hidden,
+                )
+                for each in heads
+            ]
 
-        def commit(loaded: LoadedFiles) -> Redefine:
-            version = definition.load_version(ts, self._store.now())
-            return Redefine(
-                name,
-                definition.text,
-                version,
-                loaded.schema,
-                ts,
-                positions,
-                loaded.files,
-                hidden=definition.choice.hidden_columns,
-            )
+        self._begin(definition, ts, positions, target, commit)
 
-        self._set_current(ViewLoad(name, ts, positions, job, commit))
+    def _begin(
+        self,
+        definition: LoadDefinition,
+        ts: int,
+        positions: Mapping[str, int],
+        target: LoadTarget,
+        commit: Callable[[LoadedTables], list[ViewChange]],
+    ) -> None:
+        view, heads = definition.view, self._store.head.views
+        parents = {name: heads[name] for name in view.parents}
+
+        def job() -> LoadedTables:
+            with prepare_openers(self._connections, positions, [view]) as openers:
+                spark, minutes = self._spark.get_session(), self._settings.spark.job_minutes
+                stored = StoredParents(spark, self._store.root, self._spark.staging_folder, parents)
+                origin = LoadOrigin(openers, positions, lambda name: stored.frame_of(name, ts))
+                return load_view(spark, view, origin, target, minutes)
+
+        self._set_current(ViewLoad(view.name, ts, positions, job, commit))
+
+    def _load_target(
+        self,
+        definition: LoadDefinition,
+        ts: int,
+        folders: Mapping[str, Path],
+        stored: Mapping[str, StoredRows],
+    ) -> LoadTarget:
+        hidden = definition.choice.hidden_columns
+        return LoadTarget(ts, self._store.head.record + 1, folders, stored, hidden)
+
+    def _stored_tables(self, name: str) -> dict[str, ViewHead]:
+        """What is stored of a view: its own table, and those of its folds."""
+        views = self._store.head.views
+        return {n: head for n, head in views.items() if n.partition("#")[0] == name}
+
+    def _create_table(
+        self,
+        definition: LoadDefinition,
+        name: str,
+        table: str,
+        loaded: LoadedTable,
+        ts: int,
+        positions: Mapping[str, int],
+    ) -> Create:
+        old = self._store.head.views.get(name)
+        version = definition.load_version(ts, self._store.now())
+        versions = (*(old.versions if old else ()), version)
+        is_view = name == definition.view.name
+        return Create(
+            name,
+            table,
+            definition.text if is_view else "",
+            loaded.schema,
+            ts,
+            positions,
+            loaded.files,
+            distinct=True,
+            replaces=old.table if old else None,
+            hidden=loaded.hidden,
+            versions=versions if is_view else (),
+        )
 
     def _set_current(self, loading: ViewLoad) -> None:
         assert self.current is None

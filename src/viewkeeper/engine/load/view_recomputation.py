@@ -1,16 +1,18 @@
 """A view computed from scratch on Spark, from scans of running sources, as of given positions.
 
-The initial load, verification and the specification are this one function. Each relation is scanned
+The initial load of plain views, verification and the specification are this one function. Each
+relation is scanned
 by a task under its own cut while writers go on; what the cut includes beyond the wanted position is
 in the scan's tail and counts the other way. Since the join is bilinear, signed rows can be joined
 as they are: the user's own SELECT runs with the product of the counts beside it, and one sum per
 row gives the bag. A row that changed a thousand times since would be joined a thousand times with
-each of the others, though, so what cancels out within a tail is left out before.
+each of the others, though, so what cancels out within a tail is left out before. A report is not
+bilinear: its relations are netted to the bags that they were before the user's text runs over them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +24,11 @@ from viewkeeper.delta.kernel import Kernel
 from viewkeeper.engine.batch.answer_types import cast_rows, types_of
 from viewkeeper.engine.batch.snapshot_openers import Openers
 from viewkeeper.engine.connections.guarded_source import unwrap_opener
+from viewkeeper.engine.spark.error_silence import silence_errors
 from viewkeeper.engine.spark.job_control import spark_schema
 from viewkeeper.engine.spark.parsed_plan import check_plan
 from viewkeeper.engine.spark.task_errors import Courier
-from viewkeeper.updates.source_protocol import COUNT, Opener
+from viewkeeper.updates.source_protocol import COUNT, TS, Opener
 from viewkeeper.upstream.any_source import view_opener_of
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
 from viewkeeper.view.render import extend_query, quote_name
@@ -39,26 +42,45 @@ NETTED_ROWS = 500_000
 """So many changes of a tail are held in memory at a time."""
 
 
+ParentFrames = Callable[[str], "DataFrame"]
+"""The rows of a view of the project, a row as often as it occurs, as of the positions."""
+
+
 def recompute_view(
     spark: SparkSession,
     view: ViewDefinition,
     openers: Openers,
     positions: Mapping[str, int],
     courier: Courier,
+    parents: ParentFrames,
 ) -> DataFrame:
     """The view's rows and `_count` as of the positions: one row per tuple, no zeros."""
-    bases = {
-        relation: scan_relation(
-            spark,
-            relation,
-            view.fields_of(relation),
-            openers[relation.source],
-            positions[relation.source],
-            courier,
-        )
-        for relation in view.relations
-    }
+    bases = signed_bases(spark, view, openers, positions, courier, parents)
+    if view.graph is not None:
+        return count_report_rows(spark, view, bases)
     return count_view_rows(spark, view, bases)
+
+
+def signed_bases(
+    spark: SparkSession,
+    view: ViewDefinition,
+    openers: Openers,
+    positions: Mapping[str, int],
+    courier: Courier,
+    parents: ParentFrames,
+) -> dict[Relation, DataFrame]:
+    """What a view reads, with signed counts."""
+    found = {}
+    for relation in view.relations:
+        fields = view.fields_of(relation)
+        if relation.is_own:
+            names = [quote_name(field.name) for field in fields]
+            rows = parents(relation.table).selectExpr(*names, f"1L AS `{COUNT}`")
+        else:
+            opener, position = openers[relation.source], positions[relation.source]
+            rows = scan_relation(spark, relation, fields, opener, position, courier)
+        found[relation] = rows
+    return found
 
 
 def count_view_rows(
@@ -70,14 +92,37 @@ def count_view_rows(
     product = " * ".join(f"{quote_name(place.alias)}.`{COUNT}`" for place in view.places)
     query = extend_query(view, [f"{product} AS `{COUNT}`"])
     check_plan(spark, query, {f"__place_{place.index}" for place in view.places})
-    joined = spark.sql(query)
-    names = [quote_name(output.name) for output in view.outputs]
-    return (
-        joined.groupBy(*names)
-        .agg({COUNT: "sum"})
-        .withColumnRenamed(f"sum({COUNT})", COUNT)
-        .where(f"`{COUNT}` <> 0")
-    )
+    from viewkeeper.warehouse.rows.spark_frames import sum_counts
+
+    return sum_counts(spark.sql(query), [output.name for output in view.outputs])
+
+
+def count_report_rows(
+    spark: SparkSession, view: ViewDefinition, bases: Mapping[Relation, DataFrame]
+) -> DataFrame:
+    """A report, by the user's own text, over base rows with signed counts."""
+    bags = {relation: bag_of(frame) for relation, frame in bases.items()}
+    for place in view.places:
+        bags[place.relation].createOrReplaceTempView(f"__place_{place.index}")
+    with silence_errors():
+        rows = spark.sql(view.query)
+    return count_rows(rows.toDF(*(output.name for output in view.outputs)))
+
+
+def bag_of(signed: DataFrame) -> DataFrame:
+    """The bag of rows that signed rows add up to, a row as often as it occurs."""
+    from viewkeeper.warehouse.rows.spark_frames import repeat_counted, sum_counts
+
+    names = [name for name in signed.columns if name not in (COUNT, TS)]
+    return repeat_counted(sum_counts(signed, names), names)
+
+
+def count_rows(rows: DataFrame) -> DataFrame:
+    """Each row once, with `_count`."""
+    from viewkeeper.warehouse.rows.spark_frames import exact_column
+
+    columns = [exact_column(name) for name in rows.columns]
+    return rows.groupBy(*columns).count().withColumnRenamed("count", COUNT)
 
 
 def scan_relation(

@@ -126,7 +126,7 @@ def gather_status(settings: Settings, now: float, count_transactions: bool = Tru
         _loaded_status(
             view, ledger, looks, now, planned, held, find_damage(settings.warehouse, view)
         )
-        for view in head.views.values()
+        for view in head.shown_views.values()
     ]
     views += [
         _unloaded_status(name, found) for name, found in planned.items() if name not in head.views
@@ -244,7 +244,7 @@ class _Planned:
 
 def _planned_views(settings: Settings, head: Head) -> dict[str, _Planned]:
     """The views of the project's folder; only what is not stored as it stands is parsed."""
-    stored = {view.definition: view for view in head.views.values()}
+    stored = {view.definition: view for view in head.shown_views.values()}
     found: dict[str, _Planned] = {}
     for file in sorted((settings.folder / "views").glob("*.sql")):
         try:

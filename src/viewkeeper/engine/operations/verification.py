@@ -3,7 +3,12 @@
 The newest state is compared with scans at new cuts: what the scans saw beyond the view's positions
 is in their tails and is taken back, so both sides stand for the same source states. For every
 state, the changes that `history:` keeps are played against the scans: base rows with lifetimes, one
-temporal join, compared per (row, ts) over the whole window.
+temporal join, compared per (row, ts) over the whole window. A report has no such join: the user's
+text runs over the base tables as of the first, the last and some ts in between. A view that reads
+other views is computed from the sources, through their texts.
+
+Doubles that a report adds up come out of Spark in any order of their terms, so they are compared
+up to a relative difference that no order can make.
 
 While it reads, verification holds the sources' logs with a lease, so that a maintainer that runs
 beside it does not trim what the scans still have to take back.
@@ -11,6 +16,8 @@ beside it does not trim what the scans still have to take back.
 
 from __future__ import annotations
 
+import math
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,16 +36,21 @@ from viewkeeper.engine.batch.snapshot_openers import Openers, prepare_openers
 from viewkeeper.engine.connections.log_lease import hold_logs
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.evolution.anchors import anchored_lines
-from viewkeeper.engine.load.view_recomputation import recompute_view, scan_relation
+from viewkeeper.engine.load.view_recomputation import (
+    count_report_rows,
+    count_view_rows,
+    scan_relation,
+)
 from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.engine.spark.job_control import limit_job
 from viewkeeper.engine.spark.spark_session import SparkHandle
 from viewkeeper.engine.spark.task_errors import Courier
+from viewkeeper.engine.views.bound_view import columns_of
 from viewkeeper.engine.views.view_catalogue import ViewCatalogue
 from viewkeeper.errors import HorizonError
 from viewkeeper.updates.queue import change_schema
 from viewkeeper.updates.source_protocol import COUNT, POSITION, TS
-from viewkeeper.view.definition import Relation, ViewDefinition
+from viewkeeper.view.definition import PROJECT, Field, Relation, ViewDefinition
 from viewkeeper.view.render import quote_name
 from viewkeeper.warehouse.metadata.head import ViewHead, read_head
 from viewkeeper.warehouse.rows.view_state import files_until
@@ -47,6 +59,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SHOWN = 20
+ROUNDED = 10_000
+"""So many rows that differ are looked at for doubles that differ in their last digits only."""
+SAMPLES = 20
+"""At so many ts between the first and the last the states of a report are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +106,28 @@ def verify_views(
     with hold_logs(connections, used):
         head = read_head(settings.warehouse)
         catalogue.adopt_versions(head)
-        definitions = {name: catalogue.bind_view(name, connections) for name in names}
+        definitions = {name: catalogue.bind_view(name, connections) for name in catalogue.bindings}
+        definitions |= {name: catalogue.bind_view(name, connections) for name in names}
         return [
             _verify_view(
                 settings,
                 spark,
                 connections,
-                definitions[name],
+                ancestry_of(definitions, name),
                 head.require_view(name),
                 asked,
                 told,
             )
             for name in names
         ]
+
+
+def ancestry_of(definitions: Mapping[str, ViewDefinition], name: str) -> list[ViewDefinition]:
+    """A view, and all views of the project that it is made from."""
+    found = {name: definitions[name]}
+    for parent in definitions[name].parents:
+        found |= {view.name: view for view in ancestry_of(definitions, parent)}
+    return list(found.values())
 
 
 def _refuse_stopped(view: ViewHead) -> None:
@@ -118,13 +143,15 @@ def _verify_view(
     settings: Settings,
     spark: SparkHandle,
     connections: Connections,
-    view: ViewDefinition,
+    views: Sequence[ViewDefinition],
     head: ViewHead,
     asked: _Asked,
     told: Callable[[str], None],
 ) -> Verification:
-    with prepare_openers(connections, head.positions, [view]) as openers:
-        return _verify_subject(_Subject(settings, spark, openers, view, head), asked, told)
+    with prepare_openers(connections, head.positions, views) as openers:
+        ancestors = {view.name: view for view in views[1:]}
+        subject = _Subject(settings, spark, openers, views[0], head, ancestors)
+        return _verify_subject(subject, asked, told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +169,7 @@ class _Subject:
     openers: Openers
     view: ViewDefinition
     head: ViewHead
+    ancestors: Mapping[str, ViewDefinition]
     courier: Courier = field(default_factory=Courier)
 
     @property
@@ -156,6 +184,16 @@ class _Subject:
     def history(self) -> Path:
         return self.root / "history"
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether one temporal join shows all its states."""
+        return self.view.graph is None and not self.ancestors
+
+    @property
+    def base_fields(self) -> dict[Relation, tuple[Field, ...]]:
+        """What the view is made from, through all views that it reads."""
+        return columns_of([self.view, *self.ancestors.values()])
+
 
 def _verify_subject(subject: _Subject, asked: _Asked, told: Callable[[str], None]) -> Verification:
     started = time.perf_counter()
@@ -165,27 +203,104 @@ def _verify_subject(subject: _Subject, asked: _Asked, told: Callable[[str], None
     for line in anchored_lines(head) if asked.every_state else ():
         told(f"{head.view}: {line}")
     with limit_job(subject.spark, f"verify {head.view}", subject.settings.spark.job_minutes):
-        found = (
-            _state_differences(subject, oldest)
-            if oldest < head.ts
-            else _newest_differences(subject)
-        )
-        table = subject.courier.run_job(lambda: found.limit(SHOWN).toArrow())
+        states, table = subject.courier.run_job(lambda: _find_differences(subject, oldest))
     return Verification(
         head.view,
         oldest,
         head.ts,
-        head.ts - oldest + 1,
+        states,
         head.rows,
         table,
         time.perf_counter() - started,
     )
 
 
+def _find_differences(subject: _Subject, oldest: int) -> tuple[int, pa.Table]:
+    """How many states were compared, and where they differ."""
+    newest = subject.head.ts
+    if oldest == newest:
+        return 1, _shown_differences(_newest_differences(subject))
+    if subject.is_plain:
+        return newest - oldest + 1, _shown_differences(_state_differences(subject, oldest))
+    return _sampled_differences(subject, oldest)
+
+
+def _shown_differences(found: DataFrame) -> pa.Table:
+    """The first differences, without doubles that differ by the order in which they were added."""
+    floats = [f.name for f in found.schema if f.dataType.typeName() in ("float", "double")]
+    if not floats:
+        return found.limit(SHOWN).toArrow()
+    return drop_rounding(found.limit(ROUNDED).toArrow(), floats).slice(0, SHOWN)
+
+
+def drop_rounding(differences: pa.Table, floats: Sequence[str]) -> pa.Table:
+    """The differences without pairs, one missing and one too much, that agree in all but the last
+    digits of doubles.
+
+    >>> rows = pa.table({"g": [1, 1, 2], "x": [0.1 + 0.2, 0.3, 5.0], "_count": [1, -1, 1]})
+    >>> drop_rounding(rows, ["x"]).to_pylist()
+    [{'g': 2, 'x': 5.0, '_count': 1}]
+    """
+    rows = differences.to_pylist()
+    others = [name for name in differences.column_names if name not in (*floats, COUNT)]
+    open_rows: dict[tuple[object, ...], list[int]] = {}
+    paired: set[int] = set()
+    for number, row in enumerate(rows):
+        key = tuple(row[name] for name in others)
+        for other in open_rows.get(key, []):
+            opposite = rows[other][COUNT] == -row[COUNT]
+            if opposite and all(_is_close(row[n], rows[other][n]) for n in floats):
+                open_rows[key].remove(other)
+                paired |= {number, other}
+                break
+        else:
+            open_rows.setdefault(key, []).append(number)
+    return differences.take(pa.array([n for n in range(len(rows)) if n not in paired], pa.int64()))
+
+
+def _is_close(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    both_nan = math.isnan(one) and math.isnan(other)
+    return both_nan or math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
+
+
+def _sampled_differences(subject: _Subject, oldest: int) -> tuple[int, pa.Table]:
+    """The user's text over the base tables as of some ts, against the view as of them."""
+    newest = subject.head.ts
+    chosen = random.Random(newest).sample(range(oldest, newest + 1), min(SAMPLES, newest - oldest))
+    signed = {
+        relation: _signed_relation(subject, relation, fields, oldest)
+        for relation, fields in subject.base_fields.items()
+    }
+    pieces = []
+    states = sorted({oldest, newest, *chosen})
+    for ts in states:
+        bases = {r: frame.where(f"`{TS}` <= {ts}").drop(TS) for r, frame in signed.items()}
+        expected = _recomputed_rows(subject, subject.view, bases)
+        stored = _stored_rows(subject).where(f"`{TS}` <= {ts}").drop(TS)
+        found = _shown_differences(signed_differences(expected, stored))
+        pieces.append(found.append_column(TS, pa.array([ts] * found.num_rows, pa.int64())))
+    return len(states), pa.concat_tables(pieces).slice(0, SHOWN)
+
+
+def _recomputed_rows(
+    subject: _Subject, view: ViewDefinition, bases: Mapping[Relation, DataFrame]
+) -> DataFrame:
+    """A view by its text, and by those of the views that it reads, over signed base rows."""
+    found = dict(bases)
+    for name in view.parents:
+        parent = _recomputed_rows(subject, subject.ancestors[name], bases)
+        found[Relation(PROJECT, name)] = parent
+    if view.graph is not None:
+        return count_report_rows(subject.spark, view, found)
+    return count_view_rows(subject.spark, view, found)
+
+
 def oldest_verifiable_ts(subject: _Subject, since: int | None) -> int:
     """The oldest ts from which on every state can be checked; HorizonError if asked for more."""
-    head, view = subject.head, subject.view
-    columns = {r: [f.name for f in view.fields_of(r)] for r in view.relations}
+    head = subject.head
+    columns = {r: [f.name for f in fields] for r, fields in subject.base_fields.items()}
     kept = oldest_kept_ts(subject.history, columns, head.ts)
     # Before `exact_ts` several transactions share a state, which is not that of each of them.
     oldest = head.ts if kept is None else min(head.ts, max(kept, head.horizon, head.exact_ts))
@@ -199,19 +314,29 @@ def oldest_verifiable_ts(subject: _Subject, since: int | None) -> int:
 
 
 def _newest_differences(subject: _Subject) -> DataFrame:
-    expected = recompute_view(
+    bases = {
+        relation: _scan_now(subject, relation, fields)
+        for relation, fields in subject.base_fields.items()
+    }
+    expected = _recomputed_rows(subject, subject.view, bases)
+    return signed_differences(expected, _stored_rows(subject).drop(TS))
+
+
+def _scan_now(subject: _Subject, relation: Relation, fields: Sequence[Field]) -> DataFrame:
+    """A relation as of the view's position, with signed counts."""
+    return scan_relation(
         subject.spark,
-        subject.view,
-        subject.openers,
-        subject.head.positions,
+        relation,
+        fields,
+        subject.openers[relation.source],
+        subject.head.positions[relation.source],
         subject.courier,
     )
-    return signed_differences(expected, _stored_rows(subject).drop(TS))
 
 
 def _state_differences(subject: _Subject, oldest: int) -> DataFrame:
     view, head = subject.view, subject.head
-    bases = {relation: _signed_relation(subject, relation, oldest) for relation in view.relations}
+    bases = {r: _signed_relation(subject, r, view.fields_of(r), oldest) for r in view.relations}
     expected = expected_changes(subject.spark, view, bases)
     names = [quote_name(name) for name in (*head.shown_schema.names, COUNT)]
     # What lies before the window belongs to the state that the window begins with.
@@ -231,22 +356,16 @@ def _stored_rows(subject: _Subject) -> DataFrame:
     return signed_frame(subject.spark, root, head, files, staging, until=head.ts)
 
 
-def _signed_relation(subject: _Subject, relation: Relation, oldest: int) -> DataFrame:
+def _signed_relation(
+    subject: _Subject, relation: Relation, fields: Sequence[Field], oldest: int
+) -> DataFrame:
     """A relation as signed rows with a ts: its state at `oldest`, then every change since.
 
     The state at `oldest` is the state now minus all changes since.
     """
-    view, head = subject.view, subject.head
-    fields = view.fields_of(relation)
+    head = subject.head
     names = [quote_name(field.name) for field in fields]
-    now = scan_relation(
-        subject.spark,
-        relation,
-        fields,
-        subject.openers[relation.source],
-        head.positions[relation.source],
-        subject.courier,
-    )
+    now = _scan_now(subject, relation, fields)
     from viewkeeper.warehouse.rows.spark_frames import frame_of
 
     schema = change_schema(fields)

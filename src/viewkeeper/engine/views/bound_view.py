@@ -174,9 +174,9 @@ def column_types(binding: Binding) -> dict[tuple[Relation, str], pa.DataType]:
 
 
 def columns_of(views: Iterable[ViewDefinition]) -> dict[Relation, tuple[Field, ...]]:
-    """Every column of every relation that some of these views read."""
+    """Every column of every table of a source that some of these views read."""
     used: dict[Relation, set[Field]] = {}
     for view in views:
-        for relation in view.relations:
+        for relation in (relation for relation in view.relations if not relation.is_own):
             used.setdefault(relation, set()).update(view.fields_of(relation))
     return {r: tuple(sorted(fs, key=lambda f: f.name)) for r, fs in used.items()}

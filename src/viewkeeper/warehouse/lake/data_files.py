@@ -123,6 +123,12 @@ def read_stamps(path: Path) -> set[int]:
         return {_whole_number(ts) for ts in pc.unique(file.read(columns=[TS])[TS])}
 
 
+def read_rows(folder: Path, file: DataFile) -> pa.Table:
+    """The rows of a file that was just written."""
+    rows = pq.read_table(folder / file.path, page_checksum_verification=True)
+    return rows.replace_schema_metadata(None)
+
+
 class _Writer:
     """One file that is being written; removed again if writing fails."""
 

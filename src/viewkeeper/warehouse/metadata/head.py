@@ -93,6 +93,11 @@ class ViewHead:
     stopped_at: float | None = None
 
     @property
+    def is_inner(self) -> bool:
+        """Whether it is no view of the user's but a fold inside one, `view#3`."""
+        return "#" in self.view
+
+    @property
     def shown_schema(self) -> pa.Schema:
         """The schema of the rows that readers see."""
         return pa.schema([field for field in self.schema if field.name not in self.hidden])
@@ -112,9 +117,14 @@ class Head:
     committed_at: float = 0.0
     views: Mapping[str, ViewHead] = field(default_factory=dict)
 
+    @property
+    def shown_views(self) -> dict[str, ViewHead]:
+        """The views that the user has, without the folds inside them."""
+        return {name: view for name, view in self.views.items() if not view.is_inner}
+
     def require_view(self, name: str) -> ViewHead:
         if name not in self.views:
-            known = ", ".join(sorted(self.views)) or "none"
+            known = ", ".join(sorted(self.shown_views)) or "none"
             raise WarehouseError(
                 f'view "{name}": not in the warehouse', detail=f"views there: {known}"
             )

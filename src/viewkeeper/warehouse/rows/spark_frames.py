@@ -231,9 +231,14 @@ def sum_counts(signed: DataFrame, names: Sequence[str]) -> DataFrame:
 
 
 def _repeat_rows(counted: DataFrame, view: ViewHead) -> DataFrame:
-    names = [exact_column(name) for name in view.schema.names]
+    return repeat_counted(counted, view.schema.names)
+
+
+def repeat_counted(counted: DataFrame, names: Sequence[str]) -> DataFrame:
+    """The bag that counted rows stand for; all counts are above zero."""
+    columns = [exact_column(name) for name in names]
     copies = F.explode(F.sequence(F.lit(1).cast("bigint"), F.col(COUNT)))
-    return counted.select(*names, copies.alias(_NET)).drop(_NET)
+    return counted.select(*columns, copies.alias(_NET)).drop(_NET)
 
 
 def exact_column(name: str) -> Column:

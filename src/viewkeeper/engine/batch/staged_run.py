@@ -1,0 +1,358 @@
+"""The stages of a batch: the plain views and graph nodes of all its members, inputs before readers.
+
+Cores are swept, all that are ready together; what lies between them - folds, unions - is computed
+in the driver from what they gave. Each stage leaves the signed rows of its view or node, with their
+ts, as changes that later stages read like those of any table. A stage that fails is the trouble of
+its own view; views that read that view wait.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import assert_never
+
+import pyarrow as pa
+
+from viewkeeper.delta.kernel import Kernel, matching_pairs
+from viewkeeper.engine.batch.own_relations import changes_of_rows, expand_rows, renamed_rows
+from viewkeeper.engine.batch.part_sweep import Batch, BatchMember, PartResult, open_lookups
+from viewkeeper.errors import UnexpectedViewError, ViewkeeperError, WarehouseError
+from viewkeeper.stages.fold import (
+    advance_fold,
+    combine_partials,
+    group_keys,
+    needs_rows,
+    pre_aggregate,
+)
+from viewkeeper.updates.queue import BatchChanges
+from viewkeeper.updates.source_protocol import COUNT, POSITION, TS, Lookup
+from viewkeeper.view.definition import (
+    PROJECT,
+    Constant,
+    Core,
+    Expand,
+    Field,
+    Fold,
+    Node,
+    Relation,
+    Union,
+    ViewDefinition,
+    relation_of_node,
+)
+from viewkeeper.view.expression import type_of
+from viewkeeper.view.sweep_plan import sweep_plan_of
+from viewkeeper.warehouse.lake.data_files import read_rows, stored_schema, write_rows
+from viewkeeper.warehouse.metadata.head import ViewHead
+from viewkeeper.warehouse.metadata.record import DataFile
+
+SweepCores = Callable[[Batch, Sequence[BatchMember]], list[PartResult]]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTable:
+    """The Delta Lake table of a view or a fold."""
+
+    head: ViewHead
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class BatchView:
+    """A view in a batch: its definition, its table, and those of its folds by their names."""
+
+    name: str
+    view: ViewDefinition
+    tables: Mapping[str, StoredTable]
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """What is computed for it, inputs before readers."""
+        if self.view.graph is None:
+            return (Stage(self, self.name, None),)
+        *inner, root = self.view.graph.nodes
+        names = [relation_of_node(node.number, self.name).table for node in inner]
+        stages = [Stage(self, name, node) for name, node in zip(names, inner, strict=True)]
+        return (*stages, Stage(self, self.name, root))
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A plain view, or a node of a graph; its rows are those of `Relation(PROJECT, name)`."""
+
+    member: BatchView
+    name: str
+    node: Node | None
+
+    @property
+    def relation(self) -> Relation:
+        return Relation(PROJECT, self.name)
+
+    @property
+    def reads(self) -> tuple[Relation, ...]:
+        """The views and nodes of the project that must be there before it."""
+        inputs = self.member.view.relations if self.node is None else self.node.inputs
+        return tuple(relation for relation in inputs if relation.is_own)
+
+    @property
+    def swept(self) -> ViewDefinition | None:
+        """What a sweep computes for it; None if it is none."""
+        if self.node is None:
+            return self.member.view
+        return self.node.view if isinstance(self.node, Core) else None
+
+    @property
+    def table(self) -> StoredTable | None:
+        return self.member.tables.get(self.name)
+
+
+@dataclass(slots=True)
+class StagedResult:
+    """The new files of every table, and why some views have none."""
+
+    files: dict[str, tuple[DataFile, ...]] = field(default_factory=dict)
+    errors: dict[str, ViewkeeperError] = field(default_factory=dict)
+    waiting: set[str] = field(default_factory=set)
+    lookups: Counter[str] = field(default_factory=Counter)
+
+
+class StagedRun:
+    """One batch on its way through the stages of its members."""
+
+    def __init__(self, batch: Batch, members: Sequence[BatchView], sweep: SweepCores) -> None:
+        """`batch.changes` has the changes of all tables, and those of views that are read and are
+        no members; what the stages leave is added to it."""
+        self._batch = batch
+        self._known = dict(batch.changes.relations)
+        self._members = members
+        self._sweep = sweep
+        self._partials: dict[str, list[pa.Table]] = {}
+        self.result = StagedResult()
+
+    def run_stages(self) -> StagedResult:
+        """Compute every stage, as far as nothing fails."""
+        waiting = [stage for member in self._members for stage in member.stages]
+        while waiting:
+            ready = [stage for stage in waiting if self._is_ready(stage)]
+            computed = [stage for stage in ready if stage.swept is None]
+            if computed:
+                for stage in computed:
+                    with self._contain_errors(stage):
+                        self._compute_stage(stage)
+            elif ready:
+                self._sweep_stages(ready)
+            done = {stage.name for stage in (computed or ready)}
+            self._note_waiting(waiting)
+            failed = self.result.errors.keys() | self.result.waiting
+            waiting = [s for s in waiting if s.name not in done and s.member.name not in failed]
+        return self.result
+
+    def _is_ready(self, stage: Stage) -> bool:
+        return all(relation in self._known for relation in stage.reads)
+
+    def _note_waiting(self, stages: Iterable[Stage]) -> None:
+        """Views that read one that could not advance wait for it."""
+        for stage in stages:
+            failed = self.result.errors.keys() | self.result.waiting
+            parents = {relation.table for relation in stage.reads}
+            if parents & failed and stage.member.name not in failed:
+                self.result.waiting.add(stage.member.name)
+
+    @contextmanager
+    def _contain_errors(self, stage: Stage) -> Iterator[None]:
+        """Whatever fails for a stage is the trouble of its view."""
+        name = stage.member.name
+        try:
+            yield
+        except WarehouseError:
+            raise
+        except ViewkeeperError as error:
+            self.result.errors[name] = error
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is of this view
+            self.result.errors[name] = UnexpectedViewError(name, error)
+
+    # -- cores ---------------------------------------------------------------------------------
+
+    def _sweep_stages(self, stages: Sequence[Stage]) -> None:
+        members = {stage.name: self._swept_member(stage) for stage in stages}
+        results = self._sweep(self._batch_with(members), list(members.values()))
+        for result in results:
+            self.result.lookups.update(result.lookups)
+        for stage in stages:
+            mine = [result for result in results if result.view == stage.name]
+            with self._contain_errors(stage):
+                self._gather_results(stage, members[stage.name], mine)
+
+    def _batch_with(self, members: Mapping[str, BatchMember]) -> Batch:
+        """The batch as it is now, for these members."""
+        return replace(self._batch, views=members, changes=BatchChanges(dict(self._known)))
+
+    def _swept_member(self, stage: Stage) -> BatchMember:
+        swept, table = stage.swept, stage.table
+        assert swept is not None, "only cores are swept"
+        core = stage.node if isinstance(stage.node, Core) else None
+        schema = table.head.schema if table else _output_schema(swept)
+        fold = None if table else self._only_fold(stage)
+        folder = table.folder if table else None
+        return BatchMember(stage.name, sweep_plan_of(swept), schema, folder, core, fold)
+
+    def _only_fold(self, stage: Stage) -> Fold | None:
+        """The fold that alone reads a core, if it can do with partial sums of its rows."""
+        graph = stage.member.view.graph
+        readers = [n for n in graph.nodes if stage.relation in n.inputs] if graph else []
+        if len(readers) == 1 and isinstance(readers[0], Fold) and not needs_rows(readers[0]):
+            return readers[0]
+        return None
+
+    def _gather_results(
+        self, stage: Stage, member: BatchMember, results: Sequence[PartResult]
+    ) -> None:
+        failed = next((result.error for result in results if result.error), None)
+        if failed is not None:
+            raise failed
+        rows = [result.rows for result in results if result.rows is not None]
+        if member.fold is not None:
+            self._partials[stage.name] = rows
+            self._known[stage.relation] = changes_of_rows(empty_delta(stage_fields(stage)))
+            return
+        if stage.table is None:
+            self._leave_rows(stage, _add_rows(stage, rows))
+            return
+        files = [file for result in results for file in result.files]
+        if rows:
+            together = pa.concat_tables(rows)
+            files.append(self._write_rows(stage.table, together, len(results)))
+        self.result.files[stage.name] = tuple(files)
+        if self._is_read(stage):
+            written = [read_rows(stage.table.folder, file) for file in files]
+            self._leave_rows(stage, _add_rows(stage, written))
+
+    # -- what is computed here -----------------------------------------------------------------
+
+    def _compute_stage(self, stage: Stage) -> None:
+        node = stage.node
+        match node:
+            case Fold():
+                self._keep_rows(stage, self._fold_rows(stage, node))
+            case Union():
+                pieces = [
+                    renamed_rows(self._rows_of(relation), columns, node.fields)
+                    for relation, columns in zip(node.inputs, node.columns, strict=True)
+                ]
+                self._keep_rows(stage, _add_rows(stage, pieces))
+            case Expand():
+                pieces = [expand_rows(node, self._rows_of(node.input))]
+                self._keep_rows(stage, _add_rows(stage, pieces))
+            case Constant():
+                self._keep_rows(stage, empty_delta(node.fields))
+            case Core() | None:
+                raise AssertionError("a core is swept")
+            case _:
+                assert_never(node)
+
+    def _fold_rows(self, stage: Stage, fold: Fold) -> pa.Table:
+        """What the changes of its input change in a fold: its stored columns, `_ts`, `_count`."""
+        partials = self._partials.pop(fold.input.table, None)
+        rows = self._rows_of(fold.input)
+        if partials is None:
+            partials = [pre_aggregate(fold, rows)] if rows.num_rows else []
+        assert stage.table is not None, "every fold is stored"
+        if not partials:
+            return stored_schema(stage.table.head.schema).empty_table()
+        together = combine_partials(fold, partials)
+        before = self._batch.own.stored_groups(stage.table.head, fold, group_keys(fold, together))
+        lookups: Counter[str] = Counter()
+        with open_lookups(self._batch_with({}), lookups) as ask:
+
+            def ask_input(keys: pa.Table) -> pa.Table:
+                lookup = _input_lookup(fold, keys)
+                found = self._batch.own.rows_before(lookup, BatchChanges(self._known), ask)
+                return _matching_rows(found.select([*lookup.columns, COUNT]), keys)
+
+            made = advance_fold(fold, together, before, ask_input, rows)
+        self.result.lookups.update(lookups)
+        return made
+
+    # -- what stages leave ---------------------------------------------------------------------
+
+    def _rows_of(self, relation: Relation) -> pa.Table:
+        """The signed rows of an input in this batch, with their ts."""
+        found = self._known[relation].rows_between(0, self._known[relation].rows)
+        return found.drop_columns([POSITION])
+
+    def _keep_rows(self, stage: Stage, rows: pa.Table) -> None:
+        if stage.table is not None:
+            made = (self._write_rows(stage.table, rows, 0),) if rows.num_rows else ()
+            self.result.files[stage.name] = made
+        if stage.table is None or self._is_read(stage):
+            self._leave_rows(stage, rows)
+
+    def _write_rows(self, table: StoredTable, rows: pa.Table, part: int) -> DataFile:
+        ordered = rows.select([*table.head.schema.names, COUNT, TS])
+        return write_rows(table.folder, table.head.schema, ordered, self._batch.number, part)
+
+    def _is_read(self, stage: Stage) -> bool:
+        """Whether another stage reads what this one stores."""
+        return any(
+            stage.relation in each.reads for member in self._members for each in member.stages
+        )
+
+    def _leave_rows(self, stage: Stage, rows: pa.Table) -> None:
+        names = [field.name for field in stage_fields(stage)]
+        shown = rows.select([*names, TS, COUNT])
+        self._known[stage.relation] = changes_of_rows(Kernel().consolidate(shown))
+
+
+def stage_fields(stage: Stage) -> tuple[Field, ...]:
+    """The columns that readers of a stage see."""
+    if stage.node is not None:
+        return stage.node.fields
+    assert stage.table is not None, "a plain view is stored"
+    return tuple(Field(f.name, f.type) for f in stage.table.head.shown_schema)
+
+
+def empty_delta(fields: Sequence[Field]) -> pa.Table:
+    """No signed rows, with these columns."""
+    return delta_schema(fields).empty_table()
+
+
+def delta_schema(fields: Sequence[Field]) -> pa.Schema:
+    """The schema of signed rows with their ts."""
+    columns = [(field.name, field.type) for field in fields]
+    return pa.schema([*columns, (TS, pa.int64()), (COUNT, pa.int64())])
+
+
+def _output_schema(view: ViewDefinition) -> pa.Schema:
+    kinds = [(output.name, type_of(output.expression)) for output in view.outputs]
+    return pa.schema([(name, kind) for name, kind in kinds if kind is not None])
+
+
+def _add_rows(stage: Stage, pieces: Sequence[pa.Table]) -> pa.Table:
+    """Signed rows together, as the stage has them."""
+    schema = delta_schema(stage_fields(stage))
+    exact = [piece.select(schema.names).cast(schema) for piece in pieces]
+    return pa.concat_tables([schema.empty_table(), *exact])
+
+
+def _input_lookup(fold: Fold, keys: pa.Table) -> Lookup:
+    columns = [*fold.groups, *(field for call in fold.calls for field in call.arguments)]
+    extra = [call.where for call in fold.calls if call.where is not None]
+    names = tuple(dict.fromkeys([*(field.name for field in columns), *extra]))
+    on = tuple(keys.column_names)
+    return Lookup(0, fold.input, names, on, (True,) * len(on), keys if on else None)
+
+
+def _matching_rows(rows: pa.Table, keys: pa.Table) -> pa.Table:
+    """The rows whose key is among the given ones, NULL equal to NULL."""
+    if not keys.num_columns:
+        return rows
+    names = keys.column_names
+    found, _ = matching_pairs(
+        [(rows[name], True) for name in names],
+        [(keys[name], True) for name in names],
+        (rows.num_rows, keys.num_rows),
+    )
+    return rows.take(found)
