@@ -96,7 +96,7 @@ def run_until(
     full_refresh: Sequence[str] = (),
     reanchor: Sequence[str] = (),
 ) -> Report:
-    """Maintain until told to stop; `report` is what the maintainer's observer sums up."""
+    """Maintain until `stop` is set; `report` is what the maintainer's observer sums up."""
     started = time.perf_counter()
     maintainer.start_run(full_refresh, reanchor, stop.is_set)
     upkeep = Upkeep(maintainer.workspace)

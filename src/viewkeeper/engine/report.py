@@ -63,7 +63,7 @@ class Report:
 
 
 class Observer(Protocol):
-    """Who is told what happens; all calls come from the maintaining thread."""
+    """Hears of what the engine does; all calls come from the maintaining thread."""
 
     def on_load_progress(self, view: str, stage: str) -> None:
         """The initial load of a view reached a stage."""
@@ -78,7 +78,7 @@ class Observer(Protocol):
         ...
 
     def on_trouble(self, error: ViewkeeperError) -> None:
-        """Something that somebody should know; maintenance goes on where it can."""
+        """An error that the user should know; maintenance continues where it can."""
         ...
 
 

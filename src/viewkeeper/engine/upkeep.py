@@ -120,7 +120,7 @@ def compact_views(
 
 @dataclass(frozen=True, slots=True)
 class WarehouseReader:
-    """A warehouse as of now, for those who only read it."""
+    """The newest state of a warehouse, for those who only read it."""
 
     root: Path
     head: Head

@@ -8,7 +8,7 @@ every delivery order can be tried. The same code runs in both.
 What the interpreter promises:
 1. Every transaction of a source is delivered once and in the source's order, unless a global
    transaction is reported by one of its sources for all of them (then `after` shows the gap).
-2. Every ask is answered once. An algorithm that reads arrival order (`catalogue.Kind.arrival`) gets
+2. Every ask is answered once. An algorithm that reads arrival order (`AlgorithmKind.arrival`) gets
    an answer only when its cut is exactly what was delivered; the others get it at once with its
    tail, or without one when its source's stream has passed its cut.
 3. Actions are carried out in order; a `StampAction` and a `CommitAction` are durable before the

@@ -142,7 +142,7 @@ class ViewDefinition:
 
     `predicates` are all conditions that are not in `equalities`: local ones read one place,
     residual ones several, constant ones none. `query` is the user's own SELECT in Spark SQL with
-    the table at place i called `__place_i`: recomputation runs exactly what the user wrote.
+    each table called `__place_` and its place: recomputation runs exactly what the user wrote.
     `warnings` are sentences for `explain`.
     """
 

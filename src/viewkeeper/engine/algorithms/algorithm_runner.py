@@ -91,7 +91,7 @@ class AlgorithmRunner:
     def advance_view(
         self, choice: AlgorithmChoice, until: int, stopping: Callable[[], bool]
     ) -> StepTotals:
-        """Bring a view from where it stands to a ts of the ledger, or beyond; less if stopped."""
+        """Bring a view from its own ts to a later one of the ledger, or beyond; less if stopped."""
         stepped = StepTotals()
         ahead = self._store.head.views[choice.view.name].ahead
         if ahead and (choice.kind.arrival or choice.kind.caught_up):

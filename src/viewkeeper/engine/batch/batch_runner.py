@@ -79,7 +79,7 @@ class BatchOutcome:
     def changes_for(
         self, member: BatchView, until: int, positions: Mapping[str, int], exact: bool = True
     ) -> list[ViewChange]:
-        """What is to be committed of a view that goes to a ts; nothing if it has to wait."""
+        """The changes that take a view to a ts; none if the view has to wait."""
         error = self.errors.get(member.name)
         if member.name in self.waiting or isinstance(error, SourceAwayError | BarrierError):
             return []

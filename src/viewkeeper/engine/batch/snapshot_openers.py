@@ -22,7 +22,7 @@ Openers = Mapping[str, Opener]
 
 @dataclass(frozen=True, slots=True)
 class UnavailableOpener:
-    """The opener of a source that could not be prepared: its error, for whoever asks."""
+    """The opener of a source that could not be prepared: its error, raised when it opens."""
 
     error: ViewkeeperError
 

@@ -17,7 +17,7 @@ from viewkeeper.view.definition import ViewDefinition
 
 
 class LoadPoint(Protocol):
-    """Where a load that is under way stands: its ts, and the positions of its sources there."""
+    """The ts of a load that is under way, and the positions of its sources at that ts."""
 
     @property
     def ts(self) -> int: ...
@@ -57,7 +57,7 @@ class FollowedTables:
         self._refused |= refused
 
     def take_refused(self) -> dict[str, SchemaError]:
-        """The views whose tables turned out not to be followable; each is told once."""
+        """The views whose tables turned out not to be followable; each is returned once."""
         refused, self._refused = self._refused, {}
         return refused
 

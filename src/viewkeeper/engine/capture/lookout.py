@@ -65,7 +65,7 @@ class Lookout(Protocol):
         ...
 
     def begin_again(self, name: str) -> None:
-        """Follow a source again, from where it stands now: what lies before that is a gap."""
+        """Follow a source again, from its newest position: what lies before that is a gap."""
         ...
 
     def extend_capture(self, names: Iterable[str]) -> dict[str, SourceError]:

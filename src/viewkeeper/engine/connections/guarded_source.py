@@ -1,4 +1,4 @@
-"""Sources as the engine calls them: whatever goes wrong in one is an error of that source.
+"""Sources as the engine calls them: every exception in one is an error of that source.
 
 Every source that the engine uses is a `GuardedSource` around the one of its kind, and so are the
 snapshots that its openers open, here and in tasks. There is no other way to a source, so this is
@@ -51,7 +51,7 @@ PASSING = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
 @contextmanager
 def contain_errors(source: str) -> Iterator[None]:
-    """Inside, everything that goes wrong is an error of ours that names the source."""
+    """Inside, every exception becomes an error of ours that names the source."""
     try:
         yield
     except CorruptError as error:
@@ -71,7 +71,7 @@ class GuardedSource:
     """A source of any kind, with all its calls contained."""
 
     def __init__(self, inner: Source, trouble: Callable[[ViewkeeperError], None]) -> None:
-        """`trouble` is told of errors that spoil nothing."""
+        """Errors that spoil nothing are passed to `trouble`."""
         self.name = inner.name
         self.inner = inner
         self._trouble = trouble
@@ -154,7 +154,7 @@ class GuardedSource:
             return self.inner.detach_source(force)
 
     def close(self) -> None:
-        """Let go of it; that it could not be told so is no reason to stop."""
+        """Close the source; a source that cannot be closed is no reason to stop."""
         try:
             with contain_errors(self.name):
                 self.inner.close()

@@ -103,7 +103,7 @@ class Anchors:
         )
 
     def record_gap(self, source: str, error: SourceError) -> bool:
-        """Write down that a source has lost changes, and follow it anew; False if that is not what
+        """Write down that a source has lost changes, and follow it again; False if that is not what
         its error says, if none of its views may be re-anchored, or if it helps nothing."""
         views = self._store.head.views
         mine = [
@@ -121,6 +121,6 @@ class Anchors:
         return True
 
     def clear_gaps(self, name: str) -> None:
-        """A view was loaded: it stands behind all gaps."""
+        """A view was loaded: it is past all gaps."""
         self._asked.discard(name)
         self._lost -= {*self._store.head.views[name].positions}

@@ -68,7 +68,7 @@ class Proposals:
         self._folder = root / FOLDER
 
     def put_proposal(self, proposed: Proposed) -> None:
-        """Lay a proposal before whoever decides, in place of an earlier one for the view."""
+        """Write a proposal down for the user to decide, in place of an earlier one for the view."""
         known = self.read_proposal(proposed.view)
         if known is not None and known.id == proposed.id:
             return

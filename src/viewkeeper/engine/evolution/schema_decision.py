@@ -121,7 +121,7 @@ class SchemaDecider:
                 break
         return decision
 
-    def still_holds(self, name: str, proposal: Proposal) -> bool:
+    def is_still_right(self, name: str, proposal: Proposal) -> bool:
         """Whether what is followed for a proposal, from now on whatever it is called, is what it
         was decided for: names may have passed to others in between."""
         new = self._current_tables(proposal.binding)

@@ -272,7 +272,7 @@ class ViewAdapter:
             for source in proposal.choice.view.sources:
                 if self._connections.try_action(source, self._lookout.tables.follow_source) is None:
                     return None
-            moved = not self._evolving.still_holds(name, proposal)
+            moved = not self._evolving.is_still_right(name, proposal)
         except SchemaError:
             moved = True
         if moved:

@@ -30,7 +30,7 @@ class GroupNow:
 
 
 def gather_group(settings: Settings) -> GroupNow | None:
-    """How this project stands in its group; None if it names no registry."""
+    """How far this project is in the order of its group; None if it names no registry."""
     if settings.registry is None:
         return None
     url, member = settings.registry.url, settings.registry.member

@@ -22,7 +22,7 @@ OVERDUE_SECONDS = 3.0
 
 @dataclass(slots=True)
 class Inbox:
-    """One source as of now: taken up to `at`, looked at up to `read`."""
+    """What was received of one source: taken up to `at`, looked at up to `read`."""
 
     at: int
     read: int
@@ -112,7 +112,7 @@ class Inbox:
 
 
 def gone_back_error(source: str, received: Inbox) -> GapError:
-    """A database that its group knows further than it goes."""
+    """The error of a database whose log ends before a position that its group has registered."""
     return GapError(
         source,
         "it has gone back behind what its group has ordered",

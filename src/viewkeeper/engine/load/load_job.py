@@ -230,7 +230,7 @@ class _TableWriter:
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """The newest rows of a view that stands still, hidden columns too."""
+    """The newest rows of a view that nobody changes meanwhile, hidden columns too."""
 
     root: Path
     head: ViewHead

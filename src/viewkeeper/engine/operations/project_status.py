@@ -243,7 +243,7 @@ class _Planned:
 
 
 def _planned_views(settings: Settings, head: Head) -> dict[str, _Planned]:
-    """The views of the project's folder; only what is not stored as it stands is parsed."""
+    """The views of the project's folder; those whose text is not the stored one are parsed."""
     stored = {view.definition: view for view in head.shown_views.values()}
     found: dict[str, _Planned] = {}
     for file in sorted((settings.folder / "views").glob("*.sql")):

@@ -34,7 +34,7 @@ class RegistrySettings:
 
 
 def read_registry(raw: object, folder: Path, where: str) -> RegistrySettings | None:
-    """The part as it stands in the file; `registry: URL` is the short form."""
+    """The part `registry` of the project file; `registry: URL` is its short form."""
     if raw is None:
         return None
     facts: Mapping[str, Any] = {"url": raw} if isinstance(raw, str) else _check_mapping(raw, where)

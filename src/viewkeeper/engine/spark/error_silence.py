@@ -11,9 +11,9 @@ besides, keep what PySpark does.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound="PySparkException")
 
 LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-_silence = threading.local()
+_silence = ContextVar("silence", default=False)
+"""Every thread begins with the default."""
 
 
 @contextmanager
 def silence_errors() -> Iterator[None]:
     """Errors of Spark that arise inside are raised, and nothing else is done with them."""
     _install_filters()
-    before = _is_silent()
-    _silence.on = True
+    before = _silence.set(True)
     try:
         yield
     finally:
-        _silence.on = before
+        _silence.reset(before)
 
 
 def _install_filters() -> None:
@@ -48,15 +48,11 @@ def _install_filters() -> None:
     vars(captured)["recover_python_exception"] = _recover_traceback
 
 
-def _is_silent() -> bool:
-    return bool(getattr(_silence, "on", False))
-
-
 def _is_logged(_record: logging.LogRecord) -> bool:
-    return not _is_silent()
+    return not _silence.get()
 
 
 def _recover_traceback(error: E) -> E:
     from pyspark.errors.exceptions.base import recover_python_exception
 
-    return error if _is_silent() else recover_python_exception(error)
+    return error if _silence.get() else recover_python_exception(error)

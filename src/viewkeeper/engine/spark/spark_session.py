@@ -175,7 +175,7 @@ def start_session(settings: SparkSettings, scratch: Path) -> SparkSession:
 
 
 def _authentication_settings(settings: SparkSettings) -> Mapping[str, str]:
-    """Whoever connects to the driver's ports must know a secret.
+    """The settings by which every client of the driver's ports must know a secret.
 
     YARN and Kubernetes make one and hand it to their executors. A standalone cluster has its own,
     which only the project file can say; without it nobody could connect.

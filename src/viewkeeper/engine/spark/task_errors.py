@@ -69,7 +69,7 @@ DETAIL_LENGTH_MAX = 300
 
 @dataclass(frozen=True, slots=True)
 class Courier:
-    """Carries the errors of one job; goes with its tasks, and waits for them in the driver."""
+    """Carries the errors of one job: sent with its tasks, it also unpacks them in the driver."""
 
     secret: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
 

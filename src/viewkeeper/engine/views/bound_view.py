@@ -135,7 +135,7 @@ def _bind_tables(
     return Binding(parsed, replace(view, places=places), bound, graph)
 
 
-def same_meaning(one: ViewDefinition, other: ViewDefinition) -> bool:
+def has_same_meaning(one: ViewDefinition, other: ViewDefinition) -> bool:
     """Whether two definitions show the same of the same tables, however they are written."""
     return (
         _shown_facts(one) == _shown_facts(other)

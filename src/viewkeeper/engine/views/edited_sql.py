@@ -15,8 +15,8 @@ from viewkeeper.engine.views.bound_view import (
     bind_again,
     bind_now,
     column_types,
+    has_same_meaning,
     same_columns,
-    same_meaning,
 )
 from viewkeeper.engine.views.view_catalogue import ViewCatalogue
 from viewkeeper.errors import ProjectError, SchemaError, ViewkeeperError, reload_hint
@@ -79,7 +79,7 @@ def _take_edit(
     was = bind_again(stored.versions[-1], None)
     try:
         written = catalogue.as_written(stored.view, connections)
-        same = same_meaning(written.view, was.view) or _matches_evolution(
+        same = has_same_meaning(written.view, was.view) or _matches_evolution(
             was, written, connections, catalogue
         )
     except ViewkeeperError:
@@ -122,6 +122,6 @@ def _matches_evolution(
 
     now = bind_now(parse_view(found.text), connections, catalogue)
     same = same_columns(was, now, became)
-    return same_meaning(written.view, now.view) and isinstance(
+    return has_same_meaning(written.view, now.view) and isinstance(
         choose_adaptation(was.view, now.view, same, frozenset()), Nothing
     )

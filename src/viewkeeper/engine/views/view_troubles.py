@@ -54,7 +54,7 @@ class Troubles:
         return met
 
     def report_trouble(self, error: ViewkeeperError) -> None:
-        """Say it to whoever watches, and keep its traceback if it has one."""
+        """Pass an error to the observer, and keep its traceback if it has one."""
         if isinstance(error, UnexpectedSourceError | UnexpectedViewError):
             file = self._store.root / error.trace_file
             disk.make_folder(file.parent)
@@ -95,7 +95,7 @@ class Troubles:
 
     @contextmanager
     def contain_view_errors(self, name: str, plan: int | None = None) -> Iterator[None]:
-        """Inside, what goes wrong is the trouble of this view alone."""
+        """Inside, every exception is the trouble of this view alone."""
         try:
             yield
         except WarehouseError:

@@ -15,8 +15,8 @@ Invariants, the three conditions under which the view changes:
    precedes it at its source (the conservative form, by sequence numbers).
 3. All parts of every transaction of which some part arrived were received and handled.
 
-Symbols: TT is what was handled since the last commit, together with what `Intake.holds`; AL, UQS
-and pending(Q) are `ActionList`.
+Symbols: TT is what was handled since the last commit, together with what the intake holds
+(`UnitIntake.has_held`); AL, UQS and pending(Q) are `ActionList`.
 """
 
 from __future__ import annotations

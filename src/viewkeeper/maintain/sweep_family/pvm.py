@@ -20,9 +20,10 @@ Invariants:
 4. Everything up to the low-water mark is in the view; finished ts above it are listed with every
    commit, so that a crash between commits neither loses nor doubles a row.
 
-Symbols: UMQ is `Intake.waiting`, PPU `_at_work`, its size p `parallel`, RPU what the backlog keeps
-of committed transactions; CommitManager is `_commit_finished`, AssignTimeStamp `Intake.take`; the
-machine is `viewkeeper.maintain.sweep_family.sweep_machine.ParallelSweep`.
+Symbols: UMQ is `UnitIntake.waiting`, PPU `_at_work`, its size p `parallel`, RPU what the backlog
+keeps of committed transactions; CommitManager is `_commit_finished`, AssignTimeStamp
+`UnitIntake.take_unit`; the machine is
+`viewkeeper.maintain.sweep_family.sweep_machine.ParallelSweep`.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ paper's section 5.3); *arms*, the branches of the join tree around the changed r
 the same time and merged at the end (left and right sweep in parallel,
 `viewkeeper.maintain.sweep_family.sweep_arms`).
 
-Symbols: UpdateMessageQueue is `Intake.waiting` and the backlog; ViewChange is `view_change`.
+Symbols: UpdateMessageQueue is `UnitIntake.waiting` and the backlog; ViewChange is `view_change`.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ def _bind_places(
 
 
 def _rewrite_query(parsed: ParsedView, seen: Scopes) -> str:
-    """The user's SELECT over `__place_i`.
+    """The user's SELECT over tables that are called `__place_` and their place.
 
     Stars are written out, so that a column that a source adds later does not change the view.
     """

@@ -110,6 +110,9 @@ class _Reader:
         self.index += len(words)
         return True
 
+    def skip_token(self) -> None:
+        self.index += 1
+
     def expect_word(self, word: str, previous: str) -> None:
         if not self.accept_words(word):
             raise self.expected_error(f"{word} after {previous}")
@@ -138,7 +141,7 @@ def _read_head(sql: SqlText, tokens: list[Token]) -> tuple[str, list[Token]]:
         hint = "alias the columns in SELECT"
         raise sql.unsupported_at("a column list after the view's name", reader.offset, hint)
     if reader.accept_words("COMMENT"):
-        reader.index += 1
+        reader.skip_token()
     if reader.peek_word() not in ("AS", ""):
         raise sql.unsupported_at(f"{reader.peek_word()} on a view", reader.offset, HEAD)
     reader.expect_word("AS", "the view's name")
@@ -150,7 +153,7 @@ def _view_name(reader: _Reader) -> str:
         raise reader.expected_error("the view's name")
     token = reader.tokens[reader.index]
     offset = token.start
-    reader.index += 1
+    reader.skip_token()
     if reader.peek_word() == ".":
         raise reader.sql.error_at("a view's name has one part", offset, hint=HEAD)
     if not NAME.fullmatch(token.text):
