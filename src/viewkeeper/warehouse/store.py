@@ -11,34 +11,24 @@ from __future__ import annotations
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import assert_never
-
-import pyarrow as pa
 
 from viewkeeper.errors import CorruptError, LockedError, WarehouseError, reload_hint
 from viewkeeper.storage import disk
-from viewkeeper.warehouse.lake import data_files
 from viewkeeper.warehouse.lake.lake_table import ActiveFile, LakeTable
 from viewkeeper.warehouse.lock import Lock, LockHolder
 from viewkeeper.warehouse.metadata import plan_files
 from viewkeeper.warehouse.metadata.batch_plan import BatchPlan, Ledger
-from viewkeeper.warehouse.metadata.head import NAME, Head, ViewHead, encode_head
+from viewkeeper.warehouse.metadata.head import NAME, Head, encode_head
 from viewkeeper.warehouse.metadata.record import (
-    Advance,
-    Create,
-    DataFile,
-    Drop,
     Record,
-    Redefine,
-    Resume,
-    Rewrite,
     Stop,
     ViewChange,
 )
+from viewkeeper.warehouse.record_check import RecordCheck
 from viewkeeper.warehouse.recovery import FOLDERS, recover_warehouse
 from viewkeeper.warehouse.redo import OpenTables
 
@@ -55,7 +45,6 @@ class Store:
         self._tables = OpenTables(root)
         self._doubtful = False
         self.head: Head = recover_warehouse(root, self._tables, lock.confirm_held)
-        self._stop_damaged()
         entries, through, plans = plan_files.load_plans(root)
         self.ledger = Ledger(entries)
         for plan in plans:
@@ -68,6 +57,7 @@ class Store:
                 hint=f"restore the folder from a backup; without one, {reload_hint()}",
             )
         self._pending = plans[-1] if plans and plans[-1].n > self.head.plan else None
+        self._stop_damaged()
 
     @staticmethod
     def open(path: Path, command: str, now: Clock) -> Store:
@@ -113,8 +103,9 @@ class Store:
             )
         record = Record(self.head.record + 1, self.now(), tuple(changes), plan)
         try:
-            self._check_record(record)
-        except AssertionError:
+            assert plan is None or (self._pending and plan == self._pending.n)
+            RecordCheck(self.head, self._tables, self.ledger.next_ts).check_record(record)
+        except (AssertionError, CorruptError):
             # Where somebody else has taken over, what we know need not be true any more.
             self.confirm_lock()
             raise
@@ -225,75 +216,6 @@ class Store:
         self.head = head
         if record.plan is not None:
             self._pending = None
-
-    def _check_record(self, record: Record) -> None:
-        """Believe nothing before the commit point; afterwards it is too late."""
-        assert record.plan is None or (self._pending and record.plan == self._pending.n)
-        for change in record.changes:
-            if change.view in self.damaged_views and isinstance(
-                change, Advance | Rewrite | Redefine
-            ):
-                raise self.damaged_views[change.view]
-            match change:
-                case Create():
-                    self._check_create(change)
-                case Advance():
-                    self._check_advance(change)
-                case Rewrite():
-                    self._check_rewrite(change)
-                case Redefine():
-                    self._check_redefine(change)
-                case Drop():
-                    assert change.table == self.head.require_view(change.view).table
-                case Stop() | Resume():
-                    self.head.require_view(change.view)
-                case _:
-                    assert_never(change)
-
-    def _check_create(self, change: Create) -> None:
-        old = self.head.views.get(change.view)
-        assert change.replaces == (old.table if old else None), "a view is replaced by name"
-        assert all(f.ts_min == f.ts_max == change.ts for f in change.files)
-        assert {*change.schema.names} > {*change.hidden}, "a view shows some of its columns"
-        self._check_files(change.table, change.schema, change.files)
-
-    def _check_advance(self, change: Advance) -> None:
-        view = self.head.require_view(change.view)
-        assert change.ts >= view.ts, "a view never goes back"
-        ahead = {*change.ahead}
-        assert all(ts in ahead or ts <= change.ts for ts in view.ahead), "nothing is taken back"
-        assert not ahead or max(ahead) < self.ledger.next_ts, "only what has its ts can be ahead"
-        self._check_files(view.table, view.schema, change.files)
-        for file in change.files:
-            assert view.ts < file.ts_min, "everything up to the mark is there already"
-            for ts in self._stamps_of(view, change, file):
-                assert ts not in view.ahead, f"ts {ts} is there already"
-                assert ts <= change.ts or ts in ahead, f"ts {ts} is above the mark, not ahead of it"
-
-    def _stamps_of(self, view: ViewHead, change: Advance, file: DataFile) -> Iterable[int]:
-        """The ts in a file, as far as they matter; read only where its ends do not tell."""
-        if file.ts_min == file.ts_max or (file.ts_max <= change.ts and not view.ahead):
-            return {file.ts_min, file.ts_max}
-        return data_files.read_stamps(self._tables.folder_of(view.table) / file.path)
-
-    def _check_rewrite(self, change: Rewrite) -> None:
-        view = self.head.require_view(change.view)
-        active = {file.path for file in self.active_files(change.view)}
-        assert active.issuperset(change.removes), "a rewrite of files that are gone"
-        self._check_files(view.table, view.schema, change.files)
-
-    def _check_redefine(self, change: Redefine) -> None:
-        view = self.head.require_view(change.view)
-        assert change.ts >= (view.reach_ts if change.files else view.ts), "a view never goes back"
-        assert not change.files or change.ts > view.ts, "what is repaired is another state"
-        assert all(f.ts_min == f.ts_max == change.ts for f in change.files)
-        assert {*change.schema.names} > {*change.hidden}, "a view shows some of its columns"
-        self._check_files(view.table, change.schema, change.files)
-
-    def _check_files(self, table: str, schema: pa.Schema, added: Sequence[DataFile]) -> None:
-        stored = data_files.stored_schema(schema)
-        for file in added:
-            data_files.check_file(self._tables.folder_of(table), stored, file)
 
     @contextmanager
     def _refuse_existing(self, kind: str, n: int) -> Iterator[None]:
