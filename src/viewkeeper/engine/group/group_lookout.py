@@ -13,25 +13,22 @@ the one where it began to be followed, so that a view is loaded in a state which
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from viewkeeper.engine.capture.lookout import (
     PATIENCE_SECONDS,
     LocalLookout,
-    LookQuestion,
-    LookResult,
-    look_ahead,
-    look_once,
 )
 from viewkeeper.engine.connections.open_sources import Connections
-from viewkeeper.engine.group.inbox import Inbox, gone_back_error
+from viewkeeper.engine.group.base_reporter import BaseReporter
 from viewkeeper.engine.group.membership import Membership
-from viewkeeper.engine.group.order_client import ORDER_MAX, QUEUE_MAX, OrderClient
+from viewkeeper.engine.group.order_client import ORDER_MAX, OrderClient
+from viewkeeper.engine.group.received_sources import ReceivedSources
 from viewkeeper.engine.group.source_agreement import SourceAgreement
 from viewkeeper.errors import SchemaError, SourceError
-from viewkeeper.order.mediator import Mediator, OrderMark, ParentView, RegisteredBase, TakenIds
+from viewkeeper.order.mediator import Mediator, RegisteredBase, TakenIds
 from viewkeeper.order.registry_protocol import OrderedId
-from viewkeeper.updates.source_protocol import Boundary, Source
+from viewkeeper.updates.source_protocol import Source
 from viewkeeper.warehouse.metadata.batch_plan import LedgerEntry
 
 
@@ -61,14 +58,12 @@ class GroupLookout:
         self._agreeing = SourceAgreement(self._membership, self._connections)
         number = self._membership.taken_number() if span else 0
         self._mediator = Mediator(number, self._agreeing.has_common_state)
-        self._received: dict[str, Inbox] = {}
-        self._unplaced: set[str] = set()
-        """Parents that have not come to where we are."""
-        self._beats: dict[str, int] = {}
-        self._ahead: dict[str, LookResult] = {}
-        """What sources have reported in threads and is to be received."""
-        self._marked: dict[str, OrderMark] = {}
-        """The newest mark of each parent."""
+        self._received = ReceivedSources(
+            self._connections, self._local, self._membership, self._ordering, self._mediator
+        )
+        self._reporter = BaseReporter(
+            self._connections, self.tables, self._ordering, self._received
+        )
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -78,20 +73,10 @@ class GroupLookout:
             return self._local.look_at_sources(seconds) if span and span.alone else {}
         self.sightings.begin_look()
         self._ordering.fetch_order(self._mediator)
-        self._forget_sources()
-        self._claim_bases()
-        # Not parents: what their marks tell of must be looked for after those.
-        questions = {name: self._look_question(name) for name, _ in self._followed_bases()}
-        self._ahead, found = look_ahead(self._connections, questions, seconds)
-        for name in self.tables.watched_sources():
-            try:
-                self._expect_source(name)
-                if name not in found:
-                    self._connections.try_action(name, self._observe_source)
-            except SourceError as error:
-                found[name] = error
-        self.tables.note_failed(found)
-        self._register_positions()
+        self._reporter.forget_sources(self._received.forget_sources())
+        self._reporter.claim_bases()
+        found = self._received.observe_sources(seconds)
+        self._reporter.register_positions()
         self._take_ordered()
         return found
 
@@ -119,8 +104,8 @@ class GroupLookout:
     def _awaited_positions(self) -> dict[str, int]:
         """Positions that must get a number: of sources that begin, stand apart, or are overdue."""
         found = dict(self._agreeing.awaits)
-        for name, base in self._followed_bases():
-            received = self._received[name]
+        for name, base in self._received.followed_bases():
+            received = self._received.inboxes[name]
             late = received.overdue_position
             if received.began is not None:
                 found[base.name] = received.at
@@ -133,163 +118,9 @@ class GroupLookout:
         span = self._membership.span
         return span is not None and not span.alone
 
-    def _observe_source(self, source: Source) -> None:
-        """See what is new at one source."""
-        name = source.name
-        if name not in self._received and name not in self._unplaced:
-            self._begin_source(source)
-        upstream = self._membership.upstream_of(name)
-        if isinstance(upstream, ParentView) and not self._observe_parent(source):
-            return
-        received = self._received[name]
-        if len(received.reports) >= QUEUE_MAX and isinstance(upstream, RegisteredBase):
-            # Others go on: whoever can keep up reports.
-            self._ordering.drop_base(upstream.name)
-            return
-        boundaries, more = self._reported_boundaries(source, received.read)
-        received.add_reports(boundaries)
-        while more and isinstance(upstream, ParentView):
-            # Marks tell of all that it has committed, so all of that must have been seen.
-            boundaries, more = look_once(source, received.read)
-            received.add_reports(boundaries)
-        self.sightings.note_more(more)
-        if isinstance(upstream, RegisteredBase):
-            # Of a parent that is a base, others may read views that are further than ours.
-            whole = not more and not self._connections.is_parent(name)
-            if whole and received.has_gone_back(source):
-                raise gone_back_error(name, received)
-            self._receive_progress(source, upstream)
-
-    def _reported_boundaries(self, source: Source, after: int) -> tuple[tuple[Boundary, ...], bool]:
-        """What a source reports after a position: found ahead, or now."""
-        seen = self._ahead.pop(source.name, None)
-        if seen is not None and seen.after == after:
-            return seen.boundaries, seen.more
-        return look_once(source, after)
-
-    def _look_question(self, name: str) -> LookQuestion:
-        after = self._received[name].read
-        return lambda source: LookResult(after, *look_once(source, after))
-
-    def _forget_sources(self) -> None:
-        """Wait for nothing of sources that have broken, or that no view reads any more."""
-        there = self.tables.watched_sources()
-        for name in [n for n in self._mediator.sources if n not in there]:
-            self._mediator.forget_source(name)
-            self._unplaced.discard(name)
-            for facts in (self._received, self.sightings.known, self._beats, self._marked):
-                facts.pop(name, None)
-
-    def _expect_source(self, name: str) -> None:
-        """Let ids wait for a source that views have, also while it is away."""
-        if (
-            name not in self._mediator.sources
-            and (left := self.tables.left_position(name)) is not None
-        ):
-            self._mediator.follow_source(name, self._membership.upstream_of(name), left)
-
-    def _begin_source(self, source: Source) -> None:
-        """Take a source into the order, from where it stands for us."""
-        name = source.name
-        is_used = self.tables.left_position(name) is not None
-        position = self.tables.start_position(source)
-        upstream = self._membership.upstream_of(name)
-        parent = isinstance(upstream, ParentView)
-        self._mediator.follow_source(name, upstream, None if parent and not is_used else position)
-        if parent and not is_used:
-            self._unplaced.add(name)
-            return
-        self._received[name] = Inbox(position, position, None if is_used else position)
-        if isinstance(upstream, RegisteredBase):
-            self._received[name].note_registered(self._mediator.queued_of(upstream.name))
-
-    def _observe_parent(self, source: Source) -> bool:
-        """Hear what a parent has committed; whether it has a position for us."""
-        name, span = source.name, self._membership.span
-        parent = self._connections.get_parent(name)
-        assert span is not None
-        assert parent is not None
-        needed = span.opened if self._mediator.is_held_by(name) else 0
-        found = parent.group_marks(span.identity, self._marked.get(name), needed)
-        if found is not None:
-            self._mediator.note_committed(name, *found)
-            for newest in found[0][-1:]:
-                self._marked[name] = newest
-        position = self._mediator.positions.get(name)
-        if position is not None and name not in self._received:
-            self._received[name] = Inbox(position, position)
-            self._unplaced.discard(name)
-        return name in self._received
-
-    def _receive_progress(self, source: Source, base: RegisteredBase) -> None:
-        """How far the log has been read; also over what concerns others only."""
-        read = self._received[source.name].read
-        self._mediator.note_received(source.name, read)
-        for position in reversed(self._mediator.queued_of(base.name)):
-            if position <= read:
-                return
-            if source.has_passed(position):
-                self._mediator.note_received(source.name, position)
-                return
-
-    # -- reporting -----------------------------------------------------------------------------
-
-    def _followed_bases(self) -> Iterator[tuple[str, RegisteredBase]]:
-        for name in self._received:
-            upstream = self._membership.upstream_of(name)
-            if isinstance(upstream, RegisteredBase):
-                yield name, upstream
-
-    def _claim_bases(self) -> None:
-        """Become the reporter of what nobody reports; follow what other members read of it.
-
-        The position from which that is so gets a number, for those who begin to follow.
-        """
-        if self._ordering.closed:
-            return
-        changed = self._ordering.take_changed()
-        for name, base in self._followed_bases():
-            if name in self._connections.away:
-                # Others may see more of it.
-                self._ordering.drop_base(base.name)
-                continue
-            became = self._ordering.claim_base(base.name)
-            if self._ordering.is_reporter(base.name) and (became or changed):
-                self._beat_base(name)
-        if changed:
-            for name in self._mediator.sources:
-                self._mediator.follow_source(name, self._membership.upstream_of(name))
-
-    def _beat_base(self, name: str) -> None:
-        """Follow what all members read of a source, from a position that will have a number."""
-        read = self._received[name].read
-        try:
-            position = self._connections.try_action(
-                name, lambda source: self.tables.follow_after(source, read)
-            )
-        except SourceError:
-            # The look that comes says the same, for all views that read it.
-            return
-        if position is not None:
-            self._beats[name] = position
-
-    def _register_positions(self) -> None:
-        """Give numbers to what was seen of the sources that we report."""
-        new = False
-        for name, base in self._followed_bases():
-            if self._ordering.is_reporter(base.name):
-                seen = [boundary.position for boundary in self._received[name].reports]
-                seen += [self._beats[name]] if name in self._beats else []
-                done = self._ordering.register_positions(base.name, seen)
-                if done is not None:
-                    self._beats.pop(name, None)
-                new |= bool(done)
-        if new:
-            self._ordering.fetch_order(self._mediator, now=True)
-
     def _take_ordered(self) -> None:
         """Take what has its turn."""
-        queued = tuple(self._mediator.queued_ids) if self._fresh_sources else ()
+        queued = tuple(self._mediator.queued_ids) if self._received.fresh_sources else ()
         is_young = self._mediator.agrees is not None
         if self._agreeing.is_due or not is_young:
             for taken in self._mediator.take_ids(ORDER_MAX):
@@ -297,9 +128,9 @@ class GroupLookout:
         more = bool(self._mediator.queued_ids) and self._mediator.next_wait is None
         self.sightings.note_more(more and not is_young)
         self._settle_places([each for each in queued if each.n <= self._mediator.n])
-        if self._fresh_sources:
+        if self._received.fresh_sources:
             self._settle_places(self._ordering.passed_ids(self._mediator))
-        for name, received in self._received.items():
+        for name, received in self._received.inboxes.items():
             if received.began is None:
                 self.sightings.known[name] = received.at
         if self.sightings.is_empty:
@@ -312,8 +143,8 @@ class GroupLookout:
     def _settle_places(self, passed: Sequence[OrderedId]) -> None:
         """Sources are known when a number stands for where they are."""
         newest = {each.id.source: each.id.position for each in passed}
-        for name, base in self._followed_bases():
-            received = self._received[name]
+        for name, base in self._received.followed_bases():
+            received = self._received.inboxes[name]
             if received.began is not None and (last := newest.get(base.name, -1)) >= received.began:
                 received.note_registered([last])
                 received.settle_place()
@@ -321,7 +152,7 @@ class GroupLookout:
     def _make_entries(self, taken: TakenIds) -> list[LedgerEntry]:
         ts, now = self.sightings.next_ts, time.time()
         return [
-            self._received[source].take_entry(source, until, ts, taken, now)
+            self._received.inboxes[source].take_entry(source, until, ts, taken, now)
             for source, until in sorted(taken.moves.items())
         ]
 
@@ -343,20 +174,14 @@ class GroupLookout:
         known = self.sightings.known
         wanted = {name: self.tables.tables_of(name) for name in names if name in known}
         # While what was captured with too few columns waits for its turn, nothing begins anew.
-        again = [n for n, tables in wanted.items() if not self._received[n].has_captured(tables)]
-        found = self.tables.extend_capture(again, self._follow_on)
+        again = [
+            n for n, tables in wanted.items() if not self._received.inboxes[n].has_captured(tables)
+        ]
+        found = self.tables.extend_capture(again, self._received.follow_on)
         for name in again:
             if name not in found:
-                self._received[name].require_captured(wanted[name])
+                self._received.inboxes[name].require_captured(wanted[name])
         return found
-
-    def _follow_on(self, source: Source) -> int:
-        """Follow what views read now; what came before that is received."""
-        position = self.tables.follow_after(source, self.sightings.known[source.name])
-        if source.name in self._received:
-            received = self._received[source.name]
-            received.add_reports(look_once(source, received.read)[0])
-        return position
 
     def can_load(self, sources: Iterable[str]) -> bool:
         names = list(sources)
@@ -364,19 +189,14 @@ class GroupLookout:
         if span is None or not self._local.can_load(names):
             return False
         if not span.alone:
-            if not all(self._received[name].is_ready for name in names):
+            if not all(self._received.inboxes[name].is_ready for name in names):
                 return False
             known = {name: self.sightings.known[name] for name in names}
             if not (self._agreeing.is_due and self._agreeing.has_common_state(known)):
                 return False
             for name in names:
-                self._received[name].drop_requirement()
+                self._received.inboxes[name].drop_requirement()
         return True
-
-    @property
-    def _fresh_sources(self) -> list[str]:
-        """Sources whose place in the order is not known yet."""
-        return [name for name, each in self._received.items() if each.began is not None]
 
     @property
     def has_pending(self) -> bool:
@@ -384,11 +204,11 @@ class GroupLookout:
         if span is None or self._membership.has_other_group:
             return True
         return not span.alone and bool(
-            self._fresh_sources
+            self._received.fresh_sources
             or self._agreeing.awaits
-            or self._unplaced
+            or self._received.unplaced
             or self._mediator.queued_ids
-            or any(each.reports for each in self._received.values())
+            or any(each.reports for each in self._received.inboxes.values())
         )
 
     @property
@@ -398,11 +218,11 @@ class GroupLookout:
         waits = self._mediator.next_wait
         if waits is not None:
             return f'source "{waits.source}" has not come to {waits.next.id} yet'
-        for name in sorted(self._unplaced):
+        for name in sorted(self._received.unplaced):
             group = self._membership.span.group if self._membership.span else ""
             at = f"number {self._mediator.n} of group {group}"
             return f'source "{name}" has not come to {at} yet: is it running, with this registry?'
-        for name in self._fresh_sources:
+        for name in self._received.fresh_sources:
             return f'source "{name}" is not reported yet'
         for base in self._agreeing.awaits:
             return f'its sources do not show one state of "{base}" yet'

@@ -12,18 +12,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from viewkeeper.engine.connections.open_sources import reader_of
-from viewkeeper.engine.settings.project_file import read_settings
+from viewkeeper.engine.group.project_reads import ProjectReads
 from viewkeeper.engine.views.workspace import Workspace
-from viewkeeper.errors import IdentityError, ProjectError
-from viewkeeper.order.global_id import base_name
+from viewkeeper.errors import IdentityError
 from viewkeeper.order.mediator import ParentView, RegisteredBase, Upstream
 from viewkeeper.order.member_groups import bases_behind
 from viewkeeper.order.registry_protocol import Assignment, GroupMember, MemberFacts, Registry
-from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.updates.schema_change import name_of_handle
 from viewkeeper.upstream import leases
-from viewkeeper.upstream.any_source import is_parent
 from viewkeeper.warehouse.metadata.coordination import (
     Coordination,
     GroupSpan,
@@ -48,12 +43,10 @@ class Membership:
     """Which order is taken now; every call of the registry may fail and is made again."""
 
     def __init__(self, workspace: Workspace, registry: Registry) -> None:
-        assert workspace.settings.registry is not None
-        self._settings = workspace.settings
         self._store = workspace.store
-        self._catalogue = workspace.catalogue
         self._registry = registry
-        self.member = workspace.settings.registry.member
+        self._reads = ProjectReads(workspace)
+        self.member = self._reads.member
         self._told = read_coordination(self._store.root) or Coordination(self.member)
         self._members: tuple[GroupMember, ...] = ()
         self._upstreams: dict[str, Upstream] = {}
@@ -61,8 +54,6 @@ class Membership:
         self._next: Assignment | None = None
         self._joined: tuple[float, MemberFacts] | None = None
         self._noted = 0.0
-        self._warehouse = reader_of(self._store.root)
-        self._parents = self._parent_members()
 
     @property
     def span(self) -> GroupSpan | None:
@@ -83,7 +74,7 @@ class Membership:
 
     def join_group(self, now: bool, awaits: Mapping[str, int]) -> JoinResult:
         """Say what is read, if that is due."""
-        facts = replace(self._member_facts(), awaits=awaits)
+        facts = replace(self._reads.member_facts(), awaits=awaits)
         if self._joined is not None and self._joined[1] == facts and not now:
             late = time.monotonic() - self._joined[0] >= JOIN_SECONDS
             if not late:
@@ -191,9 +182,9 @@ class Membership:
         return self._upstreams[source]
 
     def _found_upstream(self, source: str) -> Upstream:
-        parent = self._parents.get(source)
+        parent = self._reads.parents.get(source)
         if parent is None:
-            return RegisteredBase(self.base_name(self._settings.sources[source]))
+            return RegisteredBase(self._reads.base_name(source))
         if parent in {member.name for member in self._members}:
             return ParentView(bases_behind(parent, self._members))
         return RegisteredBase(parent)
@@ -202,38 +193,3 @@ class Membership:
         """What other members read of a base."""
         others = [member.facts for member in self._members if member.name != self.member]
         return sorted({table for facts in others for table in facts.sources.get(base, ())})
-
-    def base_name(self, source: SourceSettings) -> str:
-        """What a database is called in ids."""
-        return base_name(self.member, source.name, source.kind, source.global_name)
-
-    def _member_facts(self) -> MemberFacts:
-        sources: dict[str, tuple[str, ...]] = {}
-        parents: list[str] = []
-        for view in self._catalogue:
-            for relation in self._catalogue.relations_of(view):
-                if relation.source in self._parents:
-                    parents.append(self._parents[relation.source])
-                    continue
-                name = self.base_name(self._settings.sources[relation.source])
-                sources[name] = (*sources.get(name, ()), name_of_handle(relation.table))
-        assert self._settings.registry is not None
-        label = self._settings.registry.together
-        return MemberFacts(sources, tuple(parents), label, warehouse=self._warehouse)
-
-    def _parent_members(self) -> dict[str, str]:
-        """The members behind the sources that are other projects."""
-        found = {}
-        for name, source in self._settings.sources.items():
-            if not is_parent(source):
-                continue
-            parent = read_settings(source.read_path()).registry
-            if parent is None:
-                raise ProjectError(
-                    f'source "{name}": the project in {source.read_path()} has no registry, '
-                    "and this "
-                    "one has",
-                    hint="name the same registry in both, or in neither",
-                )
-            found[name] = parent.member
-        return found
