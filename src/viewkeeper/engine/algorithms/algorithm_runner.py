@@ -30,7 +30,7 @@ from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.updates.view_actions import (
     AddRows,
 )
-from viewkeeper.view.sweep_plan import SweepPlan, sweep_plan_of
+from viewkeeper.view.sweep_plan import sweep_plan_of
 from viewkeeper.warehouse.lake.data_files import write_rows
 from viewkeeper.warehouse.metadata.batch_plan import BatchPlan, LedgerEntry
 from viewkeeper.warehouse.metadata.head import ViewHead
@@ -71,6 +71,16 @@ class StepTotals:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class RunnerParts:
+    """What the runs of all views use."""
+
+    workspace: Workspace
+    batches: BatchRunner
+    lookout: Lookout
+    history: ChangeArchive
+
+
 class AlgorithmRunner:
     """Runs the machines of a project's views, one view at a time."""
 
@@ -81,12 +91,8 @@ class AlgorithmRunner:
         lookout: Lookout,
         history: ChangeArchive,
     ) -> None:
-        self._settings = workspace.settings
         self._store = workspace.store
-        self._connections = workspace.connections
-        self._batches = batches
-        self._lookout = lookout
-        self._history = history
+        self._parts = RunnerParts(workspace, batches, lookout, history)
 
     def advance_view(
         self, choice: AlgorithmChoice, until: int, stopping: Callable[[], bool]
@@ -108,9 +114,8 @@ class AlgorithmRunner:
         end = time.monotonic() + QUIET_SECONDS
         quiet = choice.kind.quiescence
         run = _ViewRun(
-            self,
+            self._parts,
             choice,
-            sweep_plan_of(choice.view),
             lambda: stopping() or (quiet and time.monotonic() > end),
             stepped,
         )
@@ -118,7 +123,7 @@ class AlgorithmRunner:
         while stepped.ended and (entries := run.next_entries(until)):
             run.run_machine(entries)
         if stepped.ended and self._store.head.views[name].ts < until:
-            run.archive_changes(run.read_entries(()), until)
+            run.archive_changes(run.queue_entries(()), until)
             self._store.commit([Advance(name, until, self._store.positions_until(name, until))])
 
 
@@ -127,27 +132,27 @@ class _ViewRun:
 
     def __init__(
         self,
-        stepper: AlgorithmRunner,
+        parts: RunnerParts,
         choice: AlgorithmChoice,
-        plan: SweepPlan,
         stopping: Callable[[], bool],
         stepped: StepTotals,
     ) -> None:
-        self._in = stepper
-        self._stopping = stopping
+        self._parts = parts
+        self._store = parts.workspace.store
+        self.is_stopping = stopping
         self._choice = choice
-        self._plan = plan
+        self._plan = sweep_plan_of(choice.view)
         self._name = choice.view.name
         self._kept = self._view_head.ts
         self.stepped = stepped
 
     @property
     def _view_head(self) -> ViewHead:
-        return self._in._store.head.views[self._name]
+        return self._store.head.views[self._name]
 
     def next_entries(self, until: int) -> list[LedgerEntry]:
         """What comes next: as much as a batch may have, or all where arrival order is emulated."""
-        ledger, kind = self._in._store.ledger, self._choice.kind
+        ledger, kind = self._store.ledger, self._choice.kind
         # Beyond `until` the ledger has what answers for an earlier view showed; ours show it too.
         end = ledger.next_ts if kind.arrival or kind.caught_up else until
         found = [
@@ -157,7 +162,7 @@ class _ViewRun:
         ]
         if kind.arrival or kind.caught_up:
             return found
-        limit = self._in._settings.batch.rows
+        limit = self._parts.workspace.settings.batch.rows
         last_ahead = max(self._view_head.ahead, default=0)
         totals = accumulate(entry.changes for entry in found)
         chosen = {
@@ -170,50 +175,42 @@ class _ViewRun:
 
     def run_machine(self, entries: Sequence[LedgerEntry]) -> None:
         workers = max(WORKERS, int(self._choice.options.get("parallel", 0)))
-        with Asker(self._plan, self._in._connections, workers) as asker:
-            machine = ActionInterpreter(
-                self._choice,
-                self._plan,
-                asker,
-                self._read_kept,
-                self._look_further,
-                self._write_commit,
-                self._stopping,
-            )
+        with Asker(self._plan, self._parts.workspace.connections, workers) as asker:
+            machine = ActionInterpreter(self._choice, self._plan, asker, self)
             self.stepped.ended = machine.run_entries(
                 entries, self._view_head.positions, self._view_head.ahead
             )
             self.stepped.lookups += asker.lookups
         self.stepped.changes += machine.changes
-        self._in._batches.clean_spool()
+        self._parts.batches.clean_spool()
 
-    def read_entries(self, entries: Sequence[LedgerEntry]) -> BatchChanges:
-        return self._in._batches.queue_changes([self._plan.view], entries)
+    def queue_entries(self, entries: Sequence[LedgerEntry]) -> BatchChanges:
+        return self._parts.batches.queue_changes([self._plan.view], entries)
 
     def archive_changes(self, changes: BatchChanges, until: int) -> None:
         """Remember the changes, so that past states can be verified."""
-        if self._in._settings.history:
-            self._in._history.keep_changes(changes, self._kept, until)
+        if self._parts.workspace.settings.history:
+            self._parts.history.keep_changes(changes, self._kept, until)
         self._kept = until
 
-    def _read_kept(self, entries: Sequence[LedgerEntry]) -> BatchChanges:
+    def read_entries(self, entries: Sequence[LedgerEntry]) -> BatchChanges:
         self.stepped.transactions += len(entries)
-        changes = self.read_entries(entries)
+        changes = self.queue_entries(entries)
         self.archive_changes(changes, entries[-1].ts)
         return changes
 
-    def _look_further(self, source: str, position: int) -> tuple[LedgerEntry, ...]:
+    def look_further(self, source: str, position: int) -> tuple[LedgerEntry, ...]:
         """What a cut has shown gets its ts, in a plan of its own that is finished at once."""
-        store = self._in._store
-        entries = self._in._lookout.entries_until(source, position)
+        store = self._store
+        entries = self._parts.lookout.entries_until(source, position)
         if entries:
             plan = BatchPlan(store.next_plan, entries)
             store.write_plan(plan)
             store.commit([], plan.n)
         return entries
 
-    def _write_commit(self, written: LedgerCommit) -> None:
-        store, head = self._in._store, self._view_head
+    def write_commit(self, written: LedgerCommit) -> None:
+        store, head = self._store, self._view_head
         ts = max(written.ts, head.ts)
         files = self._commit_files(written, ts)
         positions = store.positions_until(self._name, ts)
@@ -223,7 +220,7 @@ class _ViewRun:
         self.stepped.rows += sum(file.rows for file in files)
 
     def _commit_files(self, written: LedgerCommit, ts: int) -> tuple[DataFile, ...]:
-        store, head = self._in._store, self._view_head
+        store, head = self._store, self._view_head
         added = [change.rows for change in written.changes if isinstance(change, AddRows)]
         others = [change for change in written.changes if not isinstance(change, AddRows)]
         assert not (added and others), "an algorithm adds rows or acts on those that are stored"
