@@ -58,6 +58,28 @@ def reader_of(warehouse: Path) -> str:
     return known_identity(warehouse)
 
 
+class HarmlessErrors:
+    """Errors that spoil nothing, reported in the thread that made this: others have some too."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[ViewkeeperError] = deque()
+        self._thread = threading.get_ident()
+        self._report: Callable[[ViewkeeperError], None] = lambda _: None
+
+    def report_to(self, report: Callable[[ViewkeeperError], None]) -> None:
+        self._report = report
+
+    def add_error(self, error: ViewkeeperError) -> None:
+        """Report an error, now or when the thread that reports comes by."""
+        self._waiting.append(error)
+        self.report_errors()
+
+    def report_errors(self) -> None:
+        """Report what waits, if this is the thread that reports."""
+        while self._waiting and threading.get_ident() == self._thread:
+            self._report(self._waiting.popleft())
+
+
 class Connections:
     """Every source of a project, opened when first used."""
 
@@ -83,13 +105,11 @@ class Connections:
         """Per source, how it was away the last time."""
         self.failed: dict[str, SourceError] = {}
         """Sources that are damaged or failed as nobody foresaw: left alone until the next run."""
-        self._untold: deque[ViewkeeperError] = deque()
-        self._thread = threading.get_ident()
-        self._trouble: Callable[[ViewkeeperError], None] = lambda _: None
+        self._harmless = HarmlessErrors()
 
     def report_to(self, trouble: Callable[[ViewkeeperError], None]) -> None:
         """Errors that spoil nothing, like that of closing a snapshot, are passed to `trouble`."""
-        self._trouble = trouble
+        self._harmless.report_to(trouble)
 
     def get_source(self, name: str) -> Source:
         return self._open_guarded(name)
@@ -111,20 +131,14 @@ class Connections:
 
     def _note_harmless(self, error: ViewkeeperError) -> None:
         self.note_error(error)
-        self._untold.append(error)
-        self._tell_troubles()
-
-    def _tell_troubles(self) -> None:
-        """Tell of troubles, here where all is told; a load in a thread of its own has some too."""
-        while self._untold and threading.get_ident() == self._thread:
-            self._trouble(self._untold.popleft())
+        self._harmless.add_error(error)
 
     def send_errands(
         self, questions: Mapping[str, Callable[[Source], object]], seconds: float
     ) -> None:
         """Send an errand to each of these sources that is ready, and wait for some time at most
         until all are back; `take_answer` has what they bring."""
-        self._tell_troubles()
+        self._harmless.report_errors()
         end = time.monotonic() + seconds
         for name, question in questions.items():
             if self.can_ask([name]) and name not in self._errands:
