@@ -43,7 +43,7 @@ ENGINE_LEVELS = (
     ("operations", "view"),
     ("loop",),
     ("maintainer", "upkeep"),
-    ("evolution",),
+    ("evolution", "plan_runner"),
     ("algorithms", "group", "load"),
     ("batch",),
     ("capture",),

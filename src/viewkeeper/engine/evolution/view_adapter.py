@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from viewkeeper.engine.batch.barrier import barrier_of
 from viewkeeper.engine.capture.lookout import Lookout
-from viewkeeper.engine.evolution.proposals import HELD, Proposals, Proposed
+from viewkeeper.engine.evolution.pending_decisions import PendingDecisions
 from viewkeeper.engine.evolution.schema_decision import (
     MOVES_MAX,
     Approval,
@@ -39,7 +39,7 @@ from viewkeeper.engine.evolution.schema_decision import (
 from viewkeeper.engine.load.loader import LoadDefinition, Loader
 from viewkeeper.engine.views.algorithm_choice import AlgorithmChoices
 from viewkeeper.engine.views.workspace import Workspace
-from viewkeeper.errors import SchemaError, SourceAwayError, reload_hint
+from viewkeeper.errors import SchemaError, SourceAwayError
 from viewkeeper.evolution.adaptation import Adaptation, Difference, Restate
 from viewkeeper.evolution.correction import legal_order_of
 from viewkeeper.evolution.dependencies import ReceivedUpdate, reads_of
@@ -63,26 +63,20 @@ class ViewAdapter:
         self._lookout = lookout
         self._tell = workspace.observer.on_schema_change
         self._evolving = SchemaDecider(workspace, choices)
-        self._proposals = Proposals(workspace.store.root)
-        self.waits: dict[str, Proposal] = {}
-        """Views that are to be loaded under another definition."""
+        self.pending = PendingDecisions(workspace, choices)
         self._halfway = False
-        self._held: dict[str, Proposed] = {}
-        self._decided: dict[str, int] = {}
         self._broken: dict[str, tuple[float, int]] = {}
-        """Since when questions of a view break, and at which ts it stood then."""
-        self._asks: dict[str, str] = {}
-        """Sources that must answer before it can be decided what becomes of a view."""
+        """Since when questions of a view break, and its ts at that time."""
 
     def meet_schema_changes(self, name: str, until: int, attempts: int = MOVES_MAX) -> int | None:
         """The ts to which a view may be maintained as it is now defined; None: it waits."""
-        if self._is_settled(name):
+        if self.pending.is_settled(name):
             return None
         changes = self._evolving.pending_changes(name, until)
         if not changes:
-            self._forget_view(name)
+            self.pending.forget_view(name)
             if name in self._choices.provisional:
-                self._decided[name] = self._store.ledger.next_ts
+                self.pending.note_decided(name)
                 return None
             return until
         if self._settings.evolution.detection == "optimistic":
@@ -90,16 +84,16 @@ class ViewAdapter:
             if before > self._view_ts(name) and not self._is_broken(name):
                 self._halfway = True
                 return before
-        self._decided[name] = self._store.ledger.next_ts
+        self.pending.note_decided(name)
         try:
             decision = self._evolving.decide_view(name, changes)
         except SourceAwayError as error:
             self._connections.note_error(error)
-            self._asks[name] = error.source
+            self.pending.await_source(name, error.source)
             return None
         allowed: Proposal | Halt | None
         if isinstance(decision, Approval):
-            allowed = self._check_approval(name, decision.proposal)
+            allowed = self.pending.check_approval(name, decision.proposal)
         else:
             allowed = decision
         if isinstance(allowed, Proposal):
@@ -119,26 +113,9 @@ class ViewAdapter:
         head = self._store.head.views[name]
         extent = head.versions[-1].extent if head.versions else "equal"
         binding, choice = self._catalogue.bindings[name], self._choices[name]
-        self._forget_view(name)
-        self.waits[name] = Proposal(binding, choice, (cause,), extent, Difference(), {})
-        self._decided[name] = self._store.ledger.next_ts
-
-    def _is_settled(self, name: str) -> bool:
-        """Whether nothing has come since it was decided that a view waits."""
-        if name in self._asks and not self._connections.can_ask([self._asks[name]]):
-            return True
-        if self._decided.get(name) != self._store.ledger.next_ts:
-            return False
-        if name in self._choices.provisional:
-            return True
-        held = self._held.get(name)
-        return name in self.waits or (
-            held is not None and self._proposals.decision_of(held) is None
-        )
-
-    def is_blocked(self, name: str, loading: bool) -> bool:
-        """Whether a view can do nothing now but wait."""
-        return self._is_settled(name) and (name not in self.waits or loading)
+        self.pending.forget_view(name)
+        self.pending.await_load(name, Proposal(binding, choice, (cause,), extent, Difference(), {}))
+        self.pending.note_decided(name)
 
     def note_broken_query(self, name: str) -> bool:
         """A question of a view met another shape; False if that goes on too long unexplained."""
@@ -149,10 +126,10 @@ class ViewAdapter:
 
     def has_moved(self, name: str) -> bool:
         """Whether what a view waits to become has been overtaken by another schema change."""
-        proposal = self.waits.get(name)
+        proposal = self.pending.waits.get(name)
         # One that is only anchored again goes on as it is, whatever its tables have become.
         is_changed = proposal is not None and bool(proposal.became)
-        return is_changed and self._evolving.has_moved(name, self.waits[name])
+        return is_changed and self._evolving.has_moved(name, self.pending.waits[name])
 
     def _is_broken(self, name: str) -> bool:
         """Whether a question broke since the view last advanced."""
@@ -164,7 +141,7 @@ class ViewAdapter:
 
     def definition_of(self, name: str) -> LoadDefinition:
         """What a view is to be loaded as: one that waits, or a new one."""
-        proposal = self.waits.get(name)
+        proposal = self.pending.waits.get(name)
         if proposal is None:
             binding = self._catalogue.bindings[name]
             return LoadDefinition(self._catalogue.text_of(name), binding, self._choices[name])
@@ -178,7 +155,7 @@ class ViewAdapter:
 
     def start_load(self, loader: Loader, name: str, ts: int, positions: Mapping[str, int]) -> None:
         """Begin to load a view as of a ts: a new one, or one that waits."""
-        proposal, definition = self.waits.get(name), self.definition_of(name)
+        proposal, definition = self.pending.waits.get(name), self.definition_of(name)
         if proposal is not None and isinstance(proposal.adaptation, Difference):
             loader.begin_difference(definition, ts, positions)
         else:
@@ -188,61 +165,23 @@ class ViewAdapter:
 
     def note_load_success(self, name: str) -> None:
         """A view was loaded as it was to be."""
-        proposal = self.waits.get(name)
+        proposal = self.pending.waits.get(name)
         if proposal is not None:
             self._adopt_proposal(name, proposal)
         else:
-            self._forget_view(name)
+            self.pending.forget_view(name)
 
     def note_load_failure(self, name: str) -> None:
-        """A load did not succeed: what becomes of the view is decided anew."""
-        self.waits.pop(name, None)
-        self._decided.pop(name, None)
-        self._catalogue.coming.pop(name, None)
-
-    def adaptation_reasons(self) -> dict[str, str]:
-        """Why views wait."""
-        waits = {
-            name: "being brought over a schema change" if proposal.became else "being re-anchored"
-            for name, proposal in self.waits.items()
-        }
-        return {**waits, **{name: HELD.format(name) for name in self._held}}
+        """A load did not succeed: what becomes of the view is decided again."""
+        self.pending.forget_load(name)
 
     # -- one view ------------------------------------------------------------------------------
 
-    def _forget_view(self, name: str) -> None:
-        self.waits.pop(name, None)
-        self._held.pop(name, None)
-        self._asks.pop(name, None)
-        self._decided.pop(name, None)
-        self._catalogue.coming.pop(name, None)
-
     def _stop_view(self, name: str, reason: str) -> None:
-        self._forget_view(name)
+        self.pending.forget_view(name)
         self._store.commit([Stop(name, reason)])
-        self._proposals.clear_proposals([name])
+        self.pending.clear_proposal(name)
         self._tell(name, f"stopped: {reason}")
-
-    def _check_approval(self, name: str, proposal: Proposal) -> Proposal | Halt | None:
-        head = self._store.head.views[name]
-        version = proposal.binding.make_version(head.ts, 0.0, proposal.causes, proposal.extent)
-        before = self._catalogue.bindings[name].parsed.text
-        kind = type(proposal.adaptation).__name__.lower()
-        proposed = Proposed(name, version, before, kind, self._store.now())
-        word = self._proposals.decision_of(proposed)
-        if word is None:
-            self._proposals.put_proposal(proposed)
-            if name not in self._held:
-                self._tell(name, f"held, see `viewkeeper changes {name}`")
-            self._held[name] = proposed
-            return None
-        # What was said stays until it is done: a run that dies before need not ask again.
-        self._held.pop(name, None)
-        if word == "approve":
-            return proposal
-        causes = "\n".join(proposal.causes)
-        again = f"`viewkeeper run` proposes it again, {reload_hint([name])} as written"
-        return Halt(f"{causes}\nrejected\n  hint: {again}")
 
     def _follow_proposal(
         self,
@@ -256,17 +195,17 @@ class ViewAdapter:
         if self._meets_barrier(name, until) and not needs_rows(proposal.adaptation):
             # The ledger names what was emptied as the present definition does.
             if all(each.change.keeps_values for each in changes) and not self._is_broken(name):
-                self._decided.pop(name, None)
+                self.pending.decide_again(name)
                 self._halfway = True
                 return until
             proposal = replace(proposal, adaptation=Difference())
         if needs_rows(proposal.adaptation):
             prefix = self._maintainable_prefix(name, changes)
             if prefix > self._store.head.views[name].ts:
-                self._decided.pop(name, None)
+                self.pending.decide_again(name)
                 self._halfway = True
                 return prefix
-            self.waits[name] = proposal
+            self.pending.await_load(name, proposal)
             return None
         try:
             for source in proposal.choice.view.sources:
@@ -277,7 +216,7 @@ class ViewAdapter:
             moved = True
         if moved:
             # It is decided again, by the names of now; too often, and others have their turn.
-            self._forget_view(name)
+            self.pending.forget_view(name)
             return self.meet_schema_changes(name, until, attempts - 1) if attempts else None
         self._redefine_view(name, proposal)
         return until
@@ -305,8 +244,8 @@ class ViewAdapter:
         """What a view was to become is committed; a source that nobody reads any more is left."""
         before = self._catalogue.sources_of(name)
         self._choices.replace_choice(name, proposal.binding, proposal.choice)
-        self._forget_view(name)
-        self._proposals.clear_proposals([name])
+        self.pending.forget_view(name)
+        self.pending.clear_proposal(name)
         read = {source for view in self._catalogue for source in self._catalogue.sources_of(view)}
         for source in before:
             if source not in read:

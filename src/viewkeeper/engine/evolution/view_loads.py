@@ -50,7 +50,7 @@ class ViewLoads:
         """The next view that is new or to be redefined, once all that it reads is captured."""
         stored, catalogue = self._workspace.store.head.views, self._workspace.catalogue
         new = [name for name in catalogue if name not in stored and is_able(name)]
-        waits = [name for name in self._adapting.waits if is_able(name)]
+        waits = [name for name in self._adapting.pending.waits if is_able(name)]
         views = {name: self._adapting.definition_of(name).view for name in (*waits, *new)}
         can_ask = self._workspace.connections.can_ask
         wanted = [NextLoad(name, view) for name, view in views.items() if can_ask(view.sources)]
@@ -68,7 +68,7 @@ class ViewLoads:
         """Begin to load a view as of the newest ts, if it is still to be loaded so."""
         name, view, store = chosen.name, chosen.view, self._workspace.store
         seen = self._lookout.can_load(view.sources)
-        stands = name in self._adapting.waits or name not in store.head.views
+        stands = name in self._adapting.pending.waits or name not in store.head.views
         able = seen and stands and is_able(name)
         if not able or self._adapting.definition_of(name).view != view:
             return

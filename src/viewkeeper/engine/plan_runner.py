@@ -1,0 +1,183 @@
+"""Plans at work: batches of views, barriers that a view crosses, views with machines of their own.
+
+A plan is durable before any of its work. What could be done of it is committed in one record, which
+finishes the plan; a view that could not be maintained waits, or stops with a reason. A view that is
+not swept in batches is brought up to date by its own machine afterwards, under the ts that plans
+have given.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from viewkeeper.engine.algorithms.algorithm_runner import (
+    AlgorithmRunner,
+    StepTotals,
+    no_quiet_error,
+)
+from viewkeeper.engine.batch.barrier import barrier_of
+from viewkeeper.engine.batch.barrier_commit import BarrierCrossing
+from viewkeeper.engine.batch.batch_runner import BatchOutcome, BatchRunner, clashing_views
+from viewkeeper.engine.batch.change_archive import ChangeArchive
+from viewkeeper.engine.batch.part_sweep import BatchMember
+from viewkeeper.engine.capture.lookout import Lookout
+from viewkeeper.engine.views.algorithm_choice import AlgorithmChoices
+from viewkeeper.engine.views.view_troubles import Troubles
+from viewkeeper.engine.views.workspace import Workspace
+from viewkeeper.errors import BarrierError, GapError, SourceError, ViewkeeperError
+from viewkeeper.view.sweep_plan import sweep_plan_of
+from viewkeeper.warehouse.metadata.batch_plan import BatchPlan, LedgerEntry
+
+
+class PlanRunner:
+    """Does the work of the plans of one warehouse; used by one thread."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        lookout: Lookout,
+        choices: AlgorithmChoices,
+        troubles: Troubles,
+        record_gap: Callable[[str, SourceError], bool],
+    ) -> None:
+        """`record_gap` says whether what a source has lost is a gap that views get over."""
+        self._workspace = workspace
+        self._store = workspace.store
+        self._choices = choices
+        self._troubles = troubles
+        self._record_gap = record_gap
+        self._batches = BatchRunner(workspace, lookout.tables.loaded_before)
+        self._crossing = BarrierCrossing(workspace, self._batches)
+        self._history = ChangeArchive(self._store.root / "history", self._store.confirm_lock)
+        self._machines = AlgorithmRunner(workspace, self._batches, lookout, self._history)
+        self._stopping: Callable[[], bool] = lambda: False
+        self.restless: dict[str, ViewkeeperError] = {}
+        """Views whose algorithm found no quiet moment."""
+        self.batch_seconds = 0.0
+
+    def stop_when(self, stopping: Callable[[], bool]) -> None:
+        """Let algorithms that wait for a quiet moment go on until `stopping` says so."""
+        self._stopping = stopping
+
+    def clear_archive(self) -> None:
+        """Remove the changes that were kept, if the project does not keep any."""
+        if not self._workspace.settings.history:
+            self._history.clear_archive()
+
+    def finish_plan(self, plan: BatchPlan, members: Sequence[str]) -> None:
+        """Do the work of a plan that a crash left open, for those of its views that can go on."""
+        for name in members:
+            if self.barrier_ahead(name, plan.views[name][1]) is not None:
+                self._cross_barrier(plan, name)
+                return
+        self._commit_batch(plan, [name for name in members if self._in_batches(name)])
+
+    def record_barriers(self, entries: tuple[LedgerEntry, ...]) -> tuple[LedgerEntry, ...]:
+        """Write entries that have a barrier down at once; the entries that are still to be."""
+        return () if self._crossing.record_barriers(entries) else entries
+
+    def cross_next(self, name: str, barrier: int, entries: tuple[LedgerEntry, ...]) -> None:
+        """Take a view over the barrier at a ts, in a plan that also names these entries."""
+        at = self._store.head.views[name].ts
+        plan = BatchPlan(self._store.next_plan, entries, {name: (at, barrier)})
+        self._store.write_plan(plan)
+        self._cross_barrier(plan, name)
+
+    def advance_views(
+        self, targets: Mapping[str, int], newest: int, entries: tuple[LedgerEntry, ...]
+    ) -> None:
+        """Bring views to their ts, together where they can be, in plans that name these entries."""
+        self._maintain_together(targets, newest, entries)
+        for name, target in targets.items():
+            if not self._in_batches(name) and self._store.head.views[name].ts < target:
+                self._step_view(name, target)
+
+    def _maintain_together(
+        self, targets: Mapping[str, int], newest: int, entries: tuple[LedgerEntry, ...]
+    ) -> None:
+        views = self._store.head.views
+        together = [n for n in targets if self._in_batches(n)]
+        alone = clashing_views([self._choices[n].view for n in together])
+        spans = {n: (views[n].ts, targets[n], n if n in alone else "") for n in together}
+        groups = sorted({span for span in spans.values() if span[0] < span[1]})
+        for group in groups or ([(newest, newest, "")] if entries else []):
+            members = {n: span[:2] for n, span in spans.items() if span == group}
+            plan = BatchPlan(self._store.next_plan, entries, members)
+            self._store.write_plan(plan)
+            entries = ()
+            self._commit_batch(plan, list(members))
+
+    def barrier_ahead(self, name: str, until: int) -> int | None:
+        """The first ts up to a given one at which a view meets a barrier, if any."""
+        return barrier_of(self._store, self._choices[name].view, until)
+
+    def _in_batches(self, name: str) -> bool:
+        """Whether a view is swept with others; not while commits ahead of its mark have gaps."""
+        return self._choices[name].is_default and not self._store.head.views[name].ahead
+
+    def _step_view(self, name: str, until: int) -> None:
+        """Bring a view up to date by its own machine; its trouble is its own."""
+        started = time.perf_counter()
+        choice = self._choices[name]
+        entries = self._store.ledger.entries_between(self._store.head.views[name].ts, until)
+        stepped: StepTotals | None = None
+        with self._troubles.contain_view_errors(name):
+            stepped = self._machines.advance_view(choice, until, self._stopping)
+        if stepped is None:
+            return
+        self.batch_seconds = time.perf_counter() - started
+        age = max(0.0, time.time() - min(entry.committed_at for entry in entries))
+        report = stepped.report_steps(self._store.head.plan, name, self.batch_seconds, age)
+        self._workspace.observer.on_batch_commit(report)
+        self.restless.pop(name, None)
+        if not stepped.ended and not self._stopping():
+            self.restless[name] = no_quiet_error(choice)
+            self._troubles.report_trouble(self.restless[name])
+
+    def _commit_batch(self, plan: BatchPlan, names: Sequence[str]) -> None:
+        """Do the work of a plan and commit what could be done; nothing is acknowledged yet."""
+        started = time.perf_counter()
+        members = [self._batch_member(name) for name in names]
+        used = {source for member in members for source in member.plan.view.sources}
+        after, until = next(iter(plan.views.values()), (0, 0))
+        entries = [e for e in self._store.ledger.entries_between(after, until) if e.source in used]
+        ends = {s: p for name in names for s, p in self._store.positions_until(name, until).items()}
+        outcome = self._batches.run_batch(self._store.head.record + 1, members, entries, ends)
+        if self._workspace.settings.history:
+            self._history.keep_changes(outcome.kept, after, until)
+        changes = [
+            outcome.change_for(name, until, self._store.positions_until(name, until))
+            for name in names
+        ]
+        self._store.commit([change for change in changes if change is not None], plan.n)
+        self._batches.clean_spool()
+        self._report_outcome(plan, entries, outcome, started)
+
+    def _cross_barrier(self, plan: BatchPlan, name: str) -> None:
+        """Take a view over a barrier: everything up to it becomes one state."""
+        started = time.perf_counter()
+        crossed = None
+        with self._troubles.contain_view_errors(name, plan.n):
+            crossed = self._crossing.commit_crossing(plan, self._batch_member(name))
+        if crossed is not None:
+            self._report_outcome(plan, *crossed, started)
+
+    def _report_outcome(
+        self, plan: BatchPlan, entries: Sequence[LedgerEntry], outcome: BatchOutcome, started: float
+    ) -> None:
+        for name, error in outcome.errors.items():
+            if isinstance(error, BarrierError):
+                self._troubles.fail_view(name, error)
+            elif not (isinstance(error, GapError) and self._record_gap(error.source, error)):
+                self._troubles.report_trouble(error)
+        self.batch_seconds = time.perf_counter() - started
+        if entries:
+            self._workspace.observer.on_batch_commit(
+                outcome.report_batch(plan.n, entries, self.batch_seconds, time.time())
+            )
+
+    def _batch_member(self, name: str) -> BatchMember:
+        stored = self._store.head.views[name]
+        plan = sweep_plan_of(self._choices[name].view)
+        return BatchMember(name, plan, stored.schema, self._store.folder_of(name))
