@@ -103,8 +103,10 @@ class Maintainer:
         take_edits(self.store, self._catalogue, self.workspace.connections, full_refresh)
         # An algorithm or SQL that is refused must be refused before anything is dropped.
         self._choices.bind_views(full_refresh)
-        gone = [Drop(name, v.table) for name, v in views.items() if name not in self._catalogue]
-        again = [Drop(name, views[name].table) for name in full_refresh if name in views]
+        # What is stored of a view, its folds included, goes with it.
+        owners = {name: name.partition("#")[0] for name in views}
+        gone = [Drop(n, v.table) for n, v in views.items() if owners[n] not in self._catalogue]
+        again = [Drop(n, v.table) for n, v in views.items() if owners[n] in full_refresh]
         stopped = [
             Resume(name)
             for name, view in views.items()
@@ -263,6 +265,9 @@ class Maintainer:
         if view is None or name not in self._choices:
             return False
         if self.lookout.tables.broken.keys() & {*view.sources}:
+            return False
+        parents = [self.store.head.views.get(parent) for parent in view.parents]
+        if any(parent is None or parent.stopped for parent in parents):
             return False
         return self.workspace.connections.can_ask(view.sources)
 

@@ -18,15 +18,15 @@ from viewkeeper.engine.algorithms.algorithm_runner import (
 )
 from viewkeeper.engine.batch.barrier import barrier_of
 from viewkeeper.engine.batch.barrier_commit import BarrierCrossing
-from viewkeeper.engine.batch.batch_runner import BatchOutcome, BatchRunner, clashing_views
+from viewkeeper.engine.batch.batch_runner import BatchOutcome, BatchRunner, Span, clashing_views
 from viewkeeper.engine.batch.change_archive import ChangeArchive
-from viewkeeper.engine.batch.part_sweep import BatchMember
+from viewkeeper.engine.batch.staged_run import BatchView, StoredTable
 from viewkeeper.engine.capture.lookout import Lookout
 from viewkeeper.engine.views.algorithm_choice import AlgorithmChoices
 from viewkeeper.engine.views.view_troubles import Troubles
 from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import BarrierError, GapError, SourceError, ViewkeeperError
-from viewkeeper.view.sweep_plan import sweep_plan_of
+from viewkeeper.view.graph import tables_of_view
 from viewkeeper.warehouse.metadata.batch_plan import BatchPlan, LedgerEntry
 
 
@@ -100,6 +100,7 @@ class PlanRunner:
         together = [n for n in targets if self._in_batches(n)]
         alone = clashing_views([self._choices[n].view for n in together])
         spans = {n: (views[n].ts, targets[n], n if n in alone else "") for n in together}
+        spans = self._wait_for_parents(spans)
         groups = sorted({span for span in spans.values() if span[0] < span[1]})
         for group in groups or ([(newest, newest, "")] if entries else []):
             members = {n: span[:2] for n, span in spans.items() if span == group}
@@ -107,6 +108,24 @@ class PlanRunner:
             self._store.write_plan(plan)
             entries = ()
             self._commit_batch(plan, list(members))
+
+    def _wait_for_parents(
+        self, spans: Mapping[str, tuple[int, int, str]]
+    ) -> dict[str, tuple[int, int, str]]:
+        """The same spans, of views no further than the views that they read.
+
+        A view goes along with its parents where all go the same way; otherwise it catches up to
+        where they stand, from what they have stored.
+        """
+        views = self._store.head.views
+        found: dict[str, tuple[int, int, str]] = {}
+        for name, span in spans.items():
+            parents = self._choices[name].view.parents
+            if any(found.get(parent) != span for parent in parents):
+                until = min([span[1], *(views[parent].ts for parent in parents)])
+                span = (span[0], max(span[0], until), span[2])
+            found[name] = span
+        return found
 
     def barrier_ahead(self, name: str, until: int) -> int | None:
         """The first ts up to a given one at which a view meets a barrier, if any."""
@@ -138,19 +157,24 @@ class PlanRunner:
     def _commit_batch(self, plan: BatchPlan, names: Sequence[str]) -> None:
         """Do the work of a plan and commit what could be done; nothing is acknowledged yet."""
         started = time.perf_counter()
-        members = [self._batch_member(name) for name in names]
-        used = {source for member in members for source in member.plan.view.sources}
+        members = [self._batch_view(name) for name in names]
+        used = {source for member in members for source in member.view.sources}
         after, until = next(iter(plan.views.values()), (0, 0))
+        span = Span(after, until, merged=self._has_inexact_parent(members, after))
         entries = [e for e in self._store.ledger.entries_between(after, until) if e.source in used]
         ends = {s: p for name in names for s, p in self._store.positions_until(name, until).items()}
-        outcome = self._batches.run_batch(self._store.head.record + 1, members, entries, ends)
+        number = self._store.head.record + 1
+        outcome = self._batches.run_batch(number, members, entries, ends, span)
         if self._workspace.settings.history:
             self._history.keep_changes(outcome.kept, after, until)
         changes = [
-            outcome.change_for(name, until, self._store.positions_until(name, until))
-            for name in names
+            change
+            for member in members
+            for change in outcome.changes_for(
+                member, until, self._store.positions_until(member.name, until), not span.merged
+            )
         ]
-        self._store.commit([change for change in changes if change is not None], plan.n)
+        self._store.commit(changes, plan.n)
         self._batches.clean_spool()
         self._report_outcome(plan, entries, outcome, started)
 
@@ -159,7 +183,7 @@ class PlanRunner:
         started = time.perf_counter()
         crossed = None
         with self._troubles.contain_view_errors(name, plan.n):
-            crossed = self._crossing.commit_crossing(plan, self._batch_member(name))
+            crossed = self._crossing.commit_crossing(plan, self._batch_view(name))
         if crossed is not None:
             self._report_outcome(plan, *crossed, started)
 
@@ -177,7 +201,16 @@ class PlanRunner:
                 outcome.report_batch(plan.n, entries, self.batch_seconds, time.time())
             )
 
-    def _batch_member(self, name: str) -> BatchMember:
-        stored = self._store.head.views[name]
-        plan = sweep_plan_of(self._choices[name].view)
-        return BatchMember(name, plan, stored.schema, self._store.folder_of(name))
+    def _has_inexact_parent(self, members: Sequence[BatchView], after: int) -> bool:
+        """Whether a view that others read has no state of its own for every ts since then."""
+        views = self._store.head.views
+        parents = {parent for member in members for parent in member.view.parents}
+        return any(views[parent].exact_ts > after for parent in parents)
+
+    def _batch_view(self, name: str) -> BatchView:
+        view = self._choices[name].view
+        tables = {
+            table: StoredTable(self._store.head.views[table], self._store.folder_of(table))
+            for table in tables_of_view(view)
+        }
+        return BatchView(name, view, tables)

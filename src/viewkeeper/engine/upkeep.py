@@ -20,6 +20,7 @@ from viewkeeper.engine.spark.spark_session import SparkHandle
 from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.errors import CorruptError
 from viewkeeper.upstream import leases
+from viewkeeper.view.definition import PROJECT
 from viewkeeper.warehouse.merge import merge_tail
 from viewkeeper.warehouse.metadata.batch_plan import Ledger
 from viewkeeper.warehouse.metadata.head import Head
@@ -85,8 +86,9 @@ def fold_old(
         holders = [str(each) for each in leases.active_leases(store.root, now) if each.ts < horizon]
         told(f"states from ts {needed} on are kept for {', '.join(holders)}")
         horizon = needed
+    children = _oldest_children(store.head)
     for name, view in store.head.views.items():
-        target = min(horizon, view.ts)
+        target = min(horizon, view.ts, children.get(name, view.ts))
         if target > view.horizon:
             from viewkeeper.warehouse.compact import compact_view
 
@@ -96,6 +98,16 @@ def fold_old(
     history = ChangeArchive(store.root / "history", store.confirm_lock)
     history.forget_before(ts_before(store.ledger, now - settings.history))
     clean_warehouse(store)
+
+
+def _oldest_children(head: Head) -> dict[str, int]:
+    """Per view of the project that others read, the ts at which the slowest of them stands."""
+    oldest: dict[str, int] = {}
+    for view in head.shown_views.values():
+        for table in view.versions[-1].bound if view.versions else ():
+            if table.source == PROJECT:
+                oldest[table.table] = min(view.ts, oldest.get(table.table, view.ts))
+    return oldest
 
 
 def ts_before(ledger: Ledger, moment: float) -> int:

@@ -73,6 +73,9 @@ class ViewLoads:
         if not able or self._adapting.definition_of(name).view != view:
             return
         ts = store.ledger.next_ts - 1
+        if any(store.head.views[parent].ts != ts for parent in view.parents):
+            # It is loaded from them, as of the ts that all of them have reached.
+            return
         positions = {source: self._lookout.sightings.known[source] for source in view.sources}
         self._adapting.start_load(self._loader, name, ts, positions)
         self._workspace.observer.on_load_progress(name, "scanning and joining")
@@ -97,19 +100,21 @@ class ViewLoads:
         """Commit a load that has ended; the view that is maintained from its ts on, if any."""
         if not self._loader.has_ended:
             return None
-        ended, change = self._loader.take_ended(), None
+        ended, changes = self._loader.take_ended(), None
         try:
             with self._troubles.contain_view_errors(ended.name):
-                change = ended.take_change()
+                changes = ended.take_changes()
         except WarehouseError as error:
             # A load needs far more room than a batch: without it the others may go on.
             self._troubles.fail_view(ended.name, error)
-        if change is None:
+        if changes is None:
             self._adapting.note_load_failure(ended.name)
             return None
         store = self._workspace.store
-        store.commit([change])
+        store.commit(changes)
+        head = store.head.views[ended.name]
+        self._workspace.catalogue.note_loaded(ended.name, head.shown_schema)
         self._adapting.note_load_success(ended.name)
-        rows, seconds = store.head.views[ended.name].rows, time.perf_counter() - ended.started
-        self._workspace.observer.on_load_end(ended.name, rows, seconds)
+        seconds = time.perf_counter() - ended.started
+        self._workspace.observer.on_load_end(ended.name, head.rows, seconds)
         return ended.name

@@ -34,9 +34,12 @@ from viewkeeper.errors import (
     UnexpectedSourceError,
     reload_hint,
 )
+from viewkeeper.evolution.synchronization.quoted_names import quote_source_table
 from viewkeeper.maintain.algorithm_catalogue import KINDS, AlgorithmKind
 from viewkeeper.maintain.promises import Level
-from viewkeeper.view.definition import Field, Relation, ViewDefinition
+from viewkeeper.sources.kinds import whole_rows_remedy
+from viewkeeper.stages.fold import stored_schema_of
+from viewkeeper.view.definition import Field, Fold, Relation, ViewDefinition
 from viewkeeper.view.keyed_view import KeyedView, keyed_view_of
 
 
@@ -56,6 +59,9 @@ class AlgorithmChoice:
 
     @property
     def hidden_columns(self) -> tuple[str, ...]:
+        graph = self.view.graph
+        if graph is not None and isinstance(graph.root, Fold):
+            return stored_schema_of(graph.root)[1]
         return self.keyed.hidden if self.keyed else ()
 
     @property
@@ -81,7 +87,14 @@ def choose_algorithm(
             f"only {DEFAULT} evaluates expressions that need Spark SQL",
             "`viewkeeper explain` shows which they are",
         )
+    if kind.name != DEFAULT and (view.graph is not None or view.parents):
+        raise _algorithm_refusal(
+            view,
+            f"only {DEFAULT} maintains more than joins of tables of sources",
+            "name the join as a view of its own with that algorithm, and put the report on top",
+        )
     for relation in relations_deleted_by_key(view, connections):
+        _refuse_in_report(view, relation)
         found = connections.get_source(relation.source).describe_table(relation.table)
         shown_keys(view, relation, found.key)
         if kind.name != DEFAULT:
@@ -94,6 +107,15 @@ def choose_algorithm(
         return AlgorithmChoice(kind, settings.options, view, None)
     with_keys = keyed_view_of(view, _relation_keys(view, kind, connections))
     return AlgorithmChoice(kind, settings.options, with_keys.view, with_keys)
+
+
+def _refuse_in_report(view: ViewDefinition, relation: Relation) -> None:
+    if view.graph is not None:
+        raise ProjectError(
+            f'view "{view.name}": rows of {relation} are deleted by key, which only plain joins '
+            "can bear",
+            hint=whole_rows_remedy(quote_source_table(relation.table)),
+        )
 
 
 def check_in_group(view: str, kind: AlgorithmKind) -> None:
@@ -184,7 +206,7 @@ class AlgorithmChoices(Mapping[str, AlgorithmChoice]):
     def _bind_view(self, name: str, again: Container[str]) -> None:
         sources = self._catalogue.sources_of(name)
         self._connections.greet_sources(sources)
-        if not self._connections.can_ask(sources):
+        if not self._connections.can_ask(sources) or not self._catalogue.can_bind(name):
             return
         try:
             view = self._catalogue.bind_view(name, self._connections)

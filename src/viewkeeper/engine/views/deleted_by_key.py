@@ -22,6 +22,8 @@ def relations_deleted_by_key(
     """The relations of a view of which rows may go by their key only, as the user asked for."""
     found = []
     for relation in view.relations:
+        if relation.is_own:
+            continue
         listed = connections.settings[relation.source].options.get("delete_by_key", ())
         assert isinstance(listed, Sequence)
         if name_of_handle(relation.table) in listed:
