@@ -20,7 +20,7 @@ from enum import Enum
 from viewkeeper.engine.capture.acknowledgement import Acknowledger
 from viewkeeper.engine.capture.blocked_views import explain_waiting
 from viewkeeper.engine.capture.lookout import PATIENCE_SECONDS
-from viewkeeper.engine.evolution.anchors import Anchors
+from viewkeeper.engine.evolution.anchors import ANCHORED, Anchors
 from viewkeeper.engine.evolution.view_adapter import ViewAdapter
 from viewkeeper.engine.evolution.view_loads import ViewLoads
 from viewkeeper.engine.group.lookout_choice import make_lookout
@@ -234,6 +234,9 @@ class Maintainer:
             barrier = None if target is None else self._plans.barrier_ahead(name, target)
             if target is not None and barrier is None:
                 targets[name] = target
+            elif barrier is not None and self._choices[name].view.graph is not None:
+                # What went unlisted cannot be taken out of groups: the difference is computed.
+                self._adapting.anchor_view(name, f"{ANCHORED} a table was emptied")
             elif barrier is not None:
                 self._plans.cross_next(name, barrier, entries)
                 entries = ()

@@ -69,7 +69,10 @@ class PlanRunner:
         """Do the work of a plan that a crash left open, for those of its views that can go on."""
         for name in members:
             if self.barrier_ahead(name, plan.views[name][1]) is not None:
-                self._cross_barrier(plan, name)
+                if self._choices[name].view.graph is None:
+                    self._cross_barrier(plan, name)
+                else:
+                    self._store.commit([], plan.n)
                 return
         self._commit_batch(plan, [name for name in members if self._in_batches(name)])
 

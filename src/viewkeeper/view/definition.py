@@ -122,6 +122,8 @@ class Place:
     relation: Relation
     fields: tuple[Field, ...]
     keyed: KeyedJoin | None = None
+    unread: tuple[Field, ...] = ()
+    """The other columns of a table of a report: its text may name them, as in a star."""
 
     @property
     def columns(self) -> tuple[str, ...]:

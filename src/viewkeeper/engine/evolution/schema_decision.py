@@ -34,12 +34,16 @@ from viewkeeper.evolution.policy import Policy
 from viewkeeper.evolution.synchronization import NoRewriting, Rewriting, synchronize_view
 from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.updates.source_protocol import CurrentNames, names_now_of
-from viewkeeper.view.definition import Field, Relation, ViewDefinition
+from viewkeeper.view.definition import PROJECT, Field, Relation, ViewDefinition
+from viewkeeper.warehouse.metadata.definition_version import DefinitionTable
 from viewkeeper.warehouse.metadata.head import ViewHead
 
 if TYPE_CHECKING:
     from viewkeeper.view.sql.view_statement import ParsedView
 
+
+FOLLOWED_BY_HANDLE = ("rename_table", "rename_column", "add_column", "add_filled_column")
+"""What a report need not do anything about: its graph asks for tables by their handles."""
 
 MOVES_MAX = 10
 """How often it is decided again because names changed meanwhile."""
@@ -147,11 +151,14 @@ class SchemaDecider:
             return Halt(
                 _halt_reason(changes, "its policy is `exception`", self._reload_command(name))
             )
-        rewriting = self._rewrite_definition(name, policy, became)
-        if isinstance(rewriting, NoRewriting):
-            return Halt(_halt_reason(changes, rewriting.reason, rewriting.mends))
         try:
-            proposal = self._make_proposal(name, rewriting, changes, became)
+            if self._catalogue.bindings[name].graph is not None:
+                proposal = self._propose_report(name, changes, became)
+            else:
+                rewriting = self._rewrite_definition(name, policy, became)
+                if isinstance(rewriting, NoRewriting):
+                    return Halt(_halt_reason(changes, rewriting.reason, rewriting.mends))
+                proposal = self._make_proposal(name, rewriting, changes, became)
         except (DefinitionError, SchemaError, ProjectError) as error:
             return Halt(_halt_reason(changes, str(error), self._reload_command(name)))
         return Approval(proposal) if policy == "approve" else proposal
@@ -192,14 +199,16 @@ class SchemaDecider:
         )
 
     def _current_tables(self, binding: Binding) -> dict[Relation, CurrentNames | None]:
-        return {
-            Relation(b.source, b.table): names_now_of(
-                self._connections.get_source(b.source), b.handle
-            )
-            for b in binding.bound
-        }
+        return {Relation(b.source, b.table): self._table_now(b) for b in binding.bound}
+
+    def _table_now(self, table: DefinitionTable) -> CurrentNames | None:
+        if table.source == PROJECT:
+            return CurrentNames(table.table, {name: name for name in table.fields.names})
+        return names_now_of(self._connections.get_source(table.source), table.handle)
 
     def _fields_now(self, relation: Relation) -> tuple[Field, ...] | None:
+        if relation.is_own:
+            return self._catalogue.fields_of_view(relation.table)
         if relation.source not in self._connections.settings:
             return None
         source = self._connections.get_source(relation.source)
@@ -220,7 +229,8 @@ class SchemaDecider:
         from viewkeeper.view.sql.view_statement import parse_view
 
         old = self._catalogue.bindings[name]
-        new = bind_now(parse_view(rewriting.text, old.parsed.path), self._connections)
+        parsed = parse_view(rewriting.text, old.parsed.path)
+        new = bind_now(parsed, self._connections, self._catalogue)
         choice = self._choices.choice_of(name, new.view)
         found = choose_adaptation(
             self._choices[name].view,
@@ -236,10 +246,25 @@ class SchemaDecider:
         return Proposal(new, choice, causes, rewriting.extent.value, found, became)
 
 
+    def _propose_report(
+        self,
+        name: str,
+        changes: Sequence[PendingSchemaChange],
+        became: Mapping[Relation, CurrentNames | None],
+    ) -> Proposal:
+        """A report is bound again by its text: its tables have other columns or types now."""
+        old = self._catalogue.bindings[name]
+        new = bind_now(old.parsed, self._connections, self._catalogue)
+        choice = self._choices.choice_of(name, new.view)
+        return Proposal(new, choice, tuple(map(str, changes)), "equal", Reload(), became)
+
+
 def is_affected(change: SchemaChange, source: str, binding: Binding, keyed: bool) -> bool:
     """Whether a view must do something about a schema change."""
     relation = Relation(source, change.table)
     if relation not in binding.view.relations:
+        return False
+    if binding.graph is not None and change.kind in FOLLOWED_BY_HANDLE:
         return False
     match change.kind:
         case "rename_table" | "drop_table" | "recreate_table":

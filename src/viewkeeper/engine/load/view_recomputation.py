@@ -31,7 +31,7 @@ from viewkeeper.engine.spark.task_errors import Courier
 from viewkeeper.updates.source_protocol import COUNT, TS, Opener
 from viewkeeper.upstream.any_source import view_opener_of
 from viewkeeper.view.definition import Field, Relation, ViewDefinition
-from viewkeeper.view.render import extend_query, quote_name
+from viewkeeper.view.render import extend_query, quote_name, spark_type_of
 from viewkeeper.warehouse.metadata.head import ViewHead
 
 if TYPE_CHECKING:
@@ -101,9 +101,12 @@ def count_report_rows(
     spark: SparkSession, view: ViewDefinition, bases: Mapping[Relation, DataFrame]
 ) -> DataFrame:
     """A report, by the user's own text, over base rows with signed counts."""
-    bags = {relation: bag_of(frame) for relation, frame in bases.items()}
     for place in view.places:
-        bags[place.relation].createOrReplaceTempView(f"__place_{place.index}")
+        bag = bag_of(bases[place.relation])
+        absent = [
+            f"CAST(NULL AS {spark_type_of(f.type)}) AS {quote_name(f.name)}" for f in place.unread
+        ]
+        bag.selectExpr("*", *absent).createOrReplaceTempView(f"__place_{place.index}")
     with silence_errors():
         rows = spark.sql(view.query)
     return count_rows(rows.toDF(*(output.name for output in view.outputs)))

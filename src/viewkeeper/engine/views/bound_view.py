@@ -129,7 +129,7 @@ def _bind_tables(
     if graph is None:
         view = replace(bind_view(parsed, fields.__getitem__), behind=behind)
     else:
-        view = bind_report(parsed, graph, behind)
+        view = bind_report(parsed, fields.__getitem__, graph, behind)
         view = replace(view, graph=rename_relations(view.graph or graph, handles))
     places = tuple(replace(p, relation=handles[p.relation]) for p in view.places)
     return Binding(parsed, replace(view, places=places), bound, graph)

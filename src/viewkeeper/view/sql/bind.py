@@ -291,18 +291,23 @@ def report_text(parsed: ParsedView) -> str:
     return parsed.plain.replace_spans(parsed.body, changes)
 
 
-def bind_report(parsed: ParsedView, graph: Graph, behind: tuple[str, ...]) -> ViewDefinition:
+def bind_report(
+    parsed: ParsedView, schema: Schema, graph: Graph, behind: tuple[str, ...]
+) -> ViewDefinition:
     """The view that a report defines, once it is compiled; the graph's nodes get its name."""
     report = parsed.report
     assert report is not None, "a plain view is bound, not compiled"
     read = fields_read(graph)
-    places = tuple(
-        Place(index, table.alias, table.relation, read.get(table.relation, ()))
-        for index, table in enumerate(report.tables)
-    )
+    places = []
+    for index, table in enumerate(report.tables):
+        known = schema(table.relation)
+        # A relation of which only the number of rows matters still needs a column.
+        fields = read.get(table.relation) or known[:1]
+        unread = tuple(field for field in known if field not in fields)
+        places.append(Place(index, table.alias, table.relation, fields, unread=unread))
     return ViewDefinition(
         name=parsed.name,
-        places=places,
+        places=tuple(places),
         equalities=(),
         predicates=(),
         outputs=tuple(Output(f.name, Column(0, f.name, f.type)) for f in graph.root.fields),
