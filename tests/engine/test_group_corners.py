@@ -17,7 +17,7 @@ import viewkeeper
 from tests.engine.fleet import BASES, PARENT, Fleet
 from viewkeeper.engine.group import membership, order_client
 from viewkeeper.engine.load import loader
-from viewkeeper.engine.load.load_job import LoadedFiles, load_view
+from viewkeeper.engine.load.load_job import LoadedTables, load_view
 from viewkeeper.engine.maintainer import Maintainer
 from viewkeeper.engine.report import SilentObserver
 from viewkeeper.errors import RegistryAwayError, SourceAwayError
@@ -83,7 +83,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Loads wait until this is set."""
     go = threading.Event()
 
-    def waits(*args: Any) -> LoadedFiles:
+    def waits(*args: Any) -> LoadedTables:
         assert go.wait(60)
         return load_view(*args)
 

@@ -68,7 +68,7 @@ class Gate:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached, self.open = threading.Event(), threading.Event()
 
-        def slow(*arguments: Any) -> load_job.LoadedFiles:
+        def slow(*arguments: Any) -> load_job.LoadedTables:
             self.reached.set()
             self.open.wait(timeout=120)
             return load_job.load_view(*arguments)

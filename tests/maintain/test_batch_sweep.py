@@ -23,6 +23,7 @@ from viewkeeper.delta.algebra import TS, Algebra
 from viewkeeper.delta.kernel import Kernel
 from viewkeeper.delta.reference_carrier import Reference, ReferenceDelta, Row
 from viewkeeper.engine.batch.part_runner import run_on_spark
+from viewkeeper.engine.batch.own_relations import OwnRelations
 from viewkeeper.engine.batch.part_sweep import Batch, BatchMember, PartTask, sweep_part
 from viewkeeper.maintain.sweep_family.batch_sweep import batch_sweep, split_origins
 from viewkeeper.maintain.view_change import run_sweep
@@ -117,7 +118,7 @@ def test_spark_tasks_give_the_same(spark: SparkSession, tmp_path: Path, seed: in
     snapshots = random_snapshots(rng, world)
     openers = {name: partial(snapshots.__getitem__, name) for name in snapshots}
     views = {"v": BatchMember("v", plan, schema, tmp_path)}
-    batch = Batch(1, views, pending, ends, openers, "test")
+    batch = Batch(1, views, pending, ends, openers, "test", OwnRelations(tmp_path, 0, {}, {}))
     rows = {p.index: pending.relations[p.relation].rows for p in world.view.places}
     parts = split_origins(plan, rows, max(1, sum(rows.values()) // 3))
     tasks = [PartTask("v", number, part) for number, part in enumerate(parts)]

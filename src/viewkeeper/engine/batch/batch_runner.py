@@ -13,7 +13,10 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
+
+import pyarrow as pa
 
 from viewkeeper.delta.algebra import LAST_TS
 from viewkeeper.engine.batch.answer_types import cast_rows, types_of
@@ -304,8 +307,8 @@ class BatchRunner:
         with prepare_openers(self._connections, ends, views, when_asked=here) as openers:
             reader = self._connections.reader
             batch = Batch(number, {}, BatchChanges(known), ends, openers, reader, own)
-            stages = StagedRun(batch, members, lambda *work: self._run_parts(*work, outcome))
-            found = stages.run_stages()
+            sweep = partial(self._run_parts, outcome)
+            found = StagedRun(batch, members, sweep).run_stages()
         for error in found.errors.values():
             if isinstance(error, SourceAwayError):
                 self._connections.note_error(error)
@@ -341,7 +344,7 @@ class BatchRunner:
         return found
 
     def _run_parts(
-        self, batch: Batch, members: Sequence[BatchMember], outcome: BatchOutcome
+        self, outcome: BatchOutcome, batch: Batch, members: Sequence[BatchMember]
     ) -> list[PartResult]:
         early = [m for m in members if not m.plan.view.needs_spark]
         late = [m for m in members if m.plan.view.needs_spark]

@@ -9,7 +9,7 @@ compensation adds them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -36,6 +36,7 @@ from viewkeeper.view.definition import (
     Field,
     Fold,
     Node,
+    Output,
     Relation,
     Union,
     ViewDefinition,
@@ -176,7 +177,7 @@ def constant_rows(node: Constant) -> pa.Table:
 
 
 def expand_rows(
-    node: Expand, rows: pa.Table, projections: tuple[tuple[object, ...], ...] | None = None
+    node: Expand, rows: pa.Table, projections: Sequence[tuple[Output, ...]] | None = None
 ) -> pa.Table:
     """Signed rows, once per projection."""
     own = [name for name in (TS, COUNT) if name in rows.column_names]

@@ -17,6 +17,7 @@ from viewkeeper.engine.connections.log_lease import hold_logs
 from viewkeeper.engine.connections.open_sources import Connections
 from viewkeeper.engine.evolution.proposals import Proposed
 from viewkeeper.engine.load.load_job import StoredRows, row_schema
+from viewkeeper.engine.load.loader import StoredParents
 from viewkeeper.engine.load.view_recomputation import recompute_view
 from viewkeeper.engine.settings.project_file import Settings
 from viewkeeper.engine.spark.job_control import limit_job

@@ -42,7 +42,6 @@ from viewkeeper.stages.fold import (
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.view.definition import Fold, Graph, Relation, ViewDefinition, relation_of_node
 from viewkeeper.view.graph_sql import node_query
-from viewkeeper.view.render import quote_name
 from viewkeeper.warehouse.lake.data_files import stored_schema
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.metadata.record import DataFile
@@ -209,7 +208,8 @@ class _TableWriter:
             stored = self.target.stored[name].stored_frame(self.spark, schema)
             old = stored.select(*columns, (-F.col(COUNT)).alias(COUNT))
             made = sum_counts(made.unionAll(old), schema.names)
-        stamped = made.select(*columns, F.col(COUNT), F.lit(self.target.ts).cast("bigint").alias(TS))
+        stamp = F.lit(self.target.ts).cast("bigint").alias(TS)
+        stamped = made.select(*columns, F.col(COUNT), stamp)
         folder, kept = self.target.folders[name], stored_schema(schema)
         files = self.courier.run_job(
             lambda: write_frame(stamped, folder, kept, self.target.batch)

@@ -52,13 +52,17 @@ def recompute_view(
     openers: Openers,
     positions: Mapping[str, int],
     courier: Courier,
-    parents: ParentFrames,
+    parents: ParentFrames = lambda _: _no_parent(),
 ) -> DataFrame:
     """The view's rows and `_count` as of the positions: one row per tuple, no zeros."""
     bases = signed_bases(spark, view, openers, positions, courier, parents)
     if view.graph is not None:
         return count_report_rows(spark, view, bases)
     return count_view_rows(spark, view, bases)
+
+
+def _no_parent() -> DataFrame:
+    raise AssertionError("it reads no view of the project")
 
 
 def signed_bases(

@@ -163,9 +163,9 @@ def _table_name(sql: SqlText, table: exp.Table, defined: frozenset[str]) -> Iter
         return
     relation = Relation(source, ".".join(path)) if path else Relation(PROJECT, source)
     alias = table.args.get("alias")
-    aliased = alias is not None and alias.this is not None
-    shown = _plain_name(sql, alias.this) if aliased else [source, *path][-1]
-    yield TableName(relation, shown, aliased, Span(first.start, span.end))
+    named = None if alias is None or alias.this is None else _plain_name(sql, alias.this)
+    shown = named or [source, *path][-1]
+    yield TableName(relation, shown, named is not None, Span(first.start, span.end))
 
 
 def _plain_name(sql: SqlText, identifier: exp.Expr) -> str:
