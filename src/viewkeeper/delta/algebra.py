@@ -7,6 +7,9 @@ is bilinear; incremental maintenance is nothing but these laws:
     (a + b) join c  =  a join c  +  b join c          -(a join c)  =  (-a) join c
     where(a + b)    =  where(a) + where(b)            project(a + b)  =  project(a) + project(b)
 
+A row that meets a keyed place is extended by F, a function of the rows that match it: for a left
+place these rows, or one of NULLs. That is linear in the rows that meet, though not in those met.
+
 `Algebra` is the list of operations that a view change needs, and no more. There are two carriers:
 `viewkeeper.delta.reference_carrier`, Python dictionaries, short enough to be believed at sight, and
 `viewkeeper.delta.kernel`, Arrow tables. Everything above is written once over this protocol.
@@ -23,7 +26,7 @@ import pyarrow as pa
 
 from viewkeeper.view.definition import Output
 from viewkeeper.view.expression import Expression
-from viewkeeper.view.join_tree import JoinKey
+from viewkeeper.view.join_tree import JoinKey, KeyedMatch
 
 COUNT = "_count"
 TS = "_ts"
@@ -54,6 +57,10 @@ class TsCondition:
         if ours == theirs:
             return self.tie
         return theirs > ours if self.side is Side.LATER else theirs < ours
+
+
+Term = tuple[D, TsCondition | None]
+"""Labelled rows of a relation, and which of them by their ts meet a partial row."""
 
 
 class Algebra(Protocol[D]):
@@ -100,6 +107,19 @@ class Algebra(Protocol[D]):
         With `when`, both sides carry a ts and only pairs for which it holds are kept. The ts of the
         result is the partial row's.
         """
+        ...
+
+    def join_keyed(self, partial: D, terms: Sequence[Term[D]], keyed: KeyedMatch) -> D:
+        """Partial rows extended by what a keyed place shows for them.
+
+        The sum of the terms that meet a partial row is the place's bag of rows for its key. Of them
+        those match for which all conditions of ON are true. A partial row with a NULL in a key
+        column that is not null-safe matches nothing.
+        """
+        ...
+
+    def take_distinct(self, delta: D, columns: Sequence[str]) -> D:
+        """Every combination of values of these columns that occurs, counted once."""
         ...
 
     def where(self, delta: D, conditions: Sequence[Expression]) -> D:

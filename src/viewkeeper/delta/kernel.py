@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from viewkeeper.delta.algebra import COUNT, TS, Side, TsCondition
+from viewkeeper.delta.algebra import COUNT, TS, Side, Term, TsCondition
 from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.delta.evaluate import evaluate_expression
 from viewkeeper.view.definition import Output
-from viewkeeper.view.expression import Expression
-from viewkeeper.view.join_tree import JoinKey
+from viewkeeper.view.expression import Expression, columns_of
+from viewkeeper.view.join_tree import JoinKey, KeyedMatch
 
 SMALL = 50_000
 """Below this many rows Arrow's thread pool costs more than it gives."""
@@ -70,21 +70,42 @@ class Kernel:
     def join(
         self, partial: pa.Table, rows: pa.Table, on: Sequence[JoinKey], when: TsCondition | None
     ) -> pa.Table:
-        ours, theirs = matching_pairs(
-            [(partial[key.have.label], key.null_safe) for key in on],
-            [(rows[key.want.label], key.null_safe) for key in on],
-            (partial.num_rows, rows.num_rows),
-        )
-        if when is not None:
-            kept = _ts_mask(when, pc.take(partial[TS], ours), pc.take(rows[TS], theirs))
-            ours, theirs = ours.filter(kept), theirs.filter(kept)
-        left = partial.take(ours)
-        right = rows.drop_columns([TS] if TS in rows.column_names else []).take(theirs)
-        count = pc.multiply_checked(left[COUNT], right[COUNT])
-        for name in right.column_names:
-            if name != COUNT:
-                left = left.append_column(name, right[name])
-        return _replace_column(left, COUNT, count)
+        return _extended_rows(partial, rows, _pairs_between(partial, rows, on, when))
+
+    def join_keyed(
+        self, partial: pa.Table, terms: Sequence[Term[pa.Table]], keyed: KeyedMatch
+    ) -> pa.Table:
+        met = [(rows, _matching_rows(partial, rows, when, keyed)) for rows, when in terms]
+        hit = _hit_rows(partial.num_rows, [(rows[COUNT], pairs) for rows, pairs in met])
+        match keyed.join.kind:
+            case "semi":
+                return partial.filter(pa.array(hit))
+            case "anti":
+                return partial.filter(pa.array(~hit))
+            case "exists":
+                return partial.append_column(keyed.place.shown_labels[0], pa.array(hit))
+            case "left":
+                return self._padded_rows(partial, met, hit)
+
+    def _padded_rows(
+        self, partial: pa.Table, met: Sequence[tuple[pa.Table, Pairs]], hit: Any
+    ) -> pa.Table:
+        """Partial rows with the rows that match them, or with NULLs where none does."""
+        found = [_extended_rows(partial, rows, pairs) for rows, pairs in met]
+        joined = pa.concat_tables(found)
+        # Versions of a row that came and went cancel; left in, they would multiply at every step.
+        if joined.num_rows > 2 * found[0].num_rows:
+            joined = self.consolidate(joined)
+        if hit.all():
+            return joined
+        alone = partial.filter(pa.array(~hit))
+        for field in list(joined.schema)[alone.num_columns :]:
+            alone = alone.append_column(field.name, pa.nulls(alone.num_rows, field.type))
+        return pa.concat_tables([joined, alone])
+
+    def take_distinct(self, delta: pa.Table, columns: Sequence[str]) -> pa.Table:
+        values = pa.table([canonical_floats(delta[name]) for name in columns], names=list(columns))
+        return self.lift_table(distinct_rows(values))
 
     def where(self, delta: pa.Table, conditions: Sequence[Expression]) -> pa.Table:
         for condition in conditions:
@@ -103,6 +124,64 @@ class Kernel:
         grouped = _group_rows(delta, names, [(COUNT, "sum")])
         summed = grouped.rename_columns([*names, COUNT])
         return summed.filter(pc.not_equal(summed[COUNT], 0)).select(delta.column_names)
+
+
+Pairs = tuple[Any, Any]
+"""Row numbers of partial rows, and those of the rows that they meet."""
+
+
+def _pairs_between(
+    partial: pa.Table, rows: pa.Table, on: Sequence[JoinKey], when: TsCondition | None
+) -> Pairs:
+    """The pairs with equal keys whose ts meet the condition."""
+    ours, theirs = matching_pairs(
+        [(partial[key.have.label], key.null_safe) for key in on],
+        [(rows[key.want.label], key.null_safe) for key in on],
+        (partial.num_rows, rows.num_rows),
+    )
+    if when is None:
+        return ours, theirs
+    kept = _ts_mask(when, pc.take(partial[TS], ours), pc.take(rows[TS], theirs))
+    return ours.filter(kept), theirs.filter(kept)
+
+
+def _extended_rows(partial: pa.Table, rows: pa.Table, pairs: Pairs) -> pa.Table:
+    """The pairs as rows; counts multiply, the ts is the partial row's."""
+    left = partial.take(pairs[0])
+    right = rows.drop_columns([TS] if TS in rows.column_names else []).take(pairs[1])
+    count = pc.multiply_checked(left[COUNT], right[COUNT])
+    for name in right.column_names:
+        if name != COUNT:
+            left = left.append_column(name, right[name])
+    return _replace_column(left, COUNT, count)
+
+
+def _matching_rows(
+    partial: pa.Table, rows: pa.Table, when: TsCondition | None, keyed: KeyedMatch
+) -> Pairs:
+    """The pairs for which all of a keyed place's ON is true."""
+    ours, theirs = _pairs_between(partial, rows, keyed.on, when)
+    for condition in keyed.conditions:
+        read = {COUNT, *(column.label for column in columns_of(condition))}
+        values = partial.select([n for n in partial.column_names if n in read]).take(ours)
+        for name in (n for n in rows.column_names if n in read and n != COUNT):
+            values = values.append_column(name, pc.take(rows[name], theirs))
+        kept = evaluate_expression(condition, values)
+        ours, theirs = ours.filter(kept), theirs.filter(kept)
+    return ours, theirs
+
+
+def _hit_rows(size: int, met: Sequence[tuple[Any, Pairs]]) -> Any:
+    """Which partial rows some row matches: a bag's counts add up to zero only if it is empty."""
+    if len(met) == 1:
+        hit = np.zeros(size, np.bool_)
+        hit[met[0][1][0].to_numpy()] = True
+        return hit
+    total = np.zeros(size)
+    for counts, (ours, theirs) in met:
+        weights = pc.take(counts, theirs).to_numpy()
+        total += np.bincount(ours.to_numpy(), weights, minlength=size)
+    return total != 0
 
 
 def _group_rows(table: pa.Table, keys: list[str], sums: list[Any]) -> pa.Table:

@@ -17,7 +17,7 @@ from typing import Any, assert_never
 
 import pyarrow as pa
 
-from viewkeeper.delta.algebra import COUNT, TS, TsCondition
+from viewkeeper.delta.algebra import COUNT, TS, Term, TsCondition
 from viewkeeper.view.definition import Output
 from viewkeeper.view.expression import (
     Arithmetic,
@@ -31,7 +31,7 @@ from viewkeeper.view.expression import (
     Not,
     SparkSql,
 )
-from viewkeeper.view.join_tree import JoinKey
+from viewkeeper.view.join_tree import JoinKey, KeyedMatch
 
 Row = tuple[Any, ...]
 
@@ -134,6 +134,32 @@ class Reference:
             self._observe(partial, rows, on, when)
         return joined
 
+    def join_keyed(
+        self, partial: ReferenceDelta, terms: Sequence[Term[ReferenceDelta]], keyed: KeyedMatch
+    ) -> ReferenceDelta:
+        labels = [f"{keyed.place.index}.{name}" for name in keyed.place.columns]
+        result = []
+        for row, count in partial.counts.items():
+            alone = ReferenceDelta(partial.columns, {row: 1})
+            met = [
+                self.select_columns(
+                    self.join(alone, r, keyed.on, when), [*partial.columns, *labels]
+                )
+                for r, when in terms
+            ]
+            found = self.where(self.add(met), keyed.conditions)
+            bag = [(theirs[len(row) :], n) for theirs, n in found.counts.items()]
+            shown = shown_by_match(keyed, bag)
+            result += [(row + theirs, count * n) for theirs, n in shown]
+        return _sum_counts(partial.columns + tuple(keyed.place.shown_labels), result)
+
+    def take_distinct(self, delta: ReferenceDelta, columns: Sequence[str]) -> ReferenceDelta:
+        kept = self.select_columns(self._once(delta), columns)
+        return self._once(kept)
+
+    def _once(self, delta: ReferenceDelta) -> ReferenceDelta:
+        return ReferenceDelta(delta.columns, dict.fromkeys(delta.counts, 1))
+
     def where(self, delta: ReferenceDelta, conditions: Sequence[Expression]) -> ReferenceDelta:
         def holds(row: Row) -> bool:
             values = dict(zip(delta.columns, row, strict=True))
@@ -156,6 +182,19 @@ class Reference:
 
     def consolidate(self, delta: ReferenceDelta) -> ReferenceDelta:
         return _sum_counts(delta.columns, delta.counts.items())
+
+
+def shown_by_match(keyed: KeyedMatch, bag: Sequence[tuple[Row, int]]) -> Sequence[tuple[Row, int]]:
+    """F: what a keyed place shows to a row that these rows of it match."""
+    match keyed.join.kind:
+        case "left":
+            return bag or [((None,) * len(keyed.place.fields), 1)]
+        case "semi":
+            return [((), 1)] if bag else []
+        case "anti":
+            return [] if bag else [((), 1)]
+        case "exists":
+            return [((bool(bag),), 1)]
 
 
 def _ts_of(delta: ReferenceDelta, row: Row) -> int:

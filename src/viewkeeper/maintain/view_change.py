@@ -9,8 +9,13 @@ compensation needs to know.
 It is a generator: it yields lookups and is sent their answers. It does no I/O, reads no clock and
 starts no thread, so that the same code runs in a Spark task, in the driver and in simulation.
 
+A change at a keyed place is a *touch*: a key, and the ts at which some row with that key changed.
+Touches walk like changes to all places that the ON of the keyed place reads; then they become the
+difference between what the keyed place shows to these rows after their ts and before it.
+
 What must hold:
-1. At most 2(m - 1) lookups for m relations, whatever the number of changes.
+1. At most 2(m - 1) lookups for m relations, whatever the number of changes, and one more for each
+   keyed place that was touched and whose key is not unique.
 2. A step that no partial row needs asks nobody: a source that is not asked may be down.
 3. The result, summed up to any ts of the batch, is the view at that ts minus the view before it.
 
@@ -24,8 +29,16 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import TS, Algebra, D
-from viewkeeper.maintain.compensation import KnownChanges, join_corrected
+from viewkeeper.maintain.compensation import (
+    KnownChanges,
+    RelationVersions,
+    join_corrected,
+    join_versions,
+    versions_by_unique_key,
+    versions_without_rows,
+)
 from viewkeeper.updates.source_protocol import Answer, Lookup
+from viewkeeper.view.expression import IsNull, Not
 from viewkeeper.view.sweep_plan import SweepPlan, SweepStep
 
 SweepGenerator = Generator[tuple[Lookup, ...], tuple[Answer, ...], D]
@@ -55,7 +68,7 @@ def view_change(
     in_order = stages if stages is not None else [[step] for step in plan.steps]
     partials = yield from sweep_stages(algebra, plan, started, pending, in_order, bound)
     return (
-        algebra.add([_order_columns(algebra, plan, d) for d in partials.values()])
+        algebra.add([_order_columns(algebra, plan, delta) for delta in partials.values()])
         if partials
         else None
     )
@@ -71,48 +84,76 @@ def sweep_stages(
 ) -> SweepGenerator[dict[int, D]]:
     """Partial rows, by the place they come from, after these stages; only those that are left."""
     partials = {place: delta for place, delta in started.items() if not algebra.is_empty(delta)}
-    covered = {place: frozenset({place}) for place in partials}
+    # Touches have a key of their place, and none of its rows.
+    covered = {p: frozenset(() if plan.match_at(p) else (p,)) for p in partials}
+
+    def take_waiting(step: SweepStep) -> dict[int, D]:
+        mine = [place for place in sorted(partials) if place in step.origins]
+        if not step.is_own:
+            return {p: partials[p] for p in mine}
+        return {p: _order_columns(algebra, plan, partials[p], covered[p]) for p in mine}
 
     def extend(step: SweepStep, extended: Mapping[int, D]) -> None:
         for p, delta in extended.items():
             before, covered[p] = covered[p], covered[p] | {step.target}
-            partials[p] = algebra.where(delta, plan.decidable_conditions(covered[p], before))
+            conditions = plan.decidable_conditions(covered[p], before, p)
+            partials[p] = algebra.where(delta, conditions)
             if algebra.is_empty(partials[p]):
                 del partials[p]
 
     for stage in stages:
         asked: list[tuple[SweepStep, Lookup]] = []
         for step in stage:
-            waiting = {p: partials[p] for p in sorted(partials) if p in step.origins}
+            waiting = take_waiting(step)
             if not waiting:
                 continue
             if bound and step.target in bound:
                 extend(step, _join_bound(algebra, plan, step, bound[step.target], waiting))
                 continue
             lookup = lookup_for(algebra, plan, step, waiting)
-            if lookup.keys is not None and lookup.keys.num_rows == 0:
-                partials = {p: d for p, d in partials.items() if p not in waiting}
-            else:
+            versions = _versions_unasked(algebra, plan, step, lookup, pending)
+            if versions is None:
                 asked.append((step, lookup))
+            else:
+                extend(step, join_versions(algebra, step, versions, waiting))
         answers = (yield tuple(lookup for _, lookup in asked)) if asked else ()
         for (step, lookup), answer in zip(asked, answers, strict=True):
-            waiting = {p: partials[p] for p in sorted(partials) if p in step.origins}
+            waiting = take_waiting(step)
             extend(step, join_corrected(algebra, step, lookup, answer, pending, waiting))
     return partials
+
+
+def _versions_unasked(
+    algebra: Algebra[D], plan: SweepPlan, step: SweepStep, lookup: Lookup, pending: KnownChanges
+) -> RelationVersions[D] | None:
+    """What a step needs of its target, if it need not ask: no key can match, or the known changes
+    of a unique key say it all."""
+    target = plan.view.places[step.target]
+    if lookup.keys is not None and lookup.keys.num_rows == 0:
+        return versions_without_rows(algebra, target)
+    if step.is_own and step.match is not None and step.match.join.unique:
+        return versions_by_unique_key(algebra, target, lookup, pending)
+    return None
 
 
 def relevant_changes(algebra: Algebra[D], plan: SweepPlan, place: int, changes: pa.Table) -> D:
     """The changes of a place's relation that can affect the view through it.
 
     A change in no used column cancels itself, and what a local condition hides never appears; both
-    cost no lookup.
+    cost no lookup. Of a keyed place it is the touches: every key with every ts that changes it,
+    once.
     """
     labelled = algebra.label_columns(
         algebra.lift_table(changes), place, plan.view.places[place].columns
     )
-    return algebra.where(
-        algebra.consolidate(labelled), plan.decidable_conditions(frozenset({place}), before=None)
-    )
+    net = algebra.consolidate(labelled)
+    match = plan.match_at(place)
+    if match is None:
+        return algebra.where(net, plan.decidable_conditions(frozenset({place}), before=None))
+    hidden = plan.decidable_conditions(frozenset(), before=None)
+    known = [Not(IsNull(key.want)) for key in match.on if not key.null_safe]
+    touching = algebra.where(net, [*hidden, *match.own_conditions, *known])
+    return algebra.take_distinct(touching, [*(key.want.label for key in match.on), TS])
 
 
 def project_outputs(algebra: Algebra[D], plan: SweepPlan, rows: D) -> D:
@@ -144,11 +185,15 @@ def lookup_for(
     )
 
 
-def _order_columns(algebra: Algebra[D], plan: SweepPlan, delta: D) -> D:
-    """Partial rows of different origins have their columns in different orders; make them one."""
-    return algebra.select_columns(
-        delta, [f"{p.index}.{name}" for p in plan.view.places for name in p.columns] + [TS]
-    )
+def _order_columns(
+    algebra: Algebra[D], plan: SweepPlan, delta: D, places: frozenset[int] | None = None
+) -> D:
+    """Partial rows of different origins have their columns in different orders; make them one.
+
+    With `places`, only the columns of these.
+    """
+    kept = [p for p in plan.view.places if places is None or p.index in places]
+    return algebra.select_columns(delta, [*(n for p in kept for n in p.shown_labels), TS])
 
 
 def run_sweep(sweep: SweepGenerator[D], ask: Callable[[Lookup], Answer]) -> tuple[D, int]:

@@ -129,6 +129,18 @@ class Place:
     def columns(self) -> tuple[str, ...]:
         return tuple(field.name for field in self.fields)
 
+    @property
+    def shown_fields(self) -> tuple[Field, ...]:
+        """The columns that joined rows have of it: of a semi or anti place none."""
+        if self.keyed is None or self.keyed.kind == "left":
+            return self.fields
+        return (Field(EXISTS, pa.bool_()),) if self.keyed.kind == "exists" else ()
+
+    @property
+    def shown_labels(self) -> list[str]:
+        """What these columns are called in joined rows."""
+        return [f"{self.index}.{field.name}" for field in self.shown_fields]
+
 
 @dataclass(frozen=True, slots=True)
 class Output:

@@ -8,15 +8,22 @@ is answered by a scan.
 
 The root is the place with the most neighbours: in a star that is the fact table, and every change
 of a dimension then reaches the other dimensions in the passes that the others use anyway.
+
+A keyed place hangs below the parent that its definition names, once all places that its ON reads
+are in the tree; places that are joined through columns of a left place hang below it. The root is
+then one of the places that are joined with place 0 without passing a keyed place. A NULL that a
+left place shows where nothing matches is found by no lookup of that place, so a null-safe equality
+with its columns is never a key of an edge below it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from viewkeeper.view.definition import Equality, ViewDefinition
-from viewkeeper.view.expression import Column
+from viewkeeper.view.definition import Equality, KeyedJoin, Place, ViewDefinition
+from viewkeeper.view.expression import Column, Compare, Expression, places_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +39,47 @@ class JoinKey:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyedMatch:
+    """How rows meet a keyed place: by which key, and under which other conditions of its ON."""
+
+    place: Place
+    join: KeyedJoin
+    on: tuple[JoinKey, ...]
+    conditions: tuple[Expression, ...]
+
+    @property
+    def needed_places(self) -> frozenset[int]:
+        """The places that a row must have before it can be matched."""
+        read = (place for condition in self.conditions for place in places_of(condition))
+        return frozenset({self.join.parent, *read}) - {self.place.index}
+
+    @property
+    def own_conditions(self) -> list[Expression]:
+        """The conditions that a row of the place meets or not, whatever it is joined with."""
+        return [c for c in self.conditions if places_of(c) <= {self.place.index}]
+
+
+@dataclass(frozen=True, slots=True)
 class Edge:
-    """Parent and child, and the key that joins them, oriented from parent to child."""
+    """Parent and child, and the key that joins them, oriented from parent to child; `match` if the
+    child is keyed."""
 
     parent: int
     child: int
     on: tuple[JoinKey, ...]
+    match: KeyedMatch | None = None
+
+
+Neighbours = defaultdict[int, dict[int, list[JoinKey]]]
+"""Per place, the places that equalities join it with, and their keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinTree:
-    """A rooted spanning tree; edges in breadth-first order, parents before children."""
+    """A rooted spanning tree; edges with parents before children, breadth first if none is keyed.
+
+    What a keyed place needs comes before it.
+    """
 
     root: int
     edges: tuple[Edge, ...]
@@ -56,29 +93,112 @@ class JoinTree:
                 inside.add(edge.child)
         return frozenset(inside)
 
+    def matches_above(self, place: int) -> list[KeyedMatch]:
+        """The keyed places between a place and the root."""
+        found: list[KeyedMatch] = []
+        at = place
+        for edge in reversed(self.edges):
+            if edge.child == at:
+                found += [edge.match] if edge.match is not None and at != place else []
+                at = edge.parent
+        return found
+
 
 def join_tree_of(view: ViewDefinition) -> JoinTree:
     """The join tree of a view."""
-    usable = _usable_equalities(view.equalities)
+    matches = {p.index: _match_of(view, p, p.keyed) for p in view.places if p.keyed is not None}
+    usable = _usable_equalities(e for e in view.equalities if not _reads_padding(e, matches))
     neighbours = _neighbours_of(usable)
-    order = sorted(range(len(view.places)), key=lambda place: (-len(neighbours[place]), place))
-    root = order[0]
-    reached, edges = {root}, list[Edge]()
-    for start in order:
-        if start not in reached:
-            reached.add(start)
-            edges.append(Edge(root, start, ()))
-        _grow_tree(start, neighbours, reached, edges)
-    used = {frozenset((edge.parent, edge.child)) for edge in edges if edge.on}
+    degrees = {place.index: len(neighbours[place.index]) for place in view.places}
+    for match in matches.values():
+        degrees[match.join.parent] += 1
+    order = sorted(degrees, key=lambda place: (-degrees[place], place))
+    if matches:
+        around = _Growth(0, neighbours, matches).reached
+        root = next(place for place in order if place in around)
+    else:
+        root = order[0]
+    growth = _Growth(root, neighbours, matches)
+    growth.grow_everywhere(order)
+    edges = growth.edges if matches else _breadth_first(root, growth.edges)
+    used = {frozenset((e.parent, e.child)) for e in edges if e.on and e.match is None}
     residual = tuple(e for e in view.equalities if e not in usable or _ends_of(e) not in used)
-    return JoinTree(root, tuple(_breadth_first(root, edges)), residual)
+    return JoinTree(root, tuple(edges), residual)
+
+
+def _match_of(view: ViewDefinition, place: Place, join: KeyedJoin) -> KeyedMatch:
+    """The key by which a keyed place is asked; what cannot be one is a condition."""
+    padded = view.places[join.parent].keyed is not None
+    key = _usable_equalities(e for e in join.on if not (padded and e.null_safe))
+    assert key, f"place {place.index}: no equality of its ON can be a key below a left place"
+    others = tuple(comparison_of(e) for e in join.on if e not in key)
+    on = tuple(JoinKey(e.left, e.right, e.null_safe) for e in key)
+    return KeyedMatch(place, join, on, others + join.conditions)
+
+
+def comparison_of(equality: Equality) -> Compare:
+    """An equality as a condition."""
+    return Compare("<=>" if equality.null_safe else "=", equality.left, equality.right)
+
+
+def _reads_padding(equality: Equality, matches: Mapping[int, KeyedMatch]) -> bool:
+    """Whether an equality can hold where a left place shows NULL, or joins two keyed places."""
+    keyed = _ends_of(equality) & matches.keys()
+    return len(keyed) > 1 or (bool(keyed) and equality.null_safe)
+
+
+class _Growth:
+    """A tree that grows from its root: along equalities, and to keyed places that can be met."""
+
+    def __init__(
+        self, root: int, neighbours: Neighbours, matches: Mapping[int, KeyedMatch]
+    ) -> None:
+        self._root = root
+        self._neighbours = neighbours
+        self._matches = matches
+        self.reached = {root}
+        self.edges: list[Edge] = []
+        self._grow_from(root)
+
+    def grow_everywhere(self, order: Sequence[int]) -> None:
+        """Reach every place; a place that nothing joins hangs below the root without a key."""
+        while True:
+            match = self._next_match()
+            if match is not None:
+                place, parent = match.place.index, match.join.parent
+                self._attach(Edge(parent, place, match.on, match))
+                continue
+            apart = [p for p in order if p not in self.reached and p not in self._matches]
+            if not apart:
+                break
+            self._attach(Edge(self._root, apart[0], ()))
+        assert self.reached == set(order), "the ON of a keyed place reads a place joined after it"
+
+    def _next_match(self) -> KeyedMatch | None:
+        waiting = (m for place, m in self._matches.items() if place not in self.reached)
+        return next((m for m in waiting if m.needed_places <= self.reached), None)
+
+    def _attach(self, edge: Edge) -> None:
+        self.reached.add(edge.child)
+        self.edges.append(edge)
+        self._grow_from(edge.child)
+
+    def _grow_from(self, start: int) -> None:
+        frontier = [start]
+        while frontier:
+            parent = frontier.pop(0)
+            for child, on in sorted(self._neighbours[parent].items()):
+                if child not in self.reached and child not in self._matches:
+                    self.reached.add(child)
+                    self.edges.append(Edge(parent, child, tuple(on)))
+                    frontier.append(child)
 
 
 def _ends_of(equality: Equality) -> frozenset[int]:
     return frozenset((equality.left.place, equality.right.place))
 
 
-def _usable_equalities(equalities: tuple[Equality, ...]) -> tuple[Equality, ...]:
+def _usable_equalities(equalities: Iterable[Equality]) -> tuple[Equality, ...]:
     """Equalities that can be key columns together: no column twice between the same two places."""
     seen = set[tuple[frozenset[int], Column]]()
     usable = list[Equality]()
@@ -91,30 +211,14 @@ def _usable_equalities(equalities: tuple[Equality, ...]) -> tuple[Equality, ...]
     return tuple(usable)
 
 
-def _neighbours_of(equalities: tuple[Equality, ...]) -> defaultdict[int, dict[int, list[JoinKey]]]:
-    neighbours: defaultdict[int, dict[int, list[JoinKey]]] = defaultdict(dict)
+def _neighbours_of(equalities: tuple[Equality, ...]) -> Neighbours:
+    neighbours: Neighbours = defaultdict(dict)
     for equality in equalities:
         key = JoinKey(equality.left, equality.right, equality.null_safe)
         for oriented in (key, key.reversed_key()):
             ends = neighbours[oriented.have.place]
             ends.setdefault(oriented.want.place, []).append(oriented)
     return neighbours
-
-
-def _grow_tree(
-    start: int,
-    neighbours: defaultdict[int, dict[int, list[JoinKey]]],
-    reached: set[int],
-    edges: list[Edge],
-) -> None:
-    frontier = [start]
-    while frontier:
-        parent = frontier.pop(0)
-        for child, on in sorted(neighbours[parent].items()):
-            if child not in reached:
-                reached.add(child)
-                edges.append(Edge(parent, child, tuple(on)))
-                frontier.append(child)
 
 
 def _breadth_first(root: int, edges: list[Edge]) -> list[Edge]:

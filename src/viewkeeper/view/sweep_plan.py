@@ -4,6 +4,9 @@ Up pass, leaves to root: the partial rows at a node look up its parent. Down pas
 partial rows that still lack a relation look it up through its parent. A view of m relations has
 m - 1 edges, each walked once up and once down, so a plan has exactly 2(m - 1) steps, whatever the
 number of changes. Which steps a change takes part in depends only on the place it comes from.
+
+A keyed place has one step more, taken by its own changes alone: as soon as they have met all places
+that its ON reads, they ask for the rows of the keyed place itself.
 """
 
 from __future__ import annotations
@@ -11,21 +14,34 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from viewkeeper.view.definition import ViewDefinition
-from viewkeeper.view.expression import Compare, Expression, needs_spark, places_of
-from viewkeeper.view.join_tree import JoinKey, JoinTree, join_tree_of
+from viewkeeper.view.expression import Expression, needs_spark, places_of
+from viewkeeper.view.join_tree import (
+    JoinKey,
+    JoinTree,
+    KeyedMatch,
+    comparison_of,
+    join_tree_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class SweepStep:
     """Look up `target` by the key columns that partial rows have at `via`.
 
-    `origins` are the places whose changes need this step.
+    `origins` are the places whose changes need this step. With a `match`, partial rows meet a keyed
+    place; without one they meet its rows as those of any other place, coming from below it.
     """
 
     via: int
     target: int
     on: tuple[JoinKey, ...]
     origins: frozenset[int]
+    match: KeyedMatch | None = None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether changes of a keyed place ask for its own rows."""
+        return self.target in self.origins
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +57,32 @@ class SweepPlan:
     """What only Spark can check, on the finished rows."""
 
     def decidable_conditions(
-        self, covered: frozenset[int], before: frozenset[int] | None
+        self,
+        covered: frozenset[int],
+        before: frozenset[int] | None,
+        origin: int | None = None,
     ) -> list[Expression]:
         """The conditions that can be checked at `covered` and could not at `before`.
 
-        Constant conditions become decidable at a change's own place (`before` is None).
+        Constant conditions become decidable at a change's own place (`before` is None). What comes
+        from an `origin` below a left place also checks the ON of that left place.
         """
-        ready = [c for c in self.conditions if places_of(c) <= covered]
+        met = () if origin is None else self.tree.matches_above(origin)
+        conditions = [*self.conditions, *(c for match in met for c in match.conditions)]
+        ready = [c for c in conditions if places_of(c) <= covered]
         return ready if before is None else [c for c in ready if not places_of(c) <= before]
+
+    def match_at(self, place: int) -> KeyedMatch | None:
+        """How a keyed place is met; None for any other."""
+        return next((edge.match for edge in self.tree.edges if edge.child == place), None)
 
     def steps_from(self, origin: int) -> tuple[SweepStep, ...]:
         """The m - 1 steps of a sweep from one place, lower places first.
 
-        In a chain that is SWEEP's order: first all to the left, then all to the right.
+        In a chain that is SWEEP's order: first all to the left, then all to the right. Only for
+        views without keyed places.
         """
+        assert not any(edge.match for edge in self.tree.edges), "a keyed place is met downwards"
         return tuple(_walk_tree(self.tree, origin, origin, None))
 
 
@@ -80,10 +108,26 @@ def sweep_plan_of(view: ViewDefinition) -> SweepPlan:
         for e in reversed(tree.edges)
     ]
     down = [
-        SweepStep(e.parent, e.child, e.on, everywhere - tree.subtree_of(e.child))
+        SweepStep(e.parent, e.child, e.on, everywhere - tree.subtree_of(e.child), e.match)
         for e in tree.edges
     ]
-    cycles = tuple(Compare("<=>" if e.null_safe else "=", e.left, e.right) for e in tree.residual)
+    steps = up + down
+    for match in (edge.match for edge in tree.edges if edge.match is not None):
+        assert not any(map(needs_spark, match.conditions)), "the kernel evaluates all of an ON"
+        steps = _with_own_step(steps, match)
+    cycles = tuple(comparison_of(equality) for equality in tree.residual)
     conditions = cycles + tuple(p for p in view.predicates if not needs_spark(p))
     late = tuple(p for p in view.predicates if needs_spark(p))
-    return SweepPlan(view, tree, tuple(up + down), conditions, late)
+    return SweepPlan(view, tree, tuple(steps), conditions, late)
+
+
+def _with_own_step(steps: list[SweepStep], match: KeyedMatch) -> list[SweepStep]:
+    """The steps, and the one of a keyed place's own changes where it can first be taken."""
+    place, missing = match.place.index, set(match.needed_places)
+    at = 0
+    while missing:
+        step = steps[at]
+        missing -= {step.target} if place in step.origins and not step.is_own else set()
+        at += 1
+    own = SweepStep(match.join.parent, place, match.on, frozenset({place}), match)
+    return [*steps[:at], own, *steps[at:]]

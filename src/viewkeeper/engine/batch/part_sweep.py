@@ -27,7 +27,7 @@ from viewkeeper.engine.batch.own_relations import Ask, OwnRelations, multiply_co
 from viewkeeper.engine.batch.snapshot_openers import Openers
 from viewkeeper.engine.connections.guarded_source import PASSING
 from viewkeeper.errors import UnexpectedViewError, ViewkeeperError
-from viewkeeper.maintain.sweep_family.batch_sweep import Part, batch_sweep
+from viewkeeper.maintain.sweep_family.batch_sweep import Part, batch_sweep, slice_origins
 from viewkeeper.maintain.view_change import run_sweep, view_change
 from viewkeeper.stages.fold import pre_aggregate
 from viewkeeper.updates.queue import BatchChanges
@@ -127,8 +127,8 @@ def origin_rows(batch: Batch, view: BatchMember, part: Part) -> dict[int, pa.Tab
     """The origin rows of a part, by place."""
     places = view.plan.view.places
     return {
-        piece.place: batch.changes.relations[places[piece.place].relation].rows_between(
-            piece.start, piece.stop
+        piece.place: slice_origins(
+            view.plan, piece, batch.changes.relations[places[piece.place].relation]
         )
         for piece in part
     }

@@ -15,6 +15,8 @@ Invariants:
 2. Each part of the batch that is swept on its own makes at most 2(m - 1) lookups.
 3. Parts are ranges of origin rows, not of transactions: a view change is linear in them, so the sum
    of the parts' results is the result, and one transaction of a million rows is no special case.
+   At a keyed place a part has all changes of the touches that begin in its range, so that no touch
+   is in two parts.
 
 Symbols: SWEEP's Delta-R is an origin, its Delta-V the sum of what `view_change` returns; PVM's p is
 the number of parts at work at the same time.
@@ -22,12 +24,15 @@ the number of parts at work at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 
-from viewkeeper.delta.algebra import Algebra, D
+from viewkeeper.delta.algebra import TS, Algebra, D
+from viewkeeper.delta.kernel import Kernel, matching_pairs
 from viewkeeper.maintain.compensation import KnownChanges
 from viewkeeper.maintain.view_change import SweepGenerator, project_outputs, view_change
 from viewkeeper.view.sweep_plan import SweepPlan
@@ -70,6 +75,50 @@ def split_origins(plan: SweepPlan, rows: Mapping[int, int], part_rows: int) -> t
             room -= stop - start
             start = stop
     return tuple(tuple(part) for part in parts)
+
+
+class ChangeRows(Protocol):
+    """The changes of one relation, in the order of their ts."""
+
+    @property
+    def rows(self) -> int: ...
+
+    def rows_between(self, start: int, stop: int) -> pa.Table: ...
+
+
+def slice_origins(plan: SweepPlan, piece: Slice, changes: ChangeRows) -> pa.Table:
+    """The origin rows of a slice.
+
+    A keyed place is touched once for all changes of a key in one ts, which may lie on both sides of
+    a border between slices: they are origin rows of the slice in which the first of them lies.
+    """
+    match = plan.match_at(piece.place)
+    mine = changes.rows_between(piece.start, piece.stop)
+    if match is None or mine.num_rows == 0:
+        return mine
+    stamps = changes.rows_between(0, changes.rows)[TS].to_numpy()
+    begin = int(np.searchsorted(stamps, stamps[piece.start], side="left"))
+    end = int(np.searchsorted(stamps, stamps[piece.stop - 1], side="right"))
+    if (begin, end) == (piece.start, piece.stop):
+        return mine
+    around = changes.rows_between(begin, end)
+    key = [key.want.name for key in match.on]
+    return around.take(pa.array(_touched_rows(around, key, piece.start - begin, mine.num_rows)))
+
+
+def _touched_rows(changes: pa.Table, key: Sequence[str], start: int, size: int) -> Any:
+    """The numbers of the rows with a (key, ts) that first occurs among `size` rows from `start`."""
+    names = [*key, TS]
+    mine = Kernel().take_distinct(changes.slice(start, size), names)
+    met, touch = matching_pairs(
+        [(changes[name], True) for name in names],
+        [(mine[name], True) for name in names],
+        (changes.num_rows, mine.num_rows),
+    )
+    rows, touches = met.to_numpy(), touch.to_numpy()
+    first = np.full(mine.num_rows, changes.num_rows)
+    np.minimum.at(first, touches, rows)
+    return np.sort(rows[first[touches] >= start])
 
 
 def batch_sweep(
