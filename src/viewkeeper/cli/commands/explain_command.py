@@ -1,4 +1,4 @@
-"""`viewkeeper explain`: how a view is maintained, and what that costs, without starting anything.
+"""`viewkeeper explain`: how a view is maintained, and what that costs; it maintains nothing.
 
 What is explained is in `viewkeeper.engine.operations.view_explanation`; here it becomes text with a
 drawn join tree, or JSON.
@@ -15,10 +15,10 @@ import click
 
 from viewkeeper.cli.format import as_json
 from viewkeeper.cli.invocation import Invocation
-from viewkeeper.cli.terminal import make_console
+from viewkeeper.cli.terminal import make_console, print_note
 
 if TYPE_CHECKING:
-    from viewkeeper.engine.operations.view_explanation import ViewExplanation
+    from viewkeeper.engine.operations.view_explanation import StageExplanation, ViewExplanation
 
 EPILOG = """\b
 Examples:
@@ -40,20 +40,19 @@ def explain(invocation: Invocation, view: str, wants_json: bool) -> int:
     """
     from viewkeeper.engine.connections.open_sources import Connections, reader_of
     from viewkeeper.engine.operations.view_explanation import explain_view
-    from viewkeeper.engine.views.view_catalogue import read_views
-    from viewkeeper.warehouse.metadata.head import read_head
 
-    settings = invocation.read_settings()
-    head = read_head(settings.warehouse)
-    catalogue = read_views(settings.folder, frozenset(settings.sources), head)
-    catalogue.check_name(view)
-    connections = Connections(settings.sources, reader_of(settings.warehouse), time.time)
-    try:
-        found = explain_view(
-            catalogue.bind_view(view, connections), connections, settings.algorithm_of(view)
-        )
-    finally:
-        connections.close()
+    with invocation.open_project() as project:
+        settings, catalogue = project.settings, project.catalogue
+        catalogue.check_name(view)
+        if catalogue.needs_compiler(view):
+            print_note("starting Spark, which says what this report means ...")
+        connections = Connections(settings.sources, reader_of(settings.warehouse), time.time)
+        try:
+            found = explain_view(
+                catalogue.bind_view(view, connections), connections, settings.algorithm_of(view)
+            )
+        finally:
+            connections.close()
     if wants_json:
         click.echo(as_json(asdict(found), indent=2))
     else:
@@ -69,20 +68,41 @@ def explanation_lines(found: ViewExplanation) -> Iterator[str]:
     yield "relations"
     for used in found.relations:
         columns = ", ".join(used.columns) or "no column, only how often"
-        yield f"  {used.alias:<12} {used.source}.{used.table}  ({columns})"
+        table = f"{used.source}.{used.table}" if used.source else f"view {used.table}"
+        yield f"  {used.alias:<12} {table}  ({columns})"
     yield ""
-    yield "join tree"
-    yield from join_tree_lines(found)
-    yield ""
+    if found.stages:
+        yield from _stage_lines(found.stages)
+    else:
+        yield "join tree"
+        yield from join_tree_lines(found)
+        yield ""
     yield from _cost_lines(found)
     yield from _condition_lines(found)
     yield from _output_lines(found)
     yield from _guarantee_lines(found)
 
 
-def join_tree_lines(found: ViewExplanation) -> Iterator[str]:
+def _stage_lines(stages: tuple[StageExplanation, ...]) -> Iterator[str]:
+    """The stages of a report, in the order in which a batch passes them."""
+    yield "stages"
+    for stage in stages:
+        yield f"  {stage.name}  {stage.kind} of {', '.join(stage.reads) or 'nothing'}"
+        if len(stage.relations) > 1:
+            yield from (f"  {line}" for line in join_tree_lines(stage))
+        yield from (f"      {line}" for line in stage.does)
+        if stage.stored:
+            yield f"      stored: {stage.stored}"
+    yield ""
+
+
+def join_tree_lines(found: ViewExplanation | StageExplanation) -> Iterator[str]:
     """The join tree, drawn; each child with the condition that joins it to its parent."""
-    names = {used.place: f"{used.alias} ({used.source}.{used.table})" for used in found.relations}
+    assert found.root is not None, "a core has a root"
+    names = {
+        used.place: f"{used.alias} ({'.'.join(filter(None, (used.source, used.table)))})"
+        for used in found.relations
+    }
 
     def below(parent: int, indent: str) -> Iterator[str]:
         branches = [branch for branch in found.tree if branch.parent == parent]
@@ -103,8 +123,13 @@ def _cost_lines(found: ViewExplanation) -> Iterator[str]:
         for number, ask in enumerate(change.asks, 1):
             key = f" by {ask.by}" if ask.by else ""
             mark = " " if ask.cheap else "!"
-            yield f" {mark}{number}. {ask.source}.{ask.table}{key}: {ask.served}"
+            table = f"{ask.source}.{ask.table}" if ask.source else ask.table
+            yield f" {mark}{number}. {table}{key}: {ask.served}"
     if found.algorithm != "batch_sweep":
+        yield ""
+        return
+    if found.stages:
+        yield f"  at most {found.lookups_max} lookups for a batch, and what changed keyed places ask"
         yield ""
         return
     yield (

@@ -25,7 +25,7 @@ from viewkeeper.delta.kernel import Kernel
 from viewkeeper.maintain.compensation import KnownChanges
 from viewkeeper.maintain.probe import probe_rows
 from viewkeeper.maintain.view_change import run_sweep
-from viewkeeper.stages.fold import stored_group_names
+from viewkeeper.stages.fold_layout import layout_of
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.queue import RelationChanges
 from viewkeeper.updates.source_protocol import COUNT, POSITION, TS, Answer, Lookup
@@ -105,10 +105,10 @@ class OwnRelations:
 
     def stored_groups(self, head: ViewHead, fold: Fold, keys: pa.Table) -> pa.Table:
         """What is stored of these groups of a fold as of T0, hidden columns too."""
-        names = stored_group_names(fold)
+        names = list(layout_of(fold).group_columns)
         if not names:
             return read_stored(self.root, head, self.since).drop_columns([COUNT])
-        search = search_for(keys.rename_columns([names[name] for name in keys.column_names]))
+        search = search_for(keys.rename_columns(names))
         return find_rows(self.root, head, [search], self.since).drop_columns([COUNT])
 
     def _union_rows(

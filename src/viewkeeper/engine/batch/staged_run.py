@@ -17,17 +17,12 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from viewkeeper.delta.kernel import Kernel, matching_pairs
+from viewkeeper.delta.kernel import Kernel, distinct_rows, matching_pairs
 from viewkeeper.engine.batch.own_relations import changes_of_rows, expand_rows, renamed_rows
 from viewkeeper.engine.batch.part_sweep import Batch, BatchMember, PartResult, open_lookups
 from viewkeeper.errors import UnexpectedViewError, ViewkeeperError, WarehouseError
-from viewkeeper.stages.fold import (
-    advance_fold,
-    combine_partials,
-    group_keys,
-    needs_rows,
-    pre_aggregate,
-)
+from viewkeeper.stages.fold import advance_fold, combine_partials, pre_aggregate
+from viewkeeper.stages.fold_layout import layout_of
 from viewkeeper.updates.queue import BatchChanges
 from viewkeeper.updates.source_protocol import COUNT, POSITION, TS, Lookup
 from viewkeeper.view.definition import (
@@ -203,9 +198,9 @@ class StagedRun:
         """The fold that alone reads a core, if it can do with partial sums of its rows."""
         graph = stage.member.view.graph
         readers = [n for n in graph.nodes if stage.relation in n.inputs] if graph else []
-        if len(readers) == 1 and isinstance(readers[0], Fold) and not needs_rows(readers[0]):
-            return readers[0]
-        return None
+        fold = readers[0] if len(readers) == 1 else None
+        # A group that loses its smallest or largest value is computed from the rows themselves.
+        return fold if isinstance(fold, Fold) and not layout_of(fold).extremes else None
 
     def _gather_results(
         self, stage: Stage, member: BatchMember, results: Sequence[PartResult]
@@ -263,7 +258,8 @@ class StagedRun:
         if not partials:
             return stored_schema(stage.table.head.schema).empty_table()
         together = combine_partials(fold, partials)
-        before = self._batch.own.stored_groups(stage.table.head, fold, group_keys(fold, together))
+        keys = distinct_rows(together.select([group.name for group in fold.groups]))
+        before = self._batch.own.stored_groups(stage.table.head, fold, keys)
         lookups: Counter[str] = Counter()
         with open_lookups(self._batch_with({}), lookups) as ask:
 
@@ -272,7 +268,9 @@ class StagedRun:
                 found = self._batch.own.rows_before(lookup, BatchChanges(self._known), ask)
                 return _matching_rows(found.select([*lookup.columns, COUNT]), keys)
 
-            made = advance_fold(fold, together, before, ask_input, rows)
+            made = advance_fold(
+                fold, together, before, ask_input, lambda keys: _matching_rows(rows, keys)
+            )
         self.result.lookups.update(lookups)
         return made
 

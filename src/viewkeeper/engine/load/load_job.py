@@ -35,10 +35,10 @@ from viewkeeper.errors import ExpressionError, UnsupportedError
 from viewkeeper.stages.fold import (
     combine_partials,
     load_groups,
-    partial_schema,
     pre_aggregate,
     stored_schema_of,
 )
+from viewkeeper.stages.fold_layout import layout_of
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.view.definition import Fold, Graph, Relation, ViewDefinition, relation_of_node
 from viewkeeper.view.graph_sql import node_query
@@ -146,7 +146,7 @@ def _fold_frame(
     """The stored rows of a fold, with `_count`: partial sums per task, then whole groups."""
     ts = writer.target.ts
     rows = spark.sql(_input_query(graph, fold, names))
-    partial = partial_schema(fold)
+    partial = layout_of(fold).partial
 
     def sum_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         held: list[pa.Table] = []
@@ -162,7 +162,7 @@ def _fold_frame(
     def finish(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = pa.Table.from_batches(list(batches), partial)
         if table.num_rows or fold.is_global:
-            whole = load_groups(fold, combine_partials(fold, [table]), ts)
+            whole = load_groups(fold, combine_partials(fold, [table, partial.empty_table()]))
             yield from whole.select(kept.names).cast(kept).to_batches()
 
     schema, _ = stored_schema_of(fold)

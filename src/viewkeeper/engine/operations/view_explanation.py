@@ -2,7 +2,11 @@
 
 Everything here follows from the definition, the sweep plan and the sources' indexes; nothing is
 run. A change at a place takes part in those steps of the plan whose origins name the place; each
-step is one lookup, so a batch of any size costs at most 2(m - 1) of them.
+step is one lookup, so a batch of any size costs at most 2(m - 1) of them, and one more for each
+keyed place that changed.
+
+A report has stages: the nodes of its graph, each with what it reads, what it does, and why it is
+stored if it is. Its cores are explained as a plain view is.
 """
 
 from __future__ import annotations
@@ -17,7 +21,18 @@ from viewkeeper.evolution.synchronization.quoted_names import quote_at_source, q
 from viewkeeper.maintain.promises import Level
 from viewkeeper.sources.kinds import can_merge_commits, index_quote_of
 from viewkeeper.sources.settings import SourceSettings
-from viewkeeper.view.definition import ViewDefinition
+from viewkeeper.stages.fold_calls import text_of_call
+from viewkeeper.view.definition import (
+    Constant,
+    Core,
+    Expand,
+    Fold,
+    Graph,
+    Node,
+    Relation,
+    Union,
+    ViewDefinition,
+)
 from viewkeeper.view.expression import (
     Arithmetic,
     Cast,
@@ -33,6 +48,7 @@ from viewkeeper.view.expression import (
     places_of,
     type_of,
 )
+from viewkeeper.view.graph import needs_spark as needs_spark_job
 from viewkeeper.view.render import spark_sql_of, spark_type_of
 from viewkeeper.view.sweep_plan import SweepPlan, SweepStep, sweep_plan_of
 
@@ -128,6 +144,25 @@ class ExplainedColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class StageExplanation:
+    """A node of a report's graph: what it reads and does, and why it is stored if it is.
+
+    What a core joins, and what its changes ask, is in `tree` and `changes`.
+    """
+
+    name: str
+    kind: str
+    reads: tuple[str, ...]
+    does: tuple[str, ...]
+    stored: str | None
+    root: int | None = None
+    relations: tuple[UsedRelation, ...] = ()
+    tree: tuple[Branch, ...] = ()
+    changes: tuple[ChangeCost, ...] = ()
+    lookups_max: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ViewExplanation:
     """A view, explained."""
 
@@ -147,12 +182,15 @@ class ViewExplanation:
     level: str
     level_reason: str
     warnings: tuple[str, ...]
+    stages: tuple[StageExplanation, ...] = ()
 
 
 def explain_view(
     view: ViewDefinition, connections: Connections, algorithm: AlgorithmSettings
 ) -> ViewExplanation:
     """Explain a bound view; asks its sources for their indexes only."""
+    if view.graph is not None:
+        return _explain_report(view, view.graph, connections, algorithm)
     plan = sweep_plan_of(view)
     changes = tuple(_change_cost(view, plan, place.index, connections) for place in view.places)
     sources = tuple(_used_source(connections, name) for name in view.sources)
@@ -162,20 +200,10 @@ def explain_view(
         view=view.name,
         path=view.path,
         incremental=True,
-        relations=tuple(
-            UsedRelation(p.index, p.alias, p.relation.source, p.relation.table, p.columns)
-            for p in view.places
-        ),
+        relations=_used_relations(view),
         sources=sources,
         root=plan.tree.root,
-        tree=tuple(
-            Branch(
-                e.parent,
-                e.child,
-                _join_condition(view, [(k.have, k.want, k.null_safe) for k in e.on]),
-            )
-            for e in plan.tree.edges
-        ),
+        tree=_branches_of(view, plan),
         changes=changes,
         lookups_max=len(plan.steps),
         conditions=_list_conditions(view, plan),
@@ -200,6 +228,114 @@ def explain_view(
     )
 
 
+def _used_relations(view: ViewDefinition) -> tuple[UsedRelation, ...]:
+    return tuple(
+        UsedRelation(p.index, p.alias, p.relation.source, p.relation.table, p.columns)
+        for p in view.places
+    )
+
+
+def _branches_of(view: ViewDefinition, plan: SweepPlan) -> tuple[Branch, ...]:
+    found = []
+    for edge in plan.tree.edges:
+        on = _join_condition(view, [(k.have, k.want, k.null_safe) for k in edge.on])
+        keyed = view.places[edge.child].keyed
+        found.append(Branch(edge.parent, edge.child, f"{keyed.kind.upper()} {on}" if keyed else on))
+    return tuple(found)
+
+
+def _explain_report(
+    view: ViewDefinition, graph: Graph, connections: Connections, algorithm: AlgorithmSettings
+) -> ViewExplanation:
+    stages = tuple(_explain_node(view, graph, node, connections) for node in graph.nodes)
+    changes = tuple(change for stage in stages for change in stage.changes)
+    sources = tuple(_used_source(connections, name) for name in view.sources)
+    merging = [name for name in view.sources if can_merge_commits(connections.settings[name])]
+    level, reason = _explain_level(algorithm.kind.promise[SCENARIO], merging)
+    outputs = [ExplainedColumn(o.name, _type_name(o.expression), o.name, "") for o in view.outputs]
+    return ViewExplanation(
+        view=view.name,
+        path=view.path,
+        incremental=True,
+        relations=_used_relations(view),
+        sources=sources,
+        root=0,
+        tree=(),
+        changes=changes,
+        lookups_max=sum(stage.lookups_max for stage in stages),
+        conditions=(),
+        outputs=tuple(outputs),
+        runs=_explain_runs(view, algorithm),
+        algorithm=algorithm.name,
+        level=level,
+        level_reason=reason,
+        warnings=(
+            *view.warnings,
+            *_scan_warnings(changes, connections.settings),
+            *(s.advice for s in sources if s.advice),
+        ),
+        stages=stages,
+    )
+
+
+def _explain_node(
+    view: ViewDefinition, graph: Graph, node: Node, connections: Connections
+) -> StageExplanation:
+    is_root = node is graph.root
+    name = view.name if is_root else f"#{node.number}"
+    reads = tuple(_relation_name(relation) for relation in node.inputs)
+    stored = "it is the view" if is_root else None
+    match node:
+        case Core():
+            return _explain_core(node.view, name, reads, stored, connections)
+        case Fold():
+            groups = ", ".join(field.name for field in node.groups) or "all rows"
+            calls = [f"{call.name} = {text_of_call(call)}" for call in node.calls]
+            kept = stored or "a group's sums before a batch are needed to know those after it"
+            return StageExplanation(name, "fold", reads, (f"per {groups}", *calls), kept)
+        case Union():
+            return StageExplanation(name, "union", reads, ("the rows of all",), stored)
+        case Expand():
+            each = f"every row {len(node.projections)} times, once per grouping set"
+            return StageExplanation(name, "expand", reads, (each,), stored)
+        case Constant():
+            rows = f"{len(node.rows)} rows that the text gives"
+            return StageExplanation(name, "constant", reads, (rows,), stored)
+        case _:
+            assert_never(node)
+
+
+def _explain_core(
+    core: ViewDefinition,
+    name: str,
+    reads: tuple[str, ...],
+    stored: str | None,
+    connections: Connections,
+) -> StageExplanation:
+    plan = sweep_plan_of(core)
+    conditions = [f"where {c.text}  [{c.where}]" for c in _list_conditions(core, plan)]
+    outputs = [
+        f"{o.name} = {readable_sql(core, o.expression)}  [{evaluator_of(o.expression)}]"
+        for o in core.outputs
+    ]
+    return StageExplanation(
+        name,
+        "core",
+        reads,
+        (*conditions, *outputs),
+        stored,
+        plan.tree.root,
+        _used_relations(core),
+        _branches_of(core, plan),
+        tuple(_change_cost(core, plan, place.index, connections) for place in core.places),
+        len(plan.steps),
+    )
+
+
+def _relation_name(relation: Relation) -> str:
+    return f"#{relation.node}" if relation.node is not None else str(relation)
+
+
 def _change_cost(
     view: ViewDefinition, plan: SweepPlan, place: int, connections: Connections
 ) -> ChangeCost:
@@ -212,6 +348,8 @@ def _lookup_cost(view: ViewDefinition, step: SweepStep, connections: Connections
     target = view.places[step.target]
     relation = target.relation
     columns = [key.want.name for key in step.on]
+    if relation.is_own:
+        return _own_lookup_cost(view, step)
     table = connections.get_source(relation.source).describe_table(relation.table)
     if not columns:
         served, cheap = "reads the whole table: no equality joins it", False
@@ -225,6 +363,15 @@ def _lookup_cost(view: ViewDefinition, step: SweepStep, connections: Connections
     return LookupCost(
         relation.source, relation.table, target.alias, tuple(columns), by, served, cheap
     )
+
+
+def _own_lookup_cost(view: ViewDefinition, step: SweepStep) -> LookupCost:
+    target = view.places[step.target]
+    by = _join_condition(view, [(k.have, k.want, k.null_safe) for k in step.on])
+    node = target.relation.node is not None
+    served = "computed for these keys" if node else "found in what is stored of the view"
+    key = tuple(k.want.name for k in step.on)
+    return LookupCost("", _relation_name(target.relation), target.alias, key, by, served, True)
 
 
 def _scan_warnings(
@@ -288,7 +435,7 @@ def _explain_level(promise: Level, merging: Sequence[str]) -> tuple[str, str]:
 def _explain_runs(view: ViewDefinition, algorithm: AlgorithmSettings) -> str:
     if algorithm.name != DEFAULT:
         return f"{algorithm.name} runs in the driver, transaction by transaction; no Spark job"
-    if view.needs_spark:
+    if needs_spark_job(view):
         return (
             "every batch ends in a Spark job, because some expression is evaluated by Spark SQL "
             "on the joined rows"

@@ -93,6 +93,11 @@ class ViewCatalogue:
             for parent in self.parents_of(name)
         )
 
+    def needs_compiler(self, name: str) -> bool:
+        """Whether Spark has yet to say what a view means, or one that it reads."""
+        missing = name not in self.bindings and self._parsed[name].report is not None
+        return missing or any(self.needs_compiler(parent) for parent in self.parents_of(name))
+
     def put_binding(self, name: str, binding: Binding) -> None:
         """From now on a view is this."""
         self.bindings[name] = binding
