@@ -89,6 +89,9 @@ class ProjectFleet:
 
     def _parents_of(self, member: FleetProject, view: str) -> Iterator[str]:
         for relation in member.catalogue.relations_of(view):
+            if relation.is_own:
+                yield self.view_name(member, relation.table)
+                continue
             source = member.settings.sources[relation.source]
             if source.kind != WAREHOUSE:
                 yield source.global_name

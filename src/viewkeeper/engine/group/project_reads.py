@@ -39,6 +39,9 @@ class ProjectReads:
         parents: list[str] = []
         for view in self._catalogue:
             for relation in self._catalogue.relations_of(view):
+                if relation.is_own:
+                    # What that view reads is listed with it.
+                    continue
                 if relation.source in self.parents:
                     parents.append(self.parents[relation.source])
                     continue

@@ -267,7 +267,7 @@ def _parse_planned(text: str, file: Path, head: Head) -> tuple[str, _Planned]:
         view = parse_view(text, str(file))
     except ViewkeeperError as error:
         return file.stem, _Planned((), str(error))
-    sources = tuple(dict.fromkeys(relation.source for relation in view.relations))
+    sources = tuple(dict.fromkeys(r.source for r in view.relations if not r.is_own))
     changed = (
         "its SQL is not the one that the stored rows were made by\n"
         f"  hint: {reload_hint([view.name])}"
