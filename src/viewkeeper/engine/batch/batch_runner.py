@@ -18,7 +18,8 @@ from typing import Literal
 
 import pyarrow as pa
 
-from viewkeeper.delta.algebra import LAST_TS
+from viewkeeper.delta.algebra import LAST_TS, TS
+from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.engine.batch.answer_types import cast_rows, types_of
 from viewkeeper.engine.batch.barrier import Sieve
 from viewkeeper.engine.batch.own_relations import (
@@ -338,6 +339,8 @@ class BatchRunner:
         for name in parents:
             head = self._store.head.views[name]
             rows = read_view_changes(self._store.root, head, span.since, span.until)
+            # From ts 0 on it would begin with the load.
+            rows = rows.filter(pc.field(TS) > span.since)
             if span.merged:
                 rows = merge_stamps(rows, span.until)
             found[Relation(PROJECT, name)] = changes_of_rows(rows)

@@ -111,9 +111,7 @@ class OwnRelations:
         search = search_for(keys.rename_columns(names))
         return find_rows(self.root, head, [search], self.since).drop_columns([COUNT])
 
-    def _union_rows(
-        self, node: Union, lookup: Lookup, pending: KnownChanges, ask: Ask
-    ) -> pa.Table:
+    def _union_rows(self, node: Union, lookup: Lookup, pending: KnownChanges, ask: Ask) -> pa.Table:
         pieces = [empty_rows(node.fields)]
         names = [field.name for field in node.fields]
         for relation, columns in zip(node.inputs, node.columns, strict=True):
@@ -149,9 +147,7 @@ def _asked_of(
         return replace(lookup, relation=relation, columns=columns, on=(), null_safe=(), keys=None)
     keys = lookup.keys.select([name for _, name in on]).rename_columns(list(names))
     safe = tuple(lookup.null_safe[i] for i, _ in on)
-    return replace(
-        lookup, relation=relation, columns=columns, on=names, null_safe=safe, keys=keys
-    )
+    return replace(lookup, relation=relation, columns=columns, on=names, null_safe=safe, keys=keys)
 
 
 def empty_rows(fields: tuple[Field, ...]) -> pa.Table:

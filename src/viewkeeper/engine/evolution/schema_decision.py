@@ -245,7 +245,6 @@ class SchemaDecider:
         causes = tuple(dict.fromkeys((*map(str, changes), *rewriting.steps)))
         return Proposal(new, choice, causes, rewriting.extent.value, found, became)
 
-
     def _propose_report(
         self,
         name: str,

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from viewkeeper.delta.arrow_compute import pc
 from viewkeeper.engine.batch.snapshot_openers import Openers
 from viewkeeper.engine.load.view_recomputation import (
     ParentFrames,
@@ -42,10 +43,11 @@ from viewkeeper.stages.fold_layout import layout_of
 from viewkeeper.updates.source_protocol import COUNT, TS
 from viewkeeper.view.definition import Fold, Graph, Relation, ViewDefinition, relation_of_node
 from viewkeeper.view.graph_sql import node_query
-from viewkeeper.warehouse.lake.data_files import stored_schema
+from viewkeeper.warehouse.lake.data_files import stored_schema, write_rows
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.metadata.record import DataFile
-from viewkeeper.warehouse.rows.view_state import files_until, table_folder
+from viewkeeper.warehouse.rows.row_sums import sum_rows
+from viewkeeper.warehouse.rows.view_state import files_until, read_stored, table_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -95,9 +97,7 @@ def load_view(
     """Compute a view and write all its tables, or by what they differ from what is stored."""
     courier = Courier()
     with limit_job(spark, f"load of {view.name}", minutes, pool="load"):
-        bases = signed_bases(
-            spark, view, origin.openers, origin.positions, courier, origin.parents
-        )
+        bases = signed_bases(spark, view, origin.openers, origin.positions, courier, origin.parents)
         writer = _TableWriter(spark, view, target, courier)
         if view.graph is None:
             rows = count_view_rows(spark, view, bases)
@@ -122,13 +122,13 @@ def _load_graph(
         is_root = node is graph.root
         name = view.name if is_root else relation.table
         if isinstance(node, Fold):
-            rows = _fold_frame(spark, graph, node, names, writer)
-            schema, hidden = stored_schema_of(node)
-            loaded[name] = writer.write_table(name, rows, schema, hidden)
+            loaded[name] = _load_fold(
+                _partial_frame(spark, graph, node, names, writer), node, name, writer
+            )
             if not is_root:
-                shown = [field.name for field in node.fields]
+                shown = [_column(field.name) for field in node.fields]
                 names[relation] = f"__fold_{node.number}"
-                kept = writer.read_table(name, loaded[name]).select(*map(_column, shown))
+                kept = writer.read_table(name, loaded[name]).select(*shown)
                 kept.createOrReplaceTempView(names[relation])
         elif is_root:
             rows = count_rows(spark.sql(node_query(graph, node.number, names)))
@@ -136,41 +136,63 @@ def _load_graph(
     return loaded
 
 
-def _fold_frame(
+def _partial_frame(
     spark: SparkSession,
     graph: Graph,
     fold: Fold,
     names: Mapping[Relation, str],
     writer: _TableWriter,
 ) -> DataFrame:
-    """The stored rows of a fold, with `_count`: partial sums per task, then whole groups."""
-    ts = writer.target.ts
+    """Partial sums of the rows of a fold's input, one group at most once per task."""
+    ts, partial = writer.target.ts, layout_of(fold).partial
     rows = spark.sql(_input_query(graph, fold, names))
-    partial = layout_of(fold).partial
+    schema = _input_schema(graph, fold)
 
     def sum_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         held: list[pa.Table] = []
         for batch in batches:
-            counts = pa.array(np.ones(batch.num_rows, np.int64))
+            exact = pa.Table.from_batches([batch]).select(schema.names).cast(schema)
             stamps = pa.array(np.full(batch.num_rows, ts, np.int64))
-            table = pa.Table.from_batches([batch])
-            table = table.append_column(TS, stamps).append_column(COUNT, counts)
-            held = [combine_partials(fold, [*held, pre_aggregate(fold, table)])]
+            counts = pa.array(np.ones(batch.num_rows, np.int64))
+            signed = exact.append_column(TS, stamps).append_column(COUNT, counts)
+            held = [combine_partials(fold, [*held, pre_aggregate(fold, signed)])]
         for table in held:
             yield from table.select(partial.names).cast(partial).to_batches()
 
+    return rows.mapInArrow(writer.courier.wrap_stage(sum_up), spark_schema(partial))
+
+
+def _load_fold(partials: DataFrame, fold: Fold, name: str, writer: _TableWriter) -> LoadedTable:
+    """Make whole groups of partial sums, and write them."""
+    partial, (schema, hidden) = layout_of(fold).partial, stored_schema_of(fold)
+    if fold.is_global:
+        # Its one row is there whatever Spark makes of an empty input.
+        found = writer.courier.run_job(lambda: partials.toArrow()).cast(partial)
+        return writer.write_rows(name, load_groups(fold, _whole_sums(fold, found)), schema, hidden)
+    kept = pa.schema([*schema, (COUNT, pa.int64())])
+
     def finish(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        table = pa.Table.from_batches(list(batches), partial)
-        if table.num_rows or fold.is_global:
-            whole = load_groups(fold, combine_partials(fold, [table, partial.empty_table()]))
+        table = pa.Table.from_batches([batch.cast(partial) for batch in batches], partial)
+        if table.num_rows:
+            whole = load_groups(fold, _whole_sums(fold, table))
             yield from whole.select(kept.names).cast(kept).to_batches()
 
-    schema, _ = stored_schema_of(fold)
-    kept = pa.schema([*schema, (COUNT, pa.int64())])
-    summed = rows.mapInArrow(writer.courier.wrap_stage(sum_up), spark_schema(partial))
-    keys = [_column(field.name) for field in fold.groups]
-    parted = summed.repartition(*keys) if keys else summed.repartition(1)
-    return parted.mapInArrow(writer.courier.wrap_stage(finish), spark_schema(kept))
+    parted = partials.repartition(*(_column(field.name) for field in fold.groups))
+    rows = parted.mapInArrow(writer.courier.wrap_stage(finish), spark_schema(kept))
+    return writer.write_table(name, rows, schema, hidden)
+
+
+def _whole_sums(fold: Fold, partials: pa.Table) -> pa.Table:
+    """Partials of several tasks together, each group once."""
+    return combine_partials(fold, [partials, partials.schema.empty_table()])
+
+
+def _input_schema(graph: Graph, fold: Fold) -> pa.Schema:
+    """What a fold reads of its input."""
+    if fold.input.node is not None:
+        return pa.schema([(f.name, f.type) for f in graph.nodes[fold.input.node].fields])
+    used = [*fold.groups, *(field for call in fold.calls for field in call.arguments)]
+    return pa.schema([(field.name, field.type) for field in dict.fromkeys(used)])
 
 
 def _input_query(graph: Graph, fold: Fold, names: Mapping[Relation, str]) -> str:
@@ -211,10 +233,24 @@ class _TableWriter:
         stamp = F.lit(self.target.ts).cast("bigint").alias(TS)
         stamped = made.select(*columns, F.col(COUNT), stamp)
         folder, kept = self.target.folders[name], stored_schema(schema)
-        files = self.courier.run_job(
-            lambda: write_frame(stamped, folder, kept, self.target.batch)
-        )
+        files = self.courier.run_job(lambda: write_frame(stamped, folder, kept, self.target.batch))
         return LoadedTable(schema, files, self.target.hidden if hidden is None else hidden)
+
+    def write_rows(
+        self, name: str, rows: pa.Table, schema: pa.Schema, hidden: tuple[str, ...]
+    ) -> LoadedTable:
+        """The same for rows that are few."""
+        if name in self.target.stored:
+            stored = self.target.stored[name]
+            old = read_stored(stored.root, stored.head).select([*schema.names, COUNT])
+            minus = old.set_column(len(schema), COUNT, pc.negate(old[COUNT]))
+            rows = sum_rows(pa.concat_tables([rows.select([*schema.names, COUNT]), minus]))
+        if not rows.num_rows:
+            return LoadedTable(schema, (), hidden)
+        stamps = pa.array(np.full(rows.num_rows, self.target.ts, np.int64))
+        stamped = rows.append_column(TS, stamps).select([*schema.names, COUNT, TS])
+        file = write_rows(self.target.folders[name], schema, stamped, self.target.batch, 0)
+        return LoadedTable(schema, (file,), hidden)
 
     def read_table(self, name: str, loaded: LoadedTable) -> DataFrame:
         """The rows that a table has after the load, each as often as it occurs."""
