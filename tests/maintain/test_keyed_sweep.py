@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +23,7 @@ from tests.maintain.worlds import World
 from viewkeeper.delta.algebra import TS, Algebra
 from viewkeeper.delta.kernel import Kernel
 from viewkeeper.delta.reference_carrier import Reference, ReferenceDelta, Row
+from viewkeeper.maintain.probe import probe_rows
 from viewkeeper.maintain.sweep_family.batch_sweep import (
     Part,
     batch_sweep,
@@ -29,6 +32,8 @@ from viewkeeper.maintain.sweep_family.batch_sweep import (
 )
 from viewkeeper.maintain.view_change import run_sweep
 from viewkeeper.updates.queue import BatchChanges, RelationChanges
+from viewkeeper.view.definition import ViewDefinition
+from viewkeeper.view.expression import Column, type_of
 from viewkeeper.view.sweep_plan import SweepPlan, sweep_plan_of
 
 SEEDS = st.integers(min_value=0, max_value=2**32)
@@ -80,6 +85,57 @@ def run_seed(algebra: Algebra[Any], seed: int, folder: str) -> None:
     world = random_keyed_world(rng)
     pending = world.pending(folder, memory_bytes=rng.choice([1 << 30, 0]))
     check_states(world, sweep_parts(algebra, world, rng, pending))
+
+
+def run_probe(algebra: Algebra[Any], seed: int, folder: str) -> None:
+    """The view as of before the batch, for keys that it has and keys that it has not."""
+    rng = random.Random(seed)
+    world = random_keyed_world(rng)
+    plan = sweep_plan_of(world.view)
+    pending = world.pending(folder, memory_bytes=rng.choice([1 << 30, 0]))
+    plain = [o.name for o in world.view.outputs if isinstance(o.expression, Column)]
+    on = rng.sample(plain, rng.randint(0, min(3, len(plain))))
+    names = [o.name for o in world.view.outputs]
+    everything = recompute_keyed(world, world.before)
+    keys = random_keys(rng, world.view, on, everything)
+    snapshots = random_snapshots(rng, world)
+    probe = probe_rows(algebra, plan, on, keys, pending, world.before)
+    found, lookups = run_sweep(probe, lambda ask: answered(world, snapshots, ask))
+    assert lookups <= len(world.view.places)
+    total: Counter[Row] = Counter()
+    if found is not None:
+        rows = Reference().lift_table(algebra.lower_delta(found))
+        assert rows.columns == (*names, TS)
+        assert all(row[-1] == world.before for row in rows.counts)
+        total.update({row[:-1]: count for row, count in rows.counts.items()})
+    asked = {tuple(key.values()) for key in keys.to_pylist()}
+    at = [names.index(name) for name in on]
+    wanted = {r: n for r, n in everything.items() if not on or tuple(r[i] for i in at) in asked}
+    assert total == Counter(wanted)
+
+
+def random_keys(
+    rng: random.Random, view: ViewDefinition, on: Sequence[str], rows: Counter[Row]
+) -> pa.Table:
+    names = [o.name for o in view.outputs]
+    types = {o.name: type_of(o.expression) for o in view.outputs}
+    present = [tuple(row[names.index(name)] for name in on) for row in rows]
+    keys = [key for key in present if rng.random() < 0.4]
+    for _ in range(rng.randint(0, 2)):
+        values = {pa.int64(): 1, pa.string(): "x", pa.float64(): 0.5, pa.bool_(): True}
+        keys.append(tuple(rng.choice([values[types[name]], None]) for name in on))
+    columns = zip(*keys, strict=True) if keys and on else ((),) * len(on)
+    return pa.table(
+        [pa.array(c, types[n]) for c, n in zip(columns, on, strict=True)], names=list(on)
+    )
+
+
+@CARRIERS
+@given(seed=SEEDS)
+def test_a_probe_is_the_view_before_the_batch(
+    algebra: Algebra[Any], tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    run_probe(algebra, seed, str(tmp_path_factory.mktemp("queue")))
 
 
 @CARRIERS

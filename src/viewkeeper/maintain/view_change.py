@@ -68,7 +68,7 @@ def view_change(
     in_order = stages if stages is not None else [[step] for step in plan.steps]
     partials = yield from sweep_stages(algebra, plan, started, pending, in_order, bound)
     return (
-        algebra.add([_order_columns(algebra, plan, delta) for delta in partials.values()])
+        algebra.add([order_columns(algebra, plan, delta) for delta in partials.values()])
         if partials
         else None
     )
@@ -91,7 +91,7 @@ def sweep_stages(
         mine = [place for place in sorted(partials) if place in step.origins]
         if not step.is_own:
             return {p: partials[p] for p in mine}
-        return {p: _order_columns(algebra, plan, partials[p], covered[p]) for p in mine}
+        return {p: order_columns(algebra, plan, partials[p], covered[p]) for p in mine}
 
     def extend(step: SweepStep, extended: Mapping[int, D]) -> None:
         for p, delta in extended.items():
@@ -185,7 +185,7 @@ def lookup_for(
     )
 
 
-def _order_columns(
+def order_columns(
     algebra: Algebra[D], plan: SweepPlan, delta: D, places: frozenset[int] | None = None
 ) -> D:
     """Partial rows of different origins have their columns in different orders; make them one.
