@@ -59,6 +59,9 @@ def define(select: str) -> ViewDefinition:
     return bind_view(parse_view(HEAD + select), schema)
 
 
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
 @dataclass(frozen=True, slots=True)
 class Mistake:
     """A SELECT that is refused, and where and how."""
@@ -70,7 +73,7 @@ class Mistake:
 
 def mistakes(name: str) -> list[Mistake]:
     """The pairs of a fixture file."""
-    text = (Path(__file__).parent / "fixtures" / name).read_text(encoding="utf-8")
+    text = (FIXTURES / name).read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if line and not line.startswith("--")]
     pairs = zip(lines[::2], lines[1::2], strict=True)
     return [Mistake(sql, mark.index("^") + 1, mark.strip(" ^")) for sql, mark in pairs]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.view.sample import HEAD, Mistake, define, mistakes
+from tests.view.sample import FIXTURES, HEAD, Mistake, define, mistakes
 from viewkeeper.errors import DefinitionError, UnsupportedError
 from viewkeeper.view.sql import functions
 from viewkeeper.view.sql.view_statement import parse_view
@@ -30,6 +30,14 @@ def test_a_mistake_is_pointed_at(case: Mistake) -> None:
         define(case.sql)
     assert caught.value.message.endswith(f'view "v": {case.message}')
     assert (caught.value.line, caught.value.column) == (2, case.column)
+
+
+@pytest.mark.parametrize("sql", (FIXTURES / "reports.sql").read_text().splitlines()[2:])
+def test_what_is_more_than_a_plain_join_is_a_report(sql: str) -> None:
+    parsed = parse_view(HEAD + sql)
+    assert parsed.report is not None
+    with pytest.raises(DefinitionError, match="more than a join of tables"):
+        define(sql)
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,12 @@ RESERVED = ("_count", "_ts", "_position")
 
 def bind_view(parsed: ParsedView, schema: Schema) -> ViewDefinition:
     """The view that the SQL defines over relations with these columns."""
+    if parsed.report is not None:
+        raise parsed.sql.error_at(
+            "more than a join of tables, which is all that can be used here",
+            parsed.body.start,
+            hint="a report is compiled by Spark, in a project",
+        )
     seen = scopes_of(parsed.plain, parsed.parts.tables, schema)
     conjuncts = [*_bind_conjuncts(parsed, seen), *(_bind_using(pair) for pair in seen.using)]
     equalities = tuple(found for found in conjuncts if isinstance(found, Equality))

@@ -48,7 +48,7 @@ REFUSED: dict[str, tuple[str, str | None]] = {
     "windows": ("WINDOW", "apply it when reading the view"),
     "version": ("time travel", "a view follows the newest state of its relations"),
 }
-ANYWHERE = ("sort", "cluster", "distribute", "laterals", "sample", "hint", "windows", "version")
+ANYWHERE = ("sort", "cluster", "distribute", "laterals", "sample", "hint", "windows")
 NAMES_OF_NODES: dict[str, str] = {
     "lateral": "LATERAL",
     "tablesample": "TABLESAMPLE",
@@ -86,9 +86,9 @@ def read_report(sql: SqlText, tokens: list[Token], tree: exp.Expr) -> ReportQuer
         word = tokens[0].text.upper()
         raise sql.unsupported_at(f"{word} in place of SELECT", tokens[0].start)
     _check_clauses(sql, tokens, tree)
-    _check_nodes(sql, tokens, tree)
-    _check_calls(sql, tokens)
+    _check_calls(sql, tokens, tree)
     tables = tuple(sorted(_find_tables(sql, tree, frozenset()), key=lambda each: each.span))
+    _check_nodes(sql, tokens, tree)
     if not tables:
         raise sql.error_at("a view reads at least one relation", tokens[0].start, hint="add FROM")
     return ReportQuery(tables, tree)
@@ -113,7 +113,7 @@ def _check_nodes(sql: SqlText, tokens: list[Token], tree: exp.Query) -> None:
             raise sql.unsupported_at("a window function", _offset_of(node), hint)
         if not isinstance(node, NODES):
             what = NAMES_OF_NODES.get(node.key, node.key.upper())
-            raise sql.unsupported_at(what, _offset_of(node))
+            raise sql.unsupported_at(what, _keyword_offset(tokens, what, 0) or _offset_of(node))
         if isinstance(node, exp.With) and node.args.get("recursive"):
             hint = "write the levels out, or keep them in a source"
             offset = _keyword_offset(tokens, "RECURSIVE", 0)
@@ -124,9 +124,12 @@ def _check_nodes(sql: SqlText, tokens: list[Token], tree: exp.Query) -> None:
             raise sql.unsupported_at("a lambda function", token.start)
 
 
-def _check_calls(sql: SqlText, tokens: list[Token]) -> None:
+def _check_calls(sql: SqlText, tokens: list[Token], tree: exp.Query) -> None:
+    aliases = [alias.this for alias in tree.find_all(exp.TableAlias) if alias.args.get("columns")]
+    renamed = {span.start for alias in aliases if alias and (span := own_span_of(alias))}
     for token, name, refusal in judge_calls(tokens):
         allowed = name in functions.AGGREGATES or name in functions.QUERY_KEYWORDS
+        allowed = allowed or token.start in renamed
         if refusal is not None and not allowed and name not in functions.TABLES:
             raise sql.unsupported_at(refusal[0], token.start, refusal[1])
 
@@ -155,7 +158,7 @@ def _table_name(sql: SqlText, table: exp.Table, defined: frozenset[str]) -> Iter
         raise sql.error_at("a table's name has at most three parts", first.start, hint=PARTS_HINT)
     for key in sorted(key for key, value in table.args.items() if value and key not in IN_TABLE):
         construct, hint = REFUSED.get(key, (key.strip("_").upper(), None))
-        raise sql.unsupported_at(construct, first.start, hint)
+        raise sql.unsupported_at(construct, span.end + 1, hint)
     source, *path = [_plain_name(sql, name) for name in names]
     if any("." in part for part in (source, *path)):
         raise sql.error_at(f'a dot inside the name "{".".join(path)}"', first.start)
