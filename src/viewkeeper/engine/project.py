@@ -33,7 +33,7 @@ from viewkeeper.engine.view import View
 from viewkeeper.engine.views.view_catalogue import ViewCatalogue, read_views
 from viewkeeper.engine.views.workspace import Workspace
 from viewkeeper.storage import disk
-from viewkeeper.view.definition import Graph
+from viewkeeper.view.definition import Graph, Relation
 from viewkeeper.warehouse.metadata.definition_version import DefinitionTable
 from viewkeeper.warehouse.metadata.head import Head, read_head
 from viewkeeper.warehouse.metadata.warehouse_identity import make_identity
@@ -164,9 +164,11 @@ class Project:
     # -- plumbing ------------------------------------------------------------------------------
 
     def _compile_report(self, text: str, tables: Sequence[DefinitionTable]) -> Graph:
-        from viewkeeper.engine.compile.report import compile_query
+        from viewkeeper.engine.compile.graph_draft import QueryTable
+        from viewkeeper.engine.compile.query_compiler import compile_query
 
-        return compile_query(self.spark.get_session(), text, tables)
+        named = [QueryTable(Relation(each.source, each.table), each.fields) for each in tables]
+        return compile_query(self.spark.get_session(), text, named)
 
     def open_connections(self) -> Connections:
         differ = differ_on(

@@ -9,6 +9,7 @@ the first time, and its graph is kept with the definition too.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
@@ -58,7 +59,7 @@ class Binding:
         self, ts: int, at: float, causes: tuple[str, ...] = (), extent: str = "equal"
     ) -> DefinitionVersion:
         columns = tuple(output.name for output in self.view.outputs)
-        graph = None if self.graph is None else encode_graph(self.graph)
+        graph = None if self.graph is None else json.dumps(encode_graph(self.graph))
         return DefinitionVersion(
             self.parsed.text,
             self.bound,
@@ -110,7 +111,7 @@ def bind_again(version: DefinitionVersion, path: str | None) -> Binding:
     """Bind to what a version stands for."""
     from viewkeeper.view.sql.view_statement import parse_view
 
-    graph = None if version.graph is None else decode_graph(version.graph)
+    graph = None if version.graph is None else decode_graph(json.loads(version.graph))
     return _bind_tables(parse_view(version.text, path), version.bound, graph, version.behind)
 
 
