@@ -29,6 +29,7 @@ LEVELS = (
     ("check", "evolution", "upstream"),
     ("order",),
     ("partition",),
+    ("stages",),
     ("maintain", "sources", "warehouse"),
     ("updates",),
     ("delta",),
@@ -51,7 +52,11 @@ ENGINE_LEVELS = (
     ("connections", "report", "spark"),
     ("settings",),
 )
-PURE = "maintain delta view updates evolution partition order.global_id"
+PURE = (
+    "maintain delta view updates evolution partition order.global_id"
+    " stages.fold stages.fold_calls stages.fold_layout stages.accumulator stages.extreme"
+    " stages.extreme_course stages.exact_numbers stages.exact_floats stages.group_step"
+)
 ORDER = (
     "order.store.stored_order order.store.sqlite_store order.store.postgres_store"
     " order.service upstream.source"

@@ -19,6 +19,7 @@ exact way out. Facts that a program may want are attributes.
     │   └── UnexpectedSourceError   its code, or a library's, failed as nobody foresaw
     ├── UnexpectedViewError     the maintenance of one view failed as nobody foresaw
     ├── ExpressionError         a row made an expression of a view fail
+    ├── StateError              what is stored of a view contradicts the changes of its input
     ├── WarehouseError          something about the warehouse folder
     │   ├── LockedError         another process maintains it
     │   ├── CorruptError        a file in it cannot be believed
@@ -274,6 +275,10 @@ def _trace_text(cause: BaseException) -> str:
 
 class ExpressionError(ViewkeeperError):
     """An expression of a view failed on a row; that view stops, the others go on."""
+
+
+class StateError(ViewkeeperError):
+    """What a view remembers and the changes of its input contradict each other; the view stops."""
 
 
 class WarehouseError(ViewkeeperError):

@@ -1,0 +1,7 @@
+"""Stages above the cores of a graph: operators that remember something about each key.
+
+A fold keeps accumulators per group. `fold_calls` is the table of aggregate functions, `accumulator`
+what is kept for them, `extreme` the part of min and max, and `fold` the road of a batch: signed
+rows become partials (`pre_aggregate`, in tasks), partials become signed rows of the fold
+(`advance_fold`). `exact_numbers` and `exact_floats` add without ever rounding.
+"""
