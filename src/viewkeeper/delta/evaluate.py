@@ -2,8 +2,9 @@
 
 Arrow is not Spark: its `or_` is not three-valued, its `add` wraps around, NaN is not equal to NaN.
 This module uses the variants that agree (Kleene logic, checked arithmetic, comparisons that call
-NaN equal to itself and greater than everything) and nothing else; tests compare every operator
-with Spark. A row that makes an expression fail is an `ExpressionError`.
+NaN equal to itself and greater than everything) and nothing else; tests compare every operator and
+every word (`viewkeeper.view.kernel_words`) with Spark. A row that makes an expression fail is an
+`ExpressionError`, but only if it reaches what fails (`viewkeeper.delta.branch_words`).
 """
 
 from __future__ import annotations
@@ -14,9 +15,30 @@ from typing import Any, assert_never
 import pyarrow as pa
 
 from viewkeeper.delta.arrow_compute import pc
+from viewkeeper.delta.branch_words import (
+    BRANCH_WORDS,
+    evaluate_branches,
+    evaluate_logic,
+    evaluate_operands,
+)
+from viewkeeper.delta.column_values import (
+    Values,
+    equal_values,
+    is_constant,
+    less_values,
+    null_safe_equal,
+    repeat_constant,
+)
+from viewkeeper.delta.date_words import DATE_WORDS
+from viewkeeper.delta.decimal_values import calculate_decimals
+from viewkeeper.delta.number_words import NUMBER_WORDS
+from viewkeeper.delta.row_errors import known_type
+from viewkeeper.delta.text_words import TEXT_WORDS
+from viewkeeper.delta.type_casts import CAST_WORDS
 from viewkeeper.errors import ExpressionError
 from viewkeeper.view.expression import (
     Arithmetic,
+    Call,
     Cast,
     Column,
     Compare,
@@ -26,98 +48,120 @@ from viewkeeper.view.expression import (
     Logic,
     Not,
     SparkSql,
+    columns_of,
 )
 
-Values = Any
-"""An Arrow array, chunked array or scalar; pyarrow's compute functions take all three."""
+_VALUE_WORDS = {**TEXT_WORDS, **DATE_WORDS, **NUMBER_WORDS, **CAST_WORDS}
+_DIVISIONS = ("divide", "remainder")
 
 
 def evaluate_expression(expression: Expression, table: pa.Table) -> Any:
     """The value of an expression for every row of a table whose columns are labels."""
+    if isinstance(expression, Column):
+        return table[expression.label]
+    kind: Any = known_type(expression)
+    if not table.num_rows:
+        return pa.array([], kind)
     try:
-        value: Any = _evaluate_node(expression, table)
+        return _evaluate_batches(expression, table, kind)
     except pa.ArrowInvalid as error:
         raise ExpressionError(
             f"an expression of the view failed: {error}",
             hint="overflow is an error, as in Spark's ANSI mode; widen the type with CAST",
         ) from error
-    if not isinstance(value, pa.Scalar):
-        return value
-    constant: Any = value
-    return pa.repeat(constant, table.num_rows)
 
 
-def _evaluate_node(expression: Expression, table: pa.Table) -> Values:
+def _evaluate_batches(expression: Expression, table: pa.Table, kind: Any) -> Any:
+    labels = sorted({column.label for column in columns_of(expression)})
+    if not labels:
+        constant = _evaluate_node(expression, _ONE_ROW)
+        return repeat_constant(constant if is_constant(constant) else constant[0], table.num_rows)
+    batches = table.select(labels).combine_chunks().to_batches()
+    values = [
+        repeat_constant(_evaluate_node(expression, batch), batch.num_rows) for batch in batches
+    ]
+    return values[0] if len(values) == 1 else pa.chunked_array(values, kind)
+
+
+_ONE_ROW = pa.record_batch({"": pa.nulls(1)})
+"""What a constant is evaluated on."""
+
+
+def _evaluate_node(expression: Expression, batch: pa.RecordBatch) -> Values:
     match expression:
         case Column():
-            return table[expression.label]
+            return batch[expression.label]
         case Literal():
             return pa.scalar(expression.value, expression.type)
         case Compare():
-            left, right = (
-                _evaluate_node(expression.left, table),
-                _evaluate_node(expression.right, table),
-            )
-            return _COMPARE[expression.operator](left, right)
+            return _compare(expression, batch)
         case Logic():
-            logic = pc.and_kleene if expression.operator == "and" else pc.or_kleene
-            return logic(
-                _evaluate_node(expression.left, table), _evaluate_node(expression.right, table)
-            )
+            return evaluate_logic(_evaluate_node, expression, batch)
         case Not():
-            return pc.invert(_evaluate_node(expression.operand, table))
+            return pc.invert(_evaluate_node(expression.operand, batch))
         case IsNull():
-            return pc.is_null(_evaluate_node(expression.operand, table))
+            return pc.is_null(_evaluate_node(expression.operand, batch))
         case Cast():
             # A bigint beyond 2^53 becomes the nearest double, in Spark as in Arrow's unsafe cast.
-            widened = _evaluate_node(expression.operand, table)
+            widened = _evaluate_node(expression.operand, batch)
             return pc.cast(widened, expression.type, safe=not pa.types.is_floating(expression.type))
         case Arithmetic():
-            left, right = (
-                _evaluate_node(expression.left, table),
-                _evaluate_node(expression.right, table),
-            )
-            result = _ARITHMETIC[expression.operator](left, right)
-            return result if result.type == expression.type else pc.cast(result, expression.type)
+            return _calculate(expression, batch)
+        case Call():
+            return _evaluate_call(expression, batch)
         case SparkSql():
             raise AssertionError("an expression that needs Spark reached the kernel")
         case _:
             assert_never(expression)
 
 
-def _is_nan(value: Values) -> Values | None:
-    return pc.is_nan(value) if pa.types.is_floating(value.type) else None
+def _compare(node: Compare, batch: pa.RecordBatch) -> Values:
+    sides = (node.left, node.right)
+    if node.operator == "<=>":
+        return null_safe_equal(*(_evaluate_node(side, batch) for side in sides))
+    return _COMPARE[node.operator](*evaluate_operands(_evaluate_node, sides, batch))
 
 
-def _equal_values(left: Values, right: Values) -> Values:
-    left_nan, right_nan = _is_nan(left), _is_nan(right)
-    same = pc.equal(left, right)
-    if left_nan is None or right_nan is None:
-        return same
-    return pc.or_kleene(same, pc.and_kleene(left_nan, right_nan))
+def _calculate(node: Arithmetic, batch: pa.RecordBatch) -> Values:
+    left, right = evaluate_operands(_evaluate_node, (node.left, node.right), batch)
+    if pa.types.is_decimal(node.type) and _is_cut(node, left.type, right.type):
+        return _calculate_long(node, left, right)
+    result = _ARITHMETIC[node.operator](left, right)
+    return result if result.type == node.type else pc.cast(result, node.type)
 
 
-def _less_values(left: Values, right: Values) -> Values:
-    left_nan, right_nan = _is_nan(left), _is_nan(right)
-    less = pc.less(left, right)
-    if left_nan is None or right_nan is None:
-        return less
-    return pc.or_kleene(less, pc.and_kleene(right_nan, pc.invert(left_nan)))
+def _is_cut(node: Arithmetic, one: Any, other: Any) -> bool:
+    """Whether the exact type of the result would have more digits than there are."""
+    if node.operator == "*":
+        return bool(one.precision + other.precision + 1 > 38)
+    scale = max(one.scale, other.scale)
+    return bool(max(one.precision - one.scale, other.precision - other.scale) + scale + 1 > 38)
 
 
-def _null_safe_equal(left: Values, right: Values) -> Values:
-    both_null = pc.and_(pc.is_null(left), pc.is_null(right))
-    return pc.or_(both_null, pc.fill_null(_equal_values(left, right), False))
+def _calculate_long(node: Arithmetic, left: Values, right: Values) -> Values:
+    found = calculate_decimals(node.operator, left, right, node.type)
+    return found[0] if is_constant(left) and is_constant(right) else found
+
+
+def _evaluate_call(call: Call, batch: pa.RecordBatch) -> Values:
+    if call.function in BRANCH_WORDS:
+        return evaluate_branches(_evaluate_node, call, batch)
+    # Spark looks at the divisor first.
+    order = -1 if call.function in _DIVISIONS else 1
+    values = evaluate_operands(_evaluate_node, call.arguments[::order], batch)[::order]
+    word = _VALUE_WORDS[call.function]
+    if not all(map(is_constant, values)):
+        return word(call, values)
+    return word(call, [pa.repeat(value, 1) for value in values])[0]
 
 
 _COMPARE: dict[str, Callable[[Values, Values], Values]] = {
-    "=": _equal_values,
-    "<=>": _null_safe_equal,
-    "<>": lambda left, right: pc.invert(_equal_values(left, right)),
-    "<": _less_values,
-    ">": lambda left, right: _less_values(right, left),
-    "<=": lambda left, right: pc.invert(_less_values(right, left)),
-    ">=": lambda left, right: pc.invert(_less_values(left, right)),
+    "=": equal_values,
+    "<>": lambda left, right: pc.invert(equal_values(left, right)),
+    "<": less_values,
+    ">": lambda left, right: less_values(right, left),
+    "<=": lambda left, right: pc.invert(less_values(right, left)),
+    ">=": lambda left, right: pc.invert(less_values(left, right)),
 }
 
 _ARITHMETIC: dict[str, Callable[[Values, Values], Values]] = {

@@ -18,9 +18,11 @@ from typing import Any, assert_never
 import pyarrow as pa
 
 from viewkeeper.delta.algebra import COUNT, TS, Term, TsCondition
+from viewkeeper.delta.evaluate import evaluate_expression
 from viewkeeper.view.definition import Output
 from viewkeeper.view.expression import (
     Arithmetic,
+    Call,
     Cast,
     Column,
     Compare,
@@ -30,6 +32,7 @@ from viewkeeper.view.expression import (
     Logic,
     Not,
     SparkSql,
+    columns_of,
 )
 from viewkeeper.view.join_tree import JoinKey, KeyedMatch
 
@@ -231,10 +234,22 @@ def evaluate_for_row(expression: Expression, row: Mapping[str, Any]) -> Any:
             )
         case Arithmetic():
             return _calculate_value(expression.operator, *_operand_values(expression, row))
+        case Call():
+            return _evaluate_call_for_row(expression, row)
         case SparkSql():
             raise AssertionError("the reference has no Spark")
         case _:
             assert_never(expression)
+
+
+def _evaluate_call_for_row(call: Call, row: Mapping[str, Any]) -> Any:
+    """A word of the kernel, by the kernel itself; Spark is the judge of those."""
+    columns = sorted(columns_of(call), key=lambda column: column.label)
+    values: dict[str, Any] = {
+        column.label: pa.array([row[column.label]], column.type) for column in columns
+    }
+    one_row = pa.table(values or {"": pa.nulls(1)})
+    return evaluate_expression(call, one_row).to_pylist()[0]
 
 
 def _operand_values(node: Compare | Logic | Arithmetic, row: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -5,7 +5,7 @@ for the same rows. Columns of the old definition are called as the new one calls
 not there any more, or has other values now, has a form that is equal to nothing. Implicit
 conversions and the types of literals are left out: where they differ because a column got a wider
 type, they lose nothing (`viewkeeper.view.sql.coerce`). What only Spark can evaluate may depend on
-types in any way, so there the types must be the same.
+types in any way, and so may a call, so there the types must be the same.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from viewkeeper.sources.tables.wider_types import is_widening
 from viewkeeper.view.definition import Relation, ViewDefinition
 from viewkeeper.view.expression import (
     Arithmetic,
+    Call,
     Cast,
     Column,
     Compare,
@@ -30,6 +31,7 @@ from viewkeeper.view.expression import (
     Logic,
     Not,
     SparkSql,
+    type_of,
 )
 from viewkeeper.view.render import quote_name
 
@@ -86,6 +88,8 @@ class MeaningComparison:
             case Arithmetic():
                 sides = self._forms_of((expression.left, expression.right), view)
                 return ("arithmetic", expression.operator, _scale_of(expression.type), *sides)
+            case Call():
+                return self._call_form(expression, view)
             case SparkSql():
                 return self._spark_form(expression, view)
             case _:
@@ -99,6 +103,11 @@ class MeaningComparison:
 
     def _forms_of(self, expressions: Iterable[Expression], view: ViewDefinition) -> list[Form]:
         return [self.expression_form(expression, view) for expression in expressions]
+
+    def _call_form(self, call: Call, view: ViewDefinition) -> Form:
+        """A call; like Spark's own text it may depend on types in any way."""
+        kinds = (call.type, *(type_of(argument) for argument in call.arguments))
+        return ("call", call.function, kinds, *self._forms_of(call.arguments, view))
 
     def _spark_form(self, expression: SparkSql, view: ViewDefinition) -> Form:
         forms = {column: self._column_form(column, view) for column in expression.columns}

@@ -23,6 +23,7 @@ import pyarrow as pa
 from viewkeeper.view.definition import ViewDefinition
 from viewkeeper.view.expression import (
     Arithmetic,
+    Call,
     Cast,
     Column,
     Compare,
@@ -33,6 +34,7 @@ from viewkeeper.view.expression import (
     Not,
     SparkSql,
 )
+from viewkeeper.view.kernel_words import call_sql
 
 
 def spark_sql_of(expression: Expression) -> str:
@@ -58,6 +60,9 @@ def spark_sql_of(expression: Expression) -> str:
             return f"({spark_sql_of(expression.operand)} IS NULL)"
         case Cast():
             return f"CAST({spark_sql_of(expression.operand)} AS {spark_type_of(expression.type)})"
+        case Call():
+            arguments = [spark_sql_of(argument) for argument in expression.arguments]
+            return call_sql(expression, arguments, spark_type_of(expression.type))
         case SparkSql():
             return f"({expression.text})"
         case _:

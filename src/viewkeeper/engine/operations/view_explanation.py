@@ -35,6 +35,7 @@ from viewkeeper.view.definition import (
 )
 from viewkeeper.view.expression import (
     Arithmetic,
+    Call,
     Cast,
     Column,
     Compare,
@@ -49,6 +50,7 @@ from viewkeeper.view.expression import (
     type_of,
 )
 from viewkeeper.view.graph import needs_spark as needs_spark_job
+from viewkeeper.view.kernel_words import call_sql
 from viewkeeper.view.render import spark_sql_of, spark_type_of
 from viewkeeper.view.sweep_plan import SweepPlan, SweepStep, sweep_plan_of
 
@@ -479,6 +481,9 @@ def readable_sql(view: ViewDefinition, expression: Expression) -> str:
                 f"CAST({readable_sql(view, expression.operand)} AS "
                 f"{spark_type_of(expression.type)})"
             )
+        case Call():
+            arguments = [readable_sql(view, argument) for argument in expression.arguments]
+            return call_sql(expression, arguments, spark_type_of(expression.type))
         case SparkSql():
             text = expression.text
             for column in expression.columns:

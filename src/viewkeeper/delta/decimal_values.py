@@ -1,0 +1,113 @@
+"""Decimals as Spark computes with them: 38 digits, ties away from zero, overflow an error.
+
+Arrow has decimals of 76 digits, in which whatever Spark rounds is exact before it is rounded; only
+quotients, remainders and very long products are computed in Python, row by row.
+"""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from viewkeeper.delta.arrow_compute import pc
+from viewkeeper.delta.column_values import Values, map_rows
+from viewkeeper.delta.row_errors import division_error, overflow_error
+
+_ROOM = 76
+_UP = decimal.ROUND_HALF_UP
+_EXACT = decimal.Context(prec=200, rounding=_UP, Emin=-999, Emax=999)
+_SPARK = decimal.Context(prec=38, rounding=_UP, Emin=-999, Emax=999)
+_QUOTIENT_SCALE = 39
+"""Digits after the point to which Spark divides before it rounds to the type of the result."""
+_PLAIN_DIGITS = 15
+"""So many digits are exact in a double, and so is a power of ten of the same size."""
+
+
+def round_decimals(values: Values, places: int, kind: Any) -> Values:
+    """Values rounded to some places and brought to a decimal type with room for those."""
+    wide = pc.cast(values, pa.decimal256(_ROOM, values.type.scale))
+    if places < values.type.scale:
+        wide = pc.round(wide, ndigits=places, round_mode="half_towards_infinity")
+    return fit_decimals(wide, kind)
+
+
+def fit_decimals(wide: Values, kind: Any) -> Values:
+    """Decimals of 76 digits in a type of 38, if they fit; digits beyond its scale are zeros."""
+    scaled = wide
+    try:
+        if wide.type.scale != kind.scale:
+            scaled = pc.cast(wide, pa.decimal256(_ROOM, kind.scale))
+        return pc.cast(scaled, kind)
+    except pa.ArrowInvalid:
+        raise overflow_error(kind) from None
+
+
+def divide_decimals(values: Sequence[Values], kind: Any) -> Values:
+    """Quotients, rounded twice as Spark does."""
+
+    def divide(one: decimal.Decimal, other: decimal.Decimal) -> decimal.Decimal:
+        if not other:
+            raise division_error()
+        long = _EXACT.divide(one, other)
+        return _round_number(_scale_number(long, _QUOTIENT_SCALE), kind)
+
+    return map_rows(divide, values, kind)
+
+
+def take_remainders(values: Sequence[Values], kind: Any) -> Values:
+    """Remainders, with the sign of the dividend."""
+
+    def take_remainder(one: decimal.Decimal, other: decimal.Decimal) -> decimal.Decimal:
+        if not other:
+            raise division_error()
+        return _round_number(_EXACT.remainder(one, other), kind)
+
+    return map_rows(take_remainder, values, kind)
+
+
+def calculate_decimals(operator: str, left: Values, right: Values, kind: Any) -> Values:
+    """A sum, difference or product whose type Spark has cut to 38 digits."""
+
+    def calculate(one: decimal.Decimal, other: decimal.Decimal) -> decimal.Decimal:
+        if operator == "*":
+            return _round_number(_SPARK.multiply(one, other), kind)
+        exact = _EXACT.add if operator == "+" else _EXACT.subtract
+        return _round_number(exact(one, other), kind)
+
+    return map_rows(calculate, [left, right], kind)
+
+
+def _scale_number(value: decimal.Decimal, scale: int) -> decimal.Decimal:
+    return _EXACT.quantize(value, decimal.Decimal(1).scaleb(-scale))
+
+
+def _round_number(value: decimal.Decimal, kind: Any) -> decimal.Decimal:
+    rounded = _scale_number(value, kind.scale)
+    if rounded and rounded.adjusted() >= kind.precision - kind.scale:
+        raise overflow_error(kind)
+    return rounded
+
+
+def doubles_of(values: Values) -> Values:
+    """Decimals as the nearest doubles; Arrow's own cast may miss them by the last digit."""
+    if values.type.precision > _PLAIN_DIGITS:
+        return map_rows(float, [values], pa.float64())
+    valid = values.is_valid().to_numpy(zero_copy_only=False)
+    return pa.array(_unscaled_numbers(values) / 10.0**values.type.scale, mask=~valid)
+
+
+def _unscaled_numbers(values: Values) -> Any:
+    """Decimals of at most 18 digits, as the integers in which Arrow keeps them."""
+    words = np.frombuffer(values.buffers()[1], np.dtype("<i8"))
+    return words[2 * values.offset : 2 * (values.offset + len(values)) : 2].astype(np.float64)
+
+
+def texts_of(values: Values) -> Values:
+    """Decimals as texts without an exponent."""
+    if values.type.scale <= 6:
+        return pc.cast(values, pa.string())
+    return map_rows(lambda value: format(value, "f"), [values], pa.string())

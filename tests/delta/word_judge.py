@@ -1,0 +1,107 @@
+"""Expressions held against Spark: the same values, and errors only where Spark has them.
+
+All expressions of a test are columns of one query. A row for which the kernel has an error is left
+out of it, and asked for by itself: then Spark must have an error too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from viewkeeper.delta.evaluate import evaluate_expression
+from viewkeeper.delta.kernel import canonical_floats
+from viewkeeper.errors import ExpressionError
+from viewkeeper.view.expression import Call, Expression, walk_expression
+from viewkeeper.view.kernel_words import is_evaluable
+from viewkeeper.view.render import spark_sql_of
+
+ROW = "row"
+
+
+def judge(
+    spark: SparkSession, table: pa.Table, expressions: Sequence[Expression], errors: int = 3
+) -> int:
+    """How many expressions fail; of each so many failing rows as `errors` says are asked for."""
+    numbered = table.append_column(ROW, pa.array(range(len(table)), pa.int32()))
+    numbered_in_spark(spark, numbered)
+    failing = [failing_rows(expression, numbered) for expression in expressions]
+    texts = [guarded(one, rows) for one, rows in zip(expressions, failing, strict=True)]
+    names = [f"x{index}" for index in range(len(expressions))]
+    found = spark.sql(
+        f"SELECT {', '.join(f'{t} AS {n}' for t, n in zip(texts, names, strict=True))}, `{ROW}`"
+        " FROM judged"
+    ).toArrow()
+    found = found.sort_by(ROW)
+    for expression, rows, name in zip(expressions, failing, names, strict=True):
+        assert_same(expression, numbered, rows, found[name])
+        for row in rows[:errors]:
+            assert_spark_fails(spark, expression, row)
+    return sum(map(bool, failing))
+
+
+def numbered_in_spark(spark: SparkSession, table: pa.Table) -> None:
+    spark.createDataFrame(table).createOrReplaceTempView("judged")
+
+
+def failing_rows(expression: Expression, table: pa.Table) -> list[int]:
+    """The rows for which the kernel has an error."""
+    for node in walk_expression(expression):
+        assert not isinstance(node, Call) or is_evaluable(node), node
+    try:
+        evaluate_expression(expression, table)
+    except ExpressionError:
+        return [row for row in range(len(table)) if fails(expression, table.slice(row, 1))]
+    return []
+
+
+def fails(expression: Expression, table: pa.Table) -> bool:
+    try:
+        evaluate_expression(expression, table)
+    except ExpressionError:
+        return True
+    return False
+
+
+def guarded(expression: Expression, without: list[int]) -> str:
+    text = spark_sql_of(expression)
+    if not without:
+        return text
+    return f"CASE WHEN `{ROW}` NOT IN ({', '.join(map(str, without))}) THEN {text} END"
+
+
+def assert_same(expression: Expression, table: pa.Table, failing: list[int], found: Any) -> None:
+    kept = [row for row in range(len(table)) if row not in set(failing)]
+    ours = plain(evaluate_expression(expression, table.take(kept)))
+    theirs = plain(found.take(kept))
+    assert same_type(ours.type, theirs.type), (spark_sql_of(expression), ours.type, theirs.type)
+    for row, one, other in zip(kept, ours.to_pylist(), theirs.to_pylist(), strict=True):
+        shown = (spark_sql_of(expression), table.slice(row, 1).to_pylist(), one, other)
+        assert repr(one) == repr(other), shown
+
+
+def plain(values: Any) -> Any:
+    """Values in one array; dates and instants as numbers, because Python lacks some."""
+    whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if pa.types.is_date(whole.type):
+        return whole.cast(pa.int32())
+    if pa.types.is_timestamp(whole.type):
+        return whole.cast(pa.int64())
+    return canonical_floats(whole)
+
+
+def same_type(ours: pa.DataType, theirs: pa.DataType) -> bool:
+    return ours == theirs
+
+
+def assert_spark_fails(spark: SparkSession, expression: Expression, row: int) -> None:
+    text = spark_sql_of(expression)
+    try:
+        answer = spark.sql(f"SELECT {text} AS x FROM judged WHERE `{ROW}` = {row}").toArrow()
+    except PySparkException:
+        return
+    raise AssertionError(f"only the kernel fails: {text} in row {row}: {answer.to_pylist()}")
