@@ -8,6 +8,8 @@ kernel.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -17,6 +19,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_type
 
 from tests.view.sample import TABLES, define
+from viewkeeper.delta.evaluate import evaluate_expression
+from viewkeeper.delta.kernel import canonical_floats
 from viewkeeper.errors import DefinitionError
 from viewkeeper.view.expression import Expression, needs_spark
 from viewkeeper.view.render import spark_sql_of, spark_type_of
@@ -45,25 +49,61 @@ KERNEL = """
     i8 = i64 | i32 < 1.5 | f64 >= 2 | f64 < 0.1 | d5_2 = 1 | d5_2 <> i32 | d18_0 <= d20_6 | s = 'a'
     d >= '2024-01-31' | d < date '2024-02-01' | b = true | (((i32 + (1))) > 1) | bin = bin
     ts <> ts | ntz <= ntz
-    s <=> null | i32 = null | i64 in (1, 2, null) | i64 not in (1, 4) | d between '2000-01-01' and d
+    s <=> null | i32 = null | i64 in (1, 2, null) | i64 not in (1, 4)
+    d between '2000-01-01' and d
     i32 is null | s is not null | not b | not b and i32 > 0 or s = 'b' | b or i32 > 0 and s = 'b'
     i32 not between -1 and 1 | i64 is distinct from 4 | i64 is not distinct from i8 | i32 == 3 | b
     f32 = f64 | f32 > 0.5 | i64 = 1e0 | (i32 > 1) = b | not (b and null)
     b or null | i32 != 3
+    d5_2 + 1 | 1 - d5_2 | d38_10 + d38_10 | d38_10 * d5_2 | d5_2 * (1 - d5_2) * (1 + d20_6) | -d5_2
+    d5_2 / 3 | d5_2 / d20_6 | d5_2 / f64 | i64 / (i32 + 1e0) | i32 / 2 | f32 / f32 | d5_2 % 2
+    d5_2 % i8
+    i32 % 2 | mod(i32, 2) | f64 % 2 | - i32 % 2 | 100.00 * d5_2 / 2 | i32 * 2 / 3 % 5
+    upper(s) | ucase(s) | lower(s) | trim(s) | ltrim(s) | rtrim(s) | length(s) | char_length(s)
+    s || s
+    s || '-' || s | concat(s, '-', s) | left(s, 1) | substring(s, 1, 2) | substr(s, i8)
+    substr(s, -1)
+    substring(s from 2 for 1) | startswith(s, 'a') | endswith(s, s) | contains(s, s) | s like 'a%'
+    s not like '%b' | not s like '_' | s like 'a%' or s like '%1'
+    case when b then 1 else 2 end | case when b then 1 else 2.5 end | if(b, 1, 2)
+    if(i32 > 1, d5_2, 0)
+    case i32 when 3 then 'a' when 0 then 'b' end | case when (i32 > 1) then (i32) else (i64) end
+    coalesce(i32, i64) | coalesce(d5_2, 0) | coalesce(d5_2, f64) | coalesce(null, i32)
+    nvl(s, 'x')
+    ifnull(d, date '2024-01-01') | nullif(s, 'a') | nullif(i32, 0) | nvl2(s, 1, 2) | isnull(s)
+    isnotnull(i32) | greatest(i8, i64, 3) | least(d5_2, 1) | least(s, 'b') | greatest(f32, f64)
+    s in (s, 'a') | i32 in (1, 5000000000) | i32 in (1, 2.5, i64) | s not in ('a', 'b')
+    f64 in (1.5, 2)
+    case when i32 <> 0 then 1 % i32 end | i32 <> 0 and 1 % i32 = 0 | if(i32 = 0, 0, 6 / i32)
+    year(d) | year(ts) | month(ntz) | day(d) | dayofmonth(ts) | quarter(ts) | quarter(d) | hour(ts)
+    minute(ntz) | second(ts) | extract(year from d) | extract(hour from ts)
+    date_trunc('month', ts)
+    date_trunc('WEEK', ntz) | date_trunc('dd', d) | trunc(d, 'MM') | trunc(d, 'year')
+    datediff(d, d)
+    datediff(d, date '2024-02-29') | date_add(d, 1) | date_add(d, i32) | date_sub(d, 1) | d + 1
+    d - 1
+    d + i32 | d + interval 1 day | d - interval '3' month | d + interval 1 year | add_months(d, i8)
+    date '1998-12-01' - interval '90' day | d < date '1998-12-01' + interval 2 years
+    round(d20_6, 2) | round(d5_2) | round(i32) | round(d5_2, -1) | abs(i32) | abs(d5_2) | abs(f64)
+    cast(i32 as bigint) | i32::string | cast(i32 as decimal) | cast(d5_2 as double)
+    cast(ts as date)
+    cast(d20_6 as decimal(8, 1)) | int(i64) | string(d) | cast(b as string) | cast(ts as string)
+    cast(s as varchar(3)) | to_date(ts) | cast(i32 + 1 as bigint) | cast(d as timestamp) | i64::int
+    if(s like 'a%', upper(s), coalesce(s, 'none')) | concat(s, cast(i32 as string))
 """
 
 # Not certain, or not the kernel's business.
 SPARK = """
-    i32 / 2 | i32 % 2 | i32 div 2 | d5_2 + 1 | d38_10 + d38_10 | d38_10 * d5_2 | d5_2 + f64 | -d5_2
-    upper(s) | s || s | case when b then 1 else 2 end | cast(i32 as bigint) | i32::string
-    if(b, 1, 2) | s = 1 | i32 = '1' | b < true | bin < bin | d < ts | s like 'a%' | d + 1
-    d5_2 > f64 | 'it\\'s'
-    i32 = i64 = b | i32 = i64 is null | b is true | cast(300 as tinyint) | s in (s, 'a') | ~i32
+    i32 div 2 | d5_2 + f64 | upper(bin) | s || 1 | concat(s, i32) | case when b then 1 else 'a' end
+    s = 1 | i32 = '1' | b < true | bin < bin | d < ts | s like s | s ilike 'a%' | d - d
+    d5_2 > f64 | 'it\\'s' | s like 'a/%' escape '/' | -d38_10 | coalesce(s, 1) | round(f64, 1)
+    i32 = i64 = b | i32 = i64 is null | b is true | cast(300 as tinyint) | ~i32 | round(i32, -1)
     9223372036854775808 | timestamp '2024-01-31 12:00:00' | d38_10 > d5_2 + 0.1234567890123456789
-    null is null | null = null | i32 in (1, 5000000000) | i32 + null | d = '2024-1-5' | 'a' 'b'
-    try_cast(s as int) | i32 & 1 | extract(year from d) | date_add(d, 1) | timestampadd(DAY, 1, d)
-    cast(s as varchar(3)) | cast(i32 as decimal) | date '2024-1-5' | x'ff' | interval '1' day + d
-    left(s, 1) | trim(both 'a' from s) | s rlike 'a' | coalesce(i32, i64) | nullif(s, 'a')
+    null is null | null = null | i32 + null | d = '2024-1-5' | 'a' 'b'
+    coalesce(null, null) is null
+    try_cast(i32 as int) | i32 & 1 | timestampadd(DAY, 1, d) | date_sub(d, i32) | trunc(d, 'y')
+    date '2024-1-5' | x'ff' | interval '1' day + d | extract(second from ts) | date_trunc('y', ts)
+    trim(both 'a' from s) | s rlike 'a' | cast(f64 as string) | hour(d) | right(s, 1)
 """
 
 
@@ -165,6 +205,29 @@ def test_any_expression_has_sparks_type_and_value(spark: SparkSession, text: str
     assert kind in (None, found)
     if not needs_spark(expression):
         assert_same_values(spark, [text])
+
+
+@pytest.mark.usefixtures("table")
+def test_the_kernel_has_sparks_values(spark: SparkSession) -> None:
+    """What runs inline gives the rows that Spark gives for the user's own text."""
+    rows = spark.sql("SELECT * FROM labelled").toArrow()
+    fields = [(f"0.{name}", kind) for name, kind in TABLES["all_types"].items()]
+    for text in listed(KERNEL):
+        query, expression, _ = translated(text)
+        ours = inline_values(expression, rows.cast(pa.schema(fields)))
+        assert ours == canonical_rows(spark, query), text
+
+
+def inline_values(expression: Expression, table: pa.Table) -> list[str]:
+    return shown_values(evaluate_expression(expression, table))
+
+
+def canonical_rows(spark: SparkSession, query: str) -> list[str]:
+    return shown_values(spark.sql(query).toArrow()["x"])
+
+
+def shown_values(values: Any) -> list[str]:
+    return [repr(value) for value in canonical_floats(values).to_pylist()]
 
 
 def assert_same_values(spark: SparkSession, texts: list[str]) -> None:

@@ -51,6 +51,8 @@ DATE_TRUNC_UNITS = {
 }
 """The units of `date_trunc`."""
 
+SIGN_DIGITS_MAX = 34
+"""Spark rounds a decimal to so many digits when it changes its sign."""
 OPTIONS_MAX = 10
 """From here on Spark looks options up in a hash table, which tells the zeros of floats apart."""
 
@@ -232,7 +234,9 @@ def round_type(kind: pa.Decimal128Type, scale: int) -> pa.DataType:
 
 
 def _fits_same_number(call: Call, kinds: Types) -> bool:
-    return len(kinds) == 1 and kinds[0] == call.type and _is_number(call.type)
+    if len(kinds) != 1 or kinds[0] != call.type or not _is_number(call.type):
+        return False
+    return not isinstance(kinds[0], pa.Decimal128Type) or kinds[0].precision <= SIGN_DIGITS_MAX
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.types as is_type
 
 from viewkeeper.view.expression import Cast, Expression, Literal, columns_of, type_of
+from viewkeeper.view.kernel_words import bounded_decimal
 
 # The decimal digits that Spark gives to each integer type.
 DIGITS: dict[pa.DataType, int] = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
@@ -51,6 +52,11 @@ def common_type(left: Expression, right: Expression) -> pa.DataType | None:
         if _is_string_literal(literal) and is_type.is_date32(kind):
             return kind
     return _wider_number(one, other)
+
+
+def wider_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """The type that holds the values of two others, as Spark chooses it."""
+    return one if one == other else _wider_number(one, other)
 
 
 def _wider_number(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
@@ -136,20 +142,21 @@ def _decimal_operands(
     one, other = type_of(left), type_of(right)
     assert one is not None
     assert other is not None
-    # Spark types an integer literal beside a decimal by its own digits; leave those to Spark.
+    # Spark types an integer literal beside a decimal by its own digits; the translator has done
+    # that where it was certain to be one.
     if any(type_of(side) in DIGITS and not columns_of(side) for side in (left, right)):
         return None
     result = decimal_result(operator, as_decimal(one), as_decimal(other))
     converted = coerce_to(left, as_decimal(one)), coerce_to(right, as_decimal(other))
-    if result is None or converted[0] is None or converted[1] is None:
+    if converted[0] is None or converted[1] is None:
         return None
     return converted[0], converted[1], result
 
 
 def decimal_result(
     operator: Operator, one: pa.Decimal128Type, other: pa.Decimal128Type
-) -> pa.DataType | None:
-    """Spark's type for an operation on decimals, None where it would have to cut digits off.
+) -> pa.DataType:
+    """Spark's type for an operation on decimals, cut to 38 digits.
 
     >>> decimal_result("*", pa.decimal128(10, 2), pa.decimal128(3, 2))
     Decimal128Type(decimal128(14, 4))
@@ -160,7 +167,7 @@ def decimal_result(
         scale = max(one.scale, other.scale)
         whole = max(one.precision - one.scale, other.precision - other.scale)
         precision = whole + scale + 1
-    return pa.decimal128(precision, scale) if precision <= PRECISION_MAX else None
+    return bounded_decimal(precision, scale)
 
 
 def _is_number(kind: pa.DataType) -> bool:

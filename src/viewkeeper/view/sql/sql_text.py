@@ -120,6 +120,7 @@ def leaf_span_of(node: exp.Expr) -> Span | None:
 def count_brackets(tokens: list[Token]) -> int:
     """How many brackets only group: those at the beginning or after an operator."""
     words = {TokenType.AND, TokenType.OR, TokenType.NOT, TokenType.BETWEEN, TokenType.FROM}
+    words |= {TokenType.CASE, TokenType.WHEN, TokenType.THEN, TokenType.ELSE}
     count = 0
     for before, token in zip([None, *tokens], tokens, strict=False):
         if token.token_type is TokenType.L_PAREN:

@@ -43,7 +43,16 @@ from viewkeeper.view.sql.coerce import (
     read_date,
     unify_types,
 )
+from viewkeeper.view.sql.function_words import WordReader
 from viewkeeper.view.sql.sql_text import Span, SqlPiece, SqlText, leaf_span_of, own_span_of
+from viewkeeper.view.sql.word_calls import (
+    cast_call,
+    date_sum_call,
+    in_call,
+    make_call,
+    quotient_call,
+    short_decimal,
+)
 
 COMPARISONS: dict[type[exp.Expr], OneOf["=", "<>", "<", "<=", ">", ">=", "<=>"]] = {
     exp.EQ: "=",
@@ -55,6 +64,7 @@ COMPARISONS: dict[type[exp.Expr], OneOf["=", "<>", "<", "<=", ">", ">=", "<=>"]]
     exp.NullSafeEQ: "<=>",
 }
 ARITHMETIC: dict[type[exp.Expr], Operator] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
+QUOTIENTS: dict[type[exp.Expr], str] = {exp.Mod: "remainder", exp.Div: "divide"}
 BOUNDS: dict[pa.DataType, int] = {
     pa.int8(): 2**7,
     pa.int16(): 2**15,
@@ -97,7 +107,7 @@ def translate_piece(
     written = sum(1 for _ in piece.node.find_all(exp.Paren)) == piece.brackets
     try:
         if written:
-            return _Translator(sql, columns).translate_node(piece.node)
+            return _Translator(sql, sql.text_of(piece.span), columns).translate_node(piece.node)
     except _LeftToSpark:
         pass
     return _spark_sql(sql, piece, columns)
@@ -132,6 +142,7 @@ def _cast_type(node: exp.Cast) -> pa.DataType | None:
 @dataclass(frozen=True, slots=True)
 class _Translator:
     sql: SqlText
+    text: str
     columns: Mapping[int, ResolvedColumn]
 
     def translate_node(self, node: exp.Expr) -> Expression:
@@ -141,7 +152,7 @@ class _Translator:
             case exp.Column():
                 return self.resolve_reference(node)
             case exp.Literal() | exp.Boolean() | exp.Null() | exp.Cast() | exp.Neg():
-                return self.read_constant(node) or self.translate_negation(node)
+                return self.read_constant(node) or self.translate_unary(node)
             case exp.And():
                 return self.translate_chain("and", node)
             case exp.Or():
@@ -166,10 +177,35 @@ class _Translator:
         if isinstance(node, exp.Binary) and type(node) in COMPARISONS:
             left, right = self.translate_operand(node.left), self.translate_operand(node.right)
             return self.make_comparison(COMPARISONS[type(node)], left, right)
+        if isinstance(node, exp.Add | exp.Sub) and isinstance(node.expression, exp.Interval):
+            return _certain(self.words.read_shift(node, 1 if isinstance(node, exp.Add) else -1))
         if isinstance(node, exp.Binary) and type(node) in ARITHMETIC:
-            left, right = self.translate_operand(node.left), self.translate_operand(node.right)
+            left, right = self.translate_numbers(node)
+            if type_of(left) == pa.date32():
+                return _certain(date_sum_call(ARITHMETIC[type(node)], left, right))
             return self.make_arithmetic(ARITHMETIC[type(node)], left, right)
-        raise _LeftToSpark
+        if isinstance(node, exp.Binary) and type(node) in QUOTIENTS:
+            return _certain(quotient_call(QUOTIENTS[type(node)], *self.translate_numbers(node)))
+        return _certain(self.words.read_node(node))
+
+    @property
+    def words(self) -> WordReader:
+        return WordReader(
+            self.text,
+            self.translate_node,
+            self.translate_operand,
+            self.translate_boolean,
+            lambda left, right: self.make_comparison("=", left, right),
+        )
+
+    def translate_numbers(self, node: exp.Binary) -> tuple[Expression, Expression]:
+        """Both operands; an integer written beside a decimal is one of so many digits."""
+        left, right = self.translate_operand(node.left), self.translate_operand(node.right)
+        if _is_decimal(right) and isinstance(left, Literal) and _is_written_integer(node.left):
+            return short_decimal(left), right
+        if _is_decimal(left) and isinstance(right, Literal) and _is_written_integer(node.right):
+            return left, short_decimal(right)
+        return left, right
 
     def translate_operand(self, node: exp.Expr) -> Expression:
         """An operand of an operator; see the module's prose for why not every kind."""
@@ -211,7 +247,7 @@ class _Translator:
             case exp.Neg() if isinstance(node.this, exp.Literal) and not node.this.is_string:
                 # Spark reads the sign as part of the number: -2147483648 is an int.
                 return number_literal("-" + node.this.name)
-            case exp.Cast():
+            case exp.Cast() if not isinstance(node.this, exp.Column):
                 return self.cast_constant(node)
         return None
 
@@ -223,20 +259,23 @@ class _Translator:
             raise _LeftToSpark
         return node.name
 
-    def cast_constant(self, node: exp.Cast) -> Literal:
+    def cast_constant(self, node: exp.Cast) -> Literal | None:
         """`10L`, `DATE '2024-01-31'`, `CAST(NULL AS STRING)`: sqlglot reads all three as casts."""
         kind, inner = _cast_type(node), node.this
         if kind is None or isinstance(inner, exp.Cast):
             raise _LeftToSpark
         literal = self.read_constant(inner)
-        if literal is None or literal.value is None:
-            if literal is None:
-                raise _LeftToSpark
-            return Literal(None, kind)
-        return _typed_literal(literal, kind)
+        if literal is None:
+            return None
+        return Literal(None, kind) if literal.value is None else _typed_literal(literal, kind)
 
-    def translate_negation(self, node: exp.Expr) -> Expression:
-        """A minus sign before a column or a bracket."""
+    def translate_unary(self, node: exp.Expr) -> Expression:
+        """A cast, or a minus sign, before a column or a bracket."""
+        if isinstance(node, exp.Cast):
+            kind = None if node.args.get("safe") else _cast_type(node)
+            if kind is None:
+                raise _LeftToSpark
+            return _certain(cast_call(self.translate_node(node.this), kind))
         if not isinstance(node, exp.Neg):
             raise _LeftToSpark
         operand = self.translate_operand(node.this)
@@ -246,7 +285,7 @@ class _Translator:
         if kind is not None and is_type.is_floating(kind):
             # 0 - x would lose the sign of a zero.
             return Arithmetic("*", Literal(-1.0, kind), operand, kind)
-        raise _LeftToSpark
+        return _certain(make_call("negate", [operand]))
 
     def translate_is_null(self, node: exp.Is) -> Expression:
         if not isinstance(node.expression, exp.Null):
@@ -269,19 +308,16 @@ class _Translator:
         )
 
     def translate_in_list(self, node: exp.In) -> Expression:
-        """IN as a balanced OR of equalities, all at one type as Spark compares them."""
+        """IN with a list of values, all at one type as Spark compares them."""
         value = self.translate_operand(node.this)
         given = {key for key, part in node.args.items() if part}
         if given != {"this", "expressions"}:
             raise _LeftToSpark
-        options = [self.read_constant(option) for option in node.expressions]
-        tests = [
-            self.make_comparison("=", value, option) for option in options if option is not None
-        ]
-        kinds = {type_of(test.left) for test in tests}
-        if len(tests) != len(options) or len(kinds) != 1:
+        options = [self.translate_node(option) for option in node.expressions]
+        kinds = [type_of(each) for each in (value, *options)]
+        if None in kinds or kinds[0] == pa.null():
             raise _LeftToSpark
-        return _balance_chain("or", tests)
+        return _certain(in_call([value, *options]))
 
     def make_comparison(
         self,
@@ -357,6 +393,25 @@ def _read_instant(text: str) -> datetime.datetime:
         return datetime.datetime.fromisoformat(text)
     except ValueError:
         raise _LeftToSpark from None
+
+
+def _certain(expression: Expression | None) -> Expression:
+    if expression is None:
+        raise _LeftToSpark
+    return expression
+
+
+def _is_decimal(expression: Expression) -> bool:
+    kind = type_of(expression)
+    return kind is not None and is_type.is_decimal(kind)
+
+
+def _is_written_integer(node: exp.Expr) -> bool:
+    """A number written with digits alone; one with a type is a cast to sqlglot."""
+    node = node.unnest()
+    if isinstance(node, exp.Neg):
+        node = node.this
+    return isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit()
 
 
 def _is_in_range(value: int, kind: pa.DataType) -> bool:
