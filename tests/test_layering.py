@@ -49,6 +49,7 @@ ENGINE_LEVELS = (
     ("batch",),
     ("capture",),
     ("views",),
+    ("compile",),
     ("connections", "report", "spark"),
     ("settings",),
 )

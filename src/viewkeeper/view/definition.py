@@ -64,9 +64,11 @@ def name_of_handle(handle: str) -> str:
 
     >>> name_of_handle("shop.orders#2"), name_of_handle("orders"), name_of_handle("odd#name")
     ('shop.orders', 'orders', 'odd#name')
+    >>> name_of_handle("#3")
+    '#3'
     """
     name, mark, number = handle.rpartition("#")
-    return name if mark and number.isdigit() else handle
+    return name if name and mark and number.isdigit() else handle
 
 
 @dataclass(frozen=True, slots=True)

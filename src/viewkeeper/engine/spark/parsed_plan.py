@@ -50,11 +50,11 @@ def check_plan(session: SparkSession, text: str, relations: Collection[str]) -> 
     """DefinitionError unless the text is a query over these relations, named in lower case."""
     with silence_errors(), _activate_session(session) as java:
         plan = java.sessionState().sqlParser().parsePlan(text)
-    for node in _plan_nodes(json.loads(plan.toJSON())):
+    for node in nodes_of_plan(json.loads(plan.toJSON())):
         kind = str(node["class"])
         if not kind.startswith(EXPRESSIONS) and kind not in PLANS:
             raise _plan_refusal(f"it is read as {kind.rpartition('.')[2]}")
-        name = _node_name(node)
+        name = name_of_node(node)
         if kind.endswith("UnresolvedRelation") and name not in relations:
             raise _plan_refusal(f"it reads {name}")
         called = kind.endswith(("UnresolvedFunction", "UnresolvedGenerator"))
@@ -78,7 +78,7 @@ def _activate_session(session: SparkSession) -> Iterator[Any]:
             sessions.clearActiveSession()
 
 
-def _plan_nodes(content: Any) -> Iterator[dict[str, Any]]:
+def nodes_of_plan(content: Any) -> Iterator[dict[str, Any]]:
     """Every node of a plan, those inside expressions too."""
     waiting = [content]
     while waiting:
@@ -91,7 +91,7 @@ def _plan_nodes(content: Any) -> Iterator[dict[str, Any]]:
             waiting.extend(current)
 
 
-def _node_name(node: dict[str, Any]) -> str:
+def name_of_node(node: dict[str, Any]) -> str:
     """What a node that is looked up by name says, in lower case; parts with dots between."""
     identifier = node.get("name")
     if isinstance(identifier, dict):

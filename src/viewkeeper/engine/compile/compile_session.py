@@ -1,0 +1,87 @@
+"""The session in which a query is analysed, with relations that are empty and typed.
+
+What a rule does depends on the settings of the session that is *active* in Spark's thread, so the
+compiler has a session of its own, a child of the given one with pinned settings, and makes it
+active while it works. The optimizer that runs inside subqueries applies only the compiler's rules.
+
+A table is a relation without rows whose columns are called by its number and their ordinals, so
+that they are recognised in the plan; the names that the query uses are aliases above it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from viewkeeper.engine.compile.plan_reader import MARK
+from viewkeeper.engine.compile.plan_rules import PlanRules, excluded_rules
+from viewkeeper.engine.spark.error_silence import silence_errors
+from viewkeeper.engine.spark.job_control import spark_schema
+from viewkeeper.engine.spark.spark_session import child_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS = {
+    # Lists in a plan's JSON are cut off beyond these.
+    "spark.sql.debug.maxToStringFields": "100000",
+    "spark.sql.maxMetadataStringLength": "100000",
+    "spark.sql.optimizer.replaceExceptWithFilter": "false",
+}
+
+
+class CompileSession:
+    """A child session for compilation, and the rules that it applies."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.session = child_session(spark)
+        self.java: Any = self.session._jsparkSession
+        self.jvm: Any = self.session._jvm
+        self._tables: dict[int, pa.Schema] = {}
+        for name, value in SETTINGS.items():
+            self.session.conf.set(name, value)
+        with self.activate():
+            self.session.conf.set("spark.sql.optimizer.excludedRules", excluded_rules(self.java))
+            self.rules = PlanRules(self.java, self.jvm)
+
+    @contextmanager
+    def activate(self) -> Iterator[None]:
+        """Make the session active in this thread's part of Spark, and undo it."""
+        sessions: Any = self.jvm.org.apache.spark.sql.classic.SparkSession
+        before = sessions.getActiveSession()
+        sessions.setActiveSession(self.java)
+        try:
+            with silence_errors():
+                yield
+        finally:
+            if before.isDefined():
+                sessions.setActiveSession(before.get())
+            else:
+                sessions.clearActiveSession()
+
+    def add_table(self, number: int, schema: pa.Schema) -> None:
+        """Let the query name an empty table `__place_<number>`."""
+        if self._tables.get(number) == schema:
+            return
+        marked = [field.with_name(f"{number}{MARK}{i}") for i, field in enumerate(schema)]
+        frame = self.session.createDataFrame([], spark_schema(pa.schema(marked)))
+        frame.toDF(*schema.names).createOrReplaceTempView(f"__place_{number}")
+        self._tables[number] = schema
+
+    def parse_text(self, text: str) -> Any:
+        """The plan of a text before anything in it is resolved."""
+        return self.java.sessionState().sqlParser().parsePlan(text)
+
+    def classes_of(self, names: Collection[str]) -> dict[str, str]:
+        """Functions by the classes that Spark has for them."""
+        registry = self.java.sessionState().functionRegistry()
+        identifier: Any = self.jvm.org.apache.spark.sql.catalyst.FunctionIdentifier
+        found = {}
+        for name in sorted(names):
+            info = registry.lookupFunction(identifier(name))
+            if info.isDefined():
+                found[str(info.get().getClassName()).rpartition(".")[2]] = name
+        return found

@@ -1,0 +1,334 @@
+"""Spark's plan, read into plain data.
+
+A plan comes over in one piece, as JSON: operators in pre-order with the number of their children,
+expressions as such lists inside their fields. What the JSON does not carry is asked from the plan
+itself, when it is needed: types, places in the text, the rows of VALUES, the projections of
+ROLLUP. An operator, or a field of one, that is not known here is refused.
+
+A part of the plan that reads no table is constant: Spark evaluates it, and its rows are the result.
+So VALUES, `range` and a calendar made by `explode(sequence(...))` are rows like any others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from viewkeeper.engine.compile.plan_tree import (
+    Attribute,
+    JavaNode,
+    Operation,
+    PlanAggregate,
+    PlanBagOperation,
+    PlanConstant,
+    PlanExpand,
+    PlanExpression,
+    PlanFilter,
+    PlanItem,
+    PlanJoin,
+    PlanLeaf,
+    PlanLiteral,
+    PlanOperator,
+    PlanProject,
+    PlanUnion,
+)
+from viewkeeper.engine.compile.refusal_reasons import (
+    CLOCK,
+    EXPRESSIONS,
+    refuse_expression,
+    refuse_operator,
+)
+
+Fields = dict[str, Any]
+Evaluate = Callable[[JavaNode, tuple[Attribute, ...]], PlanConstant]
+"""Runs a part of a plan that reads no table."""
+
+MARK = "\x1f"
+"""Between a table's number and a column's ordinal, in the names of the columns of a leaf."""
+SKIPPED = frozenset({"exprId", "jvmId", "resultId", "metadata", "qualifier", "class"})
+TRYING = ("TryAdd", "TrySubtract", "TryMultiply", "TryDivide", "TryMod")
+ALIKE = ("Repartition", "RepartitionByExpression", "RebalancePartitions", "ResolvedHint")
+"""Operators that say where rows are computed, not which."""
+
+KNOWN_FIELDS: dict[str, frozenset[str]] = {
+    "LogicalRDD": frozenset(
+        {
+            *("output", "rdd", "outputPartitioning", "outputOrdering", "isStreaming", "session"),
+            *("fromCheckpoint", "originStats", "originConstraints", "stream"),
+        }
+    ),
+    "Filter": frozenset({"condition", "child"}),
+    "Project": frozenset({"projectList", "child"}),
+    "Aggregate": frozenset({"groupingExpressions", "aggregateExpressions", "child", "hint"}),
+    "Join": frozenset({"left", "right", "joinType", "condition", "hint"}),
+    "Union": frozenset({"children", "byName", "allowMissingCol"}),
+    "Intersect": frozenset({"left", "right", "isAll"}),
+    "Except": frozenset({"left", "right", "isAll"}),
+    "Expand": frozenset({"projections", "output", "child"}),
+}
+CONSTANT_LEAVES = frozenset({"OneRowRelation", "LocalRelation", "Range"})
+JOINS = frozenset(
+    {
+        *("Inner", "Cross", "LeftOuter", "RightOuter", "FullOuter"),
+        *("LeftSemi", "LeftAnti", "ExistenceJoin"),
+    }
+)
+
+
+def read_plan(java: Any, evaluate: Evaluate) -> PlanOperator:
+    """The operators of a plan to which all rules have been applied."""
+    return _PlanReading(json.loads(java.toJSON()), evaluate).read_operator(JavaNode(lambda: java))
+
+
+class _PlanReading:
+    """One pass over the list of operators."""
+
+    def __init__(self, operators: list[Fields], evaluate: Evaluate) -> None:
+        self._operators = operators
+        self._evaluate = evaluate
+        self._at = 0
+        self._readers: dict[str, Callable[[Fields, JavaNode], PlanOperator]] = {
+            "LogicalRDD": _read_leaf,
+            "Filter": self._read_filter,
+            "Project": self._read_project,
+            "Aggregate": self._read_aggregate,
+            "Join": self._read_join,
+            "Union": self._read_union,
+            "Intersect": self._read_bag_operation,
+            "Except": self._read_bag_operation,
+            "Expand": self._read_expand,
+        }
+
+    def read_operator(self, java: JavaNode) -> PlanOperator:
+        """The operator at which the pass is, with everything below it."""
+        end = self._end_of(self._at)
+        if _is_constant(self._operators[self._at : end]):
+            self._at = end
+            return self._evaluate(java, _output_of(java))
+        fields = self._operators[self._at]
+        self._at += 1
+        kind = _class_of(fields)
+        if kind in ALIKE:
+            return self.read_operator(java.child(0))
+        if kind not in self._readers:
+            raise refuse_operator(kind, java)
+        unknown = fields.keys() - KNOWN_FIELDS[kind] - {"class", "num-children"}
+        if unknown:
+            raise refuse_operator(f"{kind} with {', '.join(sorted(unknown))}", java)
+        return self._readers[kind](fields, java)
+
+    def _end_of(self, start: int) -> int:
+        """Where the operators below one end."""
+        waiting, at = 1, start
+        while waiting:
+            waiting += self._operators[at]["num-children"] - 1
+            at += 1
+        return at
+
+    def _read_filter(self, fields: Fields, java: JavaNode) -> PlanFilter:
+        below = self.read_operator(java.child(0))
+        condition = read_expression(fields["condition"], java.part(lambda node: node.condition()))
+        return PlanFilter(below, condition, java)
+
+    def _read_project(self, fields: Fields, java: JavaNode) -> PlanProject:
+        below = self.read_operator(java.child(0))
+        items = _read_items(fields["projectList"], java.part(lambda node: node.projectList()))
+        return PlanProject(below, items, java)
+
+    def _read_aggregate(self, fields: Fields, java: JavaNode) -> PlanAggregate:
+        below = self.read_operator(java.child(0))
+        groups = java.part(lambda node: node.groupingExpressions())
+        grouping = tuple(
+            read_expression(each, _element(groups, index))
+            for index, each in enumerate(fields["groupingExpressions"])
+        )
+        made = java.part(lambda node: node.aggregateExpressions())
+        return PlanAggregate(
+            below, grouping, _read_items(fields["aggregateExpressions"], made), java
+        )
+
+    def _read_join(self, fields: Fields, java: JavaNode) -> PlanJoin:
+        left = self.read_operator(java.child(0))
+        right = self.read_operator(java.child(1))
+        kind = _object_of(fields["joinType"])
+        if kind not in JOINS:
+            raise refuse_expression("ScalarSubquery", java)
+        condition = None
+        if fields.get("condition"):
+            top = java.part(lambda node: node.condition().get())
+            condition = read_expression(fields["condition"], top)
+        exists = fields["joinType"].get("exists")
+        column = _attribute_of(exists[0]) if exists else None
+        return PlanJoin(kind, left, right, condition, column, java)
+
+    def _read_union(self, fields: Fields, java: JavaNode) -> PlanUnion:
+        inputs = [self.read_operator(java.child(i)) for i in range(fields["num-children"])]
+        return PlanUnion(tuple(inputs), _output_of(java), java)
+
+    def _read_bag_operation(self, fields: Fields, java: JavaNode) -> PlanBagOperation:
+        left = self.read_operator(java.child(0))
+        right = self.read_operator(java.child(1))
+        kind = _class_of(fields)
+        if not fields["isAll"]:
+            raise refuse_operator(kind, java)
+        return PlanBagOperation(kind, left, right, _output_of(java), java)
+
+    def _read_expand(self, _fields: Fields, java: JavaNode) -> PlanExpand:
+        below = self.read_operator(java.child(0))
+        rows = java.get_node().projections()
+        projections = tuple(_read_projection(rows.apply(index)) for index in range(rows.size()))
+        return PlanExpand(below, projections, _output_of(java), java)
+
+
+def _is_constant(operators: list[Fields]) -> bool:
+    """Whether a part of a plan reads nothing but rows of the text itself."""
+    leaves = {_class_of(fields) for fields in operators if not fields["num-children"]}
+    return leaves <= CONSTANT_LEAVES and not _has_subquery(operators)
+
+
+def _has_subquery(operators: list[Fields]) -> bool:
+    text = json.dumps(operators)
+    return any(f".{kind}" in text for kind in ("LogicalRDD", "ScalarSubquery", "OuterReference"))
+
+
+def _read_leaf(fields: Fields, java: JavaNode) -> PlanLeaf:
+    columns = [each[0] for each in fields["output"]]
+    names = [column["name"].split(MARK) for column in columns]
+    if not names or any(len(parts) != 2 for parts in names):
+        raise refuse_operator("LogicalRDD", java)
+    ordinals = tuple(int(ordinal) for _, ordinal in names)
+    return PlanLeaf(int(names[0][0]), tuple(map(_attribute_of, columns)), ordinals, java)
+
+
+def _read_items(items: list[list[Fields]], java: JavaNode) -> tuple[PlanItem, ...]:
+    return tuple(_read_item(each, _element(java, index)) for index, each in enumerate(items))
+
+
+def _read_item(item: list[Fields], java: JavaNode) -> PlanItem:
+    top = item[0]
+    if _class_of(top) == "Alias":
+        expression = read_expression(item[1:], java.child(0))
+        return PlanItem(Attribute(_id_of(top), "", top["name"]), expression)
+    attribute = _attribute_of(top)
+    return PlanItem(attribute, attribute)
+
+
+def _read_projection(row: Any) -> tuple[PlanExpression, ...]:
+    return tuple(_read_whole(row.apply(index)) for index in range(row.size()))
+
+
+def _read_whole(expression: Any) -> PlanExpression:
+    return read_expression(json.loads(expression.toJSON()), JavaNode(lambda: expression))
+
+
+def _element(java: JavaNode, index: int) -> JavaNode:
+    return java.part(lambda sequence: sequence.apply(index))
+
+
+def _output_of(java: JavaNode) -> tuple[Attribute, ...]:
+    columns = java.get_node().output()
+    found = []
+    for index in range(columns.size()):
+        column = columns.apply(index)
+        kind = json.loads(column.dataType().json())
+        found.append(Attribute(column.exprId().id(), type_text_of(kind), column.name()))
+    return tuple(found)
+
+
+def read_expression(nodes: list[Fields], java: JavaNode) -> PlanExpression:
+    """An expression from its pre-order list."""
+    expression, end = _take_expression(nodes, 0, java)
+    assert end == len(nodes), "an expression ends where its list does"
+    return expression
+
+
+def _take_expression(nodes: list[Fields], at: int, java: JavaNode) -> tuple[PlanExpression, int]:
+    fields = nodes[at]
+    kind = _class_of(fields)
+    if kind == "AttributeReference":
+        return _attribute_of(fields), at + 1
+    if kind == "Literal":
+        return _literal_of(fields, java), at + 1
+    if kind in EXPRESSIONS or kind in CLOCK:
+        raise refuse_expression(kind, java)
+    operands, end = [], at + 1
+    for index in range(fields["num-children"]):
+        operand, end = _take_expression(nodes, end, java.child(index))
+        operands.append(operand)
+    if "replacement" in fields:
+        return _replaced_call(fields, operands[0], java), end
+    return Operation(kind, tuple(operands), _facts_of(fields, kind, java), java), end
+
+
+def _replaced_call(fields: Fields, replacement: PlanExpression, java: JavaNode) -> PlanExpression:
+    """What Spark puts in the place of a call such as NULLIF: only that was coerced."""
+    kind = _class_of(fields)
+    if kind in TRYING and isinstance(replacement, Operation):
+        # Only the class says that errors are tolerated.
+        inner = replacement.operands[0] if replacement.kind == "TryEval" else replacement
+        assert isinstance(inner, Operation)
+        return Operation(kind, inner.operands, (), java)
+    if not isinstance(replacement, Operation):
+        return replacement
+    spelled = [
+        read_expression(value, java) for value in fields.values() if _is_expression_list(value)
+    ]
+    call = Operation(kind, tuple(spelled), (), java)
+    return Operation(
+        replacement.kind, replacement.operands, replacement.facts, replacement.java, call
+    )
+
+
+def _is_expression_list(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
+
+
+def _facts_of(fields: Fields, kind: str, java: JavaNode) -> tuple[tuple[str, Any], ...]:
+    facts: dict[str, Any] = {}
+    for name, value in fields.items():
+        if name in SKIPPED or value is None:
+            continue
+        if isinstance(value, dict) and ("object" in value or "product-class" in value):
+            value = _object_of(value)
+        elif name == "dataType":
+            value = type_text_of(value)
+        elif isinstance(value, dict | list):
+            value = json.dumps(value, sort_keys=True)
+        facts[name] = value
+    if kind == "Cast":
+        facts["evalMode"] = str(java.get_node().evalMode().toString())
+    return tuple(sorted(facts.items()))
+
+
+def _literal_of(fields: Fields, java: JavaNode) -> PlanLiteral:
+    kind, value = type_text_of(fields["dataType"]), fields.get("value")
+    if kind == "binary" and value is not None:
+        value = bytes(java.get_node().value())
+    return PlanLiteral(value, kind, java)
+
+
+def _attribute_of(fields: Fields) -> Attribute:
+    return Attribute(_id_of(fields), type_text_of(fields["dataType"]), fields["name"])
+
+
+def _id_of(fields: Fields) -> int:
+    return int(fields["exprId"]["id"])
+
+
+def _class_of(fields: Fields) -> str:
+    return str(fields["class"]).rpartition(".")[2].rstrip("$")
+
+
+def _object_of(value: Fields) -> str:
+    name = value.get("object") or value["product-class"]
+    return str(name).rpartition(".")[2].rstrip("$")
+
+
+def type_text_of(kind: Any) -> str:
+    """A type of Spark's JSON as text, which is its name where it has one.
+
+    >>> type_text_of("long"), type_text_of({"type": "array", "elementType": "long"})
+    ('long', '{"elementType": "long", "type": "array"}')
+    """
+    return kind if isinstance(kind, str) else json.dumps(kind, sort_keys=True)

@@ -1,0 +1,116 @@
+"""From a query to a graph: Spark analyses the text, its plan is read and built.
+
+    compile_query(spark, "SELECT ... FROM __place_0 ...", tables) -> Graph
+
+The text is the user's own SELECT in which table i is called `__place_i`; places in errors are
+lines and columns of it. Everything that cannot be maintained exactly is refused here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from viewkeeper.engine.compile.compile_session import CompileSession
+from viewkeeper.engine.compile.expression_translation import Translator
+from viewkeeper.engine.compile.graph_draft import GraphDraft, QueryTable
+from viewkeeper.engine.compile.operator_graph import build_graph
+from viewkeeper.engine.compile.output_names import read_names
+from viewkeeper.engine.compile.plan_reader import read_plan
+from viewkeeper.engine.compile.plan_tree import Attribute, JavaNode, PlanConstant
+from viewkeeper.engine.compile.refusal_reasons import refuse
+from viewkeeper.engine.compile.spark_types import arrow_type_of
+from viewkeeper.engine.compile.text_check import check_calls, check_moments
+from viewkeeper.errors import DefinitionError
+from viewkeeper.view.definition import Graph
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NO_COLUMN = -(10**9)
+"""The id of a column that nothing reads."""
+ROWS_MAX = 10_000
+"""How many rows the text itself may give."""
+
+
+def compile_query(spark: SparkSession, text: str, tables: Sequence[QueryTable]) -> Graph:
+    """The graph of a query over these tables."""
+    return QueryCompiler(spark).compile_text(text, tables)
+
+
+class QueryCompiler:
+    """Compiles queries, one after the other, in a session of its own."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = CompileSession(spark)
+
+    def compile_text(self, text: str, tables: Sequence[QueryTable]) -> Graph:
+        """The graph of a query over these tables."""
+        with self._spark.activate(), _definition_errors():
+            for number, table in enumerate(tables):
+                self._spark.add_table(number, table.schema)
+            called = check_calls(self._spark.parse_text(text), text)
+            analyzed = self._spark.session.sql(text)._jdf.queryExecution().analyzed()
+            check_moments(analyzed, text)
+            names = read_names(analyzed)
+            plan = self._spark.rules.rewrite_plan(analyzed)
+            self._check_integrity(analyzed, plan)
+            operators = read_plan(plan, self._evaluate_constant)
+            translator = Translator(self._spark.session, self._spark.classes_of(called))
+            return build_graph(GraphDraft(tables, translator), operators, names)
+
+    def _check_integrity(self, analyzed: Any, plan: Any) -> None:
+        """Spark's own test that rules have not broken a plan."""
+        integrity = self._spark.jvm.org.apache.spark.sql.catalyst.plans.logical.LogicalPlanIntegrity
+        broken = integrity.validateOptimizedPlan(analyzed, plan, False)
+        if broken.isDefined():
+            raise refuse("a query whose plan Spark's rules break", str(broken.get()))
+
+    def _evaluate_constant(self, java: JavaNode, output: tuple[Attribute, ...]) -> PlanConstant:
+        """The rows of a part of the plan that reads no table."""
+        from pyspark.sql import DataFrame
+
+        datasets: Any = self._spark.jvm.org.apache.spark.sql.classic.Dataset
+        frame = DataFrame(datasets.ofRows(self._spark.java, java.get_node()), self._spark.session)
+        if not output:
+            # Only the number of rows is asked for; a node has at least one column.
+            output, frame = (Attribute(NO_COLUMN, "integer"),), frame.selectExpr("1 AS c0")
+        named = frame.toDF(*(f"c{at}" for at in range(len(output))))
+        found = named.limit(ROWS_MAX + 1).toArrow()
+        if found.num_rows > ROWS_MAX:
+            raise refuse(f"a query that itself gives more than {ROWS_MAX} rows", None, java)
+        columns = [column.to_pylist() for column in found.columns]
+        types = tuple(_kept_type(column, java) for column in output)
+        return PlanConstant(output, types, tuple(zip(*columns, strict=True)), java)
+
+
+def _kept_type(column: Attribute, java: JavaNode) -> pa.DataType:
+    kind = arrow_type_of(column.type)
+    if kind is None:
+        raise refuse(f"a constant of type {column.type}", None, java)
+    return kind
+
+
+_POSITION = re.compile(r"line (\d+),? pos(?:ition)? (\d+)")
+_FRAME = re.compile(r"^\[[A-Z_.]+\] | SQLSTATE: \w+.*$", re.DOTALL)
+
+
+@contextmanager
+def _definition_errors() -> Iterator[None]:
+    """What Spark says about a query that it cannot read or resolve, as our error."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        yield
+    except AnalysisException as error:
+        text = str(error)
+        found = _POSITION.search(text)
+        raise DefinitionError(
+            _FRAME.sub("", text.partition("\n")[0]),
+            line=int(found[1]) if found else None,
+            column=int(found[2]) + 1 if found else None,
+        ) from error

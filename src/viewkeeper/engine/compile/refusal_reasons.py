@@ -1,0 +1,71 @@
+"""Why a query cannot be maintained, with its place in the text and the way out.
+
+Nothing is guessed: an operator, an expression or a setting that the compiler does not know is
+refused by its own name. What is known and not maintained has a reason and a hint here.
+"""
+
+from __future__ import annotations
+
+from viewkeeper.engine.compile.plan_tree import NOWHERE, JavaNode
+from viewkeeper.errors import UnsupportedError
+
+OPERATORS: dict[str, tuple[str, str | None]] = {
+    "Window": ("a window function", "compute it when reading the view"),
+    "Generate": (
+        "a generator such as explode() over rows of a table",
+        "compute it when reading the view",
+    ),
+    "Sort": ("ORDER BY", "a view has no order; ask for one when reading it"),
+    "GlobalLimit": ("LIMIT", "limit the rows when reading the view"),
+    "LocalLimit": ("LIMIT", "limit the rows when reading the view"),
+    "Tail": ("LIMIT", "limit the rows when reading the view"),
+    "Offset": ("OFFSET", "limit the rows when reading the view"),
+    "Sample": ("TABLESAMPLE", "a sample is another one each time that it is taken"),
+    "UnionLoop": ("a recursive CTE", None),
+    "UnionLoopRef": ("a recursive CTE", None),
+    "LateralJoin": ("this LATERAL join", "write it as a join with a derived table"),
+    "Pivot": ("this PIVOT", "write sum(...) FILTER (WHERE ...) for each column"),
+    "DeduplicateWithinWatermark": ("a deduplication within a watermark", None),
+}
+EXPRESSIONS: dict[str, tuple[str, str | None]] = {
+    "ScalarSubquery": (
+        "a subquery that is compared with every row",
+        "join with the subquery, or make it a view and compare when reading",
+    ),
+    "Exists": ("this EXISTS", "write it as a join"),
+    "InSubquery": ("this IN (SELECT ...)", "write it as a join"),
+    "ListQuery": ("this IN (SELECT ...)", "write it as a join"),
+    "LateralSubquery": ("this LATERAL subquery", "write it as a join"),
+    "OuterReference": ("a correlated subquery of this form", "write it as a join"),
+    "WindowExpression": ("a window function", "compute it when reading the view"),
+    "PythonUDF": ("a user's function", "only Spark's own deterministic functions are allowed"),
+    "PythonUDAF": ("a user's function", "only Spark's own deterministic functions are allowed"),
+    "ScalaUDF": ("a user's function", "only Spark's own deterministic functions are allowed"),
+    "HiveSimpleUDF": ("a user's function", "only Spark's own deterministic functions are allowed"),
+    "NamedLambdaVariable": ("a lambda function", None),
+    "PivotFirst": ("this PIVOT", "write sum(...) FILTER (WHERE ...) for each column"),
+}
+CLOCK = frozenset(
+    {
+        *("CurrentDate", "CurrentTimestamp", "Now", "LocalTimestamp", "CurrentTime"),
+        *("CurDateExpressionBuilder", "CurrentBatchTimestamp"),
+    }
+)
+
+
+def refuse(what: str, hint: str | None = None, at: JavaNode = NOWHERE) -> UnsupportedError:
+    """The error that refuses a construct, at the place that Spark remembers."""
+    line, column = (at.position if at is not NOWHERE else None) or (None, None)
+    return UnsupportedError(f"{what} cannot be maintained", line=line, column=column, hint=hint)
+
+
+def refuse_operator(kind: str, at: JavaNode = NOWHERE) -> UnsupportedError:
+    """The error for an operator of Spark's plan."""
+    return refuse(*OPERATORS.get(kind, (f"the operator {kind}", None)), at)
+
+
+def refuse_expression(kind: str, at: JavaNode = NOWHERE) -> UnsupportedError:
+    """The error for an expression of Spark's plan."""
+    if kind in CLOCK:
+        return refuse("the current time", "compare with it when reading the view", at)
+    return refuse(*EXPRESSIONS.get(kind, (f"the expression {kind}", None)), at)

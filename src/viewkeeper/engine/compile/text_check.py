@@ -1,0 +1,153 @@
+"""What a query may call and name, before Spark resolves anything.
+
+A function is allowed by the name that the user wrote, from the lists of
+`viewkeeper.view.sql.functions`; so one that a session happens to know besides is none. The same
+goes for tables: only those of the query, by one name without dots, and what WITH defines.
+
+The present moment hides in texts too: `DATE 'today'` is a constant for Spark's parser.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+from viewkeeper.engine.compile.fold_draft import FUNCTIONS
+from viewkeeper.engine.compile.refusal_reasons import CLOCK, refuse, refuse_expression
+from viewkeeper.engine.spark.parsed_plan import name_of_node, nodes_of_plan
+from viewkeeper.errors import UnsupportedError
+from viewkeeper.view.sql import functions
+
+FOLDABLE = frozenset(FUNCTIONS.values()) | {
+    *("mean", "variance", "stddev", "std", "every", "some", "any", "grouping", "grouping_id"),
+}
+ALLOWED = (
+    functions.DETERMINISTIC
+    | functions.SYNTAX
+    | functions.OPERATORS
+    | functions.GENERATORS
+    | FOLDABLE
+    | {"range", "sequence"}
+)
+"""Generators and `range` may be called where no table is read."""
+AGGREGATE_HINTS = {
+    **dict.fromkeys(
+        ("first", "last", "any_value", "first_value", "last_value"),
+        "it depends on an order that rows do not have; use min(), max() or max_by()",
+    ),
+    **dict.fromkeys(
+        ("collect_list", "collect_set", "array_agg", "listagg", "string_agg"),
+        "collect when reading the view",
+    ),
+    "approx_count_distinct": "count(DISTINCT ...) is exact",
+}
+SPECIAL = re.compile(r"\s*(today|now|yesterday|tomorrow|epoch)\b", re.IGNORECASE)
+SPECIAL_LITERAL = re.compile(
+    r"\b(?:date|timestamp\w*)\s*(?:'|\")\s*(?:today|now|yesterday|tomorrow|epoch)\b", re.IGNORECASE
+)
+QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`"""
+
+
+def check_calls(parsed: Any, text: str) -> frozenset[str]:
+    """The names of the functions that a parsed query calls, if all of them are allowed."""
+    called = set()
+    for node in nodes_of_plan(json.loads(parsed.toJSON())):
+        kind = str(node["class"]).rpartition(".")[2]
+        name = name_of_node(node)
+        if kind == "UnresolvedRelation" and "." in name:
+            raise _refuse_word(text, name.partition(".")[0], f"the table {name}", None)
+        if kind in ("UnresolvedFunction", "UnresolvedGenerator", "UnresolvedTableValuedFunction"):
+            called.add(name)
+    for name in sorted(called - ALLOWED):
+        raise _refuse_call(text, name)
+    return frozenset(called)
+
+
+def _refuse_call(text: str, name: str) -> UnsupportedError:
+    if name in functions.AGGREGATES:
+        hint = AGGREGATE_HINTS.get(name, "aggregate when reading the view")
+        return _refuse_word(text, name, f"the aggregate {name}()", hint)
+    what, hint_of_call = functions.refusal_of_call(name, empty=False) or (f"{name}()", None)
+    return _refuse_word(text, name, what, hint_of_call)
+
+
+def _refuse_word(text: str, word: str, what: str, hint: str | None) -> UnsupportedError:
+    error = refuse(what, hint)
+    line, column = _position_of(text, word)
+    return UnsupportedError(error.message, line=line, column=column, hint=hint)
+
+
+def _position_of(text: str, word: str) -> tuple[int | None, int | None]:
+    """Where a word first stands outside of quotes."""
+    pattern = re.compile(rf"{QUOTED}|(?P<word>\b{re.escape(word)}\b)", re.IGNORECASE | re.DOTALL)
+    for found in pattern.finditer(text):
+        if found["word"]:
+            return line_and_column(text, found.start())
+    return None, None
+
+
+def line_and_column(text: str, offset: int) -> tuple[int, int]:
+    """The line and column of an offset, both from 1.
+
+    >>> line_and_column("select a,\\n  b", 12)
+    (2, 3)
+    """
+    before = text[:offset]
+    return before.count("\n") + 1, offset - before.rfind("\n")
+
+
+def check_moments(analyzed: Any, text: str) -> None:
+    """Refuse what reads the clock, the session or chance, wherever it stands in the plan."""
+    content = json.loads(analyzed.toJSON())
+    for node in nodes_of_plan(content):
+        kind = str(node["class"]).rpartition(".")[2].rstrip("$")
+        if kind in CLOCK:
+            raise refuse_expression(kind)
+        if kind.startswith("Current") and kind != "CurrentRow":
+            raise refuse(f"{kind}, which depends on the session,", "write the value")
+    if not analyzed.deterministic():
+        raise refuse("a value that is another one each time", "compute it when reading the view")
+    if found := SPECIAL_LITERAL.search(text):
+        line, column = line_and_column(text, found.start())
+        raise UnsupportedError(
+            f"{found[0].split()[0].upper()} of the present moment cannot be maintained",
+            line=line,
+            column=column,
+            hint="compare with it when reading the view",
+        )
+    if any(_is_special(cast) for cast in _casts_of_text(content)):
+        raise refuse("a cast of the present moment", "compare with it when reading the view")
+
+
+def _casts_of_text(content: Any) -> Iterator[str]:
+    """Texts that are cast to a date or a timestamp."""
+    waiting = [content]
+    while waiting:
+        current = waiting.pop()
+        if isinstance(current, dict):
+            waiting.extend(current.values())
+        elif isinstance(current, list):
+            waiting.extend(current)
+            for one, other in pairwise(current):
+                if _is_moment_cast(one) and _is_text(other):
+                    yield str(other["value"])
+
+
+def _is_moment_cast(node: Any) -> bool:
+    return (
+        isinstance(node, dict)
+        and str(node.get("class", "")).endswith(".Cast")
+        and node.get("dataType") in ("date", "timestamp", "timestamp_ntz")
+    )
+
+
+def _is_text(node: Any) -> bool:
+    plain = isinstance(node, dict) and node.get("dataType") == "string"
+    return plain and node.get("value") is not None
+
+
+def _is_special(text: str) -> bool:
+    return SPECIAL.match(text) is not None

@@ -1,0 +1,248 @@
+"""Queries for the compiler, over four small tables with NULLs and duplicates.
+
+`ACCEPTED` must give the rows and types that Spark gives for the text itself. `REFUSED` says for
+each statement what the refusal is about. The tables are written by their names; `over_places` turns
+them into the names that a compiled query has.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+
+from viewkeeper.engine.compile.graph_draft import QueryTable
+from viewkeeper.view.definition import Relation
+
+TABLES: dict[str, pa.Schema] = {
+    "a": pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            *(pa.field("k", pa.int32()), pa.field("g", pa.int32()), pa.field("x", pa.float64())),
+            *(pa.field("s", pa.string()), pa.field("d", pa.date32())),
+            pa.field("p", pa.decimal128(10, 2)),
+        ]
+    ),
+    "b": pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            *(pa.field("k", pa.int32()), pa.field("g", pa.int32()), pa.field("y", pa.int32())),
+            *(pa.field("s", pa.string()), pa.field("t", pa.timestamp("us", "UTC"))),
+            pa.field("q", pa.decimal128(8, 3)),
+        ]
+    ),
+    "c": pa.schema([pa.field("k", pa.int32(), nullable=False), pa.field("name", pa.string())]),
+    "e": pa.schema([pa.field("k", pa.int32()), pa.field("y", pa.int32())]),
+}
+UNIQUE = {"c": frozenset({("k",)})}
+
+QUERY_TABLES = [
+    QueryTable(Relation("shop", name), schema, UNIQUE.get(name, frozenset()))
+    for name, schema in TABLES.items()
+]
+
+
+def over_places(text: str) -> str:
+    """The text with tables named as in a compiled query; each keeps its alias.
+
+    >>> over_places("select id from a left join b z on a.k = z.k")
+    'select id from __place_0 a left join __place_1 z on a.k = z.k'
+    """
+    numbers = {name: number for number, name in enumerate(TABLES)}
+    pattern = r"\b(from|join|,)(\s+)([abce])\b(?!\.|\()(\s+(?:as\s+)?(?!(?:%s)\b)[a-z]\w*)?" % (
+        "where|left|right|full|join|inner|cross|natural|group|order|union|intersect|except|on|"
+        "using|having|qualify|lateral|pivot|unpivot|limit|tablesample|semi|anti|window"
+    )
+
+    def place(found: re.Match[str]) -> str:
+        alias = found[4] or f" {found[3]}"
+        return f"{found[1]}{found[2]}__place_{numbers[found[3]]}{alias}"
+
+    return re.sub(pattern, place, text)
+
+
+ACCEPTED: dict[str, str] = {
+    # -- left, right, full
+    "left": "select a.id, b.id b_id, b.y from a left join b on a.k = b.k and b.y > 1",
+    "left where": "select a.id, b.y from a left join b on a.k = b.k where b.y > 1",
+    "left is null": "select a.id from a left join b on a.k = b.k where b.id is null",
+    "left, condition on the left": "select a.id, b.id i from a left join b on a.k = b.k and a.x > 0.6",
+    "left, condition over both": "select a.id, b.id i from a left join b on a.k = b.k and a.g < b.y",
+    "right": "select a.id, b.id b_id from a right join b on a.k = b.k and a.x > 0",
+    "full": "select a.id, b.id b_id from a full join b on a.k = b.k",
+    "full using": "select k, a.id, b.id b_id from a full join b using (k)",
+    "full of more": "select u.k, u.n, v.m from (select k, count(*) n from a group by k) u"
+    " full join (select k, max(y) m from b group by k) v on u.k = v.k",
+    "full counted": "select count(*) n from a full join b on a.k = b.k",
+    "natural": "select * from b natural join e",
+    "natural left": "select * from b natural left join e",
+    "left using chain": "select k, a.id, b.y, c.name from a left join b using (k)"
+    " left join c using (k)",
+    "left chain": "select a.id, b.y, c.name from a left join b on a.k = b.k"
+    " left join c on b.g = c.k",
+    "left chain of six": "select a.id, b.id i, c.name n, e.y ey, d.name m, f.y fy from a"
+    " left join b on a.k = b.k and b.y > 2 left join c on b.g = c.k left join e on e.k = a.g"
+    " left join c d on d.k = e.y left join e f on f.k = d.k and f.y = a.k",
+    "left then inner": "select a.id, c.name from a left join b on a.k = b.k join c on c.k = a.g",
+    "left, inner below": "select a.id, c.name from a left join b on a.k = b.k join c on c.k = b.g",
+    "left of a join": "select a.id, u.name from a left join"
+    " (select b.k, c.name from b join c on b.g = c.k) u on a.k = u.k",
+    "left of a computed column": "select a.id, u.w from a left join"
+    " (select k, coalesce(y, 0) w from b) u on a.k = u.k",
+    "left of a filtered table": "select a.id, u.y from a left join"
+    " (select k, y from b where y > 1) u on a.k = u.k",
+    "left, null-safe": "select a.id, b.id i from a left join b on a.k <=> b.k",
+    "null-safe below left": "select a.id, b.y, e.y ey from a left join b on a.k = b.k and b.y > 2"
+    " left join e on e.k <=> b.g",
+    "null-safe inner below left": "select a.id, b.y, e.y ey from a left join b"
+    " on a.k = b.k and b.y > 2 join e on e.k <=> b.g",
+    "self left": "select l.id, r.id rid from a l left join a r on l.k = r.g and r.x > 0.6",
+    "left on two columns": "select a.id, b.id i from a left join b on a.k = b.k and a.g = b.g",
+    "left on two tables": "select a.id, b.id i, e.y from a join b on a.k = b.k"
+    " left join e on e.k = a.g and e.y = b.y",
+    "left on a computed value": "select a.id, e.y from a left join e on a.g + 1 = e.k",
+    "left on a computed right value": "select a.id, e.y from a left join e on a.g = e.k + 1",
+    "left on unlike types": "select a.id, e.y from a left join e on a.id = e.k",
+    "null-safe": "select a.id, b.id i from a join b on a.k <=> b.k",
+    "semi anti": "select a.id from a left semi join b on a.k = b.k left anti join c on a.g = c.k",
+    "cross": "select a.id, c.k from a cross join c where a.g + c.k = 3",
+    "self join": "select l.id, r.id rid from a l join a r on l.k = r.g",
+    "hint": "select /*+ BROADCAST(b), REPARTITION(2) */ a.id from a join b on a.k = b.k",
+    # -- in and exists
+    "in": "select * from a where k in (select k from b)",
+    "not in, both not null": "select id from a where id not in (select id from b where y > 2)",
+    "in or": "select id from a where k in (select k from b) or x > 0.5",
+    "not in or": "select id from a where k not in (select k from b where b.g = a.g) or x > 0.5",
+    "in in select": "select id, k in (select k from b) f from a",
+    "in is null": "select id from a where (k in (select k from b)) is null",
+    "in case": "select id, case when k in (select k from b) then 'y' else s end r from a",
+    "in pair": "select id from a where (k, g) in (select k, g from b)",
+    "in correlated": "select id from a where k in (select k from b where b.g = a.g and b.y > a.k)",
+    "not in correlated": "select id from a where k not in (select k from b where b.g = a.g)",
+    "in of an aggregate": "select id from a where k in"
+    " (select k from b group by k having sum(y) > 4)",
+    "exists": "select id from a where exists (select 1 from b where b.k = a.k and b.y > 1)",
+    "not exists": "select id from a where not exists"
+    " (select 1 from b where b.k = a.k and b.y > a.g)",
+    "not exists with or": "select id from a where not exists"
+    " (select 1 from b where b.k = a.k and (b.g = a.g or b.g is null))",
+    "exists or exists": "select id from a where exists (select 1 from b where b.k = a.k)"
+    " or exists (select 1 from c where c.k = a.g)",
+    "exists in select": "select id, exists (select 1 from b where b.k = a.k) f from a",
+    "exists nested": "select id from a where exists"
+    " (select 1 from b where b.k = a.k and exists (select 1 from c where c.k = b.g))",
+    "exists in join": "select a.id, b.id i2 from a join b on a.k = b.k"
+    " and exists (select 1 from c where c.k = a.k)",
+    "exists of a join": "select id from a where exists"
+    " (select 1 from b join c on b.g = c.k where b.k = a.k)",
+    "exists lower": "select id from a where exists (select 1 from b where upper(b.s) = upper(a.s))",
+    "in having": "select g, count(*) n from a group by g having g in (select k from b)",
+    "count bug": "select id, (select count(*) from b where b.k = a.k) n from a",
+    "scalar compare": "select id from a where g < (select max(y) from b where b.k = a.k)",
+    "scalar coalesce": "select id, coalesce((select sum(q) from b where b.k = a.k and b.g = a.g),"
+    " 0) n from a",
+    "lateral join": "select a.id, t.m from a, lateral (select max(y) m from b where b.k = a.k) t",
+    # -- sets
+    "union": "select k, s from a union select k, s from b",
+    "union all": "select k, p v from a union all select y, q from b",
+    "union all of three": "select k from a union all select k from b union all select k from c",
+    "union below join": "select u.k, c.name from"
+    " (select k from a union all select k from b) u left join c on u.k = c.k",
+    "left of a union": "select a.id, u.z from a left join"
+    " (select k, y z from b union all select k, y from e) u on u.k = a.k",
+    "intersect": "select k, g from a intersect select k, g from b",
+    "intersect all": "select k from a intersect all select k from b",
+    "except": "select k, g from a except select k, g from b",
+    "except same": "select k, g from a except select k, g from a where x > 0",
+    "except all": "select k from a except all select k from b",
+    "distinct": "select distinct g, s from a",
+    "distinct of a join": "select distinct a.g, c.name from a left join c on a.k = c.k",
+    # -- aggregates
+    "count": "select count(*) n from a",
+    "group": "select g, count(*) n, count(x) c, sum(p) s, avg(p) v, min(d) l, max(s) h"
+    " from a group by g",
+    "group of a left join": "select c.name, count(a.id) n, sum(a.p) s from c"
+    " left join a on a.k = c.k group by c.name",
+    "having": "select g, count(*) n from a group by g having count(*) > 5 and max(x) > 0",
+    "having only": "select max(k) m from a having count(*) > 1000",
+    "expressions over aggregates": "select g, sum(p) / count(*) r, round(avg(p), 1) v,"
+    " coalesce(max(k), 0) + 1 m, concat(min(s), '-', max(s)) t from a group by g",
+    "spark over aggregates": "select g, lpad(max(s), 4, '*') t, date_format(max(d), 'yyyy') y"
+    " from a group by g",
+    "group by expression": "select g + 1 + 2 z, count(*) n from a group by g + 1",
+    "group by all": "select g + 1 as h, upper(s) u, count(*) n from a group by all",
+    "group by alias": "select g + 1 as h, count(*) n from a group by h having n > 1",
+    "group by ordinal": "select g, s, sum(p) t from a group by 1, 2",
+    "group by constant": "select count(*) n, sum(k) s from a where x > 1e9 group by 'x'",
+    "distinct aggregates": "select g, count(distinct k) a, sum(distinct k) b,"
+    " count(distinct s, k) c, avg(p) d from a group by g",
+    "distinct only": "select g, count(distinct k) n from a group by g",
+    "distinct global": "select count(distinct k) n, sum(distinct g) m, count(*) c from a",
+    "distinct filtered": "select g, count(distinct k) filter (where x > 0.7) n from a group by g",
+    "distinct of a join": "select c.name, count(distinct a.g) n, count(a.id) m from c"
+    " left join a on a.k = c.k group by c.name",
+    "filter clause": "select g, count(*) filter (where x > 0) a, sum(p) filter (where k = 1) b,"
+    " count(distinct k) filter (where x > 0) c, count_if(k > 1) d, bool_or(k > 1) e,"
+    " every(k > 0) f from a group by g",
+    "statistics": "select g, stddev(x) c, var_pop(x) e, corr(x, k) f, covar_samp(x, k) cs,"
+    " variance(k) v, max_by(s, id) h, min_by(d, id) l from a group by g",
+    "empty aggregate": "select count(*) n, sum(k) s, max(s) m from a where x > 1e9",
+    "aggregate twice": "select n, count(*) m from (select g, count(*) n from a group by g) group by n",
+    "aggregates joined": "select u.g, u.n, v.m from (select g, count(*) n from a group by g) u"
+    " join (select k, sum(y) m from b group by k) v on u.g = v.k",
+    "rows counted": "select count(*) n from (select g, sum(p) s from a group by g)",
+    "rollup": "select g, s, sum(p) v, grouping(g) gg, grouping_id() gi from a group by rollup(g, s)",
+    "cube": "select g, s, count(*) n from a group by cube(g, s)",
+    "grouping sets": "select g, k, count(*) n, max(x) m from a"
+    " group by grouping sets ((g), (k), ())",
+    "rollup of a left join": "select c.name, a.g, count(*) n from a left join c on a.k = c.k"
+    " group by rollup(c.name, a.g)",
+    "unpivot": "select * from (select id, k, g from a) unpivot (val for col in (k, g))",
+    # -- names, CTEs, constants
+    "cte twice": "with t as (select k, sum(p) v from a group by k) select l.k, l.v from t l"
+    " join (select max(v) m from t) r on l.v = r.m",
+    "cte in subquery": "with t as (select k from b where y > 1) select id from a"
+    " where k in (select k from t) and g in (select k from t)",
+    "derived": "select z.k, z.w from (select k, y + 1 w from b where y > 1) z where z.w > 3",
+    "lateral alias": "select k + 1 as k1, k1 * 2 as k2 from a",
+    "values": "select v.k, v.n, a.id from (values (1, 'one'), (2, 'two'),"
+    " (cast(null as int), 'none')) v(k, n) left join a on a.k = v.k",
+    "range": "select r.id, a.id i from range(4) r left join a on a.id = r.id",
+    "date spine": "select z.d, count(a.id) n from (select explode(sequence("
+    "date '2024-01-01', date '2024-01-10')) d) z left join a on a.d = z.d group by z.d",
+    "no from": "select 1 as one, 'x' as t",
+    "pipe": "from a |> where k > 0 |> aggregate count(*) as n group by g",
+    "order in a subquery": "select k, n from (select k, count(*) n from a group by k order by n)",
+    # -- expressions
+    "dates": "select id, year(d) y, month(d) m, date_trunc('month', d) t, d + interval 3 days e,"
+    " date_add(d, 7) f, datediff(d, date '2024-01-01') n, date_format(d, 'yyyy-MM') ym,"
+    " last_day(d) ld, extract(week from d) w, d - interval 2 day v, trunc(d, 'MM') tr from a",
+    "intervals": "select id, d + interval 1 month e, add_months(d, 2) f,"
+    " cast(d as timestamp) + interval '1' hour h from a",
+    "case": "select id, case g when 1 then 'one' when 2 then s end r, if(k > 1, x, null) z,"
+    " nullif(k, 2) nk, nvl(s, '-') ns, greatest(k, g) gr from a",
+    "decimals": "select id, p * 1.5 a, p / 3 b, p + cast(2 as decimal(5,1)) c, round(p, 1) d,"
+    " cast(p as int) e, -p f, p % 2 r, abs(p) ab from a",
+    "strings": "select id, concat(s, '-', k) a, s || 'x' b, substr(s, 1, 1) c, length(s) d,"
+    " trim(s) e, replace(s, 'u', 'it''s') f, s like 'u%' g, s rlike '^u' h, upper(s) i,"
+    " lpad(s, 4, '*') j, left(s, 2) l, regexp_replace(s, 'u', 'z') m, right(s, 1) rr,"
+    " split_part(s, '_', 1) sp, initcap(s) ic from a",
+    "like escape": "select id from a where s like 'u!_%' escape '!' or s ilike 'V'",
+    "between": "select id from a where k between 1 and g"
+    " and d not between date '2024-01-03' and date '2024-01-05'",
+    "in list": "select id from a where k in (1, 2, null) or s not in ('u', 'w')"
+    " or g in (1,2,3,4,5,6,7,8,9,10,11,12)",
+    "try": "select id, try_cast(s as int) a, try_divide(k, g - 1) b, try_add(k, g) c from a",
+    "literals": "select id, timestamp '2024-01-02 03:04:05' ts, x'1F' bin, 1.5f fl, 1e300 db,"
+    " 12345678901234567890.12 de, double('NaN') na, 5Y by, 6S sh, true tr,"
+    " timestamp_ntz '2024-01-02 03:04:05.123' tn, cast(null as date) nd from a",
+    "cast text": "select id, cast(x as string) a, cast(d as string) b, cast(p as double) c,"
+    " cast(k as boolean) e, cast('2024-02-03' as date) f, cast(id as string) i from a",
+    "timestamps": "select id, hour(t) h, minute(t) m, date_trunc('hour', t) tr, to_date(t) d,"
+    " unix_timestamp(t) u, t + interval '90' minute v from b",
+    "order of and": "select id from a where not (k = 1 and (g > 1 or s is null)) and x is not null",
+    "null-safe where": "select id from a where k <=> g or not (k <=> 2)",
+    "not in list with null": "select id from a where k not in (1, null)",
+    "exists column in expression": "select id, if(exists (select 1 from b where b.k = a.k), k, -1) z"
+    " from a",
+}
