@@ -81,10 +81,7 @@ class OwnRelations:
         node = self.nodes[name]
         match node:
             case Core():
-                plan = sweep_plan_of(node.view)
-                probe = probe_rows(Kernel(), plan, lookup.on, lookup.keys, pending, self.since)
-                rows, _ = run_sweep(probe, partial(ask, node.view))
-                return empty_rows(node.fields) if rows is None else multiply_copies(node, rows)
+                return self._probed_rows(node, lookup, pending, ask)
             case Union():
                 return self._union_rows(node, lookup, pending, ask)
             case Expand():
@@ -110,6 +107,16 @@ class OwnRelations:
             return read_stored(self.root, head, self.since).drop_columns([COUNT])
         search = search_for(keys.rename_columns(names))
         return find_rows(self.root, head, [search], self.since).drop_columns([COUNT])
+
+    def _probed_rows(self, node: Core, lookup: Lookup, pending: KnownChanges, ask: Ask) -> pa.Table:
+        """The rows of a core, by those of the asked columns that are columns of its places."""
+        plain = {o.name for o in node.view.outputs if isinstance(o.expression, Column)}
+        keys = lookup.keys if lookup.keys is not None else pa.table({})
+        on = [name for name in lookup.on if name in plain and name in keys.column_names]
+        plan = sweep_plan_of(node.view)
+        probe = probe_rows(Kernel(), plan, on, keys.select(on), pending, self.since)
+        rows, _ = run_sweep(probe, partial(ask, node.view))
+        return empty_rows(node.fields) if rows is None else multiply_copies(node, rows)
 
     def _union_rows(self, node: Union, lookup: Lookup, pending: KnownChanges, ask: Ask) -> pa.Table:
         pieces = [empty_rows(node.fields)]
