@@ -43,19 +43,21 @@ class Side(Enum):
 
     LATER = "later"
     EARLIER = "earlier"
+    SAME = "same"
 
 
 @dataclass(frozen=True, slots=True)
 class TsCondition:
-    """A condition on the ts of both sides of a join; `tie` says whether an equal ts counts."""
+    """A condition on the ts of both sides of a join; `tie` says whether an equal ts counts, which
+    on the side `SAME` alone does."""
 
     side: Side
     tie: bool
 
     def is_met(self, ours: int, theirs: int) -> bool:
         """Whether a change with ts `theirs` meets a partial row with ts `ours`."""
-        if ours == theirs:
-            return self.tie
+        if ours == theirs or self.side is Side.SAME:
+            return self.tie and ours == theirs
         return theirs > ours if self.side is Side.LATER else theirs < ours
 
 

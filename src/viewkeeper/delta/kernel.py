@@ -75,7 +75,8 @@ class Kernel:
     def join_keyed(
         self, partial: pa.Table, terms: Sequence[Term[pa.Table]], keyed: KeyedMatch
     ) -> pa.Table:
-        met = [(rows, _matching_rows(partial, rows, when, keyed)) for rows, when in terms]
+        possible = [(self._possible_rows(rows, keyed), when) for rows, when in terms]
+        met = [(rows, _matching_pairs_of(partial, rows, when, keyed)) for rows, when in possible]
         hit = _hit_rows(partial.num_rows, [(rows[COUNT], pairs) for rows, pairs in met])
         match keyed.join.kind:
             case "semi":
@@ -86,6 +87,15 @@ class Kernel:
                 return partial.append_column(keyed.place.shown_labels[0], pa.array(hit))
             case "left":
                 return self._padded_rows(partial, met, hit)
+
+    def _possible_rows(self, rows: pa.Table, keyed: KeyedMatch) -> pa.Table:
+        """The rows of a keyed place that can match; where none is shown, each key once."""
+        rows = self.where(rows, keyed.own_conditions)
+        if keyed.join.kind == "left":
+            return rows
+        read = {column.label for c in keyed.other_conditions for column in columns_of(c)}
+        read |= {TS, COUNT, *(key.want.label for key in keyed.on)}
+        return self.consolidate(rows.select([n for n in rows.column_names if n in read]))
 
     def _padded_rows(
         self, partial: pa.Table, met: Sequence[tuple[pa.Table, Pairs]], hit: Any
@@ -156,12 +166,12 @@ def _extended_rows(partial: pa.Table, rows: pa.Table, pairs: Pairs) -> pa.Table:
     return _replace_column(left, COUNT, count)
 
 
-def _matching_rows(
+def _matching_pairs_of(
     partial: pa.Table, rows: pa.Table, when: TsCondition | None, keyed: KeyedMatch
 ) -> Pairs:
-    """The pairs for which all of a keyed place's ON is true."""
+    """The pairs for which all of a keyed place's ON is true, given that its own conditions are."""
     ours, theirs = _pairs_between(partial, rows, keyed.on, when)
-    for condition in keyed.conditions:
+    for condition in keyed.other_conditions:
         read = {COUNT, *(column.label for column in columns_of(condition))}
         values = partial.select([n for n in partial.column_names if n in read]).take(ours)
         for name in (n for n in rows.column_names if n in read and n != COUNT):
@@ -267,6 +277,8 @@ def _filler_of(kind: pa.DataType) -> pa.Scalar[Any]:
 
 
 def _ts_mask(when: TsCondition, ours: Any, theirs: Any) -> Any:
+    if when.side is Side.SAME:
+        return pc.equal(theirs, ours)
     later = when.side is Side.LATER
     if when.tie:
         return pc.greater_equal(theirs, ours) if later else pc.less_equal(theirs, ours)

@@ -73,6 +73,14 @@ class RelationVersions(Generic[D]):
             terms.append((self.late, TsCondition(Side.EARLIER, tie=including)))
         return terms
 
+    def known_changes(self, algebra: Algebra[D]) -> list[D]:
+        """All changes that are known, each with its ts."""
+        included = [] if self.early is None else [algebra.negate(self.early)]
+        return included + ([] if self.late is None else [self.late])
+
+
+SAME_TS = TsCondition(Side.SAME, tie=True)
+
 
 def join_corrected(
     algebra: Algebra[D],
@@ -121,9 +129,26 @@ def _match_changes(
     algebra: Algebra[D], match: KeyedMatch, versions: RelationVersions[D], partial: D
 ) -> D:
     """What the changes of one ts at a keyed place change for partial rows that they touch."""
+    if match.join.kind == "left":
+        return _padding_changes(algebra, match, versions, partial)
     after = algebra.join_keyed(partial, versions.terms_at(algebra, including=True), match)
     before = algebra.join_keyed(partial, versions.terms_at(algebra, including=False), match)
     return algebra.consolidate(algebra.add([after, algebra.negate(before)]))
+
+
+def _padding_changes(
+    algebra: Algebra[D], match: KeyedMatch, versions: RelationVersions[D], partial: D
+) -> D:
+    """The same for a left place: the changed rows themselves, and a row of NULLs where the last
+    match went or the first one came. Matches that stay are not multiplied out only to cancel."""
+    unmatched = _match_changes(algebra, match.as_anti_match(), versions, partial)
+    nothing = versions_without_rows(algebra, match.place)
+    padded = algebra.join_keyed(unmatched, nothing.terms_at(algebra, including=True), match)
+    changes = [
+        algebra.where(algebra.join(partial, rows, match.on, SAME_TS), match.conditions)
+        for rows in versions.known_changes(algebra)
+    ]
+    return algebra.add([padded, *changes])
 
 
 def versions_without_rows(algebra: Algebra[D], place: Place) -> RelationVersions[D]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from viewkeeper.view.definition import Equality, KeyedJoin, Place, ViewDefinition
 from viewkeeper.view.expression import Column, Compare, Expression, places_of
@@ -43,9 +43,17 @@ class KeyedMatch:
     """How rows meet a keyed place: by which key, and under which other conditions of its ON."""
 
     place: Place
-    join: KeyedJoin
     on: tuple[JoinKey, ...]
     conditions: tuple[Expression, ...]
+
+    @property
+    def join(self) -> KeyedJoin:
+        assert self.place.keyed is not None
+        return self.place.keyed
+
+    def as_anti_match(self) -> KeyedMatch:
+        """The match that keeps the rows that this one finds nothing for."""
+        return replace(self, place=replace(self.place, keyed=replace(self.join, kind="anti")))
 
     @property
     def needed_places(self) -> frozenset[int]:
@@ -57,6 +65,11 @@ class KeyedMatch:
     def own_conditions(self) -> list[Expression]:
         """The conditions that a row of the place meets or not, whatever it is joined with."""
         return [c for c in self.conditions if places_of(c) <= {self.place.index}]
+
+    @property
+    def other_conditions(self) -> list[Expression]:
+        """The conditions that depend on the row that meets the place."""
+        return [c for c in self.conditions if not places_of(c) <= {self.place.index}]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +146,7 @@ def _match_of(view: ViewDefinition, place: Place, join: KeyedJoin) -> KeyedMatch
     assert key, f"place {place.index}: no equality of its ON can be a key below a left place"
     others = tuple(comparison_of(e) for e in join.on if e not in key)
     on = tuple(JoinKey(e.left, e.right, e.null_safe) for e in key)
-    return KeyedMatch(place, join, on, others + join.conditions)
+    return KeyedMatch(place, on, others + join.conditions)
 
 
 def comparison_of(equality: Equality) -> Compare:
