@@ -129,7 +129,7 @@ def nearest(values: list[tuple[Any, int]], finish: Callable[[Fraction], Fraction
 
 def to_float(exact: Fraction) -> float:
     try:
-        return float(exact)
+        return float(exact) or 0.0
     except OverflowError:
         return math.inf if exact > 0 else -math.inf
 
@@ -184,7 +184,8 @@ def correlation(call: FoldCall, tuples: Any) -> float | None:
     if any(has_odd(values) for values, _ in tuples):
         return math.nan
     _, xx, yy, xy = moments(tuples)
-    return math.copysign(root_of(xy * xy / (xx * yy)), xy) if xy else 0.0
+    root = root_of(xy * xy / (xx * yy))
+    return -root if xy < 0 and root else root
 
 
 def root_of(exact: Fraction) -> float:

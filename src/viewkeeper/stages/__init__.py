@@ -4,4 +4,6 @@ A fold keeps accumulators per group. `fold_calls` is the table of aggregate func
 what is kept for them, `extreme` the part of min and max, and `fold` the road of a batch: signed
 rows become partials (`pre_aggregate`, in tasks), partials become signed rows of the fold
 (`advance_fold`). `exact_numbers` and `exact_floats` add without ever rounding.
+
+`key_index` finds the stored rows of a node by key, for batches that touch few of them.
 """
