@@ -353,7 +353,7 @@ CASTS: list[Case] = [
     (BOOL, [True, False, None], [*INTEGERS, TEXT, BOOL]),
     (DOUBLE, DOUBLES, [FLOAT, INT, DOUBLE]),
     (FLOAT, DOUBLES, [DOUBLE, INT]),
-    *[(pa.decimal128(p, s), decimals(p, s), FROM_DECIMALS) for p, s in SCALES],
+    *[(pa.decimal128(p, s), decimals(p, s), FROM_DECIMALS[4 * (p > 34) :]) for p, s in SCALES],
     (TEXT, TEXTS, [TEXT]),
     (DATE, DAYS, [TEXT, LOCAL, INSTANT]),
     (LOCAL, MICROS, [TEXT, DATE, INSTANT]),

@@ -22,6 +22,7 @@ from viewkeeper.view.render import spark_sql_of
 
 ROW = "row"
 EXCLUDED = "spark.sql.optimizer.excludedRules"
+SHARING = "spark.sql.subexpressionElimination.enabled"
 INTERPRETATION = "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation"
 
 
@@ -36,9 +37,13 @@ def judge(
     names = [f"x{index}" for index in range(len(expressions))]
     selected = ", ".join(f"{text} AS {name}" for text, name in zip(texts, names, strict=True))
     # As a job, in the code that Spark generates; by itself it would interpret so few rows.
-    spark.conf.set(EXCLUDED, INTERPRETATION)
+    # What several expressions share it would evaluate for all rows, also those that reach none.
+    options = {EXCLUDED: INTERPRETATION, SHARING: "false"}
+    for name, value in options.items():
+        spark.conf.set(name, value)
     found = spark.sql(f"SELECT {selected}, `{ROW}` FROM judged").toArrow().sort_by(ROW)
-    spark.conf.unset(EXCLUDED)
+    for name in options:
+        spark.conf.unset(name)
     for expression, rows, name in zip(expressions, failing, names, strict=True):
         assert_same(expression, numbered, rows, found[name])
         for row in rows[:errors]:

@@ -20,9 +20,11 @@ from viewkeeper.delta.row_errors import division_error, overflow_error
 _ROOM = 76
 _UP = decimal.ROUND_HALF_UP
 _EXACT = decimal.Context(prec=200, rounding=_UP, Emin=-999, Emax=999)
-_SPARK = decimal.Context(prec=38, rounding=_UP, Emin=-999, Emax=999)
-_QUOTIENT_SCALE = 39
-"""Digits after the point to which Spark divides before it rounds to the type of the result."""
+_CUT = decimal.Context(prec=200, rounding=decimal.ROUND_DOWN, Emin=-999, Emax=999)
+_PRODUCT = decimal.Context(prec=39, rounding=decimal.ROUND_DOWN, Emin=-999, Emax=999)
+"""Spark cuts a product to so many digits before it rounds it to the type of the result."""
+_QUOTIENT_UNIT = decimal.Decimal(1).scaleb(-39)
+"""Digits after the point at which Spark cuts a quotient before it rounds that."""
 _PLAIN_DIGITS = 15
 """So many digits are exact in a double, and so is a power of ten of the same size."""
 
@@ -30,7 +32,11 @@ _PLAIN_DIGITS = 15
 def round_decimals(values: Values, places: int, kind: Any) -> Values:
     """Values rounded to some places and brought to a decimal type with room for those."""
     wide = pc.cast(values, pa.decimal256(_ROOM, values.type.scale))
-    if places < values.type.scale:
+    if -places > values.type.precision - values.type.scale:
+        # Less than half of what it is rounded to: zero, and Arrow has no room to find that out.
+        zero: Any = pa.scalar(0, wide.type)
+        wide = pc.if_else(pc.is_valid(wide), zero, wide)
+    elif places < values.type.scale:
         wide = pc.round(wide, ndigits=places, round_mode="half_towards_infinity")
     return fit_decimals(wide, kind)
 
@@ -47,13 +53,13 @@ def fit_decimals(wide: Values, kind: Any) -> Values:
 
 
 def divide_decimals(values: Sequence[Values], kind: Any) -> Values:
-    """Quotients, rounded twice as Spark does."""
+    """Quotients, cut and then rounded as Spark does."""
 
     def divide(one: decimal.Decimal, other: decimal.Decimal) -> decimal.Decimal:
         if not other:
             raise division_error()
-        long = _EXACT.divide(one, other)
-        return _round_number(_scale_number(long, _QUOTIENT_SCALE), kind)
+        long = _CUT.quantize(_CUT.divide(one, other), _QUOTIENT_UNIT)
+        return _round_number(long, kind)
 
     return map_rows(divide, values, kind)
 
@@ -71,14 +77,34 @@ def take_remainders(values: Sequence[Values], kind: Any) -> Values:
 
 def calculate_decimals(operator: str, left: Values, right: Values, kind: Any) -> Values:
     """A sum, difference or product whose type Spark has cut to 38 digits."""
+    exact = _calculate_exactly(operator, left, right)
+    if exact is not None and (operator != "*" or _is_short(exact)):
+        return round_decimals(exact, kind.scale, kind)
+    calculate = {"+": _EXACT.add, "-": _EXACT.subtract, "*": _PRODUCT.multiply}[operator]
+    return map_rows(lambda *sides: _round_number(calculate(*sides), kind), [left, right], kind)
 
-    def calculate(one: decimal.Decimal, other: decimal.Decimal) -> decimal.Decimal:
-        if operator == "*":
-            return _round_number(_SPARK.multiply(one, other), kind)
-        exact = _EXACT.add if operator == "+" else _EXACT.subtract
-        return _round_number(exact(one, other), kind)
 
-    return map_rows(calculate, [left, right], kind)
+def _calculate_exactly(operator: str, left: Values, right: Values) -> Values | None:
+    """All digits of the results; None where there may be more than Arrow's decimals hold."""
+    wide = [pc.cast(side, pa.decimal256(*_size_of(side.type))) for side in (left, right)]
+    calculate = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}[operator]
+    try:
+        return calculate(*wide)
+    except pa.ArrowInvalid:
+        return None
+
+
+def _size_of(kind: Any) -> tuple[int, int]:
+    return kind.precision, kind.scale
+
+
+def _is_short(product: Values) -> bool:
+    """Whether no product has so many digits that Spark cuts it before it rounds."""
+    try:
+        pc.cast(product, pa.decimal256(_PRODUCT.prec, product.type.scale))
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _scale_number(value: decimal.Decimal, scale: int) -> decimal.Decimal:

@@ -139,8 +139,10 @@ def _is_cut(node: Arithmetic, one: Any, other: Any) -> bool:
 
 
 def _calculate_long(node: Arithmetic, left: Values, right: Values) -> Values:
-    found = calculate_decimals(node.operator, left, right, node.type)
-    return found[0] if is_constant(left) and is_constant(right) else found
+    if not (is_constant(left) and is_constant(right)):
+        return calculate_decimals(node.operator, left, right, node.type)
+    sides = pa.repeat(left, 1), pa.repeat(right, 1)
+    return calculate_decimals(node.operator, *sides, node.type)[0]
 
 
 def _evaluate_call(call: Call, batch: pa.RecordBatch) -> Values:

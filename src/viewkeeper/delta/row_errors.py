@@ -20,6 +20,7 @@ from viewkeeper.view.expression import (
     type_of,
     walk_expression,
 )
+from viewkeeper.view.kernel_words import DIGITS_MAX
 
 _FAILING = frozenset({"abs", "negate", "remainder", "divide", "round", "cast", "add_months"})
 
@@ -32,6 +33,9 @@ def can_fail(expression: Expression) -> bool:
 def _can_node_fail(node: Expression) -> bool:
     match node:
         case Arithmetic():
+            # A decimal of fewer digits than there can be has room for every result.
+            if isinstance(node.type, pa.Decimal128Type):
+                return node.type.precision >= DIGITS_MAX
             return not is_type.is_floating(node.type)
         case Call():
             return node.function in _FAILING

@@ -52,7 +52,7 @@ DATE_TRUNC_UNITS = {
 """The units of `date_trunc`."""
 
 SIGN_DIGITS_MAX = 34
-"""Spark rounds a decimal to so many digits when it changes its sign."""
+"""Spark rounds a decimal to so many digits when it changes its sign or cuts its fraction off."""
 OPTIONS_MAX = 10
 """From here on Spark looks options up in a hash table, which tells the zeros of floats apart."""
 
@@ -304,8 +304,9 @@ def _fits_cast(call: Call, kinds: Types) -> bool:
         return (_is_number(wanted) and own != BOOLEAN) or wanted in (*INTEGERS, BOOLEAN, STRING)
     if own in FLOATS:
         return wanted in (*FLOATS, INT)
-    if is_type.is_decimal(own):
-        return is_type.is_decimal(wanted) or wanted in (*INTEGERS, DOUBLE, STRING)
+    if isinstance(own, pa.Decimal128Type):
+        short = own.precision <= SIGN_DIGITS_MAX
+        return is_type.is_decimal(wanted) or wanted in (DOUBLE, STRING, *INTEGERS[: 4 * short])
     return (own, wanted) in _CALENDAR_CASTS
 
 
