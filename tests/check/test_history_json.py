@@ -209,7 +209,7 @@ WRONG: dict[str, tuple[Change, str, str]] = {
         'add "x.r9" to "tables"',
     ),
     "Spark needed": (
-        put("CREATE MATERIALIZED VIEW v AS SELECT abs(r1.a) AS a FROM x.r1", "view"),
+        put("CREATE MATERIALIZED VIEW v AS SELECT sqrt(r1.a) AS a FROM x.r1", "view"),
         "view: has an expression that only Spark can evaluate",
         "columns, literals",
     ),

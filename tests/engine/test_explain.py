@@ -91,16 +91,18 @@ def test_values_with_several_spellings_and_cross_products_are_read_whole(folder:
 def test_conditions_and_outputs_say_where_they_run(folder: Path) -> None:
     found = explained(
         folder,
-        f"SELECT upper(c.name) AS loud, o.id + 1 AS next {JOIN}"
-        " WHERE o.id > 3 AND c.id < o.id AND length(c.name) > 1 AND c.name IS NOT NULL",
+        f"SELECT reverse(c.name) AS back, upper(c.name) AS loud, o.id + 1 AS next {JOIN}"
+        " WHERE o.id > 3 AND c.id < o.id AND length(c.name) > 1 AND soundex(c.name) <> 'A000'",
     )
     kinds = {condition.text: (condition.kind, condition.where) for condition in found.conditions}
     assert kinds["(o.id > 3)"] == ("local", "kernel")
     assert kinds["(c.id < o.id)"] == ("residual", "kernel")
-    assert kinds["length(c.name) > 1"][1].startswith("Spark")
+    assert kinds["(length(c.name) > 1)"] == ("local", "kernel")
+    assert kinds["soundex(c.name) <> 'A000'"][1].startswith("Spark")
     outputs = {shown.name: (shown.type, shown.where) for shown in found.outputs}
     assert outputs["next"] == ("BIGINT", "kernel")
-    assert outputs["loud"][0] is None
+    assert outputs["loud"] == ("STRING", "kernel")
+    assert outputs["back"][0] is None
     assert "every batch ends in a Spark job" in found.runs
 
 

@@ -74,8 +74,9 @@ def test_a_text_with_a_variable_is_that_text(tmp_path: Path, spark: SparkSession
     given.conf.set("spark.sql.variable.substitute", "true")
     given.conf.set("spark.sql.ansi.enabled", "false")
     text = "'${env:HOME} ${spark.app.name}'"
-    sql = f"SELECT upper(c.name) AS name, {text} AS a, upper({text}) AS b FROM crm.customer c"
-    where = f"{sql} WHERE concat(c.city, {text}) = concat({text}, {text}) OR upper(c.name) = 'X'"
+    loud = f"replace(upper({text}), '#', '#')"
+    sql = f"SELECT upper(c.name) AS name, {text} AS a, {loud} AS b FROM crm.customer c"
+    where = f"{sql} WHERE replace(c.city, '#', {text}) = {text} OR upper(c.name) = 'X'"
     shop = Shop(tmp_path, {"literal": where}, "batch: {inline_rows: 0}\n")
     shop.execute("crm", "INSERT INTO customer VALUES (1, 'x', 'y')")
     with viewkeeper.open(shop.folder, spark=given) as project:

@@ -16,8 +16,8 @@ CITIES = (
     "SELECT c.city, o.id AS order_id FROM crm.customer c, shop.orders o WHERE o.customer_id = c.id"
 )
 LOUD = (
-    "SELECT upper(p.title) AS title, i.quantity FROM shop.item i "
-    "JOIN catalogue.product p ON p.id = i.product_id WHERE length(p.title) > 1"
+    "SELECT replace(upper(p.title), '#', '') AS title, i.quantity FROM shop.item i "
+    "JOIN catalogue.product p ON p.id = i.product_id WHERE length(replace(p.title, '#', '')) > 1"
 )
 PAIRS = (
     "SELECT a.id AS one, b.id AS other FROM crm.customer a JOIN crm.customer b ON a.city = b.city"

@@ -18,7 +18,7 @@ import viewkeeper
 from tests.view.sample import HEAD, define
 from viewkeeper.errors import DefinitionError
 from viewkeeper.view.definition import Equality, Field, Relation
-from viewkeeper.view.expression import Cast, Column, Compare, Literal, Logic, Not, SparkSql
+from viewkeeper.view.expression import Call, Cast, Column, Compare, Literal, Logic, Not, SparkSql
 from viewkeeper.view.sql.bind import bind_view
 from viewkeeper.view.sql.view_statement import parse_view
 
@@ -175,12 +175,12 @@ def test_conjuncts_are_cut_where_the_tree_is(text: str) -> None:
     assert " AND ".join(pieces) == text.removeprefix("(").replace("b.b) AND", "b.b AND")
 
 
-def test_in_and_between_are_spelled_out() -> None:
+def test_in_is_a_call_and_between_is_spelled_out() -> None:
     view = define(f"{ORDERS} WHERE o.id IN (1, NULL) AND o.id NOT BETWEEN 2 AND 3")
     one, two, three, null = (Literal(value, pa.int64()) for value in (1, 2, 3, None))
     column = Column(0, "id", pa.int64())
     assert view.predicates == (
-        Logic("or", Compare("=", column, one), Compare("=", column, null)),
+        Call("in", (column, one, null), pa.bool_()),
         Not(Logic("and", Compare(">=", column, two), Compare("<=", column, three))),
     )
 

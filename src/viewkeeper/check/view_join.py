@@ -73,8 +73,8 @@ class ViewJoin:
         if view.needs_spark:
             raise HistoryError(
                 f'view "{view.name}": has an expression that only Spark can evaluate',
-                hint="a checker evaluates columns, literals, comparisons, AND, OR, NOT, IS NULL, "
-                "+, - and *",
+                hint="a checker evaluates columns, literals, operators, and the functions of the "
+                "kernel",
             )
         self.steps = _join_order(view)
         """The places in the order in which they are joined."""

@@ -107,7 +107,7 @@ def _read_view(at: JsonPlace, tables: Tables) -> ViewDefinition:
     except DefinitionError as error:
         raise at.error_here(error.message, error.hint) from error
     if view.needs_spark:
-        hint = "a checker evaluates columns, literals, comparisons, AND, OR, NOT, IS NULL, +, -, *"
+        hint = "a checker evaluates columns, literals, operators, and the functions of the kernel"
         raise at.error_here("has an expression that only Spark can evaluate", hint)
     return view
 
