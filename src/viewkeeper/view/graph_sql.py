@@ -37,21 +37,23 @@ JOIN_WORDS = {"left": "LEFT JOIN", "semi": "LEFT SEMI JOIN", "anti": "LEFT ANTI 
 
 
 def node_query(graph: Graph, number: int, tables: Tables) -> str:
-    """The rows of a node; its columns are called as its fields are."""
-    known = {**tables}
-    parts = []
-    for each in sorted(_nodes_below(graph, number)):
-        known[Relation("", f"#{each}")] = f"__node_{each}"
-        parts.append(f"__node_{each} AS ({_node_sql(graph.nodes[each], known)})")
+    """The rows of a node; its columns are called as its fields are.
+
+    `tables` may name nodes too: those are read, and not computed again.
+    """
+    below = _nodes_below(graph, number, tables)
+    known = {**tables, **{relation: f"__node_{each}" for each, relation in below.items()}}
+    parts = [f"__node_{each} AS ({_node_sql(graph.nodes[each], known)})" for each in sorted(below)]
     query = _node_sql(graph.nodes[number], known)
     return f"WITH {', '.join(parts)} {query}" if parts else query
 
 
-def _nodes_below(graph: Graph, number: int) -> set[int]:
-    found: set[int] = set()
+def _nodes_below(graph: Graph, number: int, tables: Tables) -> dict[int, Relation]:
+    """The nodes that a node is computed from, by the names under which they are read."""
+    found: dict[int, Relation] = {}
     for relation in graph.nodes[number].inputs:
-        if relation.node is not None:
-            found |= {relation.node, *_nodes_below(graph, relation.node)}
+        if relation.node is not None and relation not in tables:
+            found |= {relation.node: relation, **_nodes_below(graph, relation.node, tables)}
     return found
 
 

@@ -129,7 +129,8 @@ def _cost_lines(found: ViewExplanation) -> Iterator[str]:
         yield ""
         return
     if found.stages:
-        yield f"  at most {found.lookups_max} lookups for a batch, and what changed keyed places ask"
+        most = f"at most {found.lookups_max} lookups for a batch"
+        yield f"  {most}, however many transactions it has"
         yield ""
         return
     yield (

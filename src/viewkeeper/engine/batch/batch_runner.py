@@ -32,6 +32,7 @@ from viewkeeper.engine.batch.part_runner import run_inline, run_late, run_on_spa
 from viewkeeper.engine.batch.part_sweep import Batch, BatchMember, PartResult, PartTask
 from viewkeeper.engine.batch.snapshot_openers import prepare_openers
 from viewkeeper.engine.batch.staged_run import BatchView, StagedRun
+from viewkeeper.engine.batch.state_indexes import StateIndexes
 from viewkeeper.engine.report import BatchReport
 from viewkeeper.engine.views.bound_view import columns_of
 from viewkeeper.engine.views.workspace import Workspace
@@ -70,6 +71,7 @@ class BatchOutcome:
     files: dict[str, tuple[DataFile, ...]] = field(default_factory=dict)
     errors: dict[str, ViewkeeperError] = field(default_factory=dict)
     waiting: set[str] = field(default_factory=set)
+    fold_rows: dict[str, pa.Table] = field(default_factory=dict)
     lookups: Counter[str] = field(default_factory=Counter)
     where: Literal["inline", "spark"] = "inline"
     parts: int = 0
@@ -123,6 +125,7 @@ class BatchRunner:
         self._connections = workspace.connections
         self._spark = workspace.spark
         self._store = workspace.store
+        self._indexes = StateIndexes(workspace.store.root)
         self._spool = workspace.store.root / "spool"
         self._beside = beside
 
@@ -142,6 +145,11 @@ class BatchRunner:
         able = self._read_changes(members, entries, outcome, span.merged_ts)
         self._sweep_members(number, able, ends, outcome, span)
         return outcome
+
+    def note_committed(self, outcome: BatchOutcome, until: int) -> None:
+        """What a batch has brought is committed: the indexes of its folds go along."""
+        for name, rows in outcome.fold_rows.items():
+            self._indexes.note_rows(self._store.head.views[name], rows, until)
 
     def clean_spool(self) -> None:
         """Remove what the last batch spilled."""
@@ -309,7 +317,8 @@ class BatchRunner:
             reader = self._connections.reader
             batch = Batch(number, {}, BatchChanges(known), ends, openers, reader, own)
             sweep = partial(self._run_parts, outcome)
-            found = StagedRun(batch, members, sweep).run_stages()
+            run = StagedRun(batch, members, sweep, self._indexes.find_groups)
+            found = run.run_stages()
         for error in found.errors.values():
             if isinstance(error, SourceAwayError):
                 self._connections.note_error(error)
@@ -320,6 +329,8 @@ class BatchRunner:
         for member in members:
             if member.name not in failed:
                 outcome.files |= {name: found.files.get(name, ()) for name in member.tables}
+                mine = found.fold_rows.keys() & member.tables.keys()
+                outcome.fold_rows |= {name: found.fold_rows[name] for name in mine}
 
     def _own_relations(self, members: Sequence[BatchView], since: int) -> OwnRelations:
         views = self._store.head.views

@@ -25,7 +25,6 @@ from viewkeeper.delta.kernel import Kernel
 from viewkeeper.maintain.compensation import KnownChanges
 from viewkeeper.maintain.probe import probe_rows
 from viewkeeper.maintain.view_change import run_sweep
-from viewkeeper.stages.fold_layout import layout_of
 from viewkeeper.updates.cut import Cut
 from viewkeeper.updates.queue import RelationChanges
 from viewkeeper.updates.source_protocol import COUNT, POSITION, TS, Answer, Lookup
@@ -46,7 +45,7 @@ from viewkeeper.view.sweep_plan import sweep_plan_of
 from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.rows.lookup import find_rows, search_for
 from viewkeeper.warehouse.rows.row_sums import repeat_rows, sum_rows
-from viewkeeper.warehouse.rows.view_state import read_counted, read_stored
+from viewkeeper.warehouse.rows.view_state import read_counted
 
 Ask = Callable[[ViewDefinition, Lookup], Answer]
 """Asks a lookup of a place of a view or core."""
@@ -99,14 +98,6 @@ class OwnRelations:
         search = search_for(keys)
         found = find_rows(self.root, head, [search], self.since).filter(pc.field(COUNT) > 0)
         return sum_rows(found.drop_columns(list(head.hidden))) if head.hidden else found
-
-    def stored_groups(self, head: ViewHead, fold: Fold, keys: pa.Table) -> pa.Table:
-        """What is stored of these groups of a fold as of T0, hidden columns too."""
-        names = list(layout_of(fold).group_columns)
-        if not names:
-            return read_stored(self.root, head, self.since).drop_columns([COUNT])
-        search = search_for(keys.rename_columns(names))
-        return find_rows(self.root, head, [search], self.since).drop_columns([COUNT])
 
     def _probed_rows(self, node: Core, lookup: Lookup, pending: KnownChanges, ask: Ask) -> pa.Table:
         """The rows of a core, by those of the asked columns that are columns of its places."""

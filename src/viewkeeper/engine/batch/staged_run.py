@@ -45,6 +45,8 @@ from viewkeeper.warehouse.metadata.head import ViewHead
 from viewkeeper.warehouse.metadata.record import DataFile
 
 SweepCores = Callable[[Batch, Sequence[BatchMember]], list[PartResult]]
+FindGroups = Callable[[ViewHead, Fold, pa.Table, int], pa.Table]
+"""What is stored of groups of a fold as of a ts, given their keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +108,10 @@ class Stage:
 
 @dataclass(slots=True)
 class StagedResult:
-    """The new files of every table, and why some views have none."""
+    """The new files of every table, the rows in those of folds, and why some views have none."""
 
     files: dict[str, tuple[DataFile, ...]] = field(default_factory=dict)
+    fold_rows: dict[str, pa.Table] = field(default_factory=dict)
     errors: dict[str, ViewkeeperError] = field(default_factory=dict)
     waiting: set[str] = field(default_factory=set)
     lookups: Counter[str] = field(default_factory=Counter)
@@ -117,13 +120,20 @@ class StagedResult:
 class StagedRun:
     """One batch on its way through the stages of its members."""
 
-    def __init__(self, batch: Batch, members: Sequence[BatchView], sweep: SweepCores) -> None:
+    def __init__(
+        self,
+        batch: Batch,
+        members: Sequence[BatchView],
+        sweep: SweepCores,
+        find_groups: FindGroups,
+    ) -> None:
         """`batch.changes` has the changes of all tables, and those of views that are read and are
         no members; what the stages leave is added to it."""
         self._batch = batch
         self._known = dict(batch.changes.relations)
         self._members = members
         self._sweep = sweep
+        self._find_groups = find_groups
         self._partials: dict[str, list[pa.Table]] = {}
         self.result = StagedResult()
 
@@ -231,7 +241,9 @@ class StagedRun:
         node = stage.node
         match node:
             case Fold():
-                self._keep_rows(stage, self._fold_rows(stage, node))
+                rows = self._fold_rows(stage, node)
+                self.result.fold_rows[stage.name] = rows
+                self._keep_rows(stage, rows)
             case Union():
                 pieces = [
                     renamed_rows(self._rows_of(relation), columns, node.fields)
@@ -259,7 +271,7 @@ class StagedRun:
             return stored_schema(stage.table.head.schema).empty_table()
         together = combine_partials(fold, partials)
         keys = distinct_rows(together.select([group.name for group in fold.groups]))
-        before = self._batch.own.stored_groups(stage.table.head, fold, keys)
+        before = self._find_groups(stage.table.head, fold, keys, self._batch.own.since)
         lookups: Counter[str] = Counter()
         with open_lookups(self._batch_with({}), lookups) as ask:
 

@@ -145,6 +145,7 @@ def _partial_frame(
 ) -> DataFrame:
     """Partial sums of the rows of a fold's input, one group at most once per task."""
     ts, partial = writer.target.ts, layout_of(fold).partial
+    sent = portable_schema(partial)
     rows = spark.sql(_input_query(graph, fold, names))
     schema = _input_schema(graph, fold)
 
@@ -157,9 +158,9 @@ def _partial_frame(
             signed = exact.append_column(TS, stamps).append_column(COUNT, counts)
             held = [combine_partials(fold, [*held, pre_aggregate(fold, signed)])]
         for table in held:
-            yield from table.select(partial.names).cast(partial).to_batches()
+            yield from table.select(sent.names).cast(sent).to_batches()
 
-    return rows.mapInArrow(writer.courier.wrap_stage(sum_up), spark_schema(partial))
+    return rows.mapInArrow(writer.courier.wrap_stage(sum_up), spark_schema(sent))
 
 
 def _load_fold(partials: DataFrame, fold: Fold, name: str, writer: _TableWriter) -> LoadedTable:
@@ -172,7 +173,7 @@ def _load_fold(partials: DataFrame, fold: Fold, name: str, writer: _TableWriter)
     kept = pa.schema([*schema, (COUNT, pa.int64())])
 
     def finish(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        table = pa.Table.from_batches([batch.cast(partial) for batch in batches], partial)
+        table = pa.concat_tables([pa.Table.from_batches([b]).cast(partial) for b in batches])
         if table.num_rows:
             whole = load_groups(fold, _whole_sums(fold, table))
             yield from whole.select(kept.names).cast(kept).to_batches()
@@ -180,6 +181,16 @@ def _load_fold(partials: DataFrame, fold: Fold, name: str, writer: _TableWriter)
     parted = partials.repartition(*(_column(field.name) for field in fold.groups))
     rows = parted.mapInArrow(writer.courier.wrap_stage(finish), spark_schema(kept))
     return writer.write_table(name, rows, schema, hidden)
+
+
+def portable_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema with what Spark has no type for as text: sums of more than 38 digits.
+
+    >>> portable_schema(pa.schema({"a": pa.decimal256(70, 2), "b": pa.int64()})).types
+    [DataType(string), DataType(int64)]
+    """
+    types = [pa.string() if pa.types.is_decimal256(field.type) else field.type for field in schema]
+    return pa.schema(list(zip(schema.names, types, strict=True)))
 
 
 def _whole_sums(fold: Fold, partials: pa.Table) -> pa.Table:

@@ -1,0 +1,62 @@
+"""The indexes of folds, kept by the process that maintains a warehouse.
+
+A batch needs what is stored of the groups that it touches. An index finds them without reading the
+table (`viewkeeper.stages.key_index`). It is opened or made when a fold is first asked about, is
+brought up to the ts that is asked for from the table, and gets what each commit adds. Whatever is
+wrong with one, it is made again from the table.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from viewkeeper.delta.algebra import COUNT, TS
+from viewkeeper.delta.arrow_compute import pc
+from viewkeeper.stages.fold_layout import layout_of
+from viewkeeper.stages.key_index import IndexOwner, KeyIndex, open_index, rebuild_index
+from viewkeeper.view.definition import Fold
+from viewkeeper.warehouse.metadata.head import ViewHead
+from viewkeeper.warehouse.rows.view_state import files_until, read_signed, read_stored
+
+FOLDER = "indexes"
+
+
+class StateIndexes:
+    """The indexes of one warehouse, by the tables that they are of."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._open: dict[str, KeyIndex] = {}
+
+    def find_groups(self, head: ViewHead, fold: Fold, keys: pa.Table, as_of: int) -> pa.Table:
+        """What is stored of these groups of a fold as of a ts, hidden columns too."""
+        names = layout_of(fold).group_columns
+        if not names:
+            return read_stored(self._root, head, as_of).drop_columns([COUNT])
+        index = self._index_at(head, names, as_of)
+        return index.find_rows(keys.rename_columns(list(names))).drop_columns([COUNT])
+
+    def note_rows(self, head: ViewHead, rows: pa.Table, ts: int) -> None:
+        """Signed rows were committed that take a table to a ts."""
+        index = self._open.get(head.table)
+        if index is not None:
+            index.apply_rows(rows.select([*head.schema.names, COUNT]), ts)
+
+    def _index_at(self, head: ViewHead, names: tuple[str, ...], as_of: int) -> KeyIndex:
+        folder = self._root / FOLDER / head.table
+        owner = IndexOwner(head.table, head.created_ts, head.schema, names)
+        index = self._open.get(head.table) or open_index(folder, owner, head.horizon, as_of)
+        if index is not None and index.ts < as_of:
+            index.apply_rows(self._rows_between(head, index.ts, as_of), as_of)
+        if index is None or index.ts != as_of:
+            rows = read_stored(self._root, head, as_of)
+            index = rebuild_index(folder, owner, [rows], as_of)
+        self._open[head.table] = index
+        return index
+
+    def _rows_between(self, head: ViewHead, since: int, until: int) -> pa.Table:
+        files = [f for f in files_until(self._root, head, until) if f.ts_max > since]
+        rows = read_signed(self._root, head, files, after=since, until=until)
+        return rows.filter(pc.field(TS) > since).drop_columns([TS])
