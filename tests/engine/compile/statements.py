@@ -41,6 +41,12 @@ QUERY_TABLES = [
     for name, schema in TABLES.items()
 ]
 
+AFTER = (
+    "where|left|right|full|join|inner|cross|natural|group|order|union|intersect|except|on|using"
+    "|having|qualify|lateral|pivot|unpivot|limit|tablesample|semi|anti|window"
+)
+"""Words after a table that are no alias."""
+
 
 def over_places(text: str) -> str:
     """The text with tables named as in a compiled query; each keeps its alias.
@@ -49,10 +55,7 @@ def over_places(text: str) -> str:
     'select id from __place_0 a left join __place_1 z on a.k = z.k'
     """
     numbers = {name: number for number, name in enumerate(TABLES)}
-    pattern = r"\b(from|join|,)(\s+)([abce])\b(?!\.|\()(\s+(?:as\s+)?(?!(?:%s)\b)[a-z]\w*)?" % (
-        "where|left|right|full|join|inner|cross|natural|group|order|union|intersect|except|on|"
-        "using|having|qualify|lateral|pivot|unpivot|limit|tablesample|semi|anti|window"
-    )
+    pattern = rf"\b(from|join|,)(\s+)([abce])\b(?!\.|\()(\s+(?:as\s+)?(?!(?:{AFTER})\b)[a-z]\w*)?"
 
     def place(found: re.Match[str]) -> str:
         alias = found[4] or f" {found[3]}"
@@ -66,8 +69,10 @@ ACCEPTED: dict[str, str] = {
     "left": "select a.id, b.id b_id, b.y from a left join b on a.k = b.k and b.y > 1",
     "left where": "select a.id, b.y from a left join b on a.k = b.k where b.y > 1",
     "left is null": "select a.id from a left join b on a.k = b.k where b.id is null",
-    "left, condition on the left": "select a.id, b.id i from a left join b on a.k = b.k and a.x > 0.6",
-    "left, condition over both": "select a.id, b.id i from a left join b on a.k = b.k and a.g < b.y",
+    "left, condition on the left": "select a.id, b.id i from a left join b"
+    " on a.k = b.k and a.x > 0.6",
+    "left, condition over both": "select a.id, b.id i from a left join b"
+    " on a.k = b.k and a.g < b.y",
     "right": "select a.id, b.id b_id from a right join b on a.k = b.k and a.x > 0",
     "full": "select a.id, b.id b_id from a full join b on a.k = b.k",
     "full using": "select k, a.id, b.id b_id from a full join b using (k)",
@@ -179,7 +184,7 @@ ACCEPTED: dict[str, str] = {
     "distinct only": "select g, count(distinct k) n from a group by g",
     "distinct global": "select count(distinct k) n, sum(distinct g) m, count(*) c from a",
     "distinct filtered": "select g, count(distinct k) filter (where x > 0.7) n from a group by g",
-    "distinct of a join": "select c.name, count(distinct a.g) n, count(a.id) m from c"
+    "distinct calls of a join": "select c.name, count(distinct a.g) n, count(a.id) m from c"
     " left join a on a.k = c.k group by c.name",
     "filter clause": "select g, count(*) filter (where x > 0) a, sum(p) filter (where k = 1) b,"
     " count(distinct k) filter (where x > 0) c, count_if(k > 1) d, bool_or(k > 1) e,"
@@ -198,6 +203,12 @@ ACCEPTED: dict[str, str] = {
     "rollup of a left join": "select c.name, a.g, count(*) n from a left join c on a.k = c.k"
     " group by rollup(c.name, a.g)",
     "unpivot": "select * from (select id, k, g from a) unpivot (val for col in (k, g))",
+    "pivot": "select * from (select g, s, p from a)"
+    " pivot (sum(p) as t, count(p) as n for s in ('u', 'v'))",
+    "pivot of texts": "select * from (select g, s, k from a)"
+    " pivot (max(s) for g in (1 as one, 2 as two))",
+    "pivot filtered": "select u, v from (select g, s, p from a) pivot (count(p) for s in ('u', 'v'))"
+    " where u > 1",
     # -- names, CTEs, constants
     "cte twice": "with t as (select k, sum(p) v from a group by k) select l.k, l.v from t l"
     " join (select max(v) m from t) r on l.v = r.m",
@@ -246,3 +257,96 @@ ACCEPTED: dict[str, str] = {
     "exists column in expression": "select id, if(exists (select 1 from b where b.k = a.k), k, -1) z"
     " from a",
 }
+
+
+REFUSED: dict[str, tuple[str, str]] = {
+    "order": ("select id from a order by id", "1:28: ORDER BY"),
+    "limit": ("select id from a order by id limit 5", "LIMIT"),
+    "limit without order": ("select id from a limit 5", "LIMIT"),
+    "offset": ("select id from a order by id offset 3", "OFFSET"),
+    "window": ("select id, sum(p) over (partition by g) t from a", "a window function"),
+    "row_number": (
+        "select id, row_number() over (partition by g order by id) n from a",
+        "1:12: the window function row_number()",
+    ),
+    "qualify": (
+        "select id from a qualify row_number() over (partition by k order by id) = 1",
+        "the window function row_number()",
+    ),
+    "explode": ("select id, explode(array(k, g)) e from a", "a generator such as explode()"),
+    "scalar": ("select id, x / (select sum(x) from a) share from a", "compared with every row"),
+    "exists alone": (
+        "select id from a where exists (select 1 from b where y > 3)",
+        "compared with every row",
+    ),
+    "scalar of a row": (
+        "select b.id, (select name from c where c.k = b.k) n from b",
+        "compared with every row",
+    ),
+    "not in": (
+        "select id from a where k not in (select k from b where y > 2)",
+        "NOT IN (SELECT ...) over columns that may be NULL",
+    ),
+    "not in select list": (
+        "select id, k not in (select k from b) f from a",
+        "NOT IN (SELECT ...) over columns that may be NULL",
+    ),
+    "left without equality": (
+        "select a.id, b.y from a left join b on a.k < b.k",
+        "an outer join without an equality",
+    ),
+    "left with or": (
+        "select a.id, b.y from a left join b on a.k = b.k or a.g = b.g",
+        "an outer join without an equality",
+    ),
+    "exists without equality": (
+        "select id from a where not exists (select 1 from b where b.y > a.k)",
+        "NOT EXISTS or NOT IN without an equality",
+    ),
+    "first": ("select g, first(s) f from a group by g", "1:11: the aggregate first()"),
+    "collect": ("select g, collect_list(s) f from a group by g", "the aggregate collect_list()"),
+    "approximate": (
+        "select approx_count_distinct(k) n from a",
+        "the aggregate approx_count_distinct()",
+    ),
+    "median": ("select g, median(k) m from a group by g", "the aggregate median()"),
+    "try_sum": ("select g, try_sum(k) m from a group by g", "the aggregate try_sum()"),
+    "clock": ("select id from a where d >= current_date() - 7", "current_date"),
+    "clock without brackets": (
+        "select id from a where d >= current_date",
+        "1:39: the current time",
+    ),
+    "now": ("select id, now() n from a", "now()"),
+    "today": ("select id from a where d > date 'today'", "1:38: DATE of the present moment"),
+    "cast of today": (
+        "select id from a where d > cast('today' as date)",
+        "a cast of the present moment",
+    ),
+    "rand": ("select id, rand() r from a", "the non-deterministic function rand()"),
+    "user": ("select id, current_user u from a", "CurrentUser"),
+    "sample": ("select id from (select * from a) tablesample (10 percent)", "TABLESAMPLE"),
+    "lambda": ("select id, transform(array(k), z -> z + 1) t from a", "transform()"),
+    "array": ("select id, array(k, g) ar from a", "a value of type"),
+    "interval": ("select id, interval '2' day iv from a", "a value of type"),
+    "null": ("select id, null n from a", "a NULL without a type"),
+    "unnamed": ("select id, k + 1 from a", "1:12: an expression needs a name"),
+    "unnamed count": ("select count(*) from a", "1:8: an expression needs a name"),
+    "twice": ("select * from a join b on a.k = b.k", 'two columns are called "id"'),
+    "reserved": ("select id as _ts from a", 'the column name "_ts" is reserved'),
+    "hidden": ("select id as __x from a", 'the column name "__x" is reserved'),
+    "unknown column": ("select nothing from a", "1:8:"),
+    "wrong": ("select id frm a where", "1:"),
+    "file": ("select * from parquet.`/tmp/x`", "the table parquet"),
+    "long range": ("select r.id from range(100000) r join a on a.id = r.id", "10000 rows"),
+    "recursive": (
+        "with recursive t(n) as (select 1 union all select n + 1 from t where n < 5)"
+        " select a.id from a join t on a.k = t.n",
+        "a recursive CTE",
+    ),
+    "lateral order": (
+        "select a.id, t.y from a left join lateral"
+        " (select y from b where b.k = a.k order by y desc limit 1) t",
+        "",
+    ),
+}
+"""Statements that are refused, each with a part of what the error says."""

@@ -10,7 +10,7 @@ that they are recognised in the plan; the names that the query uses are aliases 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from viewkeeper.engine.compile.plan_rules import PlanRules, excluded_rules
 from viewkeeper.engine.spark.error_silence import silence_errors
 from viewkeeper.engine.spark.job_control import spark_schema
 from viewkeeper.engine.spark.spark_session import child_session
+from viewkeeper.view.sql import functions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,8 +63,15 @@ class CompileSession:
             else:
                 sessions.clearActiveSession()
 
-    def add_table(self, number: int, schema: pa.Schema) -> None:
-        """Let the query name an empty table `__place_<number>`."""
+    def set_tables(self, schemas: Sequence[pa.Schema]) -> None:
+        """Let a query name empty tables `__place_0`, `__place_1` and so on, and no others."""
+        for number, schema in enumerate(schemas):
+            self._add_table(number, schema)
+        for number in [number for number in self._tables if number >= len(schemas)]:
+            self.session.catalog.dropTempView(f"__place_{number}")
+            del self._tables[number]
+
+    def _add_table(self, number: int, schema: pa.Schema) -> None:
         if self._tables.get(number) == schema:
             return
         marked = [field.with_name(f"{number}{MARK}{i}") for i, field in enumerate(schema)]
@@ -79,9 +87,10 @@ class CompileSession:
         """Functions by the classes that Spark has for them."""
         registry = self.java.sessionState().functionRegistry()
         identifier: Any = self.jvm.org.apache.spark.sql.catalyst.FunctionIdentifier
+        some: Any = self.jvm.scala.Option.apply
         found = {}
-        for name in sorted(names):
-            info = registry.lookupFunction(identifier(name))
+        for name in sorted(functions.DETERMINISTIC & set(names)):
+            info = registry.lookupFunction(identifier(name, some("builtin"), some("system")))
             if info.isDefined():
                 found[str(info.get().getClassName()).rpartition(".")[2]] = name
         return found

@@ -250,9 +250,13 @@ def _write_number(value: str, kind: str) -> str:
 def _write_interval(literal: PlanLiteral) -> str:
     """Years and months are counted in months, the others in microseconds."""
     amount = int(str(literal.value))
-    if "month" in literal.type or "year" in literal.type:
-        return f"CAST(make_ym_interval(0, {amount}) AS {literal.type})"
-    units = {"day": 86_400_000_000, "hour": 3_600_000_000, "minute": 60_000_000}
+    units = {
+        "year": 12,
+        "month": 1,
+        "day": 86_400_000_000,
+        "hour": 3_600_000_000,
+        "minute": 60_000_000,
+    }
     unit = literal.type.removeprefix("interval ")
     if unit in units and amount % units[unit] == 0:
         return f"INTERVAL '{amount // units[unit]}' {unit.upper()}"

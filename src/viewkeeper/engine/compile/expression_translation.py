@@ -107,8 +107,8 @@ SAFE_FACTS = frozenset(
         *("left", "right", "child", "children", "evalMode", "evalContext", "dataType"),
         *("timeZoneId", "failOnError", "ansiEnabled", "predicate", "trueValue", "falseValue"),
         *("branches", "elseValue", "value", "list", "str", "pos", "len", "srcStr", "input"),
-        *("startDate", "endDate", "days", "numMonths", "format", "timestamp", "date", "scale"),
-        *("num-children", "escapeChar", "numberOfDigits"),
+        *("startDate", "endDate", "days", "numMonths", "format", "timestamp", "date", "interval"),
+        *("num-children", "escapeChar", "scale"),
     }
 )
 """Settings that the kernel's words know of; one that is not here leaves the call to Spark."""
@@ -195,7 +195,8 @@ def _operation_in_kernel(operation: Operation, columns: Columns) -> Expression:
     if not attributes_of(operation):
         return _computed_literal(operation)
     facts = dict(operation.facts)
-    if not facts.keys() <= SAFE_FACTS or facts.get("evalMode") == "TRY":
+    modes = f"{facts.get('evalMode')} {facts.get('evalContext')}"
+    if not facts.keys() <= SAFE_FACTS or "TRY" in modes or "LEGACY" in modes:
         raise _LeftToSpark
     kind = operation.kind
     if kind == "DateAddYMInterval":

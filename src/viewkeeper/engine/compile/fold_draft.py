@@ -91,7 +91,8 @@ def _call_of(below: CoreDraft, expression: Operation) -> AggregateCall:
     name = FUNCTIONS.get(function.kind)
     if name is None:
         hint = HINTS.get(function.kind, "aggregate when reading the view")
-        raise refuse(f"the aggregate {function.kind}", hint, function.java)
+        called = function.java.get_node().prettyName()
+        raise refuse(f"the aggregate {called}()", hint, function.java)
     facts = dict(expression.facts)
     arguments = tuple(below.compute_column(each) for each in function.operands)
     if name == "count":

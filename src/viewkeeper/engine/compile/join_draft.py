@@ -26,6 +26,7 @@ from viewkeeper.engine.compile.core_draft import (
     reads_places,
 )
 from viewkeeper.engine.compile.graph_draft import GraphDraft
+from viewkeeper.engine.compile.lifted_conditions import checks_in_kernel, lift_conditions
 from viewkeeper.engine.compile.plan_tree import (
     Attribute,
     JavaNode,
@@ -120,6 +121,7 @@ def join_keyed(graph: GraphDraft, left: CoreDraft, right: CoreDraft, side: Keyed
     """The left side with the right one as a keyed place."""
     conjuncts = [_drop_null_test(left, right, each) for each in side.conjuncts]
     left, right, conjuncts = _compute_keys(graph, left, right, conjuncts)
+    left, right, conjuncts = lift_conditions(graph, left, right, conjuncts)
     right = _as_one_place(graph, right, side, conjuncts)
     if _meets_pads(left, right, conjuncts):
         left = graph.seal_draft(left, sorted(left.shown))
@@ -233,7 +235,8 @@ def _as_one_place(
     shown = [right.shown[key] for key in needed if side.kind == "left" and key in side.needed]
     plain = all(isinstance(expression, Attribute) for expression in shown)
     taken = any(field.name == EXISTS for field in right.places[0].columns.values())
-    if len(right.places) == 1 and plain and not (side.kind == "exists" and taken):
+    fine = plain and not (side.kind == "exists" and taken) and checks_in_kernel(graph, right)
+    if len(right.places) == 1 and fine:
         return right
     return graph.seal_draft(right, needed)
 

@@ -11,10 +11,12 @@ So VALUES, `range` and a calendar made by `explode(sequence(...))` are rows like
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Callable
 from typing import Any
 
+from viewkeeper.engine.compile.pivot_values import PivotArrays
 from viewkeeper.engine.compile.plan_tree import (
     Attribute,
     JavaNode,
@@ -36,6 +38,7 @@ from viewkeeper.engine.compile.plan_tree import (
 from viewkeeper.engine.compile.refusal_reasons import (
     CLOCK,
     EXPRESSIONS,
+    refuse,
     refuse_expression,
     refuse_operator,
 )
@@ -48,8 +51,9 @@ MARK = "\x1f"
 """Between a table's number and a column's ordinal, in the names of the columns of a leaf."""
 SKIPPED = frozenset({"exprId", "jvmId", "resultId", "metadata", "qualifier", "class"})
 TRYING = ("TryAdd", "TrySubtract", "TryMultiply", "TryDivide", "TryMod")
-ALIKE = ("Repartition", "RepartitionByExpression", "RebalancePartitions", "ResolvedHint")
-"""Operators that say where rows are computed, not which."""
+ALIKE = ("Repartition", "RepartitionByExpression", "RebalancePartitions", "ResolvedHint", "Sort")
+"""Operators that say where rows are computed, or in which order, not which. An order that means
+something stands below a LIMIT, which is refused, or at the end, where the text is refused."""
 
 KNOWN_FIELDS: dict[str, frozenset[str]] = {
     "LogicalRDD": frozenset(
@@ -88,6 +92,7 @@ class _PlanReading:
         self._operators = operators
         self._evaluate = evaluate
         self._at = 0
+        self._pivots = PivotArrays()
         self._readers: dict[str, Callable[[Fields, JavaNode], PlanOperator]] = {
             "LogicalRDD": _read_leaf,
             "Filter": self._read_filter,
@@ -129,12 +134,17 @@ class _PlanReading:
     def _read_filter(self, fields: Fields, java: JavaNode) -> PlanFilter:
         below = self.read_operator(java.child(0))
         condition = read_expression(fields["condition"], java.part(lambda node: node.condition()))
-        return PlanFilter(below, condition, java)
+        return PlanFilter(below, self._pivots.take_places(condition), java)
 
     def _read_project(self, fields: Fields, java: JavaNode) -> PlanProject:
         below = self.read_operator(java.child(0))
         items = _read_items(fields["projectList"], java.part(lambda node: node.projectList()))
-        return PlanProject(below, items, java)
+        return PlanProject(below, self._take_places(items), java)
+
+    def _take_places(self, items: tuple[PlanItem, ...]) -> tuple[PlanItem, ...]:
+        return tuple(
+            PlanItem(item.attribute, self._pivots.take_places(item.expression)) for item in items
+        )
 
     def _read_aggregate(self, fields: Fields, java: JavaNode) -> PlanAggregate:
         below = self.read_operator(java.child(0))
@@ -144,9 +154,8 @@ class _PlanReading:
             for index, each in enumerate(fields["groupingExpressions"])
         )
         made = java.part(lambda node: node.aggregateExpressions())
-        return PlanAggregate(
-            below, grouping, _read_items(fields["aggregateExpressions"], made), java
-        )
+        items = self._take_places(_read_items(fields["aggregateExpressions"], made))
+        return PlanAggregate(below, grouping, self._pivots.unfold_items(items), java)
 
     def _read_join(self, fields: Fields, java: JavaNode) -> PlanJoin:
         left = self.read_operator(java.child(0))
@@ -258,7 +267,7 @@ def _take_expression(nodes: list[Fields], at: int, java: JavaNode) -> tuple[Plan
         operands.append(operand)
     if "replacement" in fields:
         return _replaced_call(fields, operands[0], java), end
-    return Operation(kind, tuple(operands), _facts_of(fields, kind, java), java), end
+    return Operation(kind, tuple(operands), _facts_of(fields, java), java), end
 
 
 def _replaced_call(fields: Fields, replacement: PlanExpression, java: JavaNode) -> PlanExpression:
@@ -272,7 +281,9 @@ def _replaced_call(fields: Fields, replacement: PlanExpression, java: JavaNode) 
     if not isinstance(replacement, Operation):
         return replacement
     spelled = [
-        read_expression(value, java) for value in fields.values() if _is_expression_list(value)
+        read_expression(value, _field_of(java, name))
+        for name, value in fields.items()
+        if _is_expression_list(value)
     ]
     call = Operation(kind, tuple(spelled), (), java)
     return Operation(
@@ -280,32 +291,51 @@ def _replaced_call(fields: Fields, replacement: PlanExpression, java: JavaNode) 
     )
 
 
+def _field_of(java: JavaNode, name: str) -> JavaNode:
+    return java.part(lambda node: getattr(node, name)())
+
+
 def _is_expression_list(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
 
 
-def _facts_of(fields: Fields, kind: str, java: JavaNode) -> tuple[tuple[str, Any], ...]:
+def _facts_of(fields: Fields, java: JavaNode) -> tuple[tuple[str, Any], ...]:
     facts: dict[str, Any] = {}
     for name, value in fields.items():
-        if name in SKIPPED or value is None:
+        if name in SKIPPED:
             continue
-        if isinstance(value, dict) and ("object" in value or "product-class" in value):
+        if value is None:
+            value = _asked_fact(java, name)
+        elif isinstance(value, dict) and ("object" in value or "product-class" in value):
             value = _object_of(value)
         elif name == "dataType":
             value = type_text_of(value)
         elif isinstance(value, dict | list):
             value = json.dumps(value, sort_keys=True)
         facts[name] = value
-    if kind == "Cast":
-        facts["evalMode"] = str(java.get_node().evalMode().toString())
-    return tuple(sorted(facts.items()))
+    return tuple(sorted((name, value) for name, value in facts.items() if value is not None))
+
+
+def _asked_fact(java: JavaNode, name: str) -> str | int | bool | None:
+    """A setting that the JSON cannot carry: an enumeration, a character."""
+    value = _field_of(java, name).get_node()
+    return value if isinstance(value, str | int | bool | None) else str(value.toString())
 
 
 def _literal_of(fields: Fields, java: JavaNode) -> PlanLiteral:
     kind, value = type_text_of(fields["dataType"]), fields.get("value")
     if kind == "binary" and value is not None:
         value = bytes(java.get_node().value())
+    elif kind == "timestamp_ntz" and value is not None:
+        value = _local_text(int(value), java)
     return PlanLiteral(value, kind, java)
+
+
+def _local_text(microseconds: int, java: JavaNode) -> str:
+    try:
+        return str(datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=microseconds))
+    except OverflowError:
+        raise refuse("a timestamp beyond the year 9999", None, java) from None
 
 
 def _attribute_of(fields: Fields) -> Attribute:

@@ -51,8 +51,7 @@ class QueryCompiler:
     def compile_text(self, text: str, tables: Sequence[QueryTable]) -> Graph:
         """The graph of a query over these tables."""
         with self._spark.activate(), _definition_errors():
-            for number, table in enumerate(tables):
-                self._spark.add_table(number, table.schema)
+            self._spark.set_tables([table.schema for table in tables])
             called = check_calls(self._spark.parse_text(text), text)
             analyzed = self._spark.session.sql(text)._jdf.queryExecution().analyzed()
             check_moments(analyzed, text)
@@ -110,7 +109,7 @@ def _definition_errors() -> Iterator[None]:
         text = str(error)
         found = _POSITION.search(text)
         raise DefinitionError(
-            _FRAME.sub("", text.partition("\n")[0]),
+            _FRAME.sub("", text.strip().partition("\n")[0]),
             line=int(found[1]) if found else None,
             column=int(found[2]) + 1 if found else None,
         ) from error

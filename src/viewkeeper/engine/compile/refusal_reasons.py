@@ -43,7 +43,6 @@ EXPRESSIONS: dict[str, tuple[str, str | None]] = {
     "ScalaUDF": ("a user's function", "only Spark's own deterministic functions are allowed"),
     "HiveSimpleUDF": ("a user's function", "only Spark's own deterministic functions are allowed"),
     "NamedLambdaVariable": ("a lambda function", None),
-    "PivotFirst": ("this PIVOT", "write sum(...) FILTER (WHERE ...) for each column"),
 }
 CLOCK = frozenset(
     {

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 from viewkeeper.engine.compile.fold_draft import FUNCTIONS
-from viewkeeper.engine.compile.refusal_reasons import CLOCK, refuse, refuse_expression
+from viewkeeper.engine.compile.refusal_reasons import CLOCK, OPERATORS, refuse, refuse_expression
 from viewkeeper.engine.spark.parsed_plan import name_of_node, nodes_of_plan
 from viewkeeper.errors import UnsupportedError
 from viewkeeper.view.sql import functions
@@ -48,6 +48,7 @@ SPECIAL = re.compile(r"\s*(today|now|yesterday|tomorrow|epoch)\b", re.IGNORECASE
 SPECIAL_LITERAL = re.compile(
     r"\b(?:date|timestamp\w*)\s*(?:'|\")\s*(?:today|now|yesterday|tomorrow|epoch)\b", re.IGNORECASE
 )
+ORDER = re.compile(r"\b(order|sort|cluster)\s+by\b", re.IGNORECASE)
 QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`"""
 
 
@@ -57,13 +58,29 @@ def check_calls(parsed: Any, text: str) -> frozenset[str]:
     for node in nodes_of_plan(json.loads(parsed.toJSON())):
         kind = str(node["class"]).rpartition(".")[2]
         name = name_of_node(node)
+        if kind == "UnresolvedTableValuedFunction":
+            name = str(node["name"]).strip("[]").lower()
         if kind == "UnresolvedRelation" and "." in name:
             raise _refuse_word(text, name.partition(".")[0], f"the table {name}", None)
         if kind in ("UnresolvedFunction", "UnresolvedGenerator", "UnresolvedTableValuedFunction"):
             called.add(name)
     for name in sorted(called - ALLOWED):
         raise _refuse_call(text, name)
+    _refuse_order(parsed, text)
     return frozenset(called)
+
+
+def _refuse_order(parsed: Any, text: str) -> None:
+    """Refuse an order of the whole query; inside of it an order without LIMIT means nothing."""
+    top = parsed
+    while str(top.nodeName()) in ("UnresolvedWith", "WithWindowDefinition"):
+        top = top.children().apply(0)
+    if str(top.nodeName()) == "Sort":
+        start = max((found.start() for found in ORDER.finditer(text)), default=0)
+        line, column = line_and_column(text, start)
+        what, hint = OPERATORS["Sort"]
+        message = refuse(what, hint).message
+        raise UnsupportedError(message, line=line, column=column, hint=hint)
 
 
 def _refuse_call(text: str, name: str) -> UnsupportedError:
@@ -105,7 +122,7 @@ def check_moments(analyzed: Any, text: str) -> None:
     for node in nodes_of_plan(content):
         kind = str(node["class"]).rpartition(".")[2].rstrip("$")
         if kind in CLOCK:
-            raise refuse_expression(kind)
+            raise _refuse_clock(text, kind)
         if kind.startswith("Current") and kind != "CurrentRow":
             raise refuse(f"{kind}, which depends on the session,", "write the value")
     if not analyzed.deterministic():
@@ -120,6 +137,13 @@ def check_moments(analyzed: Any, text: str) -> None:
         )
     if any(_is_special(cast) for cast in _casts_of_text(content)):
         raise refuse("a cast of the present moment", "compare with it when reading the view")
+
+
+def _refuse_clock(text: str, kind: str) -> UnsupportedError:
+    error = refuse_expression(kind)
+    found = [at for word in functions.WITHOUT_BRACKETS if (at := _position_of(text, word))[0]]
+    line, column = min(found, default=(None, None))
+    return UnsupportedError(error.message, line=line, column=column, hint=error.hint)
 
 
 def _casts_of_text(content: Any) -> Iterator[str]:
