@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from viewkeeper.demo.writers import folder_writer as folder
-from viewkeeper.demo.writers.server_writer import open_mariadb, open_postgres, plain_value
+from viewkeeper.demo.writers.server_writer import open_mariadb, open_postgres
+from viewkeeper.demo.writers.sql_writer import plain_value
 
 _SCHEMAS = {
     "shop": """

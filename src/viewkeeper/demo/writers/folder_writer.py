@@ -1,4 +1,4 @@
-"""The writer of the demo's folder of CSV files; `demo_pace` says what a writer is.
+"""The writer of the demo's folder of CSV files; `paced_writer` says what a writer is.
 
 A transaction rewrites some files and adds a line to the ledger's file, and is handed over as a
 whole, by the convention for several tables: every file is written under another name first and

@@ -1,4 +1,4 @@
-"""The writer of the demo's Delta Lake table; `demo_pace` says what a writer is.
+"""The writer of the demo's Delta Lake table; `paced_writer` says what a writer is.
 
 A transaction of Delta Lake is one version of one table, so the ledger is in the table too: a row
 without an id, with nothing but its number. New ratings are appended together with it; changes and
@@ -20,8 +20,15 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
 from viewkeeper.demo.writers import paced_writer
-from viewkeeper.demo.writers.paced_writer import Change, WriterRole, WriterStart, run_writer
-from viewkeeper.demo.writers.server_writer import plain_value, random_moment
+from viewkeeper.demo.writers.paced_writer import (
+    Change,
+    ForeignNumbers,
+    WriterRole,
+    WriterStart,
+    run_writer,
+)
+from viewkeeper.demo.writers.server_writer import random_moment
+from viewkeeper.demo.writers.sql_writer import plain_value
 
 TABLE = "rating"
 _TYPES: dict[str, pa.DataType] = {
@@ -74,13 +81,12 @@ def read_ratings(folder: Path) -> tuple[dict[int, Rating], int]:
     return ratings, max((row["n"] for row in rows if row["id"] is None), default=0)
 
 
-class LakeTransaction(paced_writer.ForeignNumbers):
+class LakeTransaction:
     """What becomes of the ratings."""
 
-    def __init__(
-        self, ratings: Mapping[int, Rating], random: Random, sizes: Mapping[str, int]
-    ) -> None:
-        super().__init__(random, sizes)
+    def __init__(self, ratings: Mapping[int, Rating], numbers: ForeignNumbers) -> None:
+        self.numbers = numbers
+        self.random = numbers.random
         self.ratings = dict(ratings)
         self.touched: dict[int, None] = {}
 
@@ -103,7 +109,7 @@ def add_ratings(tx: LakeTransaction) -> None:
     """New ratings, one of a product that may have some already."""
     first = max(tx.ratings, default=0) + 1
     for number in range(first, first + tx.random.randint(1, 2)):
-        tx.put_rating(random_rating(number, tx.some_product(), tx.random))
+        tx.put_rating(random_rating(number, tx.numbers.some_product(), tx.random))
 
 
 def change_rating(tx: LakeTransaction) -> None:
@@ -122,7 +128,7 @@ def review_ratings(tx: LakeTransaction) -> None:
         if tx.random.random() < 0.3:
             tx.remove_rating(number)
         else:
-            tx.put_rating(random_rating(number, tx.some_product(), tx.random))
+            tx.put_rating(random_rating(number, tx.numbers.some_product(), tx.random))
     add_ratings(tx)
 
 
@@ -137,13 +143,13 @@ class LakeSession:
     """The table, and what is in it."""
 
     def __init__(self, start: WriterStart) -> None:
-        self._start = start
+        self._numbers = ForeignNumbers(start.random, start.sizes)
         self._folder = Path(start.target)
         self._ratings, self._number = read_ratings(self._folder)
         self._since_compaction = 0
 
     def run_transaction(self, activity: Activity, keep: bool) -> tuple[int, list[Change]] | None:
-        tx = LakeTransaction(self._ratings, self._start.random, self._start.sizes)
+        tx = LakeTransaction(self._ratings, self._numbers)
         activity(tx)
         number = self._number + 1
         if not keep:
