@@ -1,6 +1,6 @@
 """What is to happen when a source changes its shape: one word per project, view and kind of change.
 
-The words are those of Flink CDC's `schema.change.behavior`, and one of our own:
+The words are those that Flink CDC has for the behaviour at schema changes, and one of our own:
 
 - `exception`: the view stops; its last good state is served, marked as stale.
 - `approve`: the view is held until `viewkeeper approve` or `viewkeeper reject` decides.

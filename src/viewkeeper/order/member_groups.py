@@ -3,9 +3,9 @@
 Pure functions over what the members say (`MemberFacts`). A member is a node of the view graph of
 PyCo (Ding, Zhang, Rundensteiner 2000, section 4): its parents are the sources and the members that
 it reads, as a whole, because one warehouse commits all its views as one. The groups are the atomic
-ones of that graph (`atomic`), with members of one label kept together; they follow from the facts
-alone, whoever came first. A member that reads nothing, or that was only named as a parent so far,
-stands on something of its own that nobody else reads, so it depends on nobody.
+ones of that graph (`atomic_groups`), with members of one label kept together; they follow from the
+facts alone, whoever came first. A member that reads nothing, or that was only named as a parent so
+far, stands on something of its own that nobody else reads, so it depends on nobody.
 
 A group is one order, and who reads the order relies on three things while it lasts:
 
@@ -132,7 +132,7 @@ def find_circle(facts: Mapping[str, MemberFacts], member: str) -> tuple[str, ...
 
 
 def find_ambiguous_names(facts: Mapping[str, MemberFacts]) -> Names:
-    """Names that stand for a source and for a member: ids of the two could not be told apart."""
+    """Names that a source and a member have both: their ids could not be distinguished."""
     sources = {name for said in facts.values() for name in said.sources}
     return frozenset(sources & {*facts, *(p for said in facts.values() for p in said.parents)})
 

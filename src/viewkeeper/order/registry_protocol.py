@@ -1,8 +1,9 @@
 """What a registry is: members, the groups that it puts them into, and one order for each group.
 
-Members say what they read; the registry finds out which of them must agree (`assign`) and puts them
-into groups. One member of a group reports each source, under a lease; what it reports gets the
-numbers 1, 2, ... without gaps; everybody reads the order from any number on. What must hold:
+Members say what they read; the registry finds out which of them must agree (`member_groups`) and
+puts them into groups. One member of a group reports each source, under a lease; what it reports
+gets the numbers 1, 2, ... without gaps; everybody reads the order from any number on. What must
+hold:
 
 1. an id has one number, however often it is sent, and a number never gets another id;
 2. the positions of one source are numbered in increasing order;
@@ -219,7 +220,7 @@ class Registry(Protocol):
         """
 
     def fetch_members(self, group: str) -> tuple[GroupMember, ...]:
-        """All of them, by name, as of now; of a closed group, as of its end.
+        """The members of a group, by name; of a closed group, those that it had at its end.
 
         Tables can change while a group is open: reporters read this again when they claim again.
         """

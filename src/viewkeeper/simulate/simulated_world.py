@@ -322,7 +322,7 @@ class SimulatedWorld:
                 self._send_reports(name, {s: parts[s] for s in lost})
 
     def _parts_of(self, name: str) -> dict[str, int]:
-        """Where a committed transaction stands at its sources."""
+        """The positions of a committed transaction at its sources."""
         return {
             source: at
             for source, simulated in self.sources.items()

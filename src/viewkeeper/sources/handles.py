@@ -59,7 +59,7 @@ class SourceHandles:
         return iter(self._handles)
 
     def target_of(self, handle: str) -> HandleTarget | None:
-        """What a handle stands for; None if it was never followed: it is then a name of now."""
+        """The table behind a handle; None if it was never followed: it is then a table's name."""
         return self._handles.get(handle)
 
     def copy_book(self) -> dict[str, HandleTarget]:

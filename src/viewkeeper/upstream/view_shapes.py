@@ -101,8 +101,8 @@ class ViewShapeHistory:
 
 
 def live_columns_of(named: HandleTarget | None, history: ViewShapeHistory) -> dict[str, str]:
-    """The columns that can be asked for under a handle: all of now, except those that only have
-    the name of one that the handle stands for."""
+    """The columns that can be asked for under a handle: all present ones, except those that only
+    have the name of one that the handle stands for."""
     return current_columns_of(named, history.table_shapes().newest, whole=True)
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from viewkeeper.delta.exact_cast import exact_cast
-from viewkeeper.sources.tables.wider_types import classify_type_change, is_widening, keeps_values
+from viewkeeper.sources.tables.wider_types import can_keep_values, classify_type_change, is_widening
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
 DECIMALS = st.integers(1, 38).flatmap(
@@ -62,5 +62,5 @@ def test_fewer_digits_need_less_room() -> None:
 def test_a_refused_type_keeps_nothing() -> None:
     assert classify_type_change(None, None) is None
     assert classify_type_change(pa.int64(), None) == "change_type"
-    assert not keeps_values(None, None)
-    assert keeps_values(pa.int64(), pa.int64())
+    assert not can_keep_values(None, None)
+    assert can_keep_values(pa.int64(), pa.int64())

@@ -52,8 +52,8 @@ class ShownColumn:
 
 @dataclass(frozen=True, slots=True)
 class ViewCondition:
-    """One conjunct. `home` is the table in whose ON or USING it stands, None for WHERE; a USING has
-    no piece of its own, only the two columns that it makes equal."""
+    """One conjunct. `home` is the table in whose ON or USING it is written, None for WHERE; a USING
+    has no piece of its own, only the two columns that it makes equal."""
 
     home: int | None
     uses: frozenset[Use]

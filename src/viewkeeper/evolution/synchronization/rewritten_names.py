@@ -22,7 +22,7 @@ Owner = int | JoinedSubstitute
 
 
 class RewrittenNames:
-    """The names in one rewriting. `aliases_needed` grows as references are made."""
+    """The names in one rewriting; more tables need an alias as references are made."""
 
     def __init__(self, view: ViewParts, choice: PartChoice, kept: Iterable[str]) -> None:
         """`kept` are names of tables, in lower case, that must stay because others refer to them

@@ -111,7 +111,7 @@ class ConnectionGate:
             self._visits.pop(id(connection), None)
 
     def cut_off_slow(self) -> None:
-        """Cut off whoever took too long; called all the time."""
+        """Cut off visits that took too long; called all the time."""
         now = time.monotonic()
         if now - self._swept < SWEEP_SECONDS:
             return
@@ -122,13 +122,13 @@ class ConnectionGate:
                     _cut_off(visit)
 
     def make_room(self) -> None:
-        """The system has no room for another connection: the oldest that is read goes."""
+        """The system has no room for another connection: cut off the oldest that is read."""
         with self._lock:
             if reading := self._reading_visits():
                 _cut_off(_first_to_cut(reading))
 
     def close(self) -> None:
-        """Cut off whoever has not sent a whole request."""
+        """Cut off all visits that have not sent a whole request."""
         with self._lock:
             for visit in self._reading_visits():
                 _cut_off(visit)

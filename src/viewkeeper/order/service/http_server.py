@@ -38,7 +38,7 @@ _BEARER = "Bearer "
 
 @dataclass(frozen=True, slots=True)
 class ServiceAccess:
-    """Who is let in: whoever has the token, if there is one, and the administrator.
+    """Who is let in: callers that have the token, if there is one, and the administrator.
 
     `names` are what the service is called besides its addresses; `certificate` and `key` are files.
     """
@@ -136,7 +136,7 @@ class RegistryServer(ThreadingMixIn, TCPServer):
         self.gate.cut_off_slow()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away in the middle is no event; a defect of ours is told."""
+        """Report a defect of ours; a client that went away in the middle is no event."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 

@@ -2,8 +2,8 @@
 
 The service keeps nothing but the store, so a kill at any moment loses nothing that was answered. It
 owns the store under an epoch: a second service is refused while the first lives, and the first
-cannot write after the second took over. `service_gate` bounds its connections, `service_http` reads
-requests, `service_calls` says who may ask what.
+cannot write after the second took over. `connection_gate` bounds its connections, `http_server`
+reads requests, `service_calls` says who may ask what.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class RegistryService:
         return context
 
     def serve_until(self, stop: threading.Event) -> None:
-        """Keep the store ours until told to stop; a FencedError if somebody took it over."""
+        """Keep the store ours until `stop` is set; a FencedError if somebody took it over."""
         while not stop.wait(self._lease_seconds / 4):
             try:
                 self._store.renew_ownership(self._lease_seconds)

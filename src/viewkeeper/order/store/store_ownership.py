@@ -15,7 +15,7 @@ from viewkeeper.order.registry_protocol import StoreOwner
 from viewkeeper.order.store.store_database import StatementRunner, StoreDatabase
 
 
-def nobody_is_gone(holder: str) -> bool:
+def is_never_gone(holder: str) -> bool:
     """What is known of a holder without looking: nothing."""
     return False
 
@@ -28,7 +28,7 @@ class StoreOwnership:
         self._epoch: int | None = None
 
     def take_ownership(
-        self, holder: str, seconds: float, is_gone: Callable[[str], bool] = nobody_is_gone
+        self, holder: str, seconds: float, is_gone: Callable[[str], bool] = is_never_gone
     ) -> int:
         """Take the store for ourselves; the new epoch.
 

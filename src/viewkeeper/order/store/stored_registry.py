@@ -21,7 +21,7 @@ from viewkeeper.order.registry_protocol import (
 from viewkeeper.order.retention_rule import RetentionWindows
 from viewkeeper.order.store.group_rows import GroupRows
 from viewkeeper.order.store.store_database import StoreDatabase
-from viewkeeper.order.store.store_ownership import StoreOwnership, nobody_is_gone
+from viewkeeper.order.store.store_ownership import StoreOwnership, is_never_gone
 from viewkeeper.order.store.stored_groups import StoredGroups
 from viewkeeper.order.store.stored_order import StoredOrder
 
@@ -53,7 +53,7 @@ class StoredRegistry:
     # Ownership
 
     def take_ownership(
-        self, holder: str, seconds: float, is_gone: Callable[[str], bool] = nobody_is_gone
+        self, holder: str, seconds: float, is_gone: Callable[[str], bool] = is_never_gone
     ) -> int:
         return self._ownership.take_ownership(holder, seconds, is_gone)
 

@@ -136,7 +136,7 @@ class DeltaLakeSource:
             return open_shape(self._folder)
 
     def _shape_now(self) -> tuple[TableColumns, TableShape]:
-        """The columns of now, and the shape; what lived before counts if it can be known."""
+        """The newest columns and their shape, with the identities of earlier shapes if known."""
         version, shape = self._open_newest()
         shapes = self._shapes_until(version) or (shape.seen,)
         return shapes[-1].parse_columns(), history_of(shapes).newest

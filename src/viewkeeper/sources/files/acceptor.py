@@ -63,7 +63,7 @@ from viewkeeper.sources.files.table_files import (
 )
 from viewkeeper.sources.kinds import Differ
 from viewkeeper.sources.tables.column_type import TableColumns, shorten_value
-from viewkeeper.sources.tables.wider_types import keeps_values
+from viewkeeper.sources.tables.wider_types import can_keep_values
 from viewkeeper.updates.source_protocol import COUNT
 from viewkeeper.view.definition import Field
 
@@ -316,12 +316,12 @@ def _types_of(table: KeptTable, key: Sequence[str]) -> dict[str, pa.DataType]:
 
 
 def _continued_columns(table: KeptTable, old: KeptTable | None) -> dict[str, pa.DataType]:
-    """The columns that the state before has too, their values kept, in the types of now."""
+    """The columns that the state before has too, their values kept, in their newest types."""
     before = old.kept_columns().types_by_name() if old is not None else {}
     return {
         name: kind
         for name, kind in table.kept_columns().types_by_name().items()
-        if name in before and keeps_values(before[name], kind)
+        if name in before and can_keep_values(before[name], kind)
     }
 
 

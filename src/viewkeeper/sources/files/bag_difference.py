@@ -5,7 +5,7 @@
 Rows are kept in memory while they are few. Beyond a limit they are split by a hash of the whole row
 into parts on disk, so that equal rows meet in one part; then each part is summed on its own, split
 again if it is still too large. Equal means as Spark says it: NULL equals NULL, NaN equals NaN.
-Values must be in their canonical form (`files_values.exact`).
+Values must be in their canonical form (`parquet_types`).
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def _word_hashes(column: Any) -> Any:
 
 
 def _byte_hashes(column: Any) -> Any:
-    """Each byte times a weight that depends on where in its value it stands, summed per value."""
+    """Each byte times a weight that depends on its place in the value, summed per value."""
     filled = column.fill_null(b"")
     lengths = pc.binary_length(filled).to_numpy().astype(np.int64)
     data = np.frombuffer(b"".join(filled.to_pylist()), np.uint8).astype(np.uint64)

@@ -1,4 +1,4 @@
-"""Values of Parquet files, whoever wrote them, as the few exact types that views know.
+"""Values of Parquet files of any writer, as the few exact types that views know.
 
 Joins across sources need one integer type, one type of text, one unit of time. Every Arrow type
 that a Parquet file can have is brought to one of them here, or refused because some of its values
@@ -25,7 +25,7 @@ from viewkeeper.sources.tables.column_type import (
     convert_or_blame,
     find_outside_calendar,
 )
-from viewkeeper.sources.tables.wider_types import keeps_values
+from viewkeeper.sources.tables.wider_types import can_keep_values
 from viewkeeper.view.definition import Field
 
 
@@ -76,7 +76,7 @@ def is_kept_in(stored: pa.DataType, kind: pa.DataType) -> bool:
     if (pa.types.is_timestamp(found) and pa.types.is_timestamp(kind)) or found in texts:
         # Spark's timestamps of 12 bytes have no zone, and some writers do not call a text a text.
         return pa.types.is_timestamp(kind) or kind in texts
-    return keeps_values(found, kind)
+    return can_keep_values(found, kind)
 
 
 _TARGETS: tuple[tuple[Any, pa.DataType], ...] = (

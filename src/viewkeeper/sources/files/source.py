@@ -1,8 +1,8 @@
 """A folder of CSV, JSON or Parquet files as a source: no log, so states are compared.
 
 A table is a folder of files, or one file. A state is accepted when the files have come to rest
-(`listing`); then what is new of them is copied, typed, into the source's folder inside the
-warehouse, and compared with the copies of the state before (`accept`). The signed difference
+(`table_files`); then what is new of them is copied, typed, into the source's folder inside the
+warehouse, and compared with the copies of the state before (`acceptor`). The signed difference
 is the transaction; the number of the state is the position. Questions are answered from the copies
 (`snapshot`), so it does not matter to them what the files look like meanwhile.
 
@@ -11,7 +11,7 @@ taken. What somebody wrote between two accepted states is one transaction.
 
 A state with a value that does not fit, or a key twice, is not accepted: the source counts as away,
 with the reason, until the files are mended. A state of another shape is accepted, and says what
-became of the tables and columns (`shapes`).
+became of the tables and columns (`state_shapes`).
 """
 
 from __future__ import annotations

@@ -264,7 +264,7 @@ def _find_break(
 
 @dataclass(frozen=True, slots=True)
 class WantedTable:
-    """What a handle is to follow: its table, and its names for columns with those of now."""
+    """What a handle is to follow: its table, and its names for columns with the present ones."""
 
     handle: str
     table: SqliteTable

@@ -163,7 +163,7 @@ def suggest_names(name: str, known: list[str]) -> str:
 
 
 def resolve_name(connection: sqlite3.Connection, source: str, table: str) -> str:
-    """The table's name as the database spells it, given in any case, with or without `main.`."""
+    """The table's name as the database spells it, given in any case, with or without `main`."""
     rows = connection.execute("SELECT name, type, sql FROM main.sqlite_master").fetchall()
     kinds = {name: (kind, sql or "") for name, kind, sql in rows if kind in ("table", "view")}
     spelled: dict[str, str] = {fold_case(name): name for name in kinds}

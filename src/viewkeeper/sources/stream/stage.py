@@ -52,7 +52,7 @@ class _Changes:
 
 
 class TransactionStage:
-    """Holds what was read of one transaction; `folder` is where a large one goes."""
+    """Holds what was read of one transaction; a large one is written into `folder`."""
 
     def __init__(self, folder: Path, memory_bytes: int = MEMORY_BYTES) -> None:
         self._folder = folder

@@ -151,7 +151,7 @@ def schema_changes(
 def broken_query_error(
     source: str, handle: str, columns: Mapping[str, str], change: ShapeChange
 ) -> BrokenQueryError:
-    """What a question is told that cannot be answered because of a change.
+    """The error of a question that cannot be answered because of a change.
 
     `columns` are the identities of the columns by the handle's names.
     """

@@ -23,7 +23,7 @@ import pyarrow as pa
 from viewkeeper.errors import BrokenQueryError
 from viewkeeper.sources.handles import HandleTarget
 from viewkeeper.sources.tables.shape import ShapeColumn, TableShape
-from viewkeeper.sources.tables.wider_types import keeps_values
+from viewkeeper.sources.tables.wider_types import can_keep_values
 from viewkeeper.updates.schema_change import name_of_handle
 
 S = TypeVar("S")
@@ -92,7 +92,7 @@ def _name_life(
     is_same = before is not None and before.identity == shape.identity
     if before is not None and is_same and column.place not in shape.lost:
         old = before.column_at(column.place)
-        if old is not None and keeps_values(old.type, column.type):
+        if old is not None and can_keep_values(old.type, column.type):
             return replace(column, identity=old.identity)
     return replace(column, identity=f"{column.place}@{position}")
 

@@ -60,6 +60,6 @@ def classify_type_change(
     return "widen_type"
 
 
-def keeps_values(old: pa.DataType | None, new: pa.DataType | None) -> bool:
+def can_keep_values(old: pa.DataType | None, new: pa.DataType | None) -> bool:
     """Whether a column that is kept has all its values in the type that it got."""
     return new is not None and old is not None and classify_type_change(old, new) != "change_type"

@@ -91,7 +91,7 @@ def begin_of(frame: bytes) -> tuple[int, int, int]:
 
 
 def commit_end(frame: bytes) -> int:
-    """Where the log goes on after the transaction that has ended."""
+    """The position in the log behind the transaction that has ended."""
     _, _, end, _ = _commit(frame, PAYLOAD + 1)
     if len(frame) != _COMMIT_SIZE or end >= _NUMBER_MAX:
         raise MalformedFrameError("a transaction ends with odd numbers")
