@@ -73,9 +73,9 @@ class Recorded:
     """A world's algorithm, with everything that it does noted; a crash ends the recording."""
 
     def __init__(self, world: SimulatedWorld) -> None:
-        self._algorithm = world.algorithm
+        self._algorithm = world.life.algorithm
         self.actions: list[Action] = []
-        world.algorithm = self
+        world.life.algorithm = self
 
     def receive_event(self, event: Event) -> list[Action]:
         actions = self._algorithm.receive_event(event)

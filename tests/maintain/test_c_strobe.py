@@ -35,8 +35,8 @@ transaction T2 -y.q(5,7)
 
 def counts(world: SimulatedWorld) -> tuple[int, int]:
     """The queries of insertions, and those that compensate."""
-    assert isinstance(world.algorithm, CStrobe)
-    return world.algorithm.queries, world.algorithm.compensating
+    assert isinstance(world.life.algorithm, CStrobe)
+    return world.life.algorithm.queries, world.life.algorithm.compensating
 
 
 def shown(world: SimulatedWorld) -> list[set[tuple[object, ...]]]:

@@ -87,7 +87,7 @@ def test_the_arrow_kernel_carries_it_too(monkeypatch: pytest.MonkeyPatch, name: 
     monkeypatch.setattr(world_module, "Reference", Kernel)
     for seed in range(6):
         world = random_run(name, {}, Transactions.LOCAL, seed, SHAPES)
-        assert isinstance(world._algebra, Kernel)
+        assert isinstance(world._make.args[0], Kernel)
         assert has(world, KINDS[name].promise[Transactions.LOCAL]), f"seed {seed}"
 
 

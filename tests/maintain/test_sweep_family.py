@@ -86,7 +86,7 @@ def test_the_arrow_kernel_carries_it_too(
     monkeypatch.setattr(world_module, "Reference", Kernel)
     for seed in range(6):
         world = random_run(name, options, Transactions.GLOBAL, seed)
-        assert isinstance(world._algebra, Kernel)
+        assert isinstance(world._make.args[0], Kernel)
         assert has(world, KINDS[name].promise[Transactions.GLOBAL], KINDS[name].as_of)
 
 
@@ -328,7 +328,7 @@ def test_after_a_crash_the_same_batch_is_swept_and_a_new_one_only_after_it() -> 
     begun = world.store.resume_point(()).stamps
     assert [stamp.transactions for stamp in begun] == [(("y", 1),)]
     make(world, "commit T4", "crash", "deliver x", "deliver z")
-    assert not any(world._inbox.values()), "what was begun has not come again"
+    assert not any(world.life.channels.questions.values()), "what was begun has not come again"
     make(world, "deliver y")
     assert world.store.resume_point(()).stamps == begun
     drain_world(world)
@@ -339,6 +339,6 @@ def test_parts_of_a_batch_are_swept_at_the_same_time() -> None:
     rows = " ".join(f"+x.p({i},2)" for i in range(5))
     world = scripted(CHAIN + f"transaction T1  {rows}\n", "batch_sweep", part_rows=2)
     make(world, "commit T1", "deliver x")
-    assert len(world._inbox["y"]) == 3
+    assert len(world.life.channels.questions["y"]) == 3
     drain_world(world)
     assert sum(world.store.visible_rows.values()) == 6

@@ -43,6 +43,10 @@ class SimulatedSource:
         """Late transactions by position that questions do not see yet."""
         self.acknowledged = 0
 
+    def acknowledge_position(self, position: int) -> None:
+        """The warehouse does not need what lies up to a position any more."""
+        self.acknowledged = max(self.acknowledged, position)
+
     @property
     def position(self) -> int:
         return len(self._log)

@@ -13,9 +13,10 @@ their source's stream has passed its cut.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any, assert_never
 
 from viewkeeper.check.history.recorded_history import RecordedHistory, Row
@@ -37,6 +38,7 @@ from viewkeeper.simulate.scenario import AlgorithmSubject, Scenario
 from viewkeeper.simulate.simulated_source import SimulatedSource
 from viewkeeper.simulate.simulated_store import SimulatedStore
 from viewkeeper.simulate.trace import Trace, signed_text
+from viewkeeper.simulate.warehouse_life import ReplyMessage, ReportMessage, WarehouseLife
 from viewkeeper.simulate.world_steps import (
     CommitStep,
     CrashStep,
@@ -53,22 +55,6 @@ from viewkeeper.view.keyed_view import keyed_view_of
 from viewkeeper.view.sweep_plan import sweep_plan_of
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReportMessage:
-    """A message: a transaction, or all parts of a global one."""
-
-    transactions: tuple[Transaction, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ReplyMessage:
-    """A message: the answers to a question, asked in some life of the warehouse."""
-
-    ask: AskAction
-    answers: tuple[Answer, ...]
-    life: int
-
-
 class SimulatedWorld:
     """A scenario at work under one algorithm."""
 
@@ -80,11 +66,11 @@ class SimulatedWorld:
         self.kind: AlgorithmKind = KINDS[subject.name]
         self.subject = subject
         stored, hidden = scenario.view, tuple[str, ...]()
-        self._options: dict[str, Any] = dict(subject.options)
+        options: dict[str, Any] = dict(subject.options)
         if self.kind.keyed:
             with_keys = keyed_view_of(scenario.view, scenario.key_fields)
             stored, hidden = with_keys.view, with_keys.hidden
-            self._options["keys"] = with_keys.keys
+            options["keys"] = with_keys.keys
         self.plan = sweep_plan_of(stored)
         self.sources = {n: SimulatedSource(n, scenario, self.plan) for n in scenario.source_names}
         positions = dict.fromkeys(scenario.source_names, 0)
@@ -93,27 +79,19 @@ class SimulatedWorld:
             columns, hidden, load_initial_rows(scenario, self.plan), positions
         )
         self.trace = Trace(self.plan.view.places)
-        self._algebra: Algebra[Any] = observed_algebra(self.trace) if observed else Reference()
+        algebra: Algebra[Any] = observed_algebra(self.trace) if observed else Reference()
+        self._make = partial(self.kind.make, algebra, self.plan, **options)
         self.asks: Counter[str] = Counter()
         self.asked_rows = 0
         self.committed: list[str] = []
-        self._life = 0
         self._begin_life(())
 
     # -- the run -----------------------------------------------------------------------------------
 
     def _begin_life(self, again: tuple[Transaction, ...]) -> None:
         resume = self.store.resume_point(again)
-        self.algorithm = self.kind.make(self._algebra, self.plan, resume, **self._options)
-        self._inbox: dict[str, deque[AskAction]] = {name: deque() for name in self.sources}
-        channels = ("both",) if self.scenario.fifo else ("reports", "answers")
-        self._channels: dict[tuple[str, str], deque[ReportMessage | ReplyMessage]] = {
-            (name, channel): deque() for name in self.sources for channel in channels
-        }
-        self._received = {name: set[int]() for name in self.sources}
-        self._contiguous = dict(resume.positions)
-        self._held: list[ReplyMessage] = []
-        self._last: dict[str, ReportMessage] = {}
+        positions = {name: resume.positions[name] for name in self.sources}
+        self.life = WarehouseLife(self._make(resume), positions, self.scenario.fifo)
 
     def enabled_steps(self) -> list[Step]:
         """The steps that can be made now, but for crashes and repetitions."""
@@ -121,10 +99,7 @@ class SimulatedWorld:
         for transaction in self.scenario.transactions:
             if transaction.name not in self.committed and self._is_next(transaction.name):
                 steps.append(CommitStep(transaction.name))
-        steps += [EvaluateStep(name) for name, asks in self._inbox.items() if asks]
-        steps += [
-            DeliverStep(n, channel) for (n, channel), queue in self._channels.items() if queue
-        ]
+        steps += self.life.channels.enabled_steps()
         for name, source in self.sources.items():
             steps += [RevealStep(name, hidden) for hidden in source.hidden.values()]
         return steps
@@ -141,7 +116,7 @@ class SimulatedWorld:
 
     def repeatable_steps(self) -> list[Step]:
         """Reports that can be delivered a second time."""
-        return [RepeatStep(name) for name in self._last]
+        return [RepeatStep(name) for name in self.life.last]
 
     def make_step(self, step: Step) -> None:
         """Make a step; it must be enabled."""
@@ -152,9 +127,10 @@ class SimulatedWorld:
             case EvaluateStep():
                 self._evaluate_ask(step.source)
             case DeliverStep():
-                self._deliver_message(self._channels[step.source, step.channel].popleft())
+                messages = self.life.channels.messages[step.source, step.channel]
+                self._deliver_message(messages.popleft())
             case RepeatStep():
-                self._deliver_message(self._last[step.source])
+                self._deliver_message(self.life.last[step.source])
             case RevealStep():
                 self.sources[step.source].reveal_transaction(step.transaction)
             case CrashStep():
@@ -165,13 +141,12 @@ class SimulatedWorld:
     @property
     def outstanding_asks(self) -> dict[str, int]:
         """How many questions wait at each source to be evaluated."""
-        return {name: len(asks) for name, asks in self._inbox.items()}
+        return {name: len(asks) for name, asks in self.life.channels.questions.items()}
 
     @property
     def is_quiet(self) -> bool:
         """Whether everything committed is delivered and maintained, and nothing is under way."""
-        under_way = any(self._inbox.values()) or any(self._channels.values()) or self._held
-        return not under_way and self.algorithm.is_idle
+        return self.life.is_quiet
 
     @property
     def is_done(self) -> bool:
@@ -208,19 +183,17 @@ class SimulatedWorld:
         reports = {source: self.sources[source].report_at(at) for source, at in parts.items()}
         reporter = self.scenario.reporter.get(name)
         if reporter is not None and len(parts) > 1:
-            self._channel_of(reporter, "reports").append(ReportMessage(tuple(reports.values())))
+            whole = ReportMessage(tuple(reports.values()))
+            self.life.channels.send_message(reporter, "reports", whole)
         else:
             for source, report in reports.items():
-                self._channel_of(source, "reports").append(ReportMessage((report,)))
-
-    def _channel_of(self, source: str, kind: str) -> deque[ReportMessage | ReplyMessage]:
-        return self._channels[source, "both" if self.scenario.fifo else kind]
+                self.life.channels.send_message(source, "reports", ReportMessage((report,)))
 
     def _evaluate_ask(self, source: str) -> None:
-        ask = self._inbox[source].popleft()
+        ask = self.life.channels.questions[source].popleft()
         answers = self.sources[source].evaluate_ask(ask)
         self.trace.note_evaluation(ask, answers)
-        self._channel_of(source, "answers").append(ReplyMessage(ask, answers, self._life))
+        self.life.channels.send_message(source, "answers", ReplyMessage(ask, answers))
 
     # -- the warehouse -----------------------------------------------------------------------------
 
@@ -228,38 +201,27 @@ class SimulatedWorld:
         if isinstance(message, ReportMessage):
             self._receive_report(message)
         else:
-            self._held.append(message)
+            self.life.held.append(message)
         self._hand_over()
 
     def _receive_report(self, report: ReportMessage) -> None:
-        new = tuple(
-            t
-            for t in report.transactions
-            if t.position not in self._received[t.source]
-            and t.position > self.store.positions[t.source]
-        )
+        new = self.life.receive_report(report, self.store.positions)
         if not new:
             return
-        for transaction in new:
-            self._received[transaction.source].add(transaction.position)
-            self._last[transaction.source] = report
-        for source, received in self._received.items():
-            while self._contiguous[source] + 1 in received:
-                self._contiguous[source] += 1
         names = [self.sources[t.source].name_of(t.position) for t in new]
         self.trace.note_delivery(dict.fromkeys(names), [t.source for t in new])
         self._receive_event(Delivered(new))
 
     def _hand_over(self) -> None:
         """Give the algorithm every answer that it may have now."""
-        for reply in list(self._held):
+        for reply in list(self.life.held):
             verdict = self._answer_verdict(reply)
             if verdict == "wait":
                 continue
-            self._held.remove(reply)
+            self.life.held.remove(reply)
             if verdict == "again":
                 self.trace.note_ask_again(reply.ask)
-                self._inbox[reply.ask.source].append(reply.ask)
+                self.life.channels.questions[reply.ask.source].append(reply.ask)
             else:
                 answers = tuple(self._strip_tail(reply, answer) for answer in reply.answers)
                 self.trace.note_answer(reply.ask)
@@ -267,9 +229,9 @@ class SimulatedWorld:
 
     def _answer_verdict(self, reply: ReplyMessage) -> str:
         source, cut = reply.ask.source, reply.answers[0].cut
-        passed = self._contiguous[source] >= cut.position
+        passed = self.life.contiguous[source] >= cut.position
         if self.kind.arrival:
-            lacking = self._received[source] - set(range(cut.position + 1)) or cut.missing
+            lacking = self.life.received[source] - set(range(cut.position + 1)) or cut.missing
             return "again" if lacking else "now" if passed else "wait"
         if self.scenario.tails and not self.scenario.fifo:
             return "now"
@@ -279,32 +241,30 @@ class SimulatedWorld:
         if self.scenario.tails and not self.scenario.fifo and not self.kind.arrival:
             return answer
         return replace(
-            answer, after=self._contiguous[reply.ask.source], tail=answer.tail.slice(0, 0)
+            answer, after=self.life.contiguous[reply.ask.source], tail=answer.tail.slice(0, 0)
         )
 
     def _receive_event(self, event: Event) -> None:
-        for action in self.algorithm.receive_event(event):
+        for action in self.life.algorithm.receive_event(event):
             match action:
                 case AskAction():
                     self.asks[action.source] += 1
                     self.asked_rows += _row_count(action)
                     self.trace.note_ask(action)
-                    self._inbox[action.source].append(action)
+                    self.life.channels.questions[action.source].append(action)
                 case StampAction():
                     self.store.note_stamp(action)
                 case algorithm_protocol.CommitAction():
                     self.store.apply_commit(action)
                     self.trace.note_store(action, self.store.visible_rows)
                 case AcknowledgeAction():
-                    source = self.sources[action.source]
-                    source.acknowledged = max(source.acknowledged, action.position)
+                    self.sources[action.source].acknowledge_position(action.position)
                 case _:
                     assert_never(action)
 
     def _crash_warehouse(self) -> None:
         """Begin again; the sources send what was not acknowledged once more."""
         self.trace.note_crash()
-        self._life += 1
         kept = {n: range(s.acknowledged + 1, s.position + 1) for n, s in self.sources.items()}
         old = [
             self.sources[n].report_at(p)

@@ -50,7 +50,7 @@ def random_pace(rng: random.Random, world: FleetWorld) -> Pace:
 def play_fleet(world: FleetWorld, rng: random.Random) -> None:
     """Run a world to its end by chance."""
     pace = random_pace(rng, world)
-    world.loss = pace.loss
+    world.link.lose_answers(pace.loss)
     updates = len(world.scenario.updates)
     while world.committed < updates:
         for _ in range(rng.randint(0, 2 * pace.steps)):
@@ -62,9 +62,9 @@ def play_fleet(world: FleetWorld, rng: random.Random) -> None:
 
 
 def _make_step(world: FleetWorld, rng: random.Random, pace: Pace) -> None:
-    world.clock += 1
+    world.link.pass_time(1)
     if rng.random() < pace.outage:
-        world.down = not world.down
+        world.link.toggle_outage()
     if world.stopped_members and rng.random() < pace.restart:
         world.start_member(rng.choice(world.stopped_members))
     if not world.members:
@@ -97,12 +97,12 @@ def act_once(member: SimulatedMember, rng: random.Random, reach: int) -> None:
 
 def settle_fleet(world: FleetWorld) -> None:
     """Let everybody run in turn until nothing changes; a SimulationError if that never comes."""
-    world.down, world.loss = False, 0.0
+    world.link.end_faults()
     for name in world.stopped_members:
         world.start_member(name)
     before: tuple[object, ...] = ()
     for _ in range(ROUNDS_MAX):
-        world.clock += LEASE
+        world.link.pass_time(LEASE)
         for member in world.members.values():
             act_fully(member)
         if world.fingerprint == before and all(m.is_idle for m in world.members.values()):

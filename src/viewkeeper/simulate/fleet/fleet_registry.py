@@ -8,6 +8,7 @@ what it answered. An answer may be lost on its way, and while it is down nobody 
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -21,6 +22,36 @@ from viewkeeper.order.retention_rule import RetentionWindows, is_done, order_cut
 LEASE = 60
 """How many steps a claim lasts."""
 WINDOWS = RetentionWindows(order=0, groups=0, step=1)
+
+
+class RegistryLink:
+    """How members reach the registry: outages, answers that get lost, and the clock of leases."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._loss = 0.0
+        self.clock = 0
+        self.is_down = False
+
+    @property
+    def can_reach(self) -> bool:
+        """Whether the registry answers this time."""
+        return not self.is_down and self._rng.random() >= self._loss
+
+    def pass_time(self, steps: int) -> None:
+        self.clock += steps
+
+    def toggle_outage(self) -> None:
+        """An outage begins, or ends."""
+        self.is_down = not self.is_down
+
+    def lose_answers(self, share: float) -> None:
+        """From now on this share of all answers is lost."""
+        self._loss = share
+
+    def end_faults(self) -> None:
+        """From now on the registry always answers."""
+        self.is_down, self._loss = False, 0.0
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from viewkeeper.check.fleet.fleet_history import BaseHistory, BaseState, FleetHistory
 from viewkeeper.order.mediator import Mediator
-from viewkeeper.simulate.fleet.fleet_registry import FleetRegistry
+from viewkeeper.simulate.fleet.fleet_registry import FleetRegistry, RegistryLink
 from viewkeeper.simulate.fleet.fleet_scenario import COLUMNS, BaseUpdate, FleetScenario
 from viewkeeper.simulate.fleet.member_agreement import agreement_start
 from viewkeeper.simulate.fleet.member_warehouse import MemberWarehouse
@@ -45,21 +45,14 @@ class FleetWorld:
         self.members: dict[str, SimulatedMember] = {}
         """Those that run."""
         self.left: set[str] = set()
-        self.clock = 0
+        self.link = RegistryLink(rng)
         self.committed = 0
-        self.down = False
-        self.loss = 0.0
         self.crashes = 0
         first = {p.name: p.facts for p in scenario.members if not ordered or p.joins == 0}
         self.registry.change_members(first)
         for name in first:
             self.start_member(name)
             self.members[name].load_at_start()
-
-    @property
-    def can_reach_registry(self) -> bool:
-        """Whether the registry answers this time."""
-        return not self.down and self.rng.random() >= self.loss
 
     # -- bases, members that come and go -----------------------------------------------------------
 

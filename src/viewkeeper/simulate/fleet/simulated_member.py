@@ -14,37 +14,19 @@ Two rules that the order by itself does not give, and that tests switch off to s
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
-from typing import Protocol
 
 from viewkeeper.order.global_id import GlobalId
 from viewkeeper.order.mediator import Mediator, ParentView, RegisteredBase, TakenIds
-from viewkeeper.order.registry_protocol import OrderedId, Reporter
+from viewkeeper.order.registry_protocol import OrderedId
 from viewkeeper.simulate.fleet.arrival_queue import ArrivalQueue
-from viewkeeper.simulate.fleet.fleet_registry import FleetRegistry, GroupOrder
+from viewkeeper.simulate.fleet.fleet_registry import GroupOrder
+from viewkeeper.simulate.fleet.member_reporter import MemberReporter, Surroundings
 from viewkeeper.simulate.fleet.member_warehouse import MemberEntry, MemberWarehouse
 from viewkeeper.simulate.fleet.mistakes import Mistake, make_mediator
 from viewkeeper.simulate.fleet.signed_log import SignedLog
 from viewkeeper.simulate.fleet.sweep_run import ReceivedLogs, SweepRun, begin_run, rows_loaded_at
 from viewkeeper.updates.source_protocol import Answer, Lookup
-
-
-class Surroundings(Protocol):
-    """What a member sees of the world."""
-
-    registry: FleetRegistry
-    bases: Mapping[str, SignedLog]
-    warehouses: Mapping[str, MemberWarehouse]
-    rng: random.Random
-    clock: int
-    mistake: Mistake | None
-    ordered: bool
-    down: bool
-
-    @property
-    def can_reach_registry(self) -> bool:
-        """Whether the registry answers this time."""
 
 
 class SimulatedMember:
@@ -55,7 +37,7 @@ class SimulatedMember:
         self._world = world
         self.mediator: Mediator | ArrivalQueue | None = None
         self._run: SweepRun | None = None
-        self._reporters: dict[str, Reporter] = {}
+        self._reporter = MemberReporter(world, warehouse)
         self._received: dict[str, int] = {}
         self.group: GroupOrder | None = None
         if warehouse.log is not None:
@@ -93,7 +75,7 @@ class SimulatedMember:
     def _follow_group(self, group: GroupOrder) -> None:
         """Take part in a group, from what is durable."""
         self.group = group
-        self._reporters = {}
+        self._reporter.forget_claims()
         self._received = dict(self.warehouse.positions)
         if not self._world.ordered:
             behind = {s: self._databases_behind(s) for s in self.warehouse.plan.facts.read_names}
@@ -118,14 +100,14 @@ class SimulatedMember:
     def move_on(self) -> None:
         """Go to the next group, when the order of ours has ended and is taken."""
         group, mediator = self.group, self.mediator
-        if mediator is not None and group is not None and not self._world.down:
+        if mediator is not None and group is not None and not self._world.link.is_down:
             self._world.registry.note_progress(self.warehouse.name, group, self.warehouse.span.n)
         if group is None or mediator is None or not group.closed or not self.is_idle:
             return
         if not group.is_alone and self.warehouse.span.n < group.last_number:
             return
         following = self._world.registry.next_group(self.warehouse.name, group.name)
-        if following is not None and self._world.can_reach_registry:
+        if following is not None and self._world.link.can_reach:
             self.warehouse.enter_group(following.name)
             self._follow_group(following)
 
@@ -133,13 +115,14 @@ class SimulatedMember:
 
     def load_when_ready(self) -> None:
         """Join, and load all views, once the parents show states that go together."""
-        if self.warehouse.log is not None or not self._world.can_reach_registry:
+        if self.warehouse.log is not None or not self._world.link.can_reach:
             return
         group = self._world.registry.next_group(self.warehouse.name, None)
         if group is None or len(self._source_logs()) < len(self.warehouse.plan.facts.read_names):
             return
         if group is not self.group:
-            self.group, self._reporters = group, {}
+            self.group = group
+            self._reporter.forget_claims()
         n = self._loading_number(group)
         positions = None if n is None else self._positions_at(group, n)
         if n is not None and positions is not None:
@@ -177,7 +160,7 @@ class SimulatedMember:
         for parent in self.group_parents:
             marks, _ = self._world.warehouses[parent].marks_of(group.name)
             found[parent] = [mark for mark in marks if mark.n <= n][-1].position
-            self._collect_positions(group, parent, found[parent], stands)
+            collect_positions(self._world.warehouses, group, parent, found[parent], stands)
         for name in self.outside_sources:
             registered = [each.id.position for each in group.order[:n] if each.id.source == name]
             log = self._log_of(name)
@@ -188,15 +171,6 @@ class SimulatedMember:
         agreed = all(len(at) == 1 for at in stands.values())
         return found if agreed or self._world.mistake is Mistake.LOADS_ANYWHERE else None
 
-    def _collect_positions(
-        self, group: GroupOrder, member: str, ts: int, into: dict[str, set[int]]
-    ) -> None:
-        for name, position in self._world.warehouses[member].positions_at(ts).items():
-            if name in group.facts:
-                self._collect_positions(group, name, position, into)
-            else:
-                into.setdefault(name, set()).add(position)
-
     # -- hearing -----------------------------------------------------------------------------------
 
     def hear_order(self, limit: int) -> None:
@@ -206,7 +180,7 @@ class SimulatedMember:
             isinstance(self.mediator, Mediator)
             and group
             and not group.is_alone
-            and self._world.can_reach_registry
+            and self._world.link.can_reach
         ):
             self.mediator.add_ordered(group.ordered_after(self.mediator.last_number, limit))
 
@@ -258,53 +232,11 @@ class SimulatedMember:
         entries = self._world.warehouses[source].entries
         return next(entry.id for entry in entries if entry.ts == position)
 
-    # -- reporting ---------------------------------------------------------------------------------
-
     def report_source(self, source: str) -> None:
         """Register what a source has committed, if nobody else does."""
-        group, log = self.group, self._log_of(source)
-        if group is None or group.is_alone or log is None:
-            return
-        if not self._world.can_reach_registry or not self._world.ordered:
-            return
-        reporter = self._claim_reporter(group, source)
-        if reporter is None:
-            return
-        positions = self._unregistered_positions(
-            source, log, max(group.numbers.get(source, {}), default=None)
-        )
-        if positions:
-            accepted = self._world.registry.register_positions(group, positions, reporter)
-            if not accepted or not self._world.can_reach_registry:
-                # Stale, or the answer was lost: claimed again, and sent again.
-                del self._reporters[source]
-
-    def _claim_reporter(self, group: GroupOrder, source: str) -> Reporter | None:
-        """Our claim on a source, renewed; None while it is another member's."""
-        registry, clock = self._world.registry, self._world.clock
-        found = self._reporters.get(source)
-        if found is not None:
-            registry.renew_claim(group, found, clock)
-            return found
-        found = registry.claim_source(group, source, self.warehouse.name, clock)
-        if found is not None:
-            self._reporters[source] = found
-        return found
-
-    def _unregistered_positions(
-        self, source: str, log: SignedLog, registered: int | None
-    ) -> list[int]:
-        """The positions to register: some of those that are new, the last always."""
-        mistake = self._world.mistake
-        stands = self.warehouse.positions.get(source, log.position)
-        after = stands if registered is None else registered
-        new = [position for position in log.positions if position > after]
-        if registered is None and not new and mistake is not Mistake.NO_FIRST_REPORT:
-            new = [log.position]
-        early = mistake is Mistake.REGISTERS_EARLY and source not in self._world.bases
-        if early and after <= log.position:
-            new = [*new, log.position + 1]
-        return [at for at in new if at == new[-1] or self._world.rng.random() < 0.7]
+        log = self._log_of(source)
+        if self.group is not None and log is not None and not self.group.is_alone:
+            self._reporter.report_source(self.group, source, log)
 
     # -- working -----------------------------------------------------------------------------------
 
@@ -345,3 +277,18 @@ class SimulatedMember:
         alone = self.group is not None and self.group.is_alone
         self.warehouse.commit_entries(entries, run.rows_by_ts(), 0 if alone else run.n)
         self._run = None
+
+
+def collect_positions(
+    warehouses: Mapping[str, MemberWarehouse],
+    group: GroupOrder,
+    member: str,
+    ts: int,
+    into: dict[str, set[int]],
+) -> None:
+    """Add the positions of bases that a member shows at a ts, through all levels of the group."""
+    for name, position in warehouses[member].positions_at(ts).items():
+        if name in group.facts:
+            collect_positions(warehouses, group, name, position, into)
+        else:
+            into.setdefault(name, set()).add(position)

@@ -9,7 +9,6 @@ delivered: with one FIFO channel per source that is at once, otherwise it waits.
 from __future__ import annotations
 
 import random
-from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +28,7 @@ from viewkeeper.evolution.dyno.dyno_events import (
 from viewkeeper.evolution.dyno.dyno_loop import Dyno, DynoSetting
 from viewkeeper.evolution.dyno.table_identity import define_view
 from viewkeeper.maintain.algorithm_protocol import CommitAction as Committed
+from viewkeeper.simulate.message_channels import MessageChannels
 from viewkeeper.simulate.schema_changes.reshaped_judge import ReshapedJudge
 from viewkeeper.simulate.schema_changes.reshaped_scenario import ReshapedScenario
 from viewkeeper.simulate.schema_changes.reshaped_source import ReshapedSource
@@ -66,11 +66,9 @@ class ReshapedWorld:
         start = self.judge.at((0,) * len(self.judge.sources), columns)
         self.store = ReshapedStore(columns, dict(start), self.judge.sources)
         self.dyno = Dyno(Reference(), definition, scenario.initial_shapes, scenario.wishes, setting)
-        self._inbox: dict[str, deque[DynoQuestion]] = {name: deque() for name in self._sources}
-        channels = ("both",) if scenario.fifo else ("reports", "answers")
-        self._channels: dict[tuple[str, str], deque[DynoReport | _Reply]] = {
-            (name, channel): deque() for name in self._sources for channel in channels
-        }
+        self._channels = MessageChannels[DynoQuestion, DynoReport | _Reply](
+            self._sources, scenario.fifo
+        )
         self._delivered = dict.fromkeys(self._sources, 0)
         self._held: list[tuple[str, _Reply]] = []
         self.steps: list[Step] = []
@@ -84,30 +82,24 @@ class ReshapedWorld:
         steps: list[Step] = [
             CommitStep(name) for name, s in self._sources.items() if s.remaining_count
         ]
-        steps += [EvaluateStep(name) for name, asked in self._inbox.items() if asked]
-        steps += [
-            DeliverStep(n, channel) for (n, channel), queue in self._channels.items() if queue
-        ]
-        return steps
+        return [*steps, *self._channels.enabled_steps()]
 
     def make_step(self, step: Step) -> None:
         """Make a step; it must be enabled. A commit is named by its source."""
         self.steps.append(step)
         match step:
             case CommitStep(source):
-                self._channel_of(source, "reports").append(self._sources[source].commit_next())
+                report = self._sources[source].commit_next()
+                self._channels.send_message(source, "reports", report)
             case EvaluateStep(source):
-                question = self._inbox[source].popleft()
+                question = self._channels.questions[source].popleft()
                 reply = _Reply(
                     *self._sources[source].evaluate_question(question, self.setting.asking)
                 )
                 self.broken += isinstance(reply.reply, BrokenQuestion)
-                self._channel_of(source, "answers").append(reply)
+                self._channels.send_message(source, "answers", reply)
             case DeliverStep(source, channel):
-                self._deliver_message(source, self._channels[source, channel].popleft())
-
-    def _channel_of(self, source: str, kind: str) -> deque[DynoReport | _Reply]:
-        return self._channels[source, "both" if self.scenario.fifo else kind]
+                self._deliver_message(source, self._channels.messages[source, channel].popleft())
 
     def _deliver_message(self, source: str, message: DynoReport | _Reply) -> None:
         if isinstance(message, DynoReport):
@@ -128,7 +120,7 @@ class ReshapedWorld:
         match action:
             case DynoQuestion():
                 self.asked += 1
-                self._inbox[action.source].append(action)
+                self._channels.questions[action.source].append(action)
             case DynoStamp():
                 self.store.note_stamp(action)
             case Committed():
