@@ -90,13 +90,17 @@ class _Examination:
         self._schedule = Schedule(history)
         self._views = Recomputation(history, self._schedule)
         self._numbers = tuple(self._views.number_of(state.rows) for state in history.states)
-        self._merged = [number for number, _ in groupby(self._numbers)]
         self._answers = dict.fromkeys(Predicate, CheckAnswer.UNKNOWN)
         self._claims = Claims((), ())
         self._chain: tuple[Point, ...] | None = None
         self._order: Search | None = None
         self._steps: Search | None = None
         self._missing: set[int] = set()
+
+    def _search_arguments(self) -> tuple[Recomputation, Schedule, list[int], int]:
+        """What is searched: the values shown, one after the other, without repetitions."""
+        merged = [number for number, _ in groupby(self._numbers)]
+        return self._views, self._schedule, merged, self._limit
 
     def reach_verdict(self) -> Verdict:
         for decide in self._decision_plan():
@@ -198,7 +202,7 @@ class _Examination:
 
     def _decide_ordered(self) -> None:
         if self._answers[Predicate.ORDERED] is CheckAnswer.UNKNOWN:
-            self._order = find_chain(self._views, self._schedule, self._merged, self._limit)
+            self._order = find_chain(*self._search_arguments())
             match self._order.answer:
                 case CheckAnswer.YES:
                     # A state is taken at the last vector before the next one is looked for.
@@ -209,7 +213,7 @@ class _Examination:
 
     def _decide_complete(self) -> None:
         if self._answers[Predicate.COMPLETE] is CheckAnswer.UNKNOWN:
-            self._steps = find_steps(self._views, self._schedule, self._merged, self._limit)
+            self._steps = find_steps(*self._search_arguments())
             match self._steps.answer:
                 case CheckAnswer.YES:
                     self._chain = self._spread_chain(dict(reversed(self._steps.path)))

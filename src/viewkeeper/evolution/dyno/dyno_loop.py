@@ -47,7 +47,8 @@ from viewkeeper.evolution.dyno.dyno_events import (
     DynoStop,
     Event,
 )
-from viewkeeper.evolution.dyno.foresight import Foresight, find_data_moves
+from viewkeeper.evolution.dyno.foresight import Foresight
+from viewkeeper.evolution.dyno.report_queue import QueuedReport, ReportQueue, Unit
 from viewkeeper.evolution.dyno.rewriter import Rewriter, Wishes, is_reading_needed
 from viewkeeper.evolution.dyno.table_identity import BoundDefinition, DynoShapes
 from viewkeeper.evolution.dyno.unit_work import Rereading, RowMaintenance, Work, WorkOutcome
@@ -87,22 +88,6 @@ class DynoSetting:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class QueuedReport:
-    """A report in the queue; `settled`: its schema changes are done, its rows are not."""
-
-    number: int
-    report: DynoReport
-    settled: bool = False
-
-    @property
-    def has_open_shapes(self) -> bool:
-        return bool(self.report.shapes) and not self.settled
-
-
-Unit = tuple[int, ...]
-
-
 class Dyno:
     """The loop of figure 11 around one view."""
 
@@ -119,13 +104,7 @@ class Dyno:
         self._rewriter = Rewriter(wishes)
         self.definition = definition
         self._shapes = shapes
-        self._queue: dict[int, QueuedReport] = {}
-        self._order: list[Unit] = []
-        self._received = 0
-        self._ts = 0
-        self._positions: dict[str, int] = {source: 0 for source, _ in shapes.tables}
-        self._done_positions: set[tuple[str, int]] = set()
-        """What is in the view and lies beyond what is claimed."""
+        self._queue = ReportQueue(source for source, _ in shapes.tables)
         self._work: Work | None = None
         self._asked: set[int] = set()
         self._numbers = 0
@@ -138,7 +117,7 @@ class Dyno:
     @property
     def is_idle(self) -> bool:
         """Whether everything reported is in the view, or nothing more will be."""
-        return self.stopped is not None or not (self._queue or self._work)
+        return self.stopped is not None or not (self._queue.reports or self._work)
 
     def receive_event(self, event: Event) -> list[Action]:
         """What follows from an event."""
@@ -146,9 +125,7 @@ class Dyno:
             return []
         match event:
             case DynoReport():
-                self._received += 1
-                self._queue[self._received] = QueuedReport(self._received, event)
-                self._order.append((self._received,))
+                self._queue.add_report(event)
                 return self._go_on()
             case DynoReply() | BrokenQuestion():
                 if event.number not in self._asked:
@@ -166,29 +143,26 @@ class Dyno:
     def _go_on(self) -> list[Action]:
         """Steps 1 to 4: take the next unit, as long as nothing is at work."""
         actions: list[Action] = []
-        while self._work is None and self._order and self.stopped is None:
+        while self._work is None and self._queue.order and self.stopped is None:
             if self._setting.detection.before:
                 self._correct_order()
-            actions += self._begin_unit(self._order[0])
+            actions += self._begin_unit(self._queue.order[0])
         return actions
 
     def _correct_order(self) -> None:
         """Steps 1 to 3: a legal order of everything that is in the queue."""
         units = legal_order_of(self._queued_updates())
-        self._order = [tuple(update.id for update in unit) for unit in units]
+        self._queue.put_order(tuple(update.id for update in unit) for unit in units)
 
     def _queued_updates(self) -> list[ReceivedUpdate]:
         """The queue as dependencies see it."""
         asking = self._setting.asking
         foresight = Foresight(self.definition, self._shapes, self._rewriter, asking)
-        return foresight.updates_of(self._waiting_reports())
-
-    def _waiting_reports(self) -> list[tuple[int, DynoReport, bool]]:
-        return [(each.number, each.report, each.has_open_shapes) for each in self._queue.values()]
+        return foresight.updates_of(self._queue.waiting_reports())
 
     def _begin_unit(self, unit: Unit) -> list[Action]:
         """Step 4: the unit's schema changes, and then its rows."""
-        reshaping = [self._queue[n] for n in unit if self._queue[n].has_open_shapes]
+        reshaping = [each for n in unit if (each := self._queue.reports[n]).has_open_shapes]
         if not reshaping:
             return self._run_rows(unit)
         self.merged += len(unit) > 1
@@ -231,7 +205,7 @@ class Dyno:
         self.definition, self._shapes = after, shapes
         through = []
         for each in reshaping:
-            each.settled = True
+            each.settle_schema()
             if not each.report.rows:
                 through.append(each.number)
         stamp, commit = self._finish_reports(through, [])
@@ -250,15 +224,15 @@ class Dyno:
         kind = KINDS[self._setting.algorithm]
         width = WIDTHS[self._setting.algorithm]
         run = list(unit)
-        for taken, other in enumerate(self._order[1:], 1):
+        for taken, other in enumerate(self._queue.order[1:], 1):
             full = width is not None and taken >= width
-            if full or any(self._queue[n].has_open_shapes for n in other):
+            if full or any(self._queue.reports[n].has_open_shapes for n in other):
                 break
             run += other
         make = partial(kind.make, self._algebra, **self._setting.options)
-        work = RowMaintenance(make, self.definition, self._ts, tuple(run))
+        work = RowMaintenance(make, self.definition, self._queue.ts, tuple(run))
         self._work = work
-        outcome = work.begin_run({n: self._queue[n].report for n in run})
+        outcome = work.begin_run({n: self._queue.reports[n].report for n in run})
         return self._apply_outcome(outcome)
 
     # -- replies -----------------------------------------------------------------------------------
@@ -269,7 +243,7 @@ class Dyno:
         if self._setting.detection.after and not work.questions.is_meant(event):
             return self._undo_work()
         self._asked.remove(event.number)
-        later = [e.report for n, e in self._queue.items() if n not in work.unit]
+        later = [e.report for n, e in self._queue.reports.items() if n not in work.unit]
         return self._apply_outcome(work.take_reply(event, later))
 
     def _handle_broken(self, event: BrokenQuestion) -> list[Action]:
@@ -333,35 +307,4 @@ class Dyno:
         self, numbers: Iterable[int], changes: Iterable[ViewAction]
     ) -> tuple[DynoStamp, CommitAction]:
         """Step 8: reports are in the view, and leave the queue."""
-        gone = set(numbers)
-        named = [(self._queue[n].report.source, self._queue[n].report.position) for n in gone]
-        for n in gone:
-            del self._queue[n]
-        left = (tuple(n for n in unit if n not in gone) for unit in self._order)
-        self._order = [unit for unit in left if unit]
-        self._done_positions |= set(named)
-        positions = self._claim_positions()
-        self._ts += 1
-        commit = CommitAction(self._ts, positions, tuple(changes))
-        return DynoStamp(self._ts, tuple(sorted(named)), positions), commit
-
-    def _claim_positions(self) -> dict[str, int]:
-        """Invariant 4: what the view stands for now."""
-        waiting = self._waiting_reports()
-        passable = {
-            (report.source, report.position)
-            for (_, report, _), moves in zip(
-                waiting, find_data_moves(self._shapes, waiting), strict=True
-            )
-            if not moves
-        }
-        for source, position in self._positions.items():
-            at = position + 1
-            while (source, at) in self._done_positions or (source, at) in passable:
-                if (source, at) in self._done_positions:
-                    self._positions[source] = at
-                at += 1
-        self._done_positions = {
-            (source, at) for source, at in self._done_positions if at > self._positions[source]
-        }
-        return dict(self._positions)
+        return self._queue.finish_reports(numbers, self._shapes, changes)
