@@ -74,6 +74,10 @@ class DigestNamedFile:
         with disk.translate_os_errors("write", self.path):
             self.writer.write(rows)
 
+    def take_name(self, path: Path) -> None:
+        """The file is whole, and has its last name."""
+        self.path = path
+
 
 def digest_name(path: Path, stem: str) -> str:
     """The name that a whole file is to have, by the beginning of it and what is in the file."""
@@ -103,7 +107,7 @@ def write_parquet(
                 yield written
             if durable:
                 os.fsync(file.fileno())
-            written.path = first.rename(final_path_of(first, sink.hex_digest()))
+            written.take_name(first.rename(final_path_of(first, sink.hex_digest())))
         except BaseException:
             with suppress(FileNotFoundError):
                 first.unlink()

@@ -25,15 +25,13 @@ import pyarrow as pa
 
 from viewkeeper.errors import SchemaError, reload_hint, suggest_nearest
 from viewkeeper.sources.delta_lake import log
-from viewkeeper.sources.delta_lake.continuity import LogContinuity
 from viewkeeper.sources.delta_lake.doctor import diagnose_table, health_of
+from viewkeeper.sources.delta_lake.followed_versions import FollowedVersions
 from viewkeeper.sources.delta_lake.snapshot import ChangeReader, DeltaLakeOpener, table_folder_of
-from viewkeeper.sources.delta_lake.state import DeltaState, read_state, write_state
+from viewkeeper.sources.delta_lake.state import DeltaState, write_state
 from viewkeeper.sources.delta_lake.table_version import (
-    VersionMetadata,
     gone_version_error,
     missing_table_error,
-    open_shape,
     open_version,
     refuse_features,
     unsupported_features_of,
@@ -45,17 +43,14 @@ from viewkeeper.sources.delta_lake.version_shapes import (
     resolve_handle_columns,
     resolve_plain_columns,
     shape_from_metadata,
-    shape_in,
 )
 from viewkeeper.sources.handles import Book, HandleTarget, SourceHandles
 from viewkeeper.sources.settings import SourceSettings
 from viewkeeper.sources.tables.column_type import TableColumns
 from viewkeeper.sources.tables.description import describe_file_table
 from viewkeeper.sources.tables.row_layout import change_columns_of
-from viewkeeper.sources.tables.shape import TableShape
-from viewkeeper.sources.tables.shape_changes import schema_changes
-from viewkeeper.sources.tables.shape_history import ShapeHistory, current_columns_of
-from viewkeeper.updates.schema_change import SchemaChange, name_of_handle
+from viewkeeper.sources.tables.shape_history import current_columns_of
+from viewkeeper.updates.schema_change import name_of_handle
 from viewkeeper.updates.source_protocol import (
     LOOK_TRANSACTIONS,
     Boundary,
@@ -86,8 +81,8 @@ class DeltaLakeSource:
         self._home = Path(settings.home)
         self._lock = threading.RLock()
         self._folder = table_folder_of(self._settings)
-        self._same = LogContinuity(self._folder)
         self._names = SourceHandles(self._home)
+        self._versions = FollowedVersions(self._folder, self._home, self._names)
         self._passed = -1
 
     def describe_source(self) -> str:
@@ -96,8 +91,8 @@ class DeltaLakeSource:
     def handle_of(self, name: str) -> str:
         self._check_handle(name)
         with self._lock:
-            version, shape = self._open_newest()
-            shapes = self._shapes_until(version)
+            version, shape = self._versions.open_newest()
+            shapes = self._versions.shapes_until(version)
             identities = {} if shapes is None else history_of(shapes).newest.identities_by_name()
             return self._names.choose_handle(name, shape.id, identities)
 
@@ -105,14 +100,14 @@ class DeltaLakeSource:
         """The format enforces no key."""
         self._check_handle(handle)
         with self._lock:
-            columns, (_, shape) = self._columns_of(handle), self._shape_now()
+            columns, (_, shape) = self._columns_of(handle), self._versions.newest_columns()
             now = current_columns_of(self._names.target_of(handle), shape)
             return describe_file_table(CurrentNames(self.table, now), columns)
 
     def _columns_of(self, handle: str) -> TableColumns:
         self._check_handle(handle)
         with self._lock:
-            named, (columns, shape) = self._names.target_of(handle), self._shape_now()
+            named, (columns, shape) = self._names.target_of(handle), self._versions.newest_columns()
             if named is not None and named.identity != shape.identity:
                 raise SchemaError(
                     self.name,
@@ -131,49 +126,20 @@ class DeltaLakeSource:
                 hint=f'its only table is "{self.table}"{suggest_nearest(handle, [self.table])}',
             )
 
-    def _open_newest(self) -> tuple[int, VersionMetadata]:
-        with self._lock:
-            return open_shape(self._folder)
-
-    def _shape_now(self) -> tuple[TableColumns, TableShape]:
-        """The newest columns and their shape, with the identities of earlier shapes if known."""
-        version, shape = self._open_newest()
-        shapes = self._shapes_until(version) or (shape.seen,)
-        return shapes[-1].parse_columns(), history_of(shapes).newest
-
-    def _shapes_until(self, version: int) -> tuple[SeenShape, ...] | None:
-        """The shapes since the table is followed; None if they do not lead to a version."""
-        state = self._read_state()
-        if (
-            state is None
-            or version < state.seen
-            or self._same.is_rewritten(state.seen, state.digest)
-        ):
-            return None
-        shapes = list(state.shapes)
-        for number in range(state.seen + 1, version + 1):
-            try:
-                metadata = self._read_commit(number).metadata
-            except FileNotFoundError:
-                return None
-            if metadata is not None:
-                shapes.append(shape_from_metadata(number, metadata))
-        return tuple(shapes)
-
     def follow_tables(self, tables: Tables) -> int:
         """Remember which table it is and which columns are read; nothing is put into it.
 
         Whoever goes on from an earlier position looks first: what is found here becomes the truth.
         """
         with self._lock:
-            version, shape = self._open_newest()
-            known = self._shapes_until(version)
+            version, shape = self._versions.open_newest()
+            known = self._versions.shapes_until(version)
             book, shapes = self._names.copy_book() if known else {}, known or (shape.seen,)
             wanted = self._resolve_followed(tables, shapes, book)
             digest = log.digest_entry(self.folder, version)
             if digest is not None:
                 # The library takes an empty entry, which a crash leaves, for a version.
-                self._read_commit(version)
+                self._versions.read_commit(version)
             if known is None:
                 self._names.forget_all()
             write_state(self._home, DeltaState(shapes, version, digest))
@@ -204,12 +170,12 @@ class DeltaLakeSource:
         While nothing is committed a look costs two questions to the file system.
         """
         with self._lock, self._translate_errors():
-            self._same.check_position(after, self._read_state())
+            self._versions.same.check_position(after, self._versions.read_state())
             found: list[Boundary] = []
-            reader, state = self._make_reader(), self._read_state()
+            reader, state = self._make_reader(), self._versions.read_state()
             while len(found) < LOOK_TRANSACTIONS:
                 try:
-                    commit = self._read_commit(after + len(found) + 1)
+                    commit = self._versions.read_commit(after + len(found) + 1)
                 except FileNotFoundError:
                     break
                 needed = unsupported_features_of(commit.protocol or {}, commit.metadata or {})
@@ -219,46 +185,16 @@ class DeltaLakeSource:
                 if state is not None and commit.metadata and commit.version > state.seen:
                     fresh = shape_from_metadata(commit.version, commit.metadata)
                     state = replace(state, shapes=(*state.shapes, fresh))
-                reshaped = self._schema_changes_of(state, commit)
+                reshaped = self._versions.schema_changes_of(state, commit)
                 rows = reader.count_changes(commit)
                 found.append(Boundary(commit.version, commit.committed_at, rows, reshaped=reshaped))
             if found:
-                self._remember_version(state, found[-1].position)
+                self._versions.remember_version(state, found[-1].position)
             self._passed = found[-1].position if found else after
             return tuple(found)
 
     def has_passed(self, position: int) -> bool:
         return position <= self._passed
-
-    def _schema_changes_of(
-        self, state: DeltaState | None, commit: log.DeltaCommit
-    ) -> tuple[SchemaChange, ...]:
-        """The schema changes of a version that concern what is followed."""
-        if state is None or commit.metadata is None:
-            return ()
-        history, seen = state.history, shape_from_metadata(commit.version, commit.metadata)
-        before = self._shape_at(history, commit.version - 1)
-        now = shape_in(history, commit.version, seen.parse_shape)
-        return tuple(
-            change
-            for handle, named in self._names.copy_book().items()
-            for change in schema_changes(handle, named, before, now)
-        )
-
-    def _shape_at(self, history: ShapeHistory[TableShape], version: int) -> TableShape:
-        return shape_in(history, version, lambda: self._open_shape(version))
-
-    def _open_shape(self, version: int) -> TableShape:
-        return open_version(self._folder, version).shape.seen.parse_shape()
-
-    def _read_commit(self, version: int) -> log.DeltaCommit:
-        return log.read_commit(self.name, self.folder, version)
-
-    def _remember_version(self, state: DeltaState | None, version: int) -> None:
-        if state is not None and version > state.seen:
-            digest = log.digest_entry(self.folder, version)
-            write_state(self._home, replace(state, seen=version, digest=digest))
-        self._same.note_position(version)
 
     def read_changes(
         self, tables: Tables, after: int, until: int
@@ -274,7 +210,7 @@ class DeltaLakeSource:
     def _resolve_columns(
         self, handle: str, names: Sequence[str], after: int, until: int
     ) -> StoredColumns:
-        named, state = self._names.target_of(handle), self._read_state()
+        named, state = self._names.target_of(handle), self._versions.read_state()
         if named is None or state is None or not set(names) <= set(named.columns):
             shape = open_version(self._folder, until).shape.seen
             return resolve_plain_columns(self.name, self.table, shape, names)
@@ -285,11 +221,12 @@ class DeltaLakeSource:
     def _read_versions(
         self, columns: StoredColumns, after: int, until: int
     ) -> Iterator[pa.RecordBatch]:
-        state, reader = self._read_state(), self._make_reader()
-        known = self._shape_at(state.history, after) if state else self._open_shape(after)
+        versions, reader = self._versions, self._make_reader()
+        state = versions.read_state()
+        known = versions.shape_at(state.history, after) if state else versions.open_shape(after)
         for version in range(after + 1, until + 1):
             try:
-                commit = self._read_commit(version)
+                commit = self._versions.read_commit(version)
             except FileNotFoundError as error:
                 raise gone_version_error(
                     self.name, version, "its log entry was cleaned up"
@@ -304,7 +241,7 @@ class DeltaLakeSource:
     @contextmanager
     def prepare_snapshots(self, after: int, tables: Tables) -> Iterator[Opener]:
         """Every snapshot reads version `after`; nobody needs to keep anything open."""
-        state = self._read_state()
+        state = self._versions.read_state()
         history = None if state is None else state.history
         yield DeltaLakeOpener(self._settings, self._names.copy_book(), history)
 
@@ -319,9 +256,10 @@ class DeltaLakeSource:
 
     def read_health(self, positions: Iterable[int]) -> Health:
         with self._translate_errors():
-            version, shape = self._open_newest()
+            with self._lock:
+                version, shape = self._versions.open_newest()
             return health_of(
-                self._make_reader(), self._read_state(), version, shape, tuple(positions)
+                self._make_reader(), self._versions.read_state(), version, shape, tuple(positions)
             )
 
     def diagnose_source(self, tables: Tables) -> list[Finding]:
@@ -330,17 +268,14 @@ class DeltaLakeSource:
     def detach_source(self, force: bool = False) -> DetachResult:
         """Forget the table; nothing of ours is in it."""
         with self._lock:
-            followed = self._read_state() is not None
+            followed = self._versions.read_state() is not None
             self._names.forget_all()
             shutil.rmtree(self._home, ignore_errors=True)
-            self._same.forget_entry()
+            self._versions.same.forget_entry()
             return DetachResult(followed, capture_dropped=followed)
 
     def close(self) -> None:
-        self._same.forget_entry()
-
-    def _read_state(self) -> DeltaState | None:
-        return read_state(self._home)
+        self._versions.same.forget_entry()
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:

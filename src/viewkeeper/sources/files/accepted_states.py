@@ -22,7 +22,7 @@ import re
 import time
 import urllib.parse
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -108,12 +108,54 @@ class AcceptedState:
         return sum(table.changes for table in self.tables.values())
 
 
+class StateLeases:
+    """The leases by which readers keep accepted states that they still need."""
+
+    def __init__(self, folder: Path, list_numbers: Callable[[], list[int]]) -> None:
+        """`list_numbers` gives the states that are there, in order."""
+        self._folder = folder
+        self._list_numbers = list_numbers
+
+    def write_lease(self, name: str, until: float) -> None:
+        lease = {"name": name, "until": until, "oldest": self._oldest_number()}
+        write_state_file(self._lease_path(name), "lease", lease)
+
+    def _oldest_number(self) -> int:
+        return next(iter(self._list_numbers()), 0)
+
+    def end_lease(self, name: str) -> None:
+        self._lease_path(name).unlink(missing_ok=True)
+
+    def read_leases(self) -> list[dict[str, Any]]:
+        """Those that have not run out; the others are removed."""
+        found = []
+        for path in sorted((self._folder).glob("*.json")):
+            try:
+                lease = read_state_file(path, "lease", _decode_lease)
+            except SourceError:
+                # Nothing is removed on a guess; as long as a lease may last, it counts.
+                lease = self._damaged_lease(path)
+            if lease is not None and lease["until"] > time.time():
+                found.append(lease)
+            else:
+                path.unlink(missing_ok=True)
+        return found
+
+    def _damaged_lease(self, path: Path) -> dict[str, Any]:
+        until = path.stat().st_mtime + _LEASE_SECONDS_MAX
+        return {"name": path.stem, "until": until, "oldest": self._oldest_number()}
+
+    def _lease_path(self, name: str) -> Path:
+        return self._folder / f"{urllib.parse.quote(name, safe='')}.json"
+
+
 class StateFolder:
     """The folder of one source."""
 
     def __init__(self, source: str, home: Path) -> None:
         self._source = source
         self.home = home
+        self.leases = StateLeases(home / "leases", self.list_numbers)
         self._copies: dict[str, str] | None = None
 
     def read_followed(self) -> dict[str, list[str]]:
@@ -157,6 +199,14 @@ class StateFolder:
         numbers = self.list_numbers()
         return self.read_state(numbers[-1]) if numbers else None
 
+    def newest_table(self, name: str) -> KeptTable | None:
+        """A table as it was accepted last; None if it was not followed, or that is lost."""
+        try:
+            newest = self.read_newest()
+        except GapError:
+            return None
+        return newest.tables.get(name) if newest else None
+
     def write_state(self, state: AcceptedState) -> None:
         """The moment at which a state is accepted."""
         write_state_file(self.home / "states" / f"{state.number}.json", "state", asdict(state))
@@ -196,38 +246,6 @@ class StateFolder:
             hint=reload_hint(),
         )
 
-    def write_lease(self, name: str, until: float) -> None:
-        lease = {"name": name, "until": until, "oldest": self._oldest_number()}
-        write_state_file(self._lease_path(name), "lease", lease)
-
-    def _oldest_number(self) -> int:
-        return next(iter(self.list_numbers()), 0)
-
-    def end_lease(self, name: str) -> None:
-        self._lease_path(name).unlink(missing_ok=True)
-
-    def read_leases(self) -> list[dict[str, Any]]:
-        """Those that have not run out; the others are removed."""
-        found = []
-        for path in sorted((self.home / "leases").glob("*.json")):
-            try:
-                lease = read_state_file(path, "lease", _decode_lease)
-            except SourceError:
-                # Nothing is removed on a guess; as long as a lease may last, it counts.
-                lease = self._damaged_lease(path)
-            if lease is not None and lease["until"] > time.time():
-                found.append(lease)
-            else:
-                path.unlink(missing_ok=True)
-        return found
-
-    def _damaged_lease(self, path: Path) -> dict[str, Any]:
-        until = path.stat().st_mtime + _LEASE_SECONDS_MAX
-        return {"name": path.stem, "until": until, "oldest": self._oldest_number()}
-
-    def _lease_path(self, name: str) -> Path:
-        return self.home / "leases" / f"{urllib.parse.quote(name, safe='')}.json"
-
     def read_problem(self) -> str | None:
         try:
             return read_state_file(
@@ -245,7 +263,8 @@ class StateFolder:
 
     def forget_before(self, position: int) -> None:
         """Remove what only states before `position` need; leases keep it."""
-        self.remove_before(min([position, *(int(lease["oldest"]) for lease in self.read_leases())]))
+        held = (int(lease["oldest"]) for lease in self.leases.read_leases())
+        self.remove_before(min([position, *held]))
         self.remove_unnamed()
 
     def remove_before(self, position: int) -> None:
@@ -291,7 +310,7 @@ class StateFolder:
                 writer.close()
                 disk.protect_file(temporary)
                 disk.sync_file(temporary)
-                written.path = path.with_name(digest_name(temporary, path.stem))
+                written.take_name(path.with_name(digest_name(temporary, path.stem)))
                 os.replace(temporary, written.path)
                 disk.sync_folder(path.parent)
         finally:

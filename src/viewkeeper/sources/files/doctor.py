@@ -28,7 +28,7 @@ def health_of(settings: FolderSettings, kept: StateFolder, positions: tuple[int,
     newest, problem = states[-1].number, kept.read_problem()
     oldest = min([p for p in positions if p >= states[0].number], default=newest)
     readers = [RetainedLog("this project", True, oldest, sum(s.number > oldest for s in states))]
-    for lease in kept.read_leases():
+    for lease in kept.leases.read_leases():
         amount = sum(state.number > lease["oldest"] for state in states)
         readers.append(RetainedLog(lease["name"], True, lease["oldest"], amount, lease["until"]))
     behind = {p: found for p in positions if (found := _measure_behind(states, p)) is not None}

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from viewkeeper.errors import GapError, SchemaError, SourceError
-from viewkeeper.sources.files.accepted_states import AcceptedState, KeptTable, StateFolder
+from viewkeeper.sources.files.accepted_states import AcceptedState, StateFolder
 from viewkeeper.sources.files.acceptor import merge_columns
 from viewkeeper.sources.files.doctor import diagnose_folder, health_of
 from viewkeeper.sources.files.file_parser import FileParser
@@ -90,7 +90,7 @@ class FilesSource:
     def handle_of(self, name: str) -> str:
         with self._lock:
             require_table(self._settings, name)
-            table = self._accepted_table(name)
+            table = self._kept.newest_table(name)
             if table is None or table.gone:
                 return self._names.choose_handle(name, "", {})
             shape = shape_of_table(name, table)
@@ -101,7 +101,7 @@ class FilesSource:
         with self._lock:
             columns, named = self._columns_of(handle), self._names.target_of(handle)
             name = table_name_of(handle, named)
-            table = self._accepted_table(name)
+            table = self._kept.newest_table(name)
             if named is None or table is None:
                 names = {column: column for column in columns.types_by_name()}
             else:
@@ -112,19 +112,11 @@ class FilesSource:
     def _table_name_of(self, handle: str) -> str:
         return table_name_of(handle, self._names.target_of(handle))
 
-    def _accepted_table(self, name: str) -> KeptTable | None:
-        """A table as it was accepted last; None if it was not followed, or that is lost."""
-        try:
-            newest = self._kept.read_newest()
-        except GapError:
-            return None
-        return newest.tables.get(name) if newest else None
-
     def _columns_of(self, handle: str) -> TableColumns:
         """The columns that a handle has, and those besides that have no name of its own."""
         with self._lock:
             named, name = self._names.target_of(handle), self._table_name_of(handle)
-            found, table = self._present_columns(name), self._accepted_table(name)
+            found, table = self._present_columns(name), self._kept.newest_table(name)
             if named is None:
                 return found
             if table is None or not is_followed_table(named, table):
@@ -144,7 +136,7 @@ class FilesSource:
 
     def _present_columns(self, table: str) -> TableColumns:
         """As the files have them now, if they can be read; else as accepted last."""
-        known = self._accepted_table(table)
+        known = self._kept.newest_table(table)
         if known is None or known.gone:
             return self._live_columns(table)
         try:
@@ -183,7 +175,8 @@ class FilesSource:
             wanted: dict[str, list[str]] = {}
             for handle, columns in tables.items():
                 named, name = self._names.target_of(handle), self._table_name_of(handle)
-                if named is not None and not is_followed_table(named, self._accepted_table(name)):
+                table = self._kept.newest_table(name)
+                if named is not None and not is_followed_table(named, table):
                     continue
                 known = named.columns if named is not None else {}
                 fresh = [column for column in columns if column not in known]
@@ -310,10 +303,10 @@ class FilesSource:
                 self._kept.forget_before(min(position, newest.number))
 
     def begin_hold(self, name: str, seconds: float) -> None:
-        self._kept.write_lease(name, time.time() + seconds)
+        self._kept.leases.write_lease(name, time.time() + seconds)
 
     def end_hold(self, name: str) -> None:
-        self._kept.end_lease(name)
+        self._kept.leases.end_lease(name)
 
     def read_health(self, positions: Iterable[int]) -> Health:
         return health_of(self._settings, self._kept, tuple(positions))

@@ -74,16 +74,20 @@ def trigger_prefix(capture: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class CaptureStatements:
-    """The statements for one capture of some columns of one table."""
+class PendingTable:
+    """The side table of one capture: its fields, and conditions on its rows."""
 
     capture: int
     table: SqliteTable
     columns: tuple[str, ...]
 
+    @property
+    def name(self) -> str:
+        return pending_name(self.capture)
+
     def table_statements(self) -> Iterator[str]:
         """Create the side table; untyped where values are only kept, typed where compared."""
-        pending, keyed = pending_name(self.capture), self._keyed_columns()
+        pending, keyed = self.name, self.keyed_columns()
         kinds = {column.name: affinity_of(column.declared) for column in self.table.columns}
         identity = [kinds.get(part.column, "INTEGER") for part in self.table.identity]
         fields = [f"k{i} {kind}" for i, kind in enumerate(identity)]
@@ -102,11 +106,85 @@ class CaptureStatements:
             ]
             yield f"CREATE INDEX {pending}_key_{number} ON {pending} ({', '.join(on)})"
 
+    def keyed_columns(self) -> list[str]:
+        """The columns of the unique keys, each once."""
+        parts = (part for key in self.table.unique_keys for part in key.parts)
+        return list(dict.fromkeys(part.column for part in parts))
+
+    def list_fields(self) -> list[tuple[str, str]]:
+        """The fields of a pending row, each with the column that it keeps."""
+        named = [(f"k{i}", part.column) for i, part in enumerate(self.table.identity)]
+        named += [(f"u{i}", column) for i, column in enumerate(self.keyed_columns())]
+        named += [(f"c{i}", column) for i, column in enumerate(self.columns)]
+        return named
+
+    def insert_start(self) -> str:
+        """The start of an insert of rows `r` of the table into pending."""
+        targets = ", ".join(field for field, _ in self.list_fields())
+        values = ", ".join(f"r.{quote_name(column)}" for _, column in self.list_fields())
+        return f"INSERT INTO {self.name} ({targets}) SELECT {values}"
+
+    def identity_condition(self, row: str) -> str:
+        """A pending row has the identity of OLD or NEW."""
+        pending = self.name
+        return _all_of(
+            _equal_sql(f"{pending}.k{i}", f"{row}.{quote_name(part.column)}", part)
+            for i, part in enumerate(self.table.identity)
+        )
+
+    def same_condition(self, row: Callable[[str], str]) -> str:
+        """A pending row has the identity and the captured values of a row (invariant 4)."""
+        pending = self.name
+        parts = [
+            _equal_sql(f"{pending}.k{i}", row(part.column), part)
+            for i, part in enumerate(self.table.identity)
+        ]
+        parts += [
+            f"{pending}.c{i} IS {row(column)} COLLATE BINARY"
+            for i, column in enumerate(self.columns)
+        ]
+        return _all_of(parts)
+
+    def old_condition(self) -> str:
+        """A pending row is OLD."""
+        return self.same_condition(lambda column: f"OLD.{quote_name(column)}")
+
+    def stale_condition(self) -> str:
+        """A row is the own one of an update of OLD's row, with other values than OLD's."""
+        is_old, identity = self.old_condition(), self.identity_condition("OLD")
+        return f"moving >= {_OWN} AND {identity} AND NOT ({is_old})"
+
+    def absent_condition(self) -> str:
+        """No row of the table has the identity of a pending row."""
+        pending = self.name
+        there = _all_of(
+            _equal_sql(f"r.{quote_name(part.column)}", f"{pending}.k{i}", part)
+            for i, part in enumerate(self.table.identity)
+        )
+        return f"NOT EXISTS (SELECT 1 FROM {quote_name(self.table.name)} AS r WHERE {there})"
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureStatements:
+    """The statements for one capture of some columns of one table."""
+
+    capture: int
+    table: SqliteTable
+    columns: tuple[str, ...]
+
+    @property
+    def _pending(self) -> PendingTable:
+        return PendingTable(self.capture, self.table, self.columns)
+
+    def table_statements(self) -> Iterator[str]:
+        """Create the side table."""
+        return self._pending.table_statements()
+
     def trigger_statements(self) -> dict[str, str]:
         """Trigger names and their full text, exactly as SQLite keeps it in its schema table."""
         pending = pending_name(self.capture)
         waiting = f"EXISTS (SELECT 1 FROM {pending})"
-        leaves = f"DELETE FROM {pending} WHERE {self._is_old()}; "
+        leaves = f"DELETE FROM {pending} WHERE {self._pending.old_condition()}; "
         nests = self.table.nests
         parts = {
             "remember_insert": (
@@ -132,13 +210,13 @@ class CaptureStatements:
             "settle_update": (
                 "AFTER UPDATE",
                 waiting,
-                self._settle_pending(f" AND NOT ({self._is_old()})"),
+                self._settle_pending(f" AND NOT ({self._pending.old_condition()})"),
             ),
         }
         if nests:
             del parts["settle_update"]
             parts["update"] = self._nested_update(waiting)
-            gone = self._log_pending(self._is_absent())
+            gone = self._log_pending(self._pending.absent_condition())
             parts["settle_delete"] = ("AFTER DELETE", waiting, leaves + gone)
         prefix = trigger_prefix(self.capture)
         return {
@@ -149,7 +227,7 @@ class CaptureStatements:
         }
 
     def _nested_update(self, waiting: str) -> tuple[str, str, str]:
-        settle = self._settle_pending(f" AND NOT ({self._is_old()})")
+        settle = self._settle_pending(f" AND NOT ({self._pending.old_condition()})")
         body = self._log_update() + settle + self._refresh_pending()
         return "AFTER UPDATE", f"{self._is_changed()} OR {waiting}", body
 
@@ -165,11 +243,6 @@ class CaptureStatements:
             for parts in (self.table.identity, *(key.parts for key in self.table.unique_keys))
         )
         return watched and (bool(self._keys_change()) or " WHEN EXISTS (" in update)
-
-    def _keyed_columns(self) -> list[str]:
-        """The columns of the unique keys, each once."""
-        parts = (part for key in self.table.unique_keys for part in key.parts)
-        return list(dict.fromkeys(part.column for part in parts))
 
     def _log_row(self, sign: int, row: str) -> str:
         values = "".join(f", {row}.{quote_name(column)}" for column in self.columns)
@@ -188,7 +261,7 @@ class CaptureStatements:
         """An update that changes no key cannot collide, unless it moves into a partial index."""
         if any(key.partial for key in self.table.unique_keys):
             return ""
-        keyed = [*(part.column for part in self.table.identity), *self._keyed_columns()]
+        keyed = [*(part.column for part in self.table.identity), *self._pending.keyed_columns()]
         changes = (f"NEW.{c} COLLATE BINARY IS NOT OLD.{c}" for c in map(quote_name, keyed))
         return f"({_any_of(changes)}) AND "
 
@@ -235,25 +308,26 @@ class CaptureStatements:
     def _remember_colliding(self, updating: bool) -> str:
         pending = pending_name(self.capture)
         colliding = self._colliding_rows(updating)
-        same = self._is_same(lambda column: f"r.{quote_name(column)}")
+        same = self._pending.same_condition(lambda column: f"r.{quote_name(column)}")
         unknown = f"NOT EXISTS (SELECT 1 FROM {pending} WHERE {same})"
         if not self.table.nests:
-            return f"{self._into_pending()} {colliding} AND {unknown}; "
+            return f"{self._pending.insert_start()} {colliding} AND {unknown}; "
         # Updates that were ignored left rows as moving or as own; the few that collide lead to
         # them, and each is there once afterwards.
         met = colliding.replace(" AS r WHERE", f" AS r CROSS JOIN {pending} WHERE", 1)
         known = f"SELECT {pending}.rowid {met} AND {same}"
-        added = (
-            f"DELETE FROM {pending} WHERE rowid IN ({known}); {self._into_pending()} {colliding}; "
-        )
+        start = self._pending.insert_start()
+        added = f"DELETE FROM {pending} WHERE rowid IN ({known}); {start} {colliding}; "
         return added + (self._remember_own() if updating else "")
 
     def _remember_own(self) -> str:
         """OLD itself, as own: what is done to it before it is written is not in the outer OLD."""
         pending = pending_name(self.capture)
-        values = ", ".join(f"OLD.{quote_name(column)}" for _, column in self._pending_fields())
-        known = f"SELECT 1 FROM {pending} WHERE moving >= {_OWN} AND {self._is_old()}"
-        targets = ", ".join(field for field, _ in self._pending_fields())
+        values = ", ".join(f"OLD.{quote_name(column)}" for _, column in self._pending.list_fields())
+        known = (
+            f"SELECT 1 FROM {pending} WHERE moving >= {_OWN} AND {self._pending.old_condition()}"
+        )
+        targets = ", ".join(field for field, _ in self._pending.list_fields())
         return (
             f"INSERT INTO {pending} ({targets}, moving) SELECT {values}, {_OWN}"
             f" WHERE NOT EXISTS ({known}); "
@@ -264,24 +338,13 @@ class CaptureStatements:
         pending = pending_name(self.capture)
         deeper = f"CASE WHEN moving >= {_OWN} THEN moving + 1 ELSE 1 END"
         return (
-            f"DELETE FROM {pending} WHERE {self._is_stale()}; "
-            f"UPDATE {pending} SET moving = {deeper} WHERE {self._is_old()}; "
-        )
-
-    def _is_stale(self) -> str:
-        """A row is the own one of an update of OLD's row, with other values than OLD's."""
-        return f"moving >= {_OWN} AND {self._has_identity('OLD')} AND NOT ({self._is_old()})"
-
-    def _has_identity(self, row: str) -> str:
-        pending = pending_name(self.capture)
-        return _all_of(
-            _equal_sql(f"{pending}.k{i}", f"{row}.{quote_name(part.column)}", part)
-            for i, part in enumerate(self.table.identity)
+            f"DELETE FROM {pending} WHERE {self._pending.stale_condition()}; "
+            f"UPDATE {pending} SET moving = {deeper} WHERE {self._pending.old_condition()}; "
         )
 
     def _log_update(self) -> str:
         """OLD, or what became of it since, is logged as deleted, and NEW as inserted."""
-        pending, stale = pending_name(self.capture), self._is_stale()
+        pending, stale = pending_name(self.capture), self._pending.stale_condition()
         own = "".join(f", c{i}" for i in range(len(self.columns)))
         old, new = (
             "".join(f", {row}.{quote_name(column)}" for column in self.columns)
@@ -298,29 +361,17 @@ class CaptureStatements:
             for i, part in enumerate(self.table.identity)
         ]
         like = _all_of([f"s.moving >= {_OWN}", *parts])
+        identity = self._pending.identity_condition("OLD")
         return (
             f"{into} {start}, -1, {NOW}{own} FROM {pending} WHERE {stale}; "
             f"{into} {start}, -1, {NOW}{old} WHERE ({changed}) AND NOT {is_stale}; "
             f"{into} {start}, 1, {NOW}{new} WHERE ({changed}) OR {is_stale}; "
             f"UPDATE {pending} SET {now}, moving = 1 WHERE moving < {_OWN} AND"
-            f" {self._has_identity('OLD')} AND EXISTS (SELECT 1 FROM {pending} AS s WHERE {like}); "
+            f" {identity} AND EXISTS (SELECT 1 FROM {pending} AS s WHERE {like}); "
         )
 
-    def _into_pending(self) -> str:
-        """The start of an insert of rows `r` of the table into pending."""
-        targets = ", ".join(field for field, _ in self._pending_fields())
-        values = ", ".join(f"r.{quote_name(column)}" for _, column in self._pending_fields())
-        return f"INSERT INTO {pending_name(self.capture)} ({targets}) SELECT {values}"
-
-    def _pending_fields(self) -> list[tuple[str, str]]:
-        """The fields of a pending row, each with the column that it keeps."""
-        named = [(f"k{i}", part.column) for i, part in enumerate(self.table.identity)]
-        named += [(f"u{i}", column) for i, column in enumerate(self._keyed_columns())]
-        named += [(f"c{i}", column) for i, column in enumerate(self.columns)]
-        return named
-
     def _settle_pending(self, besides: str) -> str:
-        pending, keyed = pending_name(self.capture), self._keyed_columns()
+        pending, keyed = pending_name(self.capture), self._pending.keyed_columns()
         identity = self.table.identity
 
         def stored(key: SqliteIndex | None, part: KeyPart) -> str:
@@ -332,16 +383,9 @@ class CaptureStatements:
 
         collides = self._is_colliding(stored, new)
         taken = _all_of(_equal_sql(stored(None, part), new(part), part) for part in identity)
-        return self._log_pending(f"({collides}) AND ({taken} OR {self._is_absent()}){besides}")
-
-    def _is_absent(self) -> str:
-        """No row of the table has the identity of a pending row."""
-        pending = pending_name(self.capture)
-        there = _all_of(
-            _equal_sql(f"r.{quote_name(part.column)}", f"{pending}.k{i}", part)
-            for i, part in enumerate(self.table.identity)
+        return self._log_pending(
+            f"({collides}) AND ({taken} OR {self._pending.absent_condition()}){besides}"
         )
-        return f"NOT EXISTS (SELECT 1 FROM {quote_name(self.table.name)} AS r WHERE {there})"
 
     def _log_pending(self, condition: str) -> str:
         """Pending rows that were replaced are logged as deleted, and pending no longer."""
@@ -361,34 +405,18 @@ class CaptureStatements:
             _equal_sql(f"r.{quote_name(part.column)}", f"NEW.{quote_name(part.column)}", part)
             for part in self.table.identity
         )
-        moved = f"{pending}.moving = 1 AND {self._is_old()}"
-        is_own = f"{pending}.moving >= {_OWN} AND {self._has_identity('OLD')}"
+        moved = f"{pending}.moving = 1 AND {self._pending.old_condition()}"
+        is_own = f"{pending}.moving >= {_OWN} AND {self._pending.identity_condition('OLD')}"
         now = ", ".join(
-            f"{field} = NEW.{quote_name(column)}" for field, column in self._pending_fields()
+            f"{field} = NEW.{quote_name(column)}" for field, column in self._pending.list_fields()
         )
         return (
-            f"{self._into_pending()} FROM {quote_name(self.table.name)} AS r WHERE {there}"
+            f"{self._pending.insert_start()} FROM {quote_name(self.table.name)} AS r WHERE {there}"
             f" AND EXISTS (SELECT 1 FROM {pending} WHERE {moved}); "
             f"DELETE FROM {pending} WHERE {moved}; "
             f"DELETE FROM {pending} WHERE {pending}.moving = {_OWN} AND {is_own}; "
             f"UPDATE {pending} SET {now}, moving = moving - 1 WHERE {is_own}; "
         )
-
-    def _is_old(self) -> str:
-        return self._is_same(lambda column: f"OLD.{quote_name(column)}")
-
-    def _is_same(self, row: Callable[[str], str]) -> str:
-        """A pending row has the identity and the captured values of a row (invariant 4)."""
-        pending = pending_name(self.capture)
-        parts = [
-            _equal_sql(f"{pending}.k{i}", row(part.column), part)
-            for i, part in enumerate(self.table.identity)
-        ]
-        parts += [
-            f"{pending}.c{i} IS {row(column)} COLLATE BINARY"
-            for i, column in enumerate(self.columns)
-        ]
-        return _all_of(parts)
 
 
 def _equal_sql(left: str, right: str, part: KeyPart) -> str:

@@ -1,0 +1,99 @@
+"""The versions of a followed Delta Lake table: its log entries, and its shapes since then.
+
+What is remembered is the newest version that was seen, the digest of its entry and every shape up
+to it. A shape before that is read from the table itself, if it is still there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from viewkeeper.sources.delta_lake import log
+from viewkeeper.sources.delta_lake.continuity import LogContinuity
+from viewkeeper.sources.delta_lake.state import DeltaState, read_state, write_state
+from viewkeeper.sources.delta_lake.table_version import VersionMetadata, open_shape, open_version
+from viewkeeper.sources.delta_lake.version_shapes import (
+    SeenShape,
+    history_of,
+    shape_from_metadata,
+    shape_in,
+)
+from viewkeeper.sources.handles import SourceHandles
+from viewkeeper.sources.tables.column_type import TableColumns
+from viewkeeper.sources.tables.shape import TableShape
+from viewkeeper.sources.tables.shape_changes import schema_changes
+from viewkeeper.sources.tables.shape_history import ShapeHistory
+from viewkeeper.updates.schema_change import SchemaChange
+
+
+class FollowedVersions:
+    """One table, as far as its log was read."""
+
+    def __init__(self, folder: log.TableFolder, home: Path, names: SourceHandles) -> None:
+        self.same = LogContinuity(folder)
+        self._folder = folder
+        self._home = home
+        self._names = names
+
+    def open_newest(self) -> tuple[int, VersionMetadata]:
+        """The newest version and its metadata."""
+        return open_shape(self._folder)
+
+    def newest_columns(self) -> tuple[TableColumns, TableShape]:
+        """The newest columns and their shape, with the identities of earlier shapes if known."""
+        version, shape = self.open_newest()
+        shapes = self.shapes_until(version) or (shape.seen,)
+        return shapes[-1].parse_columns(), history_of(shapes).newest
+
+    def shapes_until(self, version: int) -> tuple[SeenShape, ...] | None:
+        """The shapes since the table is followed; None if they do not lead to a version."""
+        state = self.read_state()
+        if (
+            state is None
+            or version < state.seen
+            or self.same.is_rewritten(state.seen, state.digest)
+        ):
+            return None
+        shapes = list(state.shapes)
+        for number in range(state.seen + 1, version + 1):
+            try:
+                metadata = self.read_commit(number).metadata
+            except FileNotFoundError:
+                return None
+            if metadata is not None:
+                shapes.append(shape_from_metadata(number, metadata))
+        return tuple(shapes)
+
+    def schema_changes_of(
+        self, state: DeltaState | None, commit: log.DeltaCommit
+    ) -> tuple[SchemaChange, ...]:
+        """The schema changes of a version that concern what is followed."""
+        if state is None or commit.metadata is None:
+            return ()
+        history, seen = state.history, shape_from_metadata(commit.version, commit.metadata)
+        before = self.shape_at(history, commit.version - 1)
+        now = shape_in(history, commit.version, seen.parse_shape)
+        return tuple(
+            change
+            for handle, named in self._names.copy_book().items()
+            for change in schema_changes(handle, named, before, now)
+        )
+
+    def shape_at(self, history: ShapeHistory[TableShape], version: int) -> TableShape:
+        return shape_in(history, version, lambda: self.open_shape(version))
+
+    def open_shape(self, version: int) -> TableShape:
+        return open_version(self._folder, version).shape.seen.parse_shape()
+
+    def read_commit(self, version: int) -> log.DeltaCommit:
+        return log.read_commit(self._folder.source, self._folder.path, version)
+
+    def remember_version(self, state: DeltaState | None, version: int) -> None:
+        if state is not None and version > state.seen:
+            digest = log.digest_entry(self._folder.path, version)
+            write_state(self._home, replace(state, seen=version, digest=digest))
+        self.same.note_position(version)
+
+    def read_state(self) -> DeltaState | None:
+        return read_state(self._home)
