@@ -27,6 +27,10 @@ class Invocation:
     debug: bool = False
     spark: SparkSession | None = None
 
+    def take_options(self, path: Path | None, debug: bool) -> None:
+        """The options before the command were read."""
+        self.path, self.debug = path, debug
+
     @property
     def folder(self) -> Path:
         """Where the project is, or would be."""

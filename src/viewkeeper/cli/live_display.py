@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -54,6 +55,14 @@ def own_terminal(log: Path) -> Iterator[Console]:
         os.close(terminal)
 
 
+@dataclass(frozen=True, slots=True)
+class DisplayStage:
+    """What is being done, if anything is to be said of it, and since when."""
+
+    text: str
+    began: float
+
+
 class LiveDisplay:
     """An observer with a screen; use as a context manager."""
 
@@ -64,8 +73,7 @@ class LiveDisplay:
         self._total = BatchTally()
         self._recent: deque[tuple[float, BatchReport]] = deque()
         self._fresh: dict[str, float] = {}
-        self._stage = "starting"
-        self._stage_began = time.monotonic()
+        self._stage = DisplayStage("starting", time.monotonic())
         self._started = time.monotonic()
         self._status: ProjectStatus | None = None
         self._trouble: str | None = None
@@ -96,12 +104,12 @@ class LiveDisplay:
     # -- what the maintaining thread tells ------------------------------------------------------
 
     def on_load_progress(self, view: str, stage: str) -> None:
-        if not self._stage.startswith(f"{view}: "):
-            self._stage_began = time.monotonic()
-        self._stage = f"{view}: {stage}"
+        same = self._stage.text.startswith(f"{view}: ")
+        began = self._stage.began if same else time.monotonic()
+        self._stage = DisplayStage(f"{view}: {stage}", began)
 
     def on_load_end(self, view: str, rows: int, seconds: float) -> None:
-        self._stage, self._stage_began = "", time.monotonic()
+        self._stage = DisplayStage("", time.monotonic())
         self._lines.on_load_end(view, rows, seconds)
 
     def on_batch_commit(self, report: BatchReport) -> None:
@@ -126,8 +134,8 @@ class LiveDisplay:
             self._read_status()
         parts: list[RenderableType] = []
         if self._status is not None:
-            if self._stage == "starting" and all(view.loaded for view in self._status.views):
-                self._stage = ""
+            if self._stage.text == "starting" and all(v.loaded for v in self._status.views):
+                self._stage = DisplayStage("", self._stage.began)
             parts += [
                 self._view_table(self._status),
                 Text(),
@@ -135,9 +143,9 @@ class LiveDisplay:
                 Text(),
             ]
         parts.append(self._footer_text(now))
-        if self._stage:
-            took = duration_text(now - self._stage_began)
-            parts.append(Spinner("dots", Text(f"{self._stage}, {took}")))
+        if self._stage.text:
+            took = duration_text(now - self._stage.began)
+            parts.append(Spinner("dots", Text(f"{self._stage.text}, {took}")))
         return Group(*parts)
 
     def _read_status(self) -> None:

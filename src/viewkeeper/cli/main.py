@@ -230,8 +230,7 @@ def cli(invocation: Invocation, project: Path | None, debug: bool) -> None:
 
     A project is a folder with a viewkeeper.yml and views/*.sql. `viewkeeper init` makes one.
     """
-    invocation.path = project
-    invocation.debug = debug
+    invocation.take_options(project, debug)
 
 
 def main() -> None:
