@@ -8,16 +8,22 @@ answered carries the handle's names, so names go through here in both directions
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from viewkeeper.sources.handles import HandleTarget, SourceHandles
-from viewkeeper.sources.mariadb.binlog.shape_tracker import ReportedChange
-from viewkeeper.sources.mariadb.logged_shapes import LoggedShape, LoggedShapes, ShapedColumn
+from viewkeeper.sources.mariadb.logged_shapes import (
+    LoggedChange,
+    LoggedShape,
+    LoggedShapes,
+    ShapedColumn,
+)
 from viewkeeper.sources.mariadb.schema import MariadbTable
-from viewkeeper.sources.mariadb.types import MariadbRefusal
+from viewkeeper.sources.tables.column_type import ColumnRefusal, TableColumns
+from viewkeeper.sources.tables.description import split_columns
+from viewkeeper.sources.tables.shape_changes import ShapeChange, report_changes
+from viewkeeper.sources.tables.shape_history import current_columns_of
 from viewkeeper.updates.schema_change import SchemaChange, name_of_handle
 from viewkeeper.updates.source_protocol import CurrentNames
-from viewkeeper.view.definition import Field
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,22 +34,17 @@ class MariadbMeaning:
     names: Mapping[str, str]
 
     @property
-    def fields(self) -> tuple[Field, ...]:
-        """The columns that can be kept exactly, by the handle's names."""
-        found = ((name, self.table.find_column(now).kind) for name, now in self.names.items())
-        return tuple(
-            Field(n, kind.arrow) for n, kind in found if not isinstance(kind, MariadbRefusal)
+    def columns(self) -> TableColumns:
+        """The columns by the handle's names."""
+        kinds = {name: self.table.find_column(now).kind for name, now in self.names.items()}
+        return split_columns(
+            {n: k if isinstance(k, ColumnRefusal) else k.arrow for n, k in kinds.items()}
         )
-
-    @property
-    def refused_columns(self) -> dict[str, str]:
-        found = ((name, self.table.find_column(now).kind) for name, now in self.names.items())
-        return {n: f"{k.reason}; {k.hint}" for n, k in found if isinstance(k, MariadbRefusal)}
 
     @property
     def indexed_columns(self) -> frozenset[str]:
         """The columns that can be kept and that an index begins with."""
-        found = (field.name for field in self.fields)
+        found = (field.name for field in self.columns.fields)
         return frozenset(n for n in found if self.table.index_prefix_of([self.names[n]]))
 
     @property
@@ -86,10 +87,7 @@ def current_form_of(
     table = spell_table_name(handle, shape.database, shape.name, database)
     if named is None:
         return CurrentNames(table, {name: name for name in columns})
-    now = {name: shape.column_by_id(id) for name, id in named.columns.items()}
-    return CurrentNames(
-        table, {name: column.name for name, column in now.items() if column is not None}
-    )
+    return CurrentNames(table, current_columns_of(named, shape.table_shape()))
 
 
 def spell_table_name(handle: str, database: str, name: str, own: str) -> str:
@@ -146,36 +144,25 @@ def wanted_columns_of(names: SourceHandles) -> dict[str, tuple[str, ...]]:
     return {id: tuple(columns) for id, columns in found.items()}
 
 
-def report_changes(
-    reported: Sequence[ReportedChange], names: SourceHandles, database: str
+def schema_changes_of(
+    changes: Sequence[LoggedChange], names: SourceHandles, database: str
 ) -> tuple[SchemaChange, ...]:
-    """The schema changes of tables by identity, as changes of the handles that mean them."""
-    found: dict[SchemaChange, None] = {}
-    for one in reported:
-        for handle, named in names.handles_of(one.change.table).items():
-            change = _report_change(one.change, handle, named, database)
-            if change is not None:
-                found[change] = None
-    return tuple(found)
+    """The changes of tables by identity, as changes of the handles that mean them; each once."""
+    reported = (
+        each
+        for one in changes
+        for handle, named in names.handles_of(one.table).items()
+        for each in report_changes(handle, named, [_spell_change(one.change, handle, database)])
+    )
+    return tuple(dict.fromkeys(reported))
 
 
-def _report_change(
-    change: SchemaChange, handle: str, named: HandleTarget, database: str
-) -> SchemaChange | None:
-    if change.kind in ("add_column", "add_filled_column"):
-        return SchemaChange(change.kind, handle, change.now)
-    now = change.now
-    if change.kind == "rename_table":
-        place, _, name = now.partition(".")
-        now = spell_table_name(handle, place, name, database)
-        # A handle that was made later has the new name already.
-        return None if now == name_of_handle(handle) else SchemaChange(change.kind, handle, now=now)
-    if not change.column:
-        return SchemaChange(change.kind, handle, now=now)
-    column = next((n for n, id in named.columns.items() if id == change.column), None)
-    if column is None or (change.kind == "rename_column" and column == now):
-        return None
-    return SchemaChange(change.kind, handle, column, now)
+def _spell_change(change: ShapeChange, handle: str, database: str) -> ShapeChange:
+    """A change, with the new name of a table as those who use this handle would write it."""
+    if change.kind != "rename_table":
+        return change
+    place, _, name = change.now.partition(".")
+    return replace(change, now=spell_table_name(handle, place, name, database))
 
 
 def find_first_column(id: str, versions: Sequence[LoggedShape | None]) -> ShapedColumn | None:

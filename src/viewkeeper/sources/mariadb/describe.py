@@ -33,7 +33,7 @@ class TableDescriber:
             shape = shapes.find_shape(*table.place)
             if shape is None:
                 return handles.choose_handle(name, "", {})
-            return handles.choose_handle(name, shape.id, shape.ids_by_name)
+            return handles.choose_handle(name, shape.id, shape.table_shape().identities_by_name())
 
     def describe_table(self, handle: str) -> TableDescription:
         """The table of a handle now; every kind of value that is kept can be compared."""
@@ -53,15 +53,16 @@ class TableDescriber:
         if refusal is not None:
             raise refusal
         found = meaning_of(table, target, shape)
+        kept = found.columns
         now = shape or LoggedShape("", *table.place, ())
         columns = [column.name for column in table.columns]
         return TableDescription(
             current_form_of(handle, target, now, database, columns),
-            found.fields,
-            found.refused_columns,
+            kept.fields,
+            kept.refused,
             found.key,
             found.indexed_columns,
-            frozenset(field.name for field in found.fields),
+            frozenset(field.name for field in kept.fields),
         )
 
     def _known_shapes(self, connection: Connection) -> tuple[SourceHandles, LoggedShapes]:

@@ -33,8 +33,8 @@ from viewkeeper.sources.mariadb.server_connection import (
     quote_name,
 )
 from viewkeeper.sources.mariadb.state import MariadbState, check_history
-from viewkeeper.sources.mariadb.types import MariadbRefusal
 from viewkeeper.sources.stream.spool import Spool
+from viewkeeper.sources.tables.column_type import ColumnRefusal
 from viewkeeper.updates.source_protocol import ChangesBehind, Finding, Health, RetainedLog
 
 _SHORT_SECONDS = 86_400
@@ -147,7 +147,7 @@ class MariadbDoctor:
         except SourceError as error:
             return Finding(check, "bad", _error_text(error), error.hint)
         for column in kinds:
-            if isinstance(column.kind, MariadbRefusal):
+            if isinstance(column.kind, ColumnRefusal):
                 text = f'column "{column.name}": {column.kind.reason}'
                 return Finding(check, "bad", text, column.kind.hint)
         try:

@@ -232,7 +232,7 @@ def _column_ids_of(source: str, shape: LoggedShape, columns: Sequence[str]) -> d
             raise SchemaError(
                 source,
                 f'table "{shape.full_name}" has no column "{name}"',
-                hint=nearest_hint(name, list(shape.ids_by_name)),
+                hint=nearest_hint(name, [column.name for column in shape.columns]),
             )
         found[column.name] = column.id
     return found

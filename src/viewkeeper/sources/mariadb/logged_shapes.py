@@ -19,7 +19,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from viewkeeper.sources.mariadb.schema import MariadbTable
-from viewkeeper.sources.mariadb.types import DeclaredType, MariadbKind, MariadbRefusal, kind_of
+from viewkeeper.sources.mariadb.types import DeclaredType, MariadbKind, kind_of
+from viewkeeper.sources.tables.column_type import ColumnRefusal
+from viewkeeper.sources.tables.shape import ShapeColumn, TableShape
+from viewkeeper.sources.tables.shape_changes import ShapeChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,13 @@ class ShapedColumn:
     def kind(self) -> MariadbKind | None:
         """How its values are kept; None if they cannot be."""
         found = kind_of(self.declared)
-        return None if isinstance(found, MariadbRefusal) else found
+        return None if isinstance(found, ColumnRefusal) else found
+
+    @property
+    def shape_column(self) -> ShapeColumn:
+        """What somebody who follows the column knows of it."""
+        kind = None if self.kind is None else self.kind.arrow
+        return ShapeColumn(self.id, self.id, self.name, kind, self.declared.type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +77,20 @@ class LoggedShape:
     def column_by_id(self, id: str) -> ShapedColumn | None:
         return next((column for column in self.columns if column.id == id), None)
 
-    @property
-    def ids_by_name(self) -> dict[str, str]:
-        """The identities of the columns by their names."""
-        return {column.name: column.id for column in self.columns}
+    def table_shape(self) -> TableShape:
+        """What somebody who follows the table knows of it."""
+        columns = tuple(column.shape_column for column in self.columns)
+        return TableShape(
+            self.id, self.full_name, columns, self.key, "dropped" if self.gone else ""
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedChange:
+    """A change of the table with an identity."""
+
+    table: str
+    change: ShapeChange
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from functools import cached_property
 
 from viewkeeper.errors import SchemaError
 from viewkeeper.sources.mariadb.server_connection import Connection, fetch_texts, quote_name
-from viewkeeper.sources.mariadb.types import DeclaredType, MariadbKind, MariadbRefusal, kind_of
+from viewkeeper.sources.mariadb.types import DeclaredType, MariadbKind, kind_of
+from viewkeeper.sources.tables.column_type import ColumnRefusal
 from viewkeeper.updates.schema_change import name_of_handle
 
 _EVERY_BYTE = bytes(range(256)).hex()
@@ -27,7 +28,7 @@ class MariadbColumn:
 
     name: str
     declared: DeclaredType
-    kind: MariadbKind | MariadbRefusal
+    kind: MariadbKind | ColumnRefusal
     nullable: bool
     generated: bool = False
 
@@ -90,7 +91,7 @@ class MariadbTable:
     def require_kept_column(self, name: str) -> tuple[str, MariadbKind]:
         """The column's own name and kind; a SchemaError if it cannot be kept."""
         column = self.find_column(name)
-        if isinstance(column.kind, MariadbRefusal):
+        if isinstance(column.kind, ColumnRefusal):
             raise SchemaError(
                 self.source,
                 f'table "{self.full_name}": column "{column.name}" cannot be kept exactly',
@@ -123,7 +124,7 @@ class MariadbTable:
     def exact_key(self) -> tuple[str, ...]:
         """The strict key, if all of its columns can be kept."""
         columns = [self.find_column(name) for name in self.strict_key]
-        refused = any(isinstance(column.kind, MariadbRefusal) for column in columns)
+        refused = any(isinstance(column.kind, ColumnRefusal) for column in columns)
         return () if refused else self.strict_key
 
     def _is_strict(self, index: MariadbIndex) -> bool:

@@ -8,7 +8,6 @@ more: its binlog was reset, or its data were restored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,7 @@ from viewkeeper.sources.mariadb.binlog.log import (
     read_log_files,
 )
 from viewkeeper.sources.mariadb.logged_shapes import (
-    LoggedShape,
     LoggedShapes,
-    ShapedColumn,
     shapes_from_json,
     shapes_to_json,
 )
@@ -37,7 +34,6 @@ from viewkeeper.sources.mariadb.position import (
     spell_position,
 )
 from viewkeeper.sources.mariadb.server_connection import Connection, MariadbServer, fetch_texts
-from viewkeeper.sources.mariadb.types import DeclaredType
 from viewkeeper.sources.state_files import read_state_file, write_state_file
 from viewkeeper.storage.typed_json import read_typed
 
@@ -62,28 +58,12 @@ def read_state(home: Path) -> MariadbState | None:
 
 
 def _decode_state(read: Any) -> MariadbState:
-    shapes = shapes_from_json(read["shapes"]) if "shapes" in read else _without_identities(read)
+    shapes = shapes_from_json(read["shapes"])
     mark = read_typed(EventMark, read["mark"]) if read["mark"] else None
     position, gtid, born_at = read_typed(
         tuple[int, str, int], [read["position"], read["gtid"], read["born_at"]]
     )
     return MariadbState(position, gtid, born_at, shapes, mark)
-
-
-def _without_identities(read: Mapping[str, Any]) -> LoggedShapes:
-    """The shapes in a file that was written before tables had identities."""
-    tables: dict[str, LoggedShape] = {}
-    for number, table in enumerate(read["tables"].values()):
-        database, _, name = table["full_name"].partition(".")
-        id = f"{read['position']}-{number}"
-        columns = tuple(
-            ShapedColumn(f"{id}.{place}", column, DeclaredType(**declared))
-            for place, (column, declared) in enumerate(table["columns"].items(), 1)
-        )
-        tables[table["full_name"]] = LoggedShape(
-            id, database, name, columns, since=read["position"]
-        )
-    return LoggedShapes({shape.id: shape for shape in tables.values()})
 
 
 def write_state(home: Path, state: MariadbState) -> None:

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from viewkeeper.delta.exact_cast import decimals_of
 from viewkeeper.sources.mariadb.server_connection import quote_name
+from viewkeeper.sources.tables.column_type import ColumnRefusal
 
 Array: TypeAlias = "pa.Array[pa.Scalar[pa.DataType]]"
 Values = Sequence[bytes | None]
@@ -85,14 +86,6 @@ class MariadbKind:
     length: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class MariadbRefusal:
-    """Why a column cannot be used, and what would help."""
-
-    reason: str
-    hint: str
-
-
 class MariadbMisfitError(ValueError):
     """The value at `index` of a column does not fit; callers say where it was found."""
 
@@ -102,7 +95,7 @@ class MariadbMisfitError(ValueError):
         self.value = value
 
 
-def kind_of(declared: DeclaredType) -> MariadbKind | MariadbRefusal:
+def kind_of(declared: DeclaredType) -> MariadbKind | ColumnRefusal:
     """How a column is kept, or why it is not."""
     match = _DECLARED.fullmatch(declared.type)
     if match is None:
@@ -141,10 +134,10 @@ _BY_NAME: Mapping[str, MariadbKind] = {
 }
 
 
-def _decimal_kind(inside: str) -> MariadbKind | MariadbRefusal:
+def _decimal_kind(inside: str) -> MariadbKind | ColumnRefusal:
     precision, scale = (int(part) for part in inside.split(","))
     if not scale <= precision <= 38:
-        return MariadbRefusal(
+        return ColumnRefusal(
             f"decimal({precision},{scale}) has more than 38 digits",
             "declare it with at most 38 digits, or keep the value as text",
         )
@@ -157,20 +150,20 @@ def _bits_kind(length: int) -> MariadbKind:
     return MariadbKind("bits", pa.int64() if length < 64 else pa.decimal128(20, 0), length=length)
 
 
-def _text_kind(declared: DeclaredType) -> MariadbKind | MariadbRefusal:
+def _text_kind(declared: DeclaredType) -> MariadbKind | ColumnRefusal:
     charset, characters = declared.charset, declared.characters
     if charset in _UNICODE or characters:
         return MariadbKind("text", pa.string(), declared.collation, charset, characters)
-    return MariadbRefusal(
+    return ColumnRefusal(
         f"the character set {charset} has several bytes per character and is not UTF-8",
         "convert it: ALTER TABLE ... MODIFY ... CHARACTER SET utf8mb4",
     )
 
 
-def _labelled_kind(name: str, inside: str, declared: DeclaredType) -> MariadbKind | MariadbRefusal:
+def _labelled_kind(name: str, inside: str, declared: DeclaredType) -> MariadbKind | ColumnRefusal:
     labels = tuple(_ESCAPE.sub(_unescape_match, label) for label in _LABEL.findall(inside))
     if declared.charset not in _UNICODE and not all(label.isascii() for label in labels):
-        return MariadbRefusal(
+        return ColumnRefusal(
             f"its labels are not ASCII, in the character set {declared.charset}",
             "convert it: ALTER TABLE ... MODIFY ... CHARACTER SET utf8mb4",
         )
@@ -184,26 +177,26 @@ def _unescape_match(match: re.Match[str]) -> str:
     return "'" if character is None else _ESCAPED.get(character, character)
 
 
-def _refuse_decorated(declared: str) -> MariadbRefusal:
+def _refuse_decorated(declared: str) -> ColumnRefusal:
     if "COMPRESSED" in declared:
-        return MariadbRefusal(
+        return ColumnRefusal(
             "the binlog has its values compressed", "ALTER TABLE ... MODIFY ... without COMPRESSED"
         )
     if "mariadb-5.3" in declared:
-        return MariadbRefusal(
+        return ColumnRefusal(
             "it is stored in the format of MariaDB 5.3, which the binlog does not describe",
             "SET GLOBAL mysql56_temporal_format = ON; ALTER TABLE ... FORCE",
         )
     return _refuse_unknown(declared)
 
 
-def _refuse_unknown(declared: str) -> MariadbRefusal:
+def _refuse_unknown(declared: str) -> ColumnRefusal:
     if declared.startswith("time"):
-        return MariadbRefusal(
+        return ColumnRefusal(
             "TIME goes beyond a day and below zero, which no type of Spark does",
             "keep the duration as a number of seconds or microseconds",
         )
-    return MariadbRefusal(
+    return ColumnRefusal(
         f"there is no type of Spark for {declared}",
         "add a column that has the value as a number, text or bytes",
     )

@@ -41,8 +41,8 @@ from viewkeeper.sources.mariadb.server_connection import (
     run_statement,
 )
 from viewkeeper.sources.mariadb.types import MariadbKind
+from viewkeeper.sources.tables.shape_changes import broken_query_error
 from viewkeeper.updates.cut import Cut
-from viewkeeper.updates.schema_change import SchemaChange
 from viewkeeper.updates.source_protocol import Answer, Lookup, Scan
 from viewkeeper.view.definition import Relation
 
@@ -217,7 +217,9 @@ class MariadbSnapshot:
         tail.require_rows(bound.handle, bound.identity, after)
         ids = {name: bound.id_of(name) for name in columns}
         for one in tail.changes_after(after):
-            _require_kept(one.change, bound, set(ids.values()))
+            if one.table == bound.identity and one.change.is_ending(set(ids.values())):
+                named = {**bound.columns, **ids}
+                raise broken_query_error(self._server.source, bound.handle, named, one.change)
         shape, table = tail.shapes.shape_by_id(bound.identity), self._tables.get(bound.handle)
         if shape is None or table is None:
             raise _BrokenError("it is gone, or is called otherwise now")
@@ -310,17 +312,6 @@ class MariadbSnapshot:
             connection._force_close()
 
 
-def _require_kept(change: SchemaChange, bound: BoundHandle, asked: set[str]) -> None:
-    """A _BrokenError if a change left nothing of what a question is about."""
-    if change.table != bound.identity or change.keeps_values:
-        return
-    if change.column and change.column not in asked:
-        return
-    names = {id: name for name, id in bound.columns.items()}
-    facts = replace(change, table=bound.handle, column=names.get(change.column, ""))
-    raise _BrokenError(str(facts))
-
-
 def _column_now(
     shape: LoggedShape, table: MariadbTable, name: str, id: str
 ) -> tuple[str, MariadbKind]:
@@ -329,12 +320,7 @@ def _column_now(
     if column is None or not table.has_column(column.name):
         raise _BrokenError(f"column {name} is gone")
     found = table.find_column(column.name)
-    logged = column.kind
-    if (
-        logged is None
-        or not isinstance(found.kind, MariadbKind)
-        or found.kind.arrow != logged.arrow
-    ):
+    if not isinstance(found.kind, MariadbKind) or found.kind.arrow != column.shape_column.type:
         raise _BrokenError(f"column {name} has the type {found.declared.type} now")
     return found.name, found.kind
 

@@ -19,7 +19,7 @@ import pymysql
 from viewkeeper.errors import SchemaError
 from viewkeeper.sources.mariadb.binlog.log import read_log_end
 from viewkeeper.sources.mariadb.binlog.shape_tracker import ShapeTracker
-from viewkeeper.sources.mariadb.logged_shapes import LoggedShape
+from viewkeeper.sources.mariadb.logged_shapes import LoggedShape, ShapedColumn
 from viewkeeper.sources.mariadb.schema import MariadbTable, read_table
 from viewkeeper.sources.mariadb.server_connection import (
     Connection,
@@ -100,15 +100,13 @@ def _is_different(seen: _Seen, tracker: ShapeTracker, wanted: Mapping[str, Seque
         return seen.table is None
     for id in wanted.get(shape.id, ()):
         column = shape.column_by_id(id)
-        if column is not None and not _has_same_kind(seen.table, column.name, column.kind):
+        if column is not None and not _has_same_type(seen.table, column):
             return True
     return False
 
 
-def _has_same_kind(table: MariadbTable, name: str, kind: MariadbKind | None) -> bool:
-    if not table.has_column(name):
+def _has_same_type(table: MariadbTable, column: ShapedColumn) -> bool:
+    if not table.has_column(column.name):
         return False
-    found = table.find_column(name).kind
-    if kind is None or not isinstance(found, MariadbKind):
-        return kind is None and not isinstance(found, MariadbKind)
-    return found.arrow == kind.arrow
+    found, logged = table.find_column(column.name).kind, column.shape_column.type
+    return logged == (found.arrow if isinstance(found, MariadbKind) else None)

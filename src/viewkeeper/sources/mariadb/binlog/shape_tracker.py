@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from operator import itemgetter
 
 from viewkeeper.sources.mariadb.binlog.rows import (
     BinlogLayout,
@@ -24,10 +25,11 @@ from viewkeeper.sources.mariadb.binlog.rows import (
 from viewkeeper.sources.mariadb.binlog.table_map import read_table_map
 from viewkeeper.sources.mariadb.ddl.shape_effect import ShapeEffect, effect_of
 from viewkeeper.sources.mariadb.ddl.statement import LoggedStatement
-from viewkeeper.sources.mariadb.logged_shapes import LoggedShapes, key_ids
+from viewkeeper.sources.mariadb.logged_shapes import LoggedChange, LoggedShapes, key_ids
 from viewkeeper.sources.mariadb.schema import characters_of
 from viewkeeper.sources.mariadb.server_connection import MariadbServer
-from viewkeeper.updates.schema_change import SchemaChange
+from viewkeeper.sources.tables.shape_changes import ShapeChange
+from viewkeeper.sources.tables.shape_history import ShapeHistory
 
 KeyOf = Callable[[str, str], Sequence[str] | None]
 """The names of the columns of a table's key now, by database and table; None if it is not there."""
@@ -43,14 +45,6 @@ class ShapeWatch:
     columns: Mapping[str, tuple[str, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class ReportedChange:
-    """A schema change of a table, in the transaction that ends at a position."""
-
-    position: int
-    change: SchemaChange
-
-
 class ShapeTracker:
     """Follows a watch from a position on; without `key_of` keys do not matter."""
 
@@ -61,19 +55,18 @@ class ShapeTracker:
         shapes = watch.shapes.known_from(watch.position) if early else watch.shapes
         self._wanted = watch.columns
         self._key_of = key_of
-        self._positions = [start]
-        self._versions = [shapes]
+        self._history = ShapeHistory(((start, shapes),))
         self._open = shapes
-        self._open_changes: list[SchemaChange] = []
+        self._open_changes: list[LoggedChange] = []
         self._layouts: dict[bytes, BinlogLayout | None] = {}
         self._characters = cache(lambda charset: _ask_characters(server, charset))
-        self._reported: list[ReportedChange] = []
+        self._reported: list[tuple[int, LoggedChange]] = []
         self.reached = start
 
     @property
     def shapes(self) -> LoggedShapes:
         """As of the last transaction that has ended."""
-        return self._versions[-1]
+        return self._history.newest
 
     def note_reached(self, position: int) -> None:
         """The log was read up to a position."""
@@ -86,12 +79,13 @@ class ShapeTracker:
 
     def shapes_at(self, position: int) -> LoggedShapes:
         """As of a position that was read."""
-        return self._versions[max(0, bisect_right(self._positions, position) - 1)]
+        return self._history.shape_at(position)
 
-    def changes_between(self, after: int, until: int) -> list[ReportedChange]:
-        """The schema changes with `after` < position <= `until`."""
-        start = bisect_right(self._reported, after, key=_position_of)
-        return self._reported[start : bisect_right(self._reported, until, key=_position_of)]
+    def changes_between(self, after: int, until: int) -> list[LoggedChange]:
+        """The changes of transactions that end with `after` < position <= `until`."""
+        start = bisect_right(self._reported, after, key=itemgetter(0))
+        end = bisect_right(self._reported, until, key=itemgetter(0))
+        return [change for _, change in self._reported[start:end]]
 
     def is_wanted(self, id: str) -> bool:
         """Whether rows of a table are wanted; only its shape is, if they are not."""
@@ -123,7 +117,7 @@ class ShapeTracker:
             return
         key = key_ids(shape, names)
         if key != shape.key:
-            effect.changes.append(SchemaChange("change_key", id, now=", ".join(names)))
+            effect.add_change(id, "change_key", ", ".join(names))
             effect.shapes = effect.shapes.with_table(replace(shape, key=key))
 
     def find_layout(self, described: bytes, position: int) -> BinlogLayout | None:
@@ -146,37 +140,34 @@ class ShapeTracker:
             if position > shape.since:
                 self.contradict_table(shape.id)
             else:
-                self._open_changes.append(SchemaChange("recreate_table", shape.id))
+                self._add_recreation(shape.id)
             return None
 
     def contradict_table(self, id: str) -> None:
         """A table is not what it should be; that is reported with the next transaction."""
         if self._open.shape_by_id(id) is not None:
-            self._open_changes.append(SchemaChange("recreate_table", id))
+            self._add_recreation(id)
             self._replace_shapes(self._open.without_tables([id]))
+
+    def _add_recreation(self, id: str) -> None:
+        self._open_changes.append(LoggedChange(id, ShapeChange("recreate_table")))
 
     def end_transaction(self, position: int) -> None:
         """The transaction that was being read ends here."""
-        self._reported += [ReportedChange(position, change) for change in self._open_changes]
+        self._reported += [(position, change) for change in self._open_changes]
         self._open_changes = []
-        if self._open is not self._versions[-1]:
-            self._positions.append(position)
-            self._versions.append(self._open)
+        if self._open is not self.shapes:
+            self._history = self._history.add_step(position, self._open)
 
     def abandon_transaction(self) -> None:
         """The transaction that was being read has no end."""
         self._open_changes = []
-        self._replace_shapes(self._versions[-1])
+        self._replace_shapes(self.shapes)
 
     def forget_before(self, position: int) -> None:
         """Nobody will ask for what was before a position."""
-        past = max(0, bisect_right(self._positions, position) - 1)
-        del self._positions[:past], self._versions[:past]
-        del self._reported[: bisect_right(self._reported, position, key=_position_of)]
-
-
-def _position_of(reported: ReportedChange) -> int:
-    return reported.position
+        self._history = self._history.fold_until(position)
+        del self._reported[: bisect_right(self._reported, position, key=itemgetter(0))]
 
 
 def _ask_characters(server: MariadbServer, charset: str) -> str:

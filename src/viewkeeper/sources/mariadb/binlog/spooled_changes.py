@@ -17,7 +17,7 @@ from viewkeeper.sources.mariadb.binlog.capture import BinlogCapture
 from viewkeeper.sources.mariadb.binlog.log import read_newest_position
 from viewkeeper.sources.mariadb.binlog.rows import select_columns
 from viewkeeper.sources.mariadb.binlog.stream import BinlogStream
-from viewkeeper.sources.mariadb.bound_handles import find_first_column, report_changes
+from viewkeeper.sources.mariadb.bound_handles import find_first_column, schema_changes_of
 from viewkeeper.sources.mariadb.position import file_of, offset_of
 from viewkeeper.sources.stream.spool import SpooledTransaction
 from viewkeeper.updates.source_protocol import LOOK_SECONDS, LOOK_TRANSACTIONS, Boundary, Tables
@@ -80,7 +80,7 @@ class SpooledChanges:
         emptied = tuple(name for table in one.emptied for name in handles.handles_of(table))
         changes = stream.tracker.changes_between(one.position - 1, one.position)
         # Most transactions change no shape, and there are many.
-        reshaped = report_changes(changes, handles, self._capture.database) if changes else ()
+        reshaped = schema_changes_of(changes, handles, self._capture.database) if changes else ()
         return Boundary(one.position, one.committed_at, one.changes, emptied, reshaped=reshaped)
 
     def _has_room(self, after: int) -> bool:

@@ -21,9 +21,9 @@ import pyarrow as pa
 from viewkeeper.errors import BarrierError, SourceAwayError
 from viewkeeper.sources.mariadb.binlog.log import make_server_id
 from viewkeeper.sources.mariadb.binlog.rows import select_columns
-from viewkeeper.sources.mariadb.binlog.shape_tracker import ReportedChange, ShapeWatch
+from viewkeeper.sources.mariadb.binlog.shape_tracker import ShapeWatch
 from viewkeeper.sources.mariadb.binlog.stream import BinlogStream, StreamPlan
-from viewkeeper.sources.mariadb.logged_shapes import LoggedShapes
+from viewkeeper.sources.mariadb.logged_shapes import LoggedChange, LoggedShapes
 from viewkeeper.sources.mariadb.server_connection import MariadbServer
 from viewkeeper.sources.stream.spool import Spool, is_alive
 
@@ -91,7 +91,7 @@ class BinlogTail:
         """As of where reading has ended."""
         return self._stream.tracker.shapes
 
-    def changes_after(self, after: int) -> list[ReportedChange]:
+    def changes_after(self, after: int) -> list[LoggedChange]:
         """The changes of shapes after a position, also those beyond the cut."""
         return self._stream.tracker.changes_between(after, _ALL)
 

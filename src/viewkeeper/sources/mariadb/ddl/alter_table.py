@@ -21,7 +21,8 @@ from viewkeeper.sources.mariadb.ddl.statement import LoggedAlter, LoggedTableNam
 from viewkeeper.sources.mariadb.ddl.tokens import Token, split_clauses
 from viewkeeper.sources.mariadb.ddl.value_effect import value_effect_of
 from viewkeeper.sources.mariadb.logged_shapes import LoggedShape, ShapedColumn
-from viewkeeper.updates.schema_change import ChangeKind, SchemaChange
+from viewkeeper.sources.tables.shape_changes import ShapeChange
+from viewkeeper.updates.schema_change import ChangeKind
 
 _INDEXES = {"INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "PRIMARY", "CHECK", "CONSTRAINT"}
 _NO_COLUMN = _INDEXES | {"FOREIGN", "PARTITION", "SYSTEM", "PERIOD"}
@@ -92,7 +93,7 @@ class AlterResult:
     loaded again, `renamed` is its new name."""
 
     shape: LoggedShape
-    changes: list[SchemaChange] = field(default_factory=list)
+    changes: list[ShapeChange] = field(default_factory=list)
     another: bool = False
     renamed: LoggedTableName | None = None
 
@@ -125,13 +126,13 @@ class _Altering:
         self._charset = shape.charset
         self._kept: dict[str, ShapedColumn] = {column.id: column for column in shape.columns}
         self._added: list[ShapedColumn] = []
-        self._changes: list[SchemaChange] = []
+        self._changes: list[ShapeChange] = []
         self._another = False
         self._renamed: LoggedTableName | None = None
 
     def make_result(self) -> AlterResult:
         if self._another:
-            changes = [SchemaChange("recreate_table", self._before.id)]
+            changes = [ShapeChange("recreate_table")]
             return AlterResult(self._before, changes, another=True)
         self._add_generated_changes()
         columns = (*self._kept.values(), *self._added)
@@ -139,7 +140,7 @@ class _Altering:
         return AlterResult(shape, self._changes, renamed=self._renamed)
 
     def _add_change(self, kind: ChangeKind, column: str, now: str = "") -> None:
-        self._changes.append(SchemaChange(kind, self._before.id, column, now))
+        self._changes.append(ShapeChange(kind, column, now))
 
     def _add_generated_changes(self) -> None:
         """A generated column follows those that it is made of, without row events."""

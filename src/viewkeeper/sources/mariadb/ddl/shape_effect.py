@@ -35,8 +35,9 @@ from viewkeeper.sources.mariadb.ddl.statement import (
     parse_table_name,
 )
 from viewkeeper.sources.mariadb.ddl.tokens import Token
-from viewkeeper.sources.mariadb.logged_shapes import LoggedShape, LoggedShapes
-from viewkeeper.updates.schema_change import SchemaChange
+from viewkeeper.sources.mariadb.logged_shapes import LoggedChange, LoggedShape, LoggedShapes
+from viewkeeper.sources.tables.shape_changes import ShapeChange
+from viewkeeper.updates.schema_change import ChangeKind
 
 
 @dataclass(slots=True)
@@ -48,10 +49,14 @@ class ShapeEffect:
     """
 
     shapes: LoggedShapes
-    changes: list[SchemaChange] = field(default_factory=list)
+    changes: list[LoggedChange] = field(default_factory=list)
     emptied: list[str] = field(default_factory=list)
     unlisted: list[LoggedShape] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
+
+    def add_change(self, table: str, kind: ChangeKind, now: str = "") -> None:
+        """A table as a whole has changed."""
+        self.changes.append(LoggedChange(table, ShapeChange(kind, now=now)))
 
 
 def effect_of(
@@ -105,7 +110,7 @@ def _effect_of_unreadable(statement: str, shapes: LoggedShapes) -> ShapeEffect |
 
 def _before_it_was_known(
     shape: LoggedShape, action: Action, shapes: LoggedShapes
-) -> list[SchemaChange]:
+) -> list[LoggedChange]:
     """What was done to a name before the table that has it was followed: what lies before that
     may be of another table."""
     touched = {shapes.fold_name(name.database, name.table) for name in _names_of(action)}
@@ -113,7 +118,7 @@ def _before_it_was_known(
         action.database, ""
     ) == shapes.fold_name(shape.database, "")
     if dropped or shapes.fold_name(shape.database, shape.name) in touched:
-        return [SchemaChange("recreate_table", shape.id)]
+        return [LoggedChange(shape.id, ShapeChange("recreate_table"))]
     return []
 
 
@@ -133,7 +138,7 @@ def _names_of(action: Action) -> tuple[LoggedTableName, ...]:
 
 def replace_table(effect: ShapeEffect, shape: LoggedShape) -> None:
     """The table is another one now."""
-    effect.changes.append(SchemaChange("recreate_table", shape.id))
+    effect.add_change(shape.id, "recreate_table")
     effect.shapes = effect.shapes.without_tables([shape.id])
 
 
@@ -173,7 +178,7 @@ class _Reshaping:
                 self._alter_shape(action)
 
     def _drop_shape(self, shape: LoggedShape) -> None:
-        self.effect.changes.append(SchemaChange("drop_table", shape.id))
+        self.effect.add_change(shape.id, "drop_table")
         self.effect.shapes = self.effect.shapes.with_table(replace(shape, gone=True))
 
     def _take_over_name(self, name: LoggedTableName) -> None:
@@ -206,7 +211,7 @@ class _Reshaping:
 
     def _rename_shape(self, shape: LoggedShape, name: LoggedTableName) -> None:
         now = replace(shape, database=name.database, name=name.table)
-        self.effect.changes.append(SchemaChange("rename_table", shape.id, now=now.full_name))
+        self.effect.add_change(shape.id, "rename_table", now.full_name)
         self.effect.shapes = self.effect.shapes.with_table(now)
         self._take_over_name(name)
 
@@ -216,7 +221,7 @@ class _Reshaping:
             self._move_rows(action)
             return
         found = apply_alter(shape, action, self._setting)
-        self.effect.changes += found.changes
+        self.effect.changes += [LoggedChange(shape.id, change) for change in found.changes]
         if found.another:
             self.effect.shapes = self.effect.shapes.without_tables([shape.id])
             return

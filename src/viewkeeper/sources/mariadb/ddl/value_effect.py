@@ -8,11 +8,13 @@ widened. All else may have changed them, because a server that is not strict mak
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 
-from viewkeeper.sources.mariadb.types import DeclaredType, MariadbKind, MariadbRefusal, kind_of
+from viewkeeper.sources.mariadb.types import DeclaredType, MariadbKind, kind_of
+from viewkeeper.sources.tables.column_type import ColumnRefusal
+from viewkeeper.sources.tables.wider_types import is_widening
 
 Retyped = Literal["same", "widen_type", "change_type", "rewrite"]
 
@@ -40,7 +42,7 @@ def value_effect_of(old: DeclaredType, new: DeclaredType) -> Retyped:
     'widen_type'
     """
     before, after = kind_of(old), kind_of(new)
-    if isinstance(after, MariadbRefusal) or isinstance(before, MariadbRefusal):
+    if isinstance(after, ColumnRefusal) or isinstance(before, ColumnRefusal):
         return "same" if type(after) is type(before) else "change_type"
     if before.arrow == after.arrow:
         return "same" if _has_room(old, before, new, after) else "rewrite"
@@ -147,18 +149,9 @@ def _keeps_bytes(old: DeclaredType, new: DeclaredType) -> bool:
 
 
 def _is_wider(old: DeclaredType, before: MariadbKind, after: MariadbKind) -> bool:
-    if before.arrow == pa.float32() and after.arrow == pa.float64():
-        return True
-    target: Any = after.arrow
-    if not pa.types.is_decimal(target):
-        return False
-    whole = target.precision - target.scale
-    if before.family == "decimal":
-        source: Any = before.arrow
-        room = source.precision - source.scale <= whole and source.scale <= target.scale
-        return room and after.family == "decimal"
     held = _integer_bounds(old)
-    if held is None or before.arrow == pa.bool_():
-        return False
-    fits = max(-held[0], held[1]) < 10**whole
-    return fits and (after.family == "decimal" or held[0] >= 0)
+    digits = None if held is None else len(str(max(-held[0], held[1])))
+    # Whole numbers without a sign are kept as decimals where they have no other type.
+    is_plain = after.family == "decimal" or not pa.types.is_decimal(after.arrow)
+    is_unsigned = held is not None and held[0] >= 0 and before.family != "decimal"
+    return (is_plain or is_unsigned) and is_widening(before.arrow, after.arrow, digits)
