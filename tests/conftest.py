@@ -29,11 +29,30 @@ settings.register_profile("ci", deadline=None, database=None, max_examples=100, 
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "local")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that use the Spark session are marked, so that they can run apart from the others."""
+    """Mark the tests that use the Spark session, and those that one process shall run together.
+
+    Several processes share a run (`--dist loadgroup`): a test alone goes to whichever is free, a
+    group to one, the largest first. What a file or a folder prepares for its tests, with Spark or
+    without, is prepared once that way.
+    """
     for item in items:
+        scopes = {fixture.scope for fixture in fixtures_of(item)}
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+            scopes.add("module")
+        if "package" in scopes:
+            item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
+        elif scopes & {"module", "class"}:
+            item.add_marker(pytest.mark.xdist_group(f"{item.path.parent.name}/{item.path.stem}"))
+
+
+def fixtures_of(item: pytest.Item) -> Iterator[pytest.FixtureDef[object]]:
+    """The fixtures that a test asks for by name, and those that these ask for."""
+    named = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
+    for definitions in named.values():
+        yield definitions[-1]
 
 
 @pytest.fixture(scope="session", autouse=True)
