@@ -96,6 +96,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 SPARK = SparkSettings(
     master="local[2,3]",
     config={
+        # The second compiler optimises code for hours of running, and several collectors share the
+        # work of one: in a run of minutes both cost more than they save.
+        "spark.driver.extraJavaOptions": (
+            "-XX:+ExitOnOutOfMemoryError -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        ),
         # Workers import the test modules whose functions they are sent.
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         # A few rows need no more; adaptive planning would cost more than it saves.
