@@ -7,6 +7,10 @@
 
 PYTHON_RUN := .venv/bin/python -m
 
+# Where the environment forbids Python to write bytecode, every process of every run compiles again
+# what it imports, and pytest all its test modules.
+unexport PYTHONDONTWRITEBYTECODE
+
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
