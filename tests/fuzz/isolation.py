@@ -1,21 +1,46 @@
 """Fuzzing of readers that a native library can bring down: in a process of their own.
 
-A segmentation fault or an abort would end the whole run of tests. In another process it is a
-failure of one test, which names the file with the last input.
+A segmentation fault or an abort would end the whole run of tests, and a loop in native code could
+not be interrupted by it. In another process it is a failure of one test, which names the folder
+with the last input. One process reads all inputs of a fuzzer: starting it costs as much as 500.
 """
 
 from __future__ import annotations
 
+import faulthandler
+import json
+import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
+
+from tests.fuzz.figures import DONE, FuzzFigures
 
 ROOT = Path(__file__).parent.parent.parent
 
 
-def fuzz_isolated(module: str, folder: Path) -> None:
-    """Call `attack(folder)` of a module of tests; what it tried last lies in that folder."""
-    code = f"import pathlib; from {module} import attack; attack(pathlib.Path({str(folder)!r}))"
-    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    message = f"ended with {ended.returncode}; the input is in {folder}\n{ended.stderr[-8000:]}"
-    assert ended.returncode == 0, message
+def fuzz_isolated(module: str, scratch: Path, kept: Path) -> None:
+    """Call `attack(scratch)` of a module of tests; if it fails, its files are in `kept`."""
+    code = f"from tests.fuzz.isolation import run_attack; run_attack({module!r}, {str(scratch)!r})"
+    # Threads of the library that reads logs cost more than it does: one has nobody to wait for.
+    environment = {**os.environ, "TOKIO_WORKER_THREADS": "1"}
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    if ended.returncode != 0:
+        shutil.copytree(scratch, kept, dirs_exist_ok=True, symlinks=True)
+        message = f"ended with {ended.returncode}; the input is in {kept}\n{ended.stderr[-8000:]}"
+        raise AssertionError(message)
+    DONE.extend(FuzzFigures(**json.loads(line)) for line in ended.stdout.splitlines())
+
+
+def run_attack(module: str, scratch: str) -> None:
+    """What the process does: attack, and say what it cost."""
+    faulthandler.enable()
+    attack: Callable[[Path], None] = __import__(module, fromlist=["attack"]).attack
+    attack(Path(scratch))
+    for figures in DONE:
+        print(json.dumps(asdict(figures)))

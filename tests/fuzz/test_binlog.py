@@ -51,18 +51,18 @@ def packets_in(data: bytes) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("checksum", ["CRC32", "NONE"])
-def test_binlog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checksum: str) -> None:
+def test_binlog(scratch: Path, monkeypatch: pytest.MonkeyPatch, checksum: str) -> None:
     recorded = Recorded(checksum)
-    read = make_reader(recorded, tmp_path, monkeypatch)
+    read = make_reader(recorded, scratch, monkeypatch)
     seeds = [framed(packets) for packets in recorded.transactions()]
-    fuzz(lambda data: read(list(packets_in(data))), seeds, inputs=1500)
+    fuzz(lambda data: read(list(packets_in(data))), seeds, inputs=2000)
 
 
-def test_binlog_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_binlog_event(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One event is damaged, but its length and checksum say that it is whole: what is read of its
     body must not believe it."""
     recorded = Recorded("CRC32")
-    read = make_reader(recorded, tmp_path, monkeypatch)
+    read = make_reader(recorded, scratch, monkeypatch)
     logs = list(recorded.transactions())
     seeds = [
         bytes([number, place]) + packets[place][20:-4]
@@ -77,7 +77,7 @@ def test_binlog_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         packets[place] = recorded.repaired(packets[place][:20] + data[2:] + bytes(4))
         read(packets)
 
-    fuzz(read_one, seeds, inputs=1500)
+    fuzz(read_one, seeds, inputs=2000)
 
 
 @pytest.mark.parametrize("wire", [0xF7, 0xF8])
@@ -87,10 +87,10 @@ def test_labels_come_as_text_or_not_at_all(wire: int) -> None:
         read_table_map(b"\x03crm\0\x01t\0\x01" + bytes([wire]) + b"\0\0")
 
 
-def test_binlog_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_binlog_order(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole events, left out, doubled and in another order; their places in the log are right."""
     recorded = Recorded("CRC32")
-    read = make_reader(recorded, tmp_path, monkeypatch)
+    read = make_reader(recorded, scratch, monkeypatch)
     events = recorded.packets
     places = [number for number, packet in enumerate(events) if packet[5] == BinlogEventType.GTID]
     seeds = [bytes([0, 1, *range(first, end)]) for first, end in pairwise([*places, len(events)])]
@@ -99,7 +99,7 @@ def test_binlog_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         chosen = [events[number % len(events)] for number in data[:60]]
         read(list(recorded.placed(chosen)))
 
-    fuzz(read_order, seeds, inputs=1000)
+    fuzz(read_order, seeds, inputs=2000)
 
 
 def test_statement() -> None:
@@ -109,4 +109,4 @@ def test_statement() -> None:
         for strict in (True, False):
             effect_of(LoggedStatement("crm", text, strict), shapes, 1 << 60, lambda _: "")
 
-    fuzz_text(read, STATEMENTS, inputs=3000)
+    fuzz_text(read, STATEMENTS, inputs=2000)

@@ -28,11 +28,11 @@ DIALECTS = {
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-def test_damaged_csv(tmp_path: Path, name: str) -> None:
+def test_damaged_csv(scratch: Path, name: str) -> None:
     dialect = DIALECTS[name]
     parser, path = (
         FileParser("shop", "csv", TableSettings("t", COLUMNS, (), dialect)),
-        tmp_path / "t",
+        scratch / "t",
     )
     swapped = bytes.maketrans(b',"', (dialect.delimiter + dialect.quote).encode())
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from tests.fuzz.isolation import fuzz_isolated
-from tests.fuzz.mutation import fuzz
+from tests.fuzz.mutation import fuzz, steps_for
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.sources.delta_lake import DeltaLakeSource, open_source
 from viewkeeper.sources.delta_lake.log import TableFolder, entry_path_of, read_commit
@@ -56,21 +56,20 @@ def attack(folder: Path) -> None:
     log = folder / "t" / "_delta_log"
     for path in log.glob("*.json"):
         path.unlink()
-    names = [log / f"{number:020d}.json" for number in range(2)]
+    (log / f"{0:020d}.json").write_bytes(entries[0])
+    source_of(folder).follow_tables(TABLES)
+    followed = shutil.copytree(folder / "home", folder / "followed")
 
     def read(data: bytes) -> None:
         shutil.rmtree(folder / "home", ignore_errors=True)
-        for path in names:
-            path.unlink(missing_ok=True)
-        names[0].write_bytes(entries[0])
+        shutil.copytree(followed, folder / "home")
+        (log / f"{1:020d}.json").write_bytes(data)
         source = source_of(folder)
-        source.follow_tables(TABLES)
-        names[1].write_bytes(data)
-        for action in (_look, _changes, _rows, _follow, _diagnose):
+        for action in steps_for(data, ACTIONS, 1):
             with suppress(ViewkeeperError):
                 action(source)
 
-    fuzz(read, entries, inputs=150, words=WORDS)
+    fuzz(read, entries, inputs=2000, words=WORDS)
 
 
 def _look(source: DeltaLakeSource) -> None:
@@ -99,14 +98,17 @@ def _diagnose(source: DeltaLakeSource) -> None:
     source.read_health([0])
 
 
-def test_damaged_entry(tmp_path: Path) -> None:
+ACTIONS = (_look, _changes, _rows, _follow, _diagnose)
+
+
+def test_damaged_entry(scratch: Path) -> None:
     """Our own reading of an entry, which decides what a version changed."""
-    entries = make_table(tmp_path / "t")
-    folder, path = TableFolder("lake", tmp_path / "t"), entry_path_of(tmp_path / "t", 1)
+    entries = make_table(scratch / "t")
+    folder, path = TableFolder("lake", scratch / "t"), entry_path_of(scratch / "t", 1)
 
     def read(data: bytes) -> None:
         path.write_bytes(data)
-        commit = read_commit("lake", tmp_path / "t", 1)
+        commit = read_commit("lake", scratch / "t", 1)
         if commit.metadata is not None:
             shape_from_metadata(1, commit.metadata).parse_columns()
         for file in (*commit.added, *commit.removed, *commit.feed):
@@ -115,5 +117,5 @@ def test_damaged_entry(tmp_path: Path) -> None:
     fuzz(read, entries, words=WORDS)
 
 
-def test_damaged_log(tmp_path: Path) -> None:
-    fuzz_isolated("tests.fuzz.test_delta_lake_log", tmp_path)
+def test_damaged_log(scratch: Path, tmp_path: Path) -> None:
+    fuzz_isolated("tests.fuzz.test_delta_lake_log", scratch, tmp_path)

@@ -33,7 +33,7 @@ def good(pattern: str) -> list[str]:
 def test_damaged_history() -> None:
     texts = [TYPES, *good("tests/**/*history*.json"), *good("docs/**/*.json")]
     read_history(TYPES)
-    fuzz_text(read_history, texts, inputs=3000)
+    fuzz_text(read_history, texts, inputs=2000)
 
 
 def test_damaged_script() -> None:

@@ -19,10 +19,10 @@ GOOD = [
 WORDS = [b'{"c6": ', b"[" * 5000, b'{"a":' * 3000, b"\\ud800", b"NaN", b"1e-99999999", b'"c0": 1,']
 
 
-def test_damaged_json(tmp_path: Path) -> None:
+def test_damaged_json(scratch: Path) -> None:
     parser, path = (
         FileParser("shop", "json", TableSettings("t", COLUMNS, (), Dialect())),
-        tmp_path / "t",
+        scratch / "t",
     )
 
     def read(data: bytes) -> None:

@@ -5,11 +5,17 @@ A fuzzer that cannot fail proves nothing, so each of its three demands is shown 
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from tests.fuzz import mutation
+from tests.fuzz.isolation import ROOT, fuzz_isolated
 from tests.fuzz.mutation import fuzz, fuzz_text, mutants
 from viewkeeper.errors import HistoryError
 
@@ -38,9 +44,60 @@ def test_what_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
         while True:
             pass
 
-    monkeypatch.setattr(mutation, "SECONDS", 1)
+    monkeypatch.setattr(mutation, "SECONDS", 0.2)
     with pytest.raises(AssertionError, match="TimeoutError"):
         fuzz(hang, [b"a"])
+
+
+def test_what_hangs_in_native_code_ends_the_process() -> None:
+    code = (
+        "import itertools; from tests.fuzz import mutation; mutation.SECONDS = 0.2;"
+        "mutation.fuzz(lambda _: sum(itertools.repeat(0)), [b'a'])"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=300)
+    assert ended.returncode == -signal.SIGPROF
+
+
+def test_one_defect_does_not_hide_another() -> None:
+    def read(data: bytes) -> None:
+        if data[:1] == b"{":
+            raise KeyError
+        raise ValueError
+
+    with pytest.raises(AssertionError, match=r"(?s)KeyError at .*ValueError at |ValueError.*KeyE"):
+        fuzz(read, [b"{}"])
+
+
+def test_a_crash_is_a_failure_with_the_input(scratch: Path, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="ended with -11; the input is in"):
+        fuzz_isolated("tests.fuzz.test_mutation", scratch, tmp_path)
+    assert (tmp_path / "input").read_bytes() != b"good"
+
+
+def attack(folder: Path) -> None:
+    """A reader that a damaged input brings down."""
+
+    def read(data: bytes) -> None:
+        (folder / "input").write_bytes(data)
+        if data != b"good":
+            os.kill(os.getpid(), signal.SIGSEGV)
+
+    fuzz(read, [b"good"])
+
+
+def test_a_peak_of_before_hides_no_growth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory that was given back is no excuse for taking it again."""
+    bytes(64 << 20)
+    monkeypatch.setattr(mutation, "GROWTH", 32 << 20)
+    with pytest.raises(AssertionError, match="memory grew"):
+        fuzz(lambda data: b"x" * (48 << 20), [b"a"], inputs=3)
+
+
+def test_memory_that_is_kept_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = []
+    monkeypatch.setattr(mutation, "KEPT", 16 << 20)
+    with pytest.raises(AssertionError, match="was not given back"):
+        fuzz(lambda data: kept.append(b"x" * (1 << 19)), [b"a"], inputs=100)
 
 
 def test_memory_that_grows_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,8 +78,8 @@ def attack(folder: Path) -> None:
             ):
                 pass
 
-    fuzz(read, list(good()), inputs=1500)
+    fuzz(read, list(good()), inputs=2000)
 
 
-def test_damaged_parquet(tmp_path: Path) -> None:
-    fuzz_isolated("tests.fuzz.test_parquet", tmp_path)
+def test_damaged_parquet(scratch: Path, tmp_path: Path) -> None:
+    fuzz_isolated("tests.fuzz.test_parquet", scratch, tmp_path)

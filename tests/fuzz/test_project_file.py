@@ -67,8 +67,8 @@ WORDS += [
 WORDS += [b"[" * 2000, b"9" * 5000, b"{", b"|\n", b"---\n", b"%YAML 9.9\n---\n", b"\xef\xbb\xbf"]
 
 
-def test_damaged_project_file(tmp_path: Path) -> None:
-    file = tmp_path / "viewkeeper.yml"
+def test_damaged_project_file(scratch: Path) -> None:
+    file = scratch / "viewkeeper.yml"
 
     def read(data: bytes) -> None:
         file.write_bytes(data)

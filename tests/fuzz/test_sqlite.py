@@ -10,12 +10,13 @@ import itertools
 import random
 import shutil
 import sqlite3
-from contextlib import closing
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
-from tests.fuzz.mutation import INPUTS, SEED, fuzz
+from tests.fuzz.mutation import INPUTS, SEED, fuzz, steps_for
 from tests.sources.opening import opened
 from viewkeeper.errors import SchemaError, SourceError, ViewkeeperError
 from viewkeeper.sources.sqlite import SqliteSource
@@ -37,8 +38,8 @@ ODD = (
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("fuzz") / "shop.db"
+def path(memory: Path) -> Path:
+    path = memory / "shop.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:
         writer.executescript(
             "PRAGMA page_size = 512; CREATE TABLE t(id INTEGER PRIMARY KEY, s TEXT UNIQUE, b BLOB,"
@@ -50,30 +51,16 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         writer.execute("UPDATE OR REPLACE t SET s = 'b' WHERE id = 3")
         source.close()
     # The first array imports much, which may take long.
-    ask_everything(Path(shutil.copy(path, path.with_name("first.db"))))
+    ask_source(Path(shutil.copy(path, path.with_name("first.db"))), STEPS)
     return path
 
 
-def ask_everything(path: Path) -> None:
+def ask_source(path: Path, steps: Sequence[Callable[[SqliteSource], object]]) -> None:
     source = SqliteSource("shop", path, "me", busy_seconds=0.1)
     try:
-        for step in (
-            lambda: source.describe_table("t"),
-            lambda: source.describe_table("t").key,
-            lambda: source.look_for_transactions(0),
-            lambda: list(source.read_changes(T, 0, 4)),
-            lambda: _scan(source),
-            lambda: source.read_health((0,)),
-            lambda: source.diagnose_source(T),
-            lambda: source.acknowledge_position(2),
-            lambda: source.follow_tables(T),
-            lambda: source.look_for_transactions(2),
-            lambda: source.detach_source(),
-        ):
-            try:
-                step()
-            except ViewkeeperError:
-                continue
+        for step in steps:
+            with suppress(ViewkeeperError):
+                step(source)
     finally:
         source.close()
 
@@ -89,23 +76,38 @@ def _scan(source: SqliteSource) -> None:
         snapshot.close()
 
 
-def test_a_damaged_file(path: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy.db"
+STEPS: tuple[Callable[[SqliteSource], object], ...] = (
+    lambda source: source.describe_table("t"),
+    lambda source: source.describe_table("t").key,
+    lambda source: source.look_for_transactions(0),
+    lambda source: list(source.read_changes(T, 0, 4)),
+    _scan,
+    lambda source: source.read_health((0,)),
+    lambda source: source.diagnose_source(T),
+    lambda source: source.acknowledge_position(2),
+    lambda source: source.follow_tables(T),
+    lambda source: source.look_for_transactions(2),
+    lambda source: source.detach_source(),
+)
+
+
+def test_a_damaged_file(path: Path, scratch: Path) -> None:
+    copy = scratch / "copy.db"
 
     def read(data: bytes) -> None:
         for ending in ("-journal", "-wal", "-shm"):
             copy.with_name(copy.name + ending).unlink(missing_ok=True)
         copy.write_bytes(data)
-        ask_everything(copy)
+        ask_source(copy, steps_for(data, STEPS, 2))
 
-    fuzz(read, [path.read_bytes()], inputs=150)
+    fuzz(read, [path.read_bytes()], inputs=2000)
 
 
-def test_our_tables_written_to_by_others(path: Path, tmp_path: Path) -> None:
+def test_our_tables_written_to_by_others(path: Path, scratch: Path) -> None:
     places = [(table, column) for table, columns in OURS.items() for column in columns]
     choices = list(itertools.product(places, ODD))
     random.Random(SEED).shuffle(choices)
-    copy = tmp_path / "copy.db"
+    copy = scratch / "copy.db"
     for (table, column), value in choices[: max(120, INPUTS)]:
         shutil.copy(path, copy)
         with closing(sqlite3.connect(copy, isolation_level=None)) as writer:
@@ -114,14 +116,14 @@ def test_our_tables_written_to_by_others(path: Path, tmp_path: Path) -> None:
             except sqlite3.Error:
                 continue
         try:
-            ask_everything(copy)
+            ask_source(copy, STEPS)
         except Exception as error:
             raise AssertionError(f"{table}.{column} = {value}") from error
 
 
 @pytest.mark.parametrize("sign", ["7", "0", "NULL", "'x'", "1.0"])
-def test_a_sign_that_no_trigger_writes_is_no_change(path: Path, tmp_path: Path, sign: str) -> None:
-    copy = shutil.copy(path, tmp_path / "copy.db")
+def test_a_sign_that_no_trigger_writes_is_no_change(path: Path, scratch: Path, sign: str) -> None:
+    copy = shutil.copy(path, scratch / "copy.db")
     with closing(sqlite3.connect(copy, isolation_level=None)) as writer:
         writer.execute(f"UPDATE _viewkeeper_log SET sign = {sign} WHERE seq = 1")
     source = SqliteSource("shop", copy, "me")
@@ -130,8 +132,8 @@ def test_a_sign_that_no_trigger_writes_is_no_change(path: Path, tmp_path: Path, 
     source.close()
 
 
-def test_detaching_leaves_what_is_not_ours(path: Path, tmp_path: Path) -> None:
-    copy = shutil.copy(path, tmp_path / "copy.db")
+def test_detaching_leaves_what_is_not_ours(path: Path, scratch: Path) -> None:
+    copy = shutil.copy(path, scratch / "copy.db")
     source = SqliteSource("shop", copy, "me")
     with closing(sqlite3.connect(copy, isolation_level=None)) as writer:
         writer.execute("CREATE TABLE _viewkeeper_notes (a)")

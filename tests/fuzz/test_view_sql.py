@@ -48,7 +48,7 @@ def test_damaged_views() -> None:
 
 def test_damaged_random_views() -> None:
     generator = random.Random(3)
-    fuzz_text(read, [HEAD + random_query(generator) for _ in range(200)], inputs=1000)
+    fuzz_text(read, [HEAD + random_query(generator) for _ in range(200)], inputs=2000)
 
 
 def test_a_list_after_where_is_no_table() -> None:

@@ -40,8 +40,8 @@ WORDS = [b"\\ud800", b"\\u0000", b"9223372036854775808", b"NaN", b"null", b"1e99
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[StoredRegistry]:
-    with closing(open_store(str(tmp_path / "registry.db"))) as opened:
+def store(scratch: Path) -> Iterator[StoredRegistry]:
+    with closing(open_store(str(scratch / "registry.db"))) as opened:
         group = gather(opened, {"north": NORTH, "mart": FACTS})
         opened.register_ids(group, ids("shop", 4, 7), claimed(opened, "shop", "north", group))
         yield opened
@@ -168,7 +168,7 @@ def test_requests(server: RegistryServer, monkeypatch: pytest.MonkeyPatch) -> No
             assert set(json.loads(body)) in ({"result"}, {"error"})
             seen.add(status)
 
-    fuzz(read, spoken(server).requests, inputs=1500, words=WORDS)
+    fuzz(read, spoken(server).requests, inputs=2000, words=WORDS)
     assert {200, 400, 401} <= seen
 
 
