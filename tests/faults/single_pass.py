@@ -8,6 +8,10 @@ pass does what `run` does until there is nothing more to do, upkeep included; `s
 attached to it first and let system calls fail, or kill at them. Settling lets the judge look at
 what a fault has left, then makes a pass in peace, then lets the judge look at everything.
 
+A pass waits for its sources however long it is stopped: one that took them for away would commit
+nothing, and whatever is done to it then is no trial. A traced pass gives its half-made files the
+same names every time.
+
 A pass says how it ended through memory that it shares with the server, because writing to a pipe
 is one of the system calls that may fail.
 """
@@ -27,9 +31,12 @@ import tempfile
 import threading
 import time
 import traceback
+import uuid
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import deltalake
@@ -41,10 +48,12 @@ from tests.faults.passes import LIMIT_SECONDS
 from tests.faults.writer import write_some
 from viewkeeper.engine import upkeep
 from viewkeeper.engine.batch import part_sweep
+from viewkeeper.engine.connections import open_sources
 from viewkeeper.engine.project import open_project
 from viewkeeper.engine.report import SilentObserver
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.sources.sqlite import SqliteSource
+from viewkeeper.storage import disk
 from viewkeeper.warehouse.metadata.head import read_head
 from viewkeeper.warehouse.retention import clean_warehouse
 
@@ -90,12 +99,13 @@ def main() -> None:
 def make_pass(project: Path) -> str:
     """Everything that waits, committed; what became old, folded and deleted."""
     hurry()
+    be_patient()
     told = Troubles()
     with open_project(project) as opened, opened.open_maintainer("run", told) as keeper:
         keeper.start_run()
         chores = upkeep.Upkeep(keeper.workspace)
         for _ in range(ROUNDS):
-            keeper.see_commits()
+            keeper.see_commits(LIMIT_SECONDS)
             keeper.maintain_views()
             chores.run_due_steps()
         keeper.acknowledge_commits(now=True)
@@ -117,6 +127,24 @@ def hurry() -> None:
     upkeep.MERGE_FILES = 3
     upkeep.ROUTINE_SECONDS = -1.0
     setattr(upkeep, "clean_warehouse", partial(clean_warehouse, retention_s=-1.0, fold_at_least=2))  # noqa: B010
+
+
+def be_patient() -> None:
+    """Who is stopped for some seconds does not take its sources for away."""
+    open_sources.SILENT_SECONDS = LIMIT_SECONDS
+    open_sources.CLOSE_SECONDS = LIMIT_SECONDS
+
+
+def repeat_names() -> None:
+    """Let half-made files have the same names in every pass: by thread, and by number in it."""
+    made: Counter[str] = Counter()
+
+    def next_name() -> uuid.UUID:
+        thread = threading.current_thread().name
+        made[thread] += 1
+        return uuid.uuid5(uuid.NAMESPACE_OID, f"{thread} {made[thread]}")
+
+    setattr(disk, "uuid", SimpleNamespace(uuid4=next_name))  # noqa: B010
 
 
 def outlive(project: Path, trace: list[str]) -> dict[str, Any]:
@@ -144,6 +172,7 @@ def cut_power(project: Path, trace: list[str], image: Path) -> dict[str, Any]:
     """
     running = Child(partial(make_pass, project), trace)
     copy, medium = project.with_name("copy"), image.with_name("copy.img")
+    before = read_head(project / "warehouse").record
     failures: list[str] = []
     cuts = 0
     while running.is_stopped(cuts + 1):
@@ -158,7 +187,10 @@ def cut_power(project: Path, trace: list[str], image: Path) -> dict[str, Any]:
         if ended["code"] or int(ended["said"].split()[0]) < seen:
             failures.append(f"cut {cuts}, record {seen} was seen: {ended['said']}")
         running.go_on()
-    return {**running.ended(), "cuts": cuts, "failures": failures}
+    ended = running.ended()
+    if read_head(project / "warehouse").record == before:
+        failures.append(f"the pass committed nothing, so {cuts} cuts tried nothing: {ended}")
+    return {**ended, "cuts": cuts, "failures": failures}
 
 
 def take_over(project: Path) -> str:
@@ -185,6 +217,8 @@ class Child:
         if self._pid == 0:
             os.close(goes)
             os.read(waits, 1)
+            if trace:
+                repeat_names()
             os._exit(protected(work, self._report))
         os.close(waits)
         self._tracer = attach(self._pid, ["-o", self._log.name, *trace]) if trace else None

@@ -1,8 +1,9 @@
 """System calls of a pass that change something, and how strace makes each of them fail or kill.
 
 The calls of the main thread come in the same order every time, so they are met by number. Those of
-a library's threads do not; but the files that they touch have the same names every time, so they
-are met by path. A recording says what there is to meet.
+other threads do not; but the files that they touch have the same names in every traced pass, so
+they are met by path. strace counts for each thread, so the second thread that does the same to a
+file cannot be met apart from the first. A recording says what there is to meet.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def recording(log: Path) -> list[str]:
 def recorded_calls(log: Path, kind: str, project: Path) -> list[Call]:
     """The calls of one kind by which a recorded pass changed something in the project."""
     calls = _calls(log.read_text().splitlines(), str(project))
-    found = [call for call in calls if call.name in KINDS[kind] and call.path]
+    found = [*dict.fromkeys(call for call in calls if call.name in KINDS[kind] and call.path)]
     if kind != "write":
         return found
     # Between the first and the last write of a file that nobody sees yet, nothing else happens.
@@ -71,7 +72,7 @@ def _calls(lines: Sequence[str], project: str) -> Iterator[Call]:
     found = [match for line in lines if (match := _CALL.match(line))]
     main = found[0]["thread"]
     mine: Counter[str] = Counter()
-    theirs: Counter[tuple[str, str]] = Counter()
+    theirs: Counter[tuple[str, str, str]] = Counter()
     for each in found:
         name = each["name"]
         paths = [path for path in _PATH.findall(each["arguments"]) if path.startswith(project)]
@@ -80,5 +81,5 @@ def _calls(lines: Sequence[str], project: str) -> Iterator[Call]:
             mine[name] += 1
             yield Call(name, mine[name], path, True)
         else:
-            theirs[name, path] += 1
-            yield Call(name, theirs[name, path], path, False)
+            theirs[each["thread"], name, path] += 1
+            yield Call(name, theirs[each["thread"], name, path], path, False)

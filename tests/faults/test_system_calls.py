@@ -5,8 +5,9 @@ folds, deletes, acknowledges and trims. For each of its changing calls that pass
 copy, under strace, which kills at the call or lets it fail; then the judge looks at what is left,
 a pass in peace goes on from it, and the judge looks again: lost 0, doubled 0. A refusal ends the
 pass with an error of ours and a way out, or concerns something that is merely tried again. A call
-of a thread that comes in another order this time, or whose file has a random name, is not met, and
-does not count.
+of a thread that comes in another order this time is not met, and does not count.
+
+Folders are made once and stay, so there is another project for them, whose first pass it is.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tests.faults.shop import copy_project
 from tests.faults.system_calls import KINDS, Call, recorded_calls, recording
 from tests.faults.tally import Faults
 from tests.faults.writer import write_some
+from viewkeeper.warehouse.metadata.head import read_head
 
 pytestmark = pytest.mark.campaign
 
@@ -47,9 +49,11 @@ class Bench:
         self._prepared = prepared
         self.project = folder / "shop"
         self._log = folder / "calls"
-        self.renew()
+        before = read_head(self.renew() / "warehouse").record
         ended = passes.run(self.project, recording(self._log))
         assert ended.code == 0, ended.said
+        after = read_head(self.project / "warehouse").record
+        assert after > before, f"it committed nothing, so that it is no trial: {ended.said}"
 
     def renew(self) -> Path:
         """The prepared project once more, always in the same place."""
@@ -62,22 +66,35 @@ class Bench:
 
 
 @pytest.fixture(scope="module")
-def bench(loaded: Path) -> Iterator[Bench]:
-    """On a disk in memory where there is one: what is killed is the process, not the machine."""
+def bench(loaded: Path, request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """On a disk in memory where there is one: what is killed is the process, not the machine.
+
+    The parameter says how many passes came before.
+    """
     memory = Path("/dev/shm")
     place = memory if memory.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="viewkeeper-", dir=place) as folder:
         prepared = copy_project(loaded, Path(folder) / "prepared", SETTINGS)
         rng = random.Random(1)
         with pass_server() as passes:
-            for _ in range(PREPARING_PASSES):
+            for _ in range(request.param):
                 write_some(prepared, rng, ("shop", "crm"), 2)
                 assert passes.run(prepared).code == 0
             write_some(prepared, rng, ("shop", "crm"), 2)
             yield Bench(passes, prepared, Path(folder))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+every_kind = pytest.mark.parametrize(
+    ("kind", "bench"),
+    [
+        *(pytest.param(kind, PREPARING_PASSES, id=kind) for kind in KINDS),
+        pytest.param("mkdir", 0, id="mkdir-first"),
+    ],
+    indirect=["bench"],
+)
+
+
+@every_kind
 def test_killed_at_every_changing_call(
     kind: str, bench: Bench, request: pytest.FixtureRequest
 ) -> None:
@@ -92,7 +109,7 @@ def test_killed_at_every_changing_call(
     faults.check(again(request))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@every_kind
 def test_refused_at_every_changing_call(
     kind: str, bench: Bench, request: pytest.FixtureRequest
 ) -> None:
@@ -109,7 +126,7 @@ def test_refused_at_every_changing_call(
     faults.check(again(request))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@every_kind
 def test_a_zombie_woken_after_every_changing_call(
     kind: str, bench: Bench, request: pytest.FixtureRequest
 ) -> None:
