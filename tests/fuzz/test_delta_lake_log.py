@@ -15,7 +15,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from tests.fuzz.isolation import fuzz_isolated
-from tests.fuzz.mutation import fuzz, steps_for
+from tests.fuzz.mutation import choose_steps, fuzz
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.sources.delta_lake import DeltaLakeSource, open_source
 from viewkeeper.sources.delta_lake.log import TableFolder, entry_path_of, read_commit
@@ -65,7 +65,7 @@ def attack(folder: Path) -> None:
         shutil.copytree(followed, folder / "home")
         (log / f"{1:020d}.json").write_bytes(data)
         source = source_of(folder)
-        for action in steps_for(data, ACTIONS, 1):
+        for action in choose_steps(data, ACTIONS, 2):
             with suppress(ViewkeeperError):
                 action(source)
 

@@ -7,7 +7,6 @@ of it is answered or refused by an error of ours, never by a Python error.
 from __future__ import annotations
 
 import itertools
-import random
 import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.mutation import INPUTS, SEED, fuzz, steps_for
+from tests.fuzz.mutation import choose_steps, fuzz
 from tests.sources.opening import opened
 from viewkeeper.errors import SchemaError, SourceError, ViewkeeperError
 from viewkeeper.sources.sqlite import SqliteSource
@@ -92,33 +91,37 @@ STEPS: tuple[Callable[[SqliteSource], object], ...] = (
 
 
 def test_a_damaged_file(path: Path, scratch: Path) -> None:
-    copy = scratch / "copy.db"
-
     def read(data: bytes) -> None:
-        for ending in ("-journal", "-wal", "-shm"):
-            copy.with_name(copy.name + ending).unlink(missing_ok=True)
-        copy.write_bytes(data)
-        ask_source(copy, steps_for(data, STEPS, 2))
+        ask_source(put_database(scratch, data), choose_steps(data, STEPS, 3))
 
     fuzz(read, [path.read_bytes()], inputs=2000)
 
 
 def test_our_tables_written_to_by_others(path: Path, scratch: Path) -> None:
+    """An input is pairs of bytes: a column, and what all of its rows get."""
     places = [(table, column) for table, columns in OURS.items() for column in columns]
-    choices = list(itertools.product(places, ODD))
-    random.Random(SEED).shuffle(choices)
-    copy = scratch / "copy.db"
-    for (table, column), value in choices[: max(120, INPUTS)]:
-        shutil.copy(path, copy)
+    sound = path.read_bytes()
+
+    def read(data: bytes) -> None:
+        copy = put_database(scratch, sound)
         with closing(sqlite3.connect(copy, isolation_level=None)) as writer:
-            try:
-                writer.execute(f"UPDATE _viewkeeper_{table} SET {column} = {value}")
-            except sqlite3.Error:
-                continue
-        try:
-            ask_source(copy, STEPS)
-        except Exception as error:
-            raise AssertionError(f"{table}.{column} = {value}") from error
+            for place, odd in zip(data[:8:2], data[1:8:2], strict=False):
+                (table, column), value = places[place % len(places)], ODD[odd % len(ODD)]
+                with suppress(sqlite3.Error):
+                    writer.execute(f"UPDATE _viewkeeper_{table} SET {column} = {value}")
+        ask_source(copy, choose_steps(data, STEPS, 3))
+
+    pairs = itertools.product(range(len(places)), range(len(ODD)))
+    fuzz(read, [bytes(pair) for pair in pairs], inputs=500)
+
+
+def put_database(folder: Path, data: bytes) -> Path:
+    """A database file with these bytes, and nothing beside it."""
+    copy = folder / "copy.db"
+    for ending in ("-journal", "-wal", "-shm"):
+        copy.with_name(copy.name + ending).unlink(missing_ok=True)
+    copy.write_bytes(data)
+    return copy
 
 
 @pytest.mark.parametrize("sign", ["7", "0", "NULL", "'x'", "1.0"])
