@@ -54,6 +54,11 @@ class Meter:
         """From here on nothing needs to be kept."""
         self._warm = memory_now()
 
+    def check_peak(self, most: int) -> None:
+        """Fail if memory grew by more than so much at any time."""
+        peak = memory_peak() - self._before
+        assert peak < most, f"memory grew by {peak >> 20} MB"
+
     def read_figures(self, label: str, inputs: int) -> FuzzFigures:
         """What was used since the beginning."""
         seconds, peak = time.process_time() - self._began, memory_peak() - self._before

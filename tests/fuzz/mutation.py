@@ -33,6 +33,7 @@ SECONDS = 30
 GROWTH = 512 << 20
 KEPT = 64 << 20
 DEFECTS = 20
+LOOKS = 100
 INPUTS = int(os.environ.get("VIEWKEEPER_FUZZ_INPUTS", "0"))
 SEED = int(os.environ.get("VIEWKEEPER_FUZZ_SEED", "1"))
 
@@ -64,11 +65,13 @@ def fuzz(
     for number, data in enumerate(mutants(good, random.Random(SEED), count, words)):
         if number == count // 10:
             meter.mark_warm()
+        if number % LOOKS == 0:
+            meter.check_peak(GROWTH)
         with defects.attempt(data), limited(SECONDS):
             read(data)
     defects.check()
+    meter.check_peak(GROWTH)
     figures = meter.read_figures(label, count)
-    assert figures.peak < GROWTH, f"memory grew by {figures.peak >> 20} MB"
     assert figures.kept < KEPT, f"memory of {figures.kept >> 20} MB was not given back"
     DONE.append(figures)
 

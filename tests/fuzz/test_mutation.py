@@ -20,6 +20,12 @@ from tests.fuzz.mutation import fuzz, fuzz_text, mutants
 from viewkeeper.errors import HistoryError
 
 
+@pytest.fixture(autouse=True)
+def usual_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as in `make test`: what must fail shall not fail 100,000 times."""
+    monkeypatch.setattr(mutation, "INPUTS", 0)
+
+
 def test_the_same_seed_gives_the_same_inputs() -> None:
     good = [b'{"a": 1}', b"some other input"]
     once, again = (list(mutants(good, random.Random(7), 200)) for _ in range(2))
@@ -104,4 +110,5 @@ def test_memory_that_grows_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = []
     monkeypatch.setattr(mutation, "GROWTH", 32 << 20)
     with pytest.raises(AssertionError, match="memory grew"):
-        fuzz(lambda data: kept.append(b"x" * (1 << 21)), [b"a"], inputs=100)
+        fuzz(lambda data: kept.append(b"x" * (1 << 21)), [b"a"], inputs=1000)
+    assert len(kept) < 200, "it is ended at once, not when memory is full"
