@@ -23,6 +23,8 @@ from viewkeeper.view.definition import (
     ViewDefinition,
     relation_of_node,
 )
+from viewkeeper.view.expression import Expression
+from viewkeeper.view.expression import needs_spark as is_left_to_spark
 
 
 def qualify_graph(graph: Graph, view: str) -> Graph:
@@ -94,3 +96,38 @@ def needs_spark(view: ViewDefinition) -> bool:
     if view.graph is None:
         return view.needs_spark
     return any(node.view.needs_spark for node in view.graph.nodes if isinstance(node, Core))
+
+
+EXTREMES = ("min", "max", "min_by", "max_by")
+"""Calls for which a group that loses its extreme is asked of the fold's input."""
+
+
+def find_unanswerable(graph: Graph) -> Expression | None:
+    """An expression that only Spark evaluates in a core that is asked for its rows by key; None if
+    there is none.
+
+    Tasks and the driver ask for rows in the middle of a batch, where there is no Spark SQL.
+    """
+    for number in _asked_nodes(graph):
+        node = graph.nodes[number]
+        if isinstance(node, Core):
+            outputs = [output.expression for output in node.view.outputs]
+            for expression in (*node.view.predicates, *outputs):
+                if is_left_to_spark(expression):
+                    return expression
+    return None
+
+
+def _asked_nodes(graph: Graph) -> set[int]:
+    """The nodes that others ask for what they were before a batch."""
+    asked: set[int] = set()
+    for node in reversed(graph.nodes):
+        asks = node.number in asked
+        if isinstance(node, Core):
+            asks = asks or len(node.view.places) > 1
+        elif isinstance(node, Fold):
+            # It is stored, and asks its own input only where a group has lost its extreme.
+            asks = any(call.function in EXTREMES for call in node.calls)
+        if asks:
+            asked |= {relation.node for relation in node.inputs if relation.node is not None}
+    return asked
