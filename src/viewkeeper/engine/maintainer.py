@@ -30,6 +30,7 @@ from viewkeeper.engine.views.algorithm_choice import AlgorithmChoices
 from viewkeeper.engine.views.edited_sql import take_edits
 from viewkeeper.engine.views.view_troubles import Troubles
 from viewkeeper.engine.views.workspace import Workspace
+from viewkeeper.warehouse.metadata.head import owner_of
 from viewkeeper.warehouse.metadata.record import Drop, Resume
 
 
@@ -104,14 +105,14 @@ class Maintainer:
         # An algorithm or SQL that is refused must be refused before anything is dropped.
         self._choices.bind_views(full_refresh)
         # What is stored of a view, its folds included, goes with it.
-        owners = {name: name.partition("#")[0] for name in views}
-        gone = [Drop(n, v.table) for n, v in views.items() if owners[n] not in self._catalogue]
-        again = [Drop(n, v.table) for n, v in views.items() if owners[n] in full_refresh]
+        gone = [Drop(n, v.table) for n, v in views.items() if owner_of(n) not in self._catalogue]
+        again = [Drop(n, v.table) for n, v in views.items() if owner_of(n) in full_refresh]
+        damaged = {owner_of(name) for name in self.store.damaged_views}
         stopped = [
             Resume(name)
             for name, view in views.items()
             if view.stopped and name in self._catalogue
-            if name not in (*full_refresh, *self.store.damaged_views)
+            if name not in (*full_refresh, *damaged)
         ]
         plan, without = self.store.pending_plan(), {change.view for change in (*gone, *again)}
         if plan is not None:

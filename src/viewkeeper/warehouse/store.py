@@ -22,7 +22,7 @@ from viewkeeper.warehouse.lake.lake_table import ActiveFile, LakeTable
 from viewkeeper.warehouse.lock import Lock, LockHolder
 from viewkeeper.warehouse.metadata import plan_files
 from viewkeeper.warehouse.metadata.batch_plan import BatchPlan, Ledger
-from viewkeeper.warehouse.metadata.head import NAME, Head, encode_head
+from viewkeeper.warehouse.metadata.head import NAME, Head, encode_head, owner_of
 from viewkeeper.warehouse.metadata.record import (
     Record,
     Stop,
@@ -191,10 +191,14 @@ class Store:
         self.close()
 
     def _stop_damaged(self) -> None:
+        found: dict[str, str] = {}
+        for name, error in self.damaged_views.items():
+            # A view whose fold cannot be believed cannot go on either.
+            found |= {owner_of(name): str(error), name: str(error)}
         stops = [
-            Stop(name, str(error))
-            for name, error in self.damaged_views.items()
-            if name in self.head.views and self.head.views[name].stopped != str(error)
+            Stop(name, reason)
+            for name, reason in found.items()
+            if name in self.head.views and self.head.views[name].stopped != reason
         ]
         if stops:
             self.commit(stops)

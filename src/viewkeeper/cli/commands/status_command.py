@@ -75,7 +75,7 @@ def _show_project(found: ProjectStatus, group: GroupNow | None) -> None:
     out.print(view_table(found))
     out.print()
     out.print(source_table(found))
-    for line in (*lease_lines(found), *group_lines(group)):
+    for line in (*stored_lines(found), *lease_lines(found), *group_lines(group)):
         out.print(line, soft_wrap=True, markup=False)
     for line in problem_lines(found):
         out.print(f"\n{line}", soft_wrap=True, markup=False)
@@ -108,6 +108,16 @@ def source_table(found: ProjectStatus) -> Table:
         keeps = "" if source.error or not source.followed else _retained_text(source)
         table.add_row(source.name, source.kind, state, _number_text(source.position), keeps, kept)
     return table
+
+
+def stored_lines(found: ProjectStatus) -> list[str]:
+    """What views keep beside their own rows."""
+    return [
+        f"{node.name}: {node.rows:,} groups are kept for it, {node.bytes / (1 << 20):,.1f} MB in "
+        f"{amount_text(node.files, 'file')}"
+        for view in found.views
+        for node in view.stored
+    ]
 
 
 def lease_lines(found: ProjectStatus) -> list[str]:

@@ -19,7 +19,6 @@ from viewkeeper.engine.compile.plan_tree import (
     attributes_of,
     substitute_columns,
 )
-from viewkeeper.engine.compile.refusal_reasons import refuse
 
 
 def checks_in_kernel(graph: GraphDraft, draft: CoreDraft) -> bool:

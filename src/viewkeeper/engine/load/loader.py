@@ -209,8 +209,7 @@ class Loader:
 
     def _stored_tables(self, name: str) -> dict[str, ViewHead]:
         """What is stored of a view: its own table, and those of its folds."""
-        views = self._store.head.views
-        return {n: head for n, head in views.items() if n.partition("#")[0] == name}
+        return {head.view: head for head in self._store.head.tables_of(name)}
 
     def _create_table(
         self,

@@ -27,10 +27,12 @@ from viewkeeper.updates.source_protocol import ChangesBehind, RetainedLog
 from viewkeeper.upstream import leases
 from viewkeeper.upstream.any_source import open_source
 from viewkeeper.upstream.leases import Lease
+from viewkeeper.warehouse.lake.lake_table import files_of
 from viewkeeper.warehouse.lock import LockHolder, read_holder
 from viewkeeper.warehouse.metadata.batch_plan import Ledger, read_plan
 from viewkeeper.warehouse.metadata.head import Head, ViewHead, read_head
 from viewkeeper.warehouse.metadata.plan_files import FOLDED, load_ledger
+from viewkeeper.warehouse.rows.view_state import table_folder
 from viewkeeper.warehouse.scrub import find_damage
 
 
@@ -69,6 +71,16 @@ class Lag:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredNode:
+    """A fold inside a view: how much is stored of it."""
+
+    name: str
+    rows: int
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ViewStatus:
     """A view as committed; `loaded` is False before its initial load."""
 
@@ -81,6 +93,8 @@ class ViewStatus:
     committed_at: float | None
     lags: tuple[Lag, ...]
     problem: str | None
+    stored: tuple[StoredNode, ...] = ()
+    """The folds that it keeps beside its own rows."""
 
     @property
     def lag_seconds(self) -> float | None:
@@ -124,7 +138,7 @@ def gather_status(settings: Settings, now: float, count_transactions: bool = Tru
     held = {p.view for p in Proposals(settings.warehouse).list_proposals()}
     views = [
         _loaded_status(
-            view, ledger, looks, now, planned, held, find_damage(settings.warehouse, view)
+            view, ledger, looks, now, planned, held, _stored_tables(settings, head, view)
         )
         for view in head.shown_views.values()
     ]
@@ -282,7 +296,7 @@ def _loaded_status(
     now: float,
     planned: Mapping[str, _Planned],
     held: Collection[str],
-    damage: WarehouseError | None,
+    stored: _StoredTables,
 ) -> ViewStatus:
     found = planned.get(view.view)
     gone = "its SQL file is gone: the next run drops it" if found is None else found.problem
@@ -300,8 +314,36 @@ def _loaded_status(
         problem=_stopped_problem(view)
         or _detached_problem(view, looks)
         or (HELD.format(view.view) if view.view in held else gone)
-        or (str(damage) if damage else None),
+        or (str(stored.damage) if stored.damage else None),
+        stored=stored.nodes,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredTables:
+    """What is stored of a view beside its rows, and what is wrong with any of its tables."""
+
+    nodes: tuple[StoredNode, ...]
+    damage: WarehouseError | None
+
+
+def _stored_tables(settings: Settings, head: Head, view: ViewHead) -> _StoredTables:
+    tables = head.tables_of(view.view)
+    root = settings.warehouse
+    found = [error for table in tables if (error := find_damage(root, table)) is not None]
+    nodes = tuple(
+        StoredNode(table.view, table.rows, table.files, _table_bytes(root, table))
+        for table in tables[1:]
+    )
+    return _StoredTables(nodes, found[0] if found else None)
+
+
+def _table_bytes(root: Path, table: ViewHead) -> int:
+    try:
+        return sum(file.size for file in files_of(table_folder(root, table), table))
+    except WarehouseError:
+        # What is wrong with it is said as the view's problem.
+        return 0
 
 
 def _detached_problem(view: ViewHead, looks: Mapping[str, Look]) -> str | None:

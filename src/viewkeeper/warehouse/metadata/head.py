@@ -108,6 +108,15 @@ class ViewHead:
         return self.ahead[-1] if self.ahead else self.ts
 
 
+def owner_of(table: str) -> str:
+    """The view that a table belongs to, given its name: itself, or what a fold is part of.
+
+    >>> owner_of("sales#3"), owner_of("sales")
+    ('sales', 'sales')
+    """
+    return table.partition("#")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """Record `record` is the newest that is applied, plan `plan` the newest that is finished."""
@@ -121,6 +130,11 @@ class Head:
     def shown_views(self) -> dict[str, ViewHead]:
         """The views that the user has, without the folds inside them."""
         return {name: view for name, view in self.views.items() if not view.is_inner}
+
+    def tables_of(self, name: str) -> list[ViewHead]:
+        """What is stored of a view: itself first, then its folds."""
+        mine = [view for view in self.views.values() if owner_of(view.view) == name]
+        return sorted(mine, key=lambda view: (view.is_inner, view.view))
 
     def require_view(self, name: str) -> ViewHead:
         if name not in self.views:
