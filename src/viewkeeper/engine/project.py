@@ -164,8 +164,8 @@ class Project:
     # -- plumbing ------------------------------------------------------------------------------
 
     def _compile_report(self, text: str, tables: Sequence[DefinitionTable]) -> Graph:
-        from viewkeeper.engine.compile.graph_draft import QueryTable
         from viewkeeper.engine.compile.query_compiler import compile_query
+        from viewkeeper.engine.compile.query_table import QueryTable
 
         named = [QueryTable(Relation(each.source, each.table), each.fields) for each in tables]
         return compile_query(self.spark.get_session(), text, named)

@@ -11,28 +11,41 @@ import re
 
 import pyarrow as pa
 
-from viewkeeper.engine.compile.graph_draft import QueryTable
+from viewkeeper.engine.compile.query_table import QueryTable
 from viewkeeper.view.definition import Relation
 
+DAY, LARGE, WHOLE, TEXT = pa.date32(), pa.int64(), pa.int32(), pa.string()
+_COLUMNS: dict[str, dict[str, pa.DataType]] = {
+    "a": {
+        "id": LARGE,
+        "k": WHOLE,
+        "g": WHOLE,
+        "x": pa.float64(),
+        "s": TEXT,
+        "d": DAY,
+        "p": pa.decimal128(10, 2),
+    },
+    "b": {
+        "id": LARGE,
+        "k": WHOLE,
+        "g": WHOLE,
+        "y": WHOLE,
+        "s": TEXT,
+        "t": pa.timestamp("us", "UTC"),
+        "q": pa.decimal128(8, 3),
+    },
+    "c": {"k": WHOLE, "name": TEXT},
+    "e": {"k": WHOLE, "y": WHOLE},
+}
+REQUIRED = {("a", "id"), ("b", "id"), ("c", "k")}
 TABLES: dict[str, pa.Schema] = {
-    "a": pa.schema(
+    table: pa.schema(
         [
-            pa.field("id", pa.int64(), nullable=False),
-            *(pa.field("k", pa.int32()), pa.field("g", pa.int32()), pa.field("x", pa.float64())),
-            *(pa.field("s", pa.string()), pa.field("d", pa.date32())),
-            pa.field("p", pa.decimal128(10, 2)),
+            pa.field(name, kind, nullable=(table, name) not in REQUIRED)
+            for name, kind in columns.items()
         ]
-    ),
-    "b": pa.schema(
-        [
-            pa.field("id", pa.int64(), nullable=False),
-            *(pa.field("k", pa.int32()), pa.field("g", pa.int32()), pa.field("y", pa.int32())),
-            *(pa.field("s", pa.string()), pa.field("t", pa.timestamp("us", "UTC"))),
-            pa.field("q", pa.decimal128(8, 3)),
-        ]
-    ),
-    "c": pa.schema([pa.field("k", pa.int32(), nullable=False), pa.field("name", pa.string())]),
-    "e": pa.schema([pa.field("k", pa.int32()), pa.field("y", pa.int32())]),
+    )
+    for table, columns in _COLUMNS.items()
 }
 UNIQUE = {"c": frozenset({("k",)})}
 
@@ -192,11 +205,13 @@ ACCEPTED: dict[str, str] = {
     "statistics": "select g, stddev(x) c, var_pop(x) e, corr(x, k) f, covar_samp(x, k) cs,"
     " variance(k) v, max_by(s, id) h, min_by(d, id) l from a group by g",
     "empty aggregate": "select count(*) n, sum(k) s, max(s) m from a where x > 1e9",
-    "aggregate twice": "select n, count(*) m from (select g, count(*) n from a group by g) group by n",
+    "aggregate twice": "select n, count(*) m from (select g, count(*) n from a group by g)"
+    " group by n",
     "aggregates joined": "select u.g, u.n, v.m from (select g, count(*) n from a group by g) u"
     " join (select k, sum(y) m from b group by k) v on u.g = v.k",
     "rows counted": "select count(*) n from (select g, sum(p) s from a group by g)",
-    "rollup": "select g, s, sum(p) v, grouping(g) gg, grouping_id() gi from a group by rollup(g, s)",
+    "rollup": "select g, s, sum(p) v, grouping(g) gg, grouping_id() gi from a"
+    " group by rollup(g, s)",
     "cube": "select g, s, count(*) n from a group by cube(g, s)",
     "grouping sets": "select g, k, count(*) n, max(x) m from a"
     " group by grouping sets ((g), (k), ())",
@@ -207,8 +222,8 @@ ACCEPTED: dict[str, str] = {
     " pivot (sum(p) as t, count(p) as n for s in ('u', 'v'))",
     "pivot of texts": "select * from (select g, s, k from a)"
     " pivot (max(s) for g in (1 as one, 2 as two))",
-    "pivot filtered": "select u, v from (select g, s, p from a) pivot (count(p) for s in ('u', 'v'))"
-    " where u > 1",
+    "pivot filtered": "select u, v from (select g, s, p from a)"
+    " pivot (count(p) for s in ('u', 'v')) where u > 1",
     # -- names, CTEs, constants
     "cte twice": "with t as (select k, sum(p) v from a group by k) select l.k, l.v from t l"
     " join (select max(v) m from t) r on l.v = r.m",
@@ -254,12 +269,27 @@ ACCEPTED: dict[str, str] = {
     "order of and": "select id from a where not (k = 1 and (g > 1 or s is null)) and x is not null",
     "null-safe where": "select id from a where k <=> g or not (k <=> 2)",
     "not in list with null": "select id from a where k not in (1, null)",
-    "exists column in expression": "select id, if(exists (select 1 from b where b.k = a.k), k, -1) z"
-    " from a",
+    "exists column in expression": "select id,"
+    " if(exists (select 1 from b where b.k = a.k), k, -1) z from a",
+    # -- conditions that only Spark evaluates, in ON
+    "left, spark on the right": "select a.id, b.y from a left join b"
+    " on a.k = b.k and b.s rlike '^u'",
+    "left, spark on the left": "select a.id, b.y from a left join b"
+    " on a.k = b.k and a.s rlike '^u'",
+    "left, spark on both": "select a.id, b.y from a left join b"
+    " on a.k = b.k and lpad(a.s, 2, 'x') = lpad(b.s, 2, 'x')",
+    "left of spark's filter": "select a.id, u.y from a left join"
+    " (select k, y from b where s rlike '^u') u on a.k = u.k",
+    "exists, spark on both": "select id from a where exists (select 1 from b where b.k = a.k"
+    " and soundex(b.s) <= soundex(a.s))",
 }
 
 
 REFUSED: dict[str, tuple[str, str]] = {
+    "spark over both": (
+        "select a.id, b.y from a left join b on a.k = b.k and levenshtein(a.s, b.s) < 2",
+        "a condition over both sides of an outer join",
+    ),
     "order": ("select id from a order by id", "1:28: ORDER BY"),
     "limit": ("select id from a order by id limit 5", "LIMIT"),
     "limit without order": ("select id from a limit 5", "LIMIT"),

@@ -9,7 +9,7 @@ import re
 
 import pyarrow as pa
 
-from viewkeeper.engine.compile.graph_draft import QueryTable
+from viewkeeper.engine.compile.query_table import QueryTable
 from viewkeeper.view.definition import Relation
 
 MONEY, KEY, TEXT, DAY = pa.decimal128(15, 2), pa.int64(), pa.string(), pa.date32()

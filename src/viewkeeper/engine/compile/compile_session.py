@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from viewkeeper.engine.compile.plan_reader import MARK
-from viewkeeper.engine.compile.plan_rules import PlanRules, excluded_rules
+from viewkeeper.engine.compile.plan.plan_reader import MARK
+from viewkeeper.engine.compile.plan.plan_rules import PlanRules, excluded_rules
 from viewkeeper.engine.spark.error_silence import silence_errors
 from viewkeeper.engine.spark.job_control import spark_schema
 from viewkeeper.engine.spark.spark_session import child_session

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from viewkeeper.engine.compile.plan_tree import JavaNode
+from viewkeeper.engine.compile.plan.plan_tree import JavaNode
 from viewkeeper.errors import DefinitionError
 from viewkeeper.view.keyed_view import PREFIX
 from viewkeeper.view.sql.bind import RESERVED

@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from viewkeeper.engine.compile.compile_session import CompileSession
-from viewkeeper.engine.compile.expression_translation import Translator
-from viewkeeper.engine.compile.graph_draft import GraphDraft, QueryTable
-from viewkeeper.engine.compile.operator_graph import build_graph
+from viewkeeper.engine.compile.drafts.graph_draft import GraphDraft
+from viewkeeper.engine.compile.drafts.operator_graph import build_graph
+from viewkeeper.engine.compile.expressions.expression_translation import Translator
+from viewkeeper.engine.compile.expressions.spark_types import arrow_type_of
 from viewkeeper.engine.compile.output_names import read_names
-from viewkeeper.engine.compile.plan_reader import read_plan
-from viewkeeper.engine.compile.plan_tree import Attribute, JavaNode, PlanConstant
+from viewkeeper.engine.compile.plan.plan_reader import read_plan
+from viewkeeper.engine.compile.plan.plan_tree import Attribute, JavaNode, PlanConstant
+from viewkeeper.engine.compile.query_table import QueryTable
 from viewkeeper.engine.compile.refusal_reasons import refuse
-from viewkeeper.engine.compile.spark_types import arrow_type_of
 from viewkeeper.engine.compile.text_check import check_calls, check_moments
 from viewkeeper.errors import DefinitionError
 from viewkeeper.view.definition import Graph

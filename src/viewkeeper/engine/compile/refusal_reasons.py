@@ -6,7 +6,7 @@ refused by its own name. What is known and not maintained has a reason and a hin
 
 from __future__ import annotations
 
-from viewkeeper.engine.compile.plan_tree import NOWHERE, JavaNode
+from viewkeeper.engine.compile.plan.plan_tree import NOWHERE, JavaNode
 from viewkeeper.errors import UnsupportedError
 
 OPERATORS: dict[str, tuple[str, str | None]] = {

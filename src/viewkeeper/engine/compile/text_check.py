@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from viewkeeper.engine.compile.fold_draft import FUNCTIONS
+from viewkeeper.engine.compile.drafts.fold_draft import FUNCTIONS
 from viewkeeper.engine.compile.refusal_reasons import CLOCK, OPERATORS, refuse, refuse_expression
 from viewkeeper.engine.spark.parsed_plan import name_of_node, nodes_of_plan
 from viewkeeper.errors import UnsupportedError

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from viewkeeper.engine.compile.core_draft import CoreDraft
-from viewkeeper.engine.compile.expression_translation import certain_type_of
-from viewkeeper.engine.compile.fold_source import AggregateCall, fold_sources, sources_of
-from viewkeeper.engine.compile.graph_draft import GraphDraft, draft_over
-from viewkeeper.engine.compile.plan_tree import (
+from viewkeeper.engine.compile.drafts.core_draft import CoreDraft
+from viewkeeper.engine.compile.drafts.fold_source import AggregateCall, fold_sources, sources_of
+from viewkeeper.engine.compile.drafts.graph_draft import GraphDraft, draft_over
+from viewkeeper.engine.compile.expressions.expression_translation import certain_type_of
+from viewkeeper.engine.compile.plan.plan_tree import (
     Attribute,
     Operation,
     PlanAggregate,

@@ -11,16 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-import pyarrow as pa
-
-from viewkeeper.engine.compile.core_draft import (
+from viewkeeper.engine.compile.drafts.core_draft import (
     CoreDraft,
     DraftPlace,
     finish_core,
     required_columns,
 )
-from viewkeeper.engine.compile.expression_translation import Translator
-from viewkeeper.engine.compile.plan_tree import Attribute, PlanExpression, PlanLiteral
+from viewkeeper.engine.compile.expressions.expression_translation import Translator
+from viewkeeper.engine.compile.plan.plan_tree import Attribute, PlanExpression, PlanLiteral
+from viewkeeper.engine.compile.query_table import QueryTable
 from viewkeeper.view.definition import (
     Constant,
     Core,
@@ -36,15 +35,6 @@ from viewkeeper.view.definition import (
 from viewkeeper.view.expression import Column
 
 ONE = PlanLiteral("1", "integer")
-
-
-@dataclass(frozen=True, slots=True)
-class QueryTable:
-    """A table of a query: its relation, its columns, and sets of them that are unique."""
-
-    relation: Relation
-    schema: pa.Schema
-    unique: frozenset[tuple[str, ...]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

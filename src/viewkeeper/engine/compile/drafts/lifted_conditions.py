@@ -1,8 +1,9 @@
 """Conditions in the ON of a keyed place that only Spark can evaluate, lifted into nodes below.
 
-The kernel decides whether a row matches, so it must be able to evaluate all of an ON. What it cannot
-evaluate and reads one side only is computed by a node of that side: a condition of the right side is
-a filter there, anything else becomes a column. What reads both sides must be in the kernel's words.
+The kernel decides whether a row matches, so it must be able to evaluate all of an ON. What it
+cannot evaluate and reads one side only is computed by a node of that side: a condition of the right
+side is a filter there, anything else becomes a column. What reads both sides must be in the
+kernel's words.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from viewkeeper.engine.compile.core_draft import CoreDraft, columns_of_places
-from viewkeeper.engine.compile.graph_draft import GraphDraft
-from viewkeeper.engine.compile.plan_tree import (
+from viewkeeper.engine.compile.drafts.core_draft import CoreDraft, columns_of_places
+from viewkeeper.engine.compile.drafts.graph_draft import GraphDraft
+from viewkeeper.engine.compile.plan.plan_tree import (
     Attribute,
     Operation,
     PlanExpression,
@@ -45,7 +46,7 @@ class _Lifting:
         self._left, self._right = left, right
         self._shown = {**left.shown, **right.shown}
         both = CoreDraft((*left.places, *right.places), (), {})
-        self._columns = dict(columns_of_places(both))
+        self._columns = columns_of_places(both)
         self._made: tuple[dict[int, PlanExpression], dict[int, PlanExpression]] = ({}, {})
 
     def lift_conjunct(self, conjunct: PlanExpression) -> PlanExpression | None:
@@ -60,11 +61,7 @@ class _Lifting:
 
     def _is_in_kernel(self, expression: PlanExpression) -> bool:
         computed = substitute_columns(expression, self._shown)
-        known = {**self._columns, **self._made_columns()}
-        return self._graph.translator.translate_in_kernel(computed, known) is not None
-
-    def _made_columns(self) -> dict[int, object]:
-        return {}
+        return self._graph.translator.translate_in_kernel(computed, self._columns) is not None
 
     def _lift_part(self, expression: PlanExpression) -> PlanExpression:
         if self._is_in_kernel(expression):

@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from viewkeeper.engine.compile.plan_tree import (
+from viewkeeper.engine.compile.plan.plan_tree import (
     Attribute,
     JavaNode,
     Operation,

@@ -14,14 +14,21 @@ from typing import Literal as OneOf
 
 import pyarrow as pa
 
-from viewkeeper.engine.compile.expression_translation import Columns, Translator, is_true
-from viewkeeper.engine.compile.plan_tree import (
+from viewkeeper.engine.compile.expressions.expression_translation import (
+    Columns,
+    Translator,
+    is_true,
+)
+from viewkeeper.engine.compile.plan.plan_tree import (
+    NOWHERE,
     Attribute,
     Operation,
     PlanExpression,
     attributes_of,
     substitute_columns,
 )
+from viewkeeper.engine.compile.refusal_reasons import refuse
+from viewkeeper.errors import UnsupportedError
 from viewkeeper.view.definition import (
     EXISTS,
     Core,
@@ -33,7 +40,7 @@ from viewkeeper.view.definition import (
     Relation,
     ViewDefinition,
 )
-from viewkeeper.view.expression import Column, Expression, columns_of
+from viewkeeper.view.expression import Column, Expression, columns_of, needs_spark
 
 EQUALITIES = {"EqualTo": False, "EqualNullSafe": True}
 """Operators that can make a join key; whether they call NULL equal to NULL."""
@@ -193,8 +200,16 @@ def _keyed_join(
             )
             on.append(Equality(sides[0], sides[1], null_safe=pair[2]))
         elif not is_true(condition := translator.translate_expression(conjunct, columns)):
+            if needs_spark(condition):
+                raise _beyond_kernel(conjunct)
             conditions.append(condition)
     return KeyedJoin(key.kind, key.parent, tuple(on), tuple(conditions), key.unique)
+
+
+def _beyond_kernel(conjunct: PlanExpression) -> UnsupportedError:
+    what = "a condition over both sides of an outer join, IN or EXISTS, with a function like this,"
+    java = conjunct.java if isinstance(conjunct, Operation) else NOWHERE
+    return refuse(what, "compute its parts in a derived table on each side", java)
 
 
 def _read_columns(

@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from viewkeeper.engine.compile.plan_reader import read_expression
-from viewkeeper.engine.compile.plan_tree import (
+from viewkeeper.engine.compile.plan.plan_reader import read_expression
+from viewkeeper.engine.compile.plan.plan_tree import (
     Attribute,
     JavaNode,
     Operation,

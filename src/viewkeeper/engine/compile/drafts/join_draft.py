@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal as OneOf
 
-from viewkeeper.engine.compile.core_draft import (
+from viewkeeper.engine.compile.drafts.core_draft import (
     EQUALITIES,
     CoreDraft,
     DraftKey,
@@ -25,9 +25,9 @@ from viewkeeper.engine.compile.core_draft import (
     equated_columns,
     reads_places,
 )
-from viewkeeper.engine.compile.graph_draft import GraphDraft
-from viewkeeper.engine.compile.lifted_conditions import checks_in_kernel, lift_conditions
-from viewkeeper.engine.compile.plan_tree import (
+from viewkeeper.engine.compile.drafts.graph_draft import GraphDraft
+from viewkeeper.engine.compile.drafts.lifted_conditions import checks_in_kernel, lift_conditions
+from viewkeeper.engine.compile.plan.plan_tree import (
     Attribute,
     JavaNode,
     Operation,

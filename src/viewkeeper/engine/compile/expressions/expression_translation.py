@@ -18,8 +18,10 @@ from typing import Literal as OneOf
 import pyarrow as pa
 import pyarrow.types as is_type
 
-from viewkeeper.engine.compile.expression_text import TextWriter
-from viewkeeper.engine.compile.plan_tree import (
+from viewkeeper.engine.compile.expressions.expression_text import TextWriter
+from viewkeeper.engine.compile.expressions.spark_types import arrow_type_of
+from viewkeeper.engine.compile.expressions.text_comparison import analyse_text, same_tree
+from viewkeeper.engine.compile.plan.plan_tree import (
     Attribute,
     JavaNode,
     Operation,
@@ -28,8 +30,6 @@ from viewkeeper.engine.compile.plan_tree import (
     attributes_of,
 )
 from viewkeeper.engine.compile.refusal_reasons import refuse
-from viewkeeper.engine.compile.spark_types import arrow_type_of
-from viewkeeper.engine.compile.text_comparison import analyse_text, same_tree
 from viewkeeper.view.expression import (
     Arithmetic,
     Call,
@@ -242,11 +242,11 @@ def _arithmetic_of(
     operator: OneOf["+", "-", "*"], operation: Operation, left: Expression, right: Expression
 ) -> Arithmetic:
     one, other, result = certain_type_of(left), certain_type_of(right), plain_type_of(operation)
+    wanted: pa.DataType | None = None
     if isinstance(one, pa.Decimal128Type) and isinstance(other, pa.Decimal128Type):
         wanted = decimal_result(operator, one, other)
-    else:
-        numbers = (*DIGITS, pa.float32(), pa.float64())
-        wanted = one if one == other and one in numbers else None
+    elif one == other and one in (*DIGITS, pa.float32(), pa.float64()):
+        wanted = one
     if wanted is None or result != wanted:
         raise _LeftToSpark
     return Arithmetic(operator, left, right, wanted)

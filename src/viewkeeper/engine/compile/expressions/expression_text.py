@@ -11,14 +11,14 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from viewkeeper.engine.compile.plan_tree import (
+from viewkeeper.engine.compile.expressions.spark_types import sql_type_of
+from viewkeeper.engine.compile.plan.plan_tree import (
     Attribute,
     Operation,
     PlanExpression,
     PlanLiteral,
 )
 from viewkeeper.engine.compile.refusal_reasons import refuse, refuse_expression
-from viewkeeper.engine.compile.spark_types import sql_type_of
 from viewkeeper.errors import UnsupportedError
 from viewkeeper.view.sql.functions import DETERMINISTIC, refusal_of_call
 

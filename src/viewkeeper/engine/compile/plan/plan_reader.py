@@ -16,8 +16,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from viewkeeper.engine.compile.pivot_values import PivotArrays
-from viewkeeper.engine.compile.plan_tree import (
+from viewkeeper.engine.compile.plan.pivot_values import PivotArrays
+from viewkeeper.engine.compile.plan.plan_tree import (
     Attribute,
     JavaNode,
     Operation,

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from viewkeeper.engine.compile.core_draft import CoreDraft, columns_of_places
-from viewkeeper.engine.compile.expression_translation import certain_type_of
-from viewkeeper.engine.compile.graph_draft import GraphDraft, draft_over
-from viewkeeper.engine.compile.plan_tree import Attribute, PlanExpression, PlanLiteral
+from viewkeeper.engine.compile.drafts.core_draft import CoreDraft, columns_of_places
+from viewkeeper.engine.compile.drafts.graph_draft import GraphDraft, draft_over
+from viewkeeper.engine.compile.expressions.expression_translation import certain_type_of
+from viewkeeper.engine.compile.expressions.spark_types import arrow_type_of, type_text_of_arrow
+from viewkeeper.engine.compile.plan.plan_tree import Attribute, PlanExpression, PlanLiteral
 from viewkeeper.engine.compile.refusal_reasons import refuse
-from viewkeeper.engine.compile.spark_types import arrow_type_of, type_text_of_arrow
 from viewkeeper.view.definition import Field, Fold, FoldCall, Output, Relation, Union
 from viewkeeper.view.expression import Column
 

@@ -11,11 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from viewkeeper.engine.compile.core_draft import CoreDraft, filter_draft, finish_core
-from viewkeeper.engine.compile.fold_draft import fold_aggregate
-from viewkeeper.engine.compile.graph_draft import GraphDraft, draft_over, rename_node
-from viewkeeper.engine.compile.join_draft import KeyedKind, KeyedSide, join_inner, join_keyed
-from viewkeeper.engine.compile.plan_tree import (
+from viewkeeper.engine.compile.drafts.core_draft import CoreDraft, filter_draft, finish_core
+from viewkeeper.engine.compile.drafts.fold_draft import fold_aggregate
+from viewkeeper.engine.compile.drafts.graph_draft import GraphDraft, draft_over, rename_node
+from viewkeeper.engine.compile.drafts.join_draft import KeyedKind, KeyedSide, join_inner, join_keyed
+from viewkeeper.engine.compile.drafts.row_operations import (
+    RowPart,
+    compare_bags,
+    expand_rows,
+    join_full,
+    unite_parts,
+)
+from viewkeeper.engine.compile.plan.plan_tree import (
     Attribute,
     PlanAggregate,
     PlanBagOperation,
@@ -30,13 +37,6 @@ from viewkeeper.engine.compile.plan_tree import (
     PlanUnion,
     attributes_of,
     split_conjuncts,
-)
-from viewkeeper.engine.compile.row_operations import (
-    RowPart,
-    compare_bags,
-    expand_rows,
-    join_full,
-    unite_parts,
 )
 from viewkeeper.view.definition import Constant, Field, Graph
 
